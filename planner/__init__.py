@@ -1,0 +1,33 @@
+"""planner: what to rent and how to run it before training a deep network.
+
+Public names are loaded when first used, so that `import planner` and the command line start at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import BadInput, Infeasible, PlannerError
+
+if TYPE_CHECKING:
+    from planner.cluster import Cluster as Cluster
+    from planner.cluster import Node as Node
+    from planner.profile import Profile as Profile
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Cluster": "planner.cluster",
+    "Node": "planner.cluster",
+    "Profile": "planner.profile",
+}
+
+__all__ = ["BadInput", "Cluster", "Infeasible", "Node", "PlannerError", "Profile", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'planner' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)

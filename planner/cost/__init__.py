@@ -1,0 +1,1 @@
+"""The analytical layer: compute, network, memory, price and bounds, per layer and per plan."""

@@ -1,0 +1,32 @@
+"""The one family of errors a user meets. Each message says what is wrong, where, and what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class PlannerError(Exception):
+    """Anything planner can say in a sentence; the command line prints it and leaves with `exit_code`."""
+
+    exit_code = 2
+
+
+class BadInput(PlannerError):
+    """A file, a flag or an argument that cannot be used as given."""
+
+
+class Infeasible(PlannerError):
+    """The question is well put, but no plan answers it; the message names the constraint that binds."""
+
+    exit_code = 1
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> BadInput:
+    """An error for a name that is not in a list, with the nearest names."""
+    import difflib
+
+    known = sorted(known)
+    near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=3, cutoff=0.5)
+    shown = [k for n in near for k in known if k.lower() == n]
+    nearest = f"; nearest: {', '.join(dict.fromkeys(shown))}" if shown else ""
+    return BadInput(f"unknown {kind} {name!r}{nearest}{'; ' + hint if hint else ''}")

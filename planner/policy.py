@@ -1,0 +1,107 @@
+"""Policies: how the transfers of one link (worker, server, direction) take turns.
+
+A policy is data; the simulator enforces it. Priorities map the name of a transfer op to a rank, lower first;
+equal ranks and transfers without a rank fall back to the order of arrival, the unranked after the ranked.
+`overhead_s` is a fixed time that every chunk spends on its link before its bytes flow: the link's turn is
+taken, the wire is not used (file 003, equation 10: effective bandwidth grows with size).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from planner.errors import BadInput
+
+Mode = Literal["async", "sync"]
+DEFAULT_WINDOW_BYTES = 4 * 2**20
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise BadInput(f"{name} is {value}; it must be above zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fifo:
+    """Whole transfers in the order of arrival."""
+
+    kind: ClassVar[str] = "fifo"
+    overhead_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Multiplexed:
+    """HTTP/2 as gRPC does it: a stream's first chunk is at most WIN bytes; then it queues at the tail and is
+    finished in one go (file 000, section 3.2.2)."""
+
+    kind: ClassVar[str] = "multiplexed"
+    window_bytes: int = DEFAULT_WINDOW_BYTES
+    overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive("window_bytes", self.window_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """Whole transfers, lowest rank first (TIC, TAC, ...)."""
+
+    kind: ClassVar[str] = "ordered"
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    overhead_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sliced:
+    """P3: fixed slices; at each slice boundary the waiting transfer of lowest rank goes on."""
+
+    kind: ClassVar[str] = "sliced"
+    slice_bytes: int
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive("slice_bytes", self.slice_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """ByteScheduler: slices leave a priority queue into a first-in-first-out pipe that holds at most
+    `credit_bytes`; the overhead of a slice overlaps with the transmission of those before it in the pipe."""
+
+    kind: ClassVar[str] = "credit"
+    slice_bytes: int
+    credit_bytes: int
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _positive("slice_bytes", self.slice_bytes)
+        if self.credit_bytes < self.slice_bytes:
+            raise BadInput(
+                f"credit_bytes ({self.credit_bytes}) is smaller than slice_bytes ({self.slice_bytes}); "
+                "nothing could ever be sent"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Prophet: the transfers of a block are sent as one, in the order listed, with one overhead for the
+    block; blocks that are ready go in the order of the list. A transfer in no block is a block of its own,
+    after the listed ones."""
+
+    kind: ClassVar[str] = "blocks"
+    blocks: tuple[tuple[str, ...], ...]
+    overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for name in (name for block in self.blocks for name in block):
+            if name in seen:
+                raise BadInput(f"transfer {name!r} stands in more than one block")
+            seen.add(name)
+
+
+Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks

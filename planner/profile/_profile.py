@@ -1,0 +1,180 @@
+"""The profile type: a graph of ops and a table of durations (steps x ops), as arrays the engine reads.
+
+Op i uses one resource: `downlink[s]`, `worker`, `uplink[s]` or `ps[s]` with s = `server[i]` (-1 for worker).
+Transfers have bytes and their duration follows from bandwidth; the durations table holds what was recorded
+for them (or zero) but the simulator does not read it. `tensor[i]` tells which parameter tensor a transfer or
+an update belongs to (-1: none), which is what synchronous training needs to join updates and downloads.
+`order[k, i]` ranks the ops in step k by when their transfer was requested: ops that become ready at the same
+instant queue in this order. No `order` (None) means that it is random in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import BadInput
+
+DOWNLINK, WORKER, UPLINK, PS = 0, 1, 2, 3
+RESOURCE_NAMES = ("downlink", "worker", "uplink", "ps")
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op, for building a profile and for reading one comfortably."""
+
+    name: str
+    resource: int
+    server: int = -1
+    bytes: int = 0
+    deps: tuple[int, ...] = ()
+    tensor: int = -1
+
+
+def _frozen(values: Any, dtype: Any) -> npt.NDArray[Any]:
+    array = np.ascontiguousarray(values, dtype=dtype)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What one worker does in a step, for one (model, batch, hardware). Build it with `Profile.build`."""
+
+    model: str
+    batch: int
+    servers: int
+    names: tuple[str, ...]
+    resource: npt.NDArray[np.uint8]
+    server: npt.NDArray[np.int32]
+    bytes: npt.NDArray[np.int64]
+    dep_start: npt.NDArray[np.int32]  # op i depends on dep_index[dep_start[i]:dep_start[i + 1]]
+    dep_index: npt.NDArray[np.int32]
+    tensor: npt.NDArray[np.int32]
+    tensors: tuple[str, ...]
+    durations_s: npt.NDArray[np.float64]  # steps x ops
+    order: npt.NDArray[np.int32] | None = None  # steps x ops
+    hardware: str = ""
+    bandwidth_bytes_per_s: float | None = None  # while it was recorded
+    basis: str = "measured"
+    source: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @staticmethod
+    def build(
+        ops: Sequence[Op],
+        durations_s: npt.ArrayLike,
+        *,
+        model: str,
+        batch: int,
+        servers: int = 1,
+        tensors: Sequence[str] = (),
+        order: npt.ArrayLike | None = None,
+        **about: Any,
+    ) -> Profile:
+        """A profile from a list of ops and their durations (one row a step)."""
+        start = np.zeros(len(ops) + 1, np.int32)
+        np.cumsum([len(op.deps) for op in ops], out=start[1:])
+        return Profile(
+            model=model,
+            batch=batch,
+            servers=servers,
+            names=tuple(op.name for op in ops),
+            resource=_frozen([op.resource for op in ops], np.uint8),
+            server=_frozen([op.server for op in ops], np.int32),
+            bytes=_frozen([op.bytes for op in ops], np.int64),
+            dep_start=_frozen(start, np.int32),
+            dep_index=_frozen([dep for op in ops for dep in op.deps], np.int32),
+            tensor=_frozen([op.tensor for op in ops], np.int32),
+            tensors=tuple(tensors),
+            durations_s=_frozen(np.atleast_2d(np.asarray(durations_s, np.float64)), np.float64),
+            order=None if order is None else _frozen(np.atleast_2d(np.asarray(order)), np.int32),
+            **about,
+        )
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        if n == 0:
+            raise BadInput("a profile needs at least one op")
+        if self.batch < 1 or self.servers < 1:
+            raise BadInput(
+                f"a profile needs a batch and servers of at least 1, not {self.batch} and {self.servers}"
+            )
+        if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or self.durations_s.shape[0] < 1:
+            raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
+        if len(set(self.names)) != n:
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise BadInput(f"op {twice!r} stands twice in the profile; names must be unique")
+        if (self.resource > PS).any():
+            raise BadInput(f"op {self.names[int(np.argmax(self.resource > PS))]!r} uses an unknown resource")
+        bad = ~np.isfinite(self.durations_s) | (self.durations_s < 0)
+        if bad.any():
+            step, op = np.argwhere(bad)[0]
+            raise BadInput(f"op {self.names[op]!r} lasts {self.durations_s[step, op]} s in step {step}")
+        on_server = self.resource != WORKER
+        wrong = on_server & ((self.server < 0) | (self.server >= self.servers))
+        if wrong.any():
+            op = int(np.argmax(wrong))
+            raise BadInput(f"op {self.names[op]!r} is on server {self.server[op]} of {self.servers}")
+        transfers = self.is_transfer
+        if (self.bytes[transfers] <= 0).any():
+            op = int(np.flatnonzero(transfers)[np.argmax(self.bytes[transfers] <= 0)])
+            raise BadInput(
+                f"transfer {self.names[op]!r} has {self.bytes[op]} bytes; a transfer needs at least one"
+            )
+        if len(self.dep_index) and not (self.dep_index.min() >= 0 and self.dep_index.max() < n):
+            raise BadInput("a dependency points outside the profile")
+        if self.order is not None and self.order.shape != self.durations_s.shape:
+            raise BadInput(
+                f"order is {self.order.shape}; it must be {self.durations_s.shape} as the durations"
+            )
+        self.topological_order()
+
+    @property
+    def ops(self) -> int:
+        return len(self.names)
+
+    @property
+    def steps(self) -> int:
+        return int(self.durations_s.shape[0])
+
+    @property
+    def is_transfer(self) -> npt.NDArray[np.bool_]:
+        return np.asarray((self.resource == DOWNLINK) | (self.resource == UPLINK), np.bool_)
+
+    def deps(self, op: int) -> npt.NDArray[np.int32]:
+        return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]
+
+    def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The reverse of the dependencies, as (start, index); dependents of an op in ascending order."""
+        n = self.ops
+        consumer = np.repeat(np.arange(n, dtype=np.int32), np.diff(self.dep_start))
+        by_producer = np.argsort(self.dep_index, kind="stable")
+        start = np.zeros(n + 1, np.int32)
+        np.cumsum(np.bincount(self.dep_index, minlength=n), out=start[1:])
+        return start, consumer[by_producer]
+
+    def topological_order(self) -> npt.NDArray[np.int32]:
+        """Ops in an order where dependencies come first (Kahn, lowest index first in each wave)."""
+        waiting = np.diff(self.dep_start).astype(np.int64)
+        start, index = self.dependents()
+        wave = np.flatnonzero(waiting == 0)
+        out: list[npt.NDArray[np.int64]] = []
+        while len(wave):
+            out.append(wave)
+            next_ops: list[int] = []
+            for op in wave.tolist():
+                for dependent in index[start[op] : start[op + 1]].tolist():
+                    waiting[dependent] -= 1
+                    if waiting[dependent] == 0:
+                        next_ops.append(dependent)
+            wave = np.array(sorted(next_ops), np.int64)
+        order = np.concatenate(out) if out else np.zeros(0, np.int64)
+        if len(order) != self.ops:
+            stuck = self.names[int(np.argmax(waiting > 0))]
+            raise BadInput(f"the ops of the profile wait for each other in a cycle through {stuck!r}")
+        return order.astype(np.int32)

@@ -1,0 +1,1 @@
+"""What people see: terminal tables, plots, HTML, Chrome traces, JSON and CSV."""

@@ -1,0 +1,1 @@
+"""The space of plans, pruning, scoring and ranking."""

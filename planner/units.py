@@ -1,0 +1,65 @@
+"""Quantities as people write them. Inside the package everything is in bytes, seconds and dollars.
+
+Bits per second appear only in files, flags and tables; MB is 10**6 bytes, MiB is 2**20.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from planner.errors import BadInput
+
+MIB = 2**20
+GBIT_BYTES_PER_S = 1e9 / 8
+
+_NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*"
+_BYTES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2.0**10, "MIB": 2.0**20, "GIB": 2.0**30}
+_BITS_PER_S = {"BIT": 1.0, "KBIT": 1e3, "MBIT": 1e6, "GBIT": 1e9}
+
+
+def bandwidth_bytes_per_s(text: str) -> float:
+    """`3Gbit`, `100 Mbit/s`, `2.5gbps` as bytes a second; a bare number is refused, for it has no unit."""
+    match = re.fullmatch(_NUMBER + r"([KMG]?)(?:bit/s|bit|bps|b/s)", text, flags=re.IGNORECASE)
+    if not match:
+        raise BadInput(f"bandwidth {text!r} is not understood; write it with its unit, as 10Gbit or 100Mbit")
+    value = float(match[1]) * _BITS_PER_S[match[2].upper() + "BIT"] / 8
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"bandwidth {text!r} must be above zero")
+    return value
+
+
+def size_bytes(text: str) -> int:
+    """`4MiB`, `64KiB`, `4000000` as bytes."""
+    match = re.fullmatch(_NUMBER + r"([KMG]?I?B?)", text, flags=re.IGNORECASE)
+    if not match or match[2].upper() not in _BYTES:
+        raise BadInput(f"size {text!r} is not understood; write it as 4MiB, 64KiB or a number of bytes")
+    value = float(match[1]) * _BYTES[match[2].upper()]
+    if not (math.isfinite(value) and value >= 1):
+        raise BadInput(f"size {text!r} must be at least one byte")
+    return round(value)
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Bytes a second as `10 Gbit/s`."""
+    bits = bytes_per_s * 8
+    for unit, scale in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bits >= scale:
+            return f"{bits / scale:.4g} {unit}"
+    return f"{bits:.4g} bit/s"
+
+
+def format_bytes(value: float) -> str:
+    """Bytes as `97.50 MiB`."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= scale:
+            return f"{value / scale:.2f} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_seconds(value: float) -> str:
+    """Seconds as `340 ms` or `2.1 h`."""
+    for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"

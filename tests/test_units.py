@@ -1,0 +1,24 @@
+import pytest
+
+from planner.errors import BadInput
+from planner.units import bandwidth_bytes_per_s, size_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("3Gbit", 3.75e8), ("100 Mbit/s", 1.25e7), ("2.5gbps", 3.125e8), ("8bit", 1.0)]
+)
+def test_bandwidth(text, value):
+    assert bandwidth_bytes_per_s(text) == value
+
+
+@pytest.mark.parametrize("text", ["3", "", "-1Gbit", "0Gbit", "3 GiB", "nanGbit", "1e999Gbit"])
+def test_bandwidth_refuses(text):
+    with pytest.raises(BadInput):
+        bandwidth_bytes_per_s(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("4MiB", 4 * 2**20), ("64 KiB", 65536), ("1000", 1000), ("4MB", 4_000_000)]
+)
+def test_size(text, value):
+    assert size_bytes(text) == value
