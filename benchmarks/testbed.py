@@ -14,7 +14,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ def _op(record: dict[str, Any], deps: tuple[int, ...]) -> Op:
 
 
 def _ready_s(times: npt.NDArray[np.float64], ops: Sequence[Op], column: int) -> npt.NDArray[np.float64]:
-    """When, in each step, the worker could have started this op: its dependencies done and the worker free."""
+    """When, in each step, the worker could have started this op: dependencies done, worker free."""
     start = times[:, column, 0]
     on_worker = [i for i, op in enumerate(ops) if op.resource == WORKER and i != column]
     ends = times[:, on_worker, 1]
@@ -169,7 +169,7 @@ def _ready_s(times: npt.NDArray[np.float64], ops: Sequence[Op], column: int) -> 
 
 
 def _with_tensors(ops: Sequence[Op]) -> tuple[list[Op], list[str]]:
-    """Join each tensor's download (`edge_7_fc/weights/read`), upload and update (`train/update_fc/weights/..`)."""
+    """Join each tensor's download (`edge_7_fc/weights/read`), upload and update (`train/update_fc/..`)."""
     tensor: dict[int, str] = {}
     for i, op in enumerate(ops):
         if op.resource == DOWNLINK and op.name.endswith("/read"):
@@ -179,10 +179,7 @@ def _with_tensors(ops: Sequence[Op]) -> tuple[list[Op], list[str]]:
             tensor |= {dep: tensor[i] for dep in op.deps if ops[dep].resource == UPLINK}
     names = sorted(set(tensor.values()))
     index = {name: k for k, name in enumerate(names)}
-    joined = [
-        Op(op.name, op.resource, op.server, op.bytes, op.deps, index[tensor[i]] if i in tensor else -1)
-        for i, op in enumerate(ops)
-    ]
+    joined = [replace(op, tensor=index[tensor[i]]) if i in tensor else op for i, op in enumerate(ops)]
     return joined, names
 
 
