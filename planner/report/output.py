@@ -1,0 +1,251 @@
+"""The one door for results: tables of rows as `table`, `json`, `csv` or `markdown`, to stdout or to a file.
+
+A result is one or more `Table`s. People read all of them with their notes; CSV holds the rows of the first;
+JSON holds `data` if given, else the rows of the first. A file is replaced whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from pathlib import Path
+from typing import Any
+
+from planner.errors import BadInput
+
+FILE_WIDTH = 160  # of a table that no terminal shows
+
+
+class Format(StrEnum):
+    """How a result is written."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    markdown = "markdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: `key` names the value in JSON and CSV (with its unit), `title` heads it for people, `show`
+    writes one value for people. Numbers are set to the right unless `align` says otherwise."""
+
+    key: str
+    title: str = ""
+    show: Callable[[Any], str] | None = None
+    align: str = ""
+    style: str = ""  # of rich
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.key
+
+    def cell(self, row: Mapping[str, Any]) -> str:
+        value = row.get(self.key)
+        if value is None:
+            return "-"
+        return self.show(value) if self.show else _plain(value)
+
+    def side(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        values = [row[self.key] for row in rows if row.get(self.key) is not None]
+        numbers = values and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        return self.align or ("right" if numbers else "left")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, which columns of them people see (CSV and JSON have every key), and the words around them."""
+
+    rows: Sequence[Mapping[str, Any]]
+    columns: Sequence[Column] = ()
+    title: str = ""
+    notes: Sequence[str] = ()
+
+    def shown(self) -> Sequence[Column]:
+        return self.columns or [Column(key) for key in self.keys()]
+
+    def keys(self) -> list[str]:
+        return list(dict.fromkeys(key for row in self.rows for key in row)) or [c.key for c in self.columns]
+
+
+def emit(
+    result: Table | Sequence[Table],
+    format: Format | str = Format.table,
+    output: Path | str | None = None,
+    *,
+    data: Any = None,
+) -> None:
+    """Write a result to stdout, or whole to the file `output` (`-` is stdout)."""
+    tables = [result] if isinstance(result, Table) else list(result)
+    to_stdout = output is None or str(output) == "-"
+    if to_stdout and Format(format) is Format.table:
+        _print_rich(tables, sys.stdout)
+    elif to_stdout:
+        sys.stdout.write(render(tables, format, data=data))
+    else:
+        assert output is not None
+        write_file(output, render(tables, format, data=data))
+
+
+def render(result: Table | Sequence[Table], format: Format | str, *, data: Any = None) -> str:
+    """A result as text that ends with a newline."""
+    tables = [result] if isinstance(result, Table) else list(result)
+    match Format(format):
+        case Format.json:
+            return to_json(data if data is not None else list(tables[0].rows))
+        case Format.csv:
+            return _csv(tables[0])
+        case Format.markdown:
+            return "\n".join(_markdown(table) for table in tables)
+        case Format.table:
+            text = io.StringIO()
+            _print_rich(tables, text)
+            return text.getvalue()
+
+
+def to_json(data: Any) -> str:
+    """JSON of plain values, dataclasses, msgspec structs and numpy values; what is not finite is null."""
+    import msgspec
+
+    def known(value: Any) -> Any:
+        if hasattr(value, "tolist"):  # numpy, which need not be imported to be recognised
+            return value.tolist()
+        return str(value)
+
+    return msgspec.json.format(msgspec.json.encode(data, enc_hook=known), indent=2).decode() + "\n"
+
+
+def write_file(path: Path | str, content: str | bytes) -> None:
+    """Replace a file by new content, whole or not at all: a temporary file beside it, synced, then renamed.
+
+    Whatever stops us (Ctrl-C, a full disk) leaves the old file as it was and no half of a new one.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a device has nothing to lose
+            if target.is_dir():
+                raise BadInput(f"cannot write {path}: it is a folder; name a file in it")
+            target.write_bytes(data)
+            return
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def check_writable(path: Path | str) -> None:
+    """Refuse an output that cannot be written, before the work rather than after it."""
+    folder = Path(os.path.realpath(path)).parent
+    if Path(path).is_dir():
+        raise BadInput(f"cannot write {path}: it is a folder; name a file in it")
+    if not folder.is_dir():
+        raise BadInput(f"cannot write {path}: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK):
+        raise BadInput(f"cannot write {path}: no permission to write in {folder}")
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(item) for item in value)
+    return str(value)
+
+
+def _print_rich(tables: Sequence[Table], file: Any) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # A terminal has its width; a pipe or a file has none, and cutting a figure there would lose it.
+    terminal = file.isatty() or "COLUMNS" in os.environ
+    console = Console(file=file, width=None if terminal else FILE_WIDTH, highlight=False, markup=False)
+    for index, table in enumerate(tables):
+        if index:
+            console.print()
+        if table.title:
+            console.print(Text(table.title, style="bold"))
+        if table.rows:
+            grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+            for column in table.shown():
+                grid.add_column(
+                    Text(column.heading),
+                    justify=column.side(table.rows),  # type: ignore[arg-type]
+                    style=column.style,
+                    overflow="fold",
+                )
+            for row in table.rows:
+                grid.add_row(*(Text(column.cell(row)) for column in table.shown()))
+            console.print(grid)
+        for note in table.notes:
+            console.print(Text(note))
+
+
+def _csv(table: Table) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, table.keys(), lineterminator="\n")
+    writer.writeheader()
+    for row in table.rows:
+        writer.writerow({key: _csv_value(value) for key, value in row.items()})
+    return text.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, list | tuple | dict):
+        import json
+
+        return json.dumps(value, default=str)
+    return value
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"**{table.title}**", ""] if table.title else []
+    if table.rows:
+        columns = table.shown()
+        lines.append("| " + " | ".join(_escaped(column.heading) for column in columns) + " |")
+        sides = ["---:" if column.side(table.rows) == "right" else "---" for column in columns]
+        lines.append("|" + "|".join(sides) + "|")
+        for row in table.rows:
+            lines.append("| " + " | ".join(_escaped(column.cell(row)) for column in columns) + " |")
+        lines.append("")
+    for note in table.notes:
+        lines += [note, ""]
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,94 @@
+"""The door of the command line, through real processes where exit codes matter."""
+
+import subprocess
+import sys
+
+import pytest
+
+import planner
+from planner.cli import _app
+
+
+def run(*args, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "planner", *args], capture_output=True, text=True, check=False, **kwargs
+    )
+
+
+def test_version():
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"planner {planner.__version__}\n")
+
+
+def test_help_lists_every_command_and_imports_none():
+    code = (
+        "import sys; sys.argv = ['planner', '--help']\n"
+        "from planner.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'scipy', 'optuna', 'networkx', 'rich', 'msgspec', 'planner.cli.models'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in done.stdout
+    for name, line in _app.COMMANDS.items():
+        assert f"{name} " in done.stdout
+        assert line in done.stdout  # short enough not to be cut
+
+
+def test_every_command_has_help():
+    for name in _app.COMMANDS:
+        assert _app.load(name).help
+
+
+def test_misspelt_command_suggests_and_exits_2():
+    done = run("modles")
+    assert done.returncode == 2
+    assert "models" in done.stderr
+    assert done.stdout == ""
+
+
+def test_bad_option_value_exits_2():
+    done = run("models", "--format", "yaml")
+    assert done.returncode == 2
+    assert "markdown" in done.stderr
+
+
+def test_our_errors_are_one_line():
+    done = run("models", "--output", "/no/such/folder/x")
+    assert done.returncode == 2
+    assert done.stderr.startswith("planner: cannot write /no/such/folder/x")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_closed_pipe_is_quiet():
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m planner models --format csv | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+
+
+def test_completion_names_commands():
+    env = {"_PLANNER_COMPLETE": "complete_bash", "COMP_WORDS": "planner mod", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from planner.cli import main; main()"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "models" in done.stdout
+
+
+def test_ctrl_c_exits_130(monkeypatch, capsys):
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_app, "app", interrupted)
+    with pytest.raises(SystemExit) as done:
+        _app.main()
+    assert done.value.code == 130
+    assert "interrupted" in capsys.readouterr().err
