@@ -1,0 +1,157 @@
+"""Branch and bound over plans with noisy scores: which plans can be on the Pareto front?
+
+Every plan has an upper bound on its throughput, hence a lower bound on its cost a sample. A plan is pruned
+when one already scored is at least as fast as that bound and costs at most the bounded cost: whatever the
+simulator would say, it could not enter the front, so nothing is lost. Plans are scored in the order of their
+bounds, in rounds of a fixed size, so that the result does not depend on the number of threads.
+
+Scoring is a race in two heats. A short one gives every plan that its bound cannot exclude a rough interval;
+only the plans whose interval still reaches the front get the long one. `caution` widens the rough interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from planner.search.front import Floats
+
+Heat = Literal["short", "long"]
+ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
+
+
+class Score(Protocol):
+    """What a heat says of one plan; `planner.simulator.Prediction` is one."""
+
+    @property
+    def samples_per_s(self) -> float: ...
+    @property
+    def samples_per_s_low(self) -> float: ...
+    @property
+    def samples_per_s_high(self) -> float: ...
+
+
+Evaluate = Callable[[Sequence[int], Heat], Sequence[Score]]
+Progress = Callable[[int, int], None]  # plans scored, plans left in this heat
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Scores of the last heat each plan ran in; `long` holds the indices whose score is final."""
+
+    scores: dict[int, Score] = field(default_factory=dict)
+    long: set[int] = field(default_factory=set)
+    pruned_by_bound: int = 0
+    pruned_by_race: int = 0
+    partial: bool = False  # interrupted: what is here is right, but not all was looked at
+
+
+class _Frontier:
+    """Scored plans as pairs (throughput, cost a sample); answers whether a point is dominated by one."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, float, int]] = []  # descending throughput, descending cost
+
+    def add(self, samples_per_s: float, usd_per_sample: float, plan: int) -> None:
+        if not self.dominates(samples_per_s, usd_per_sample, -1):
+            kept = [p for p in self._points if not (p[0] <= samples_per_s and p[1] >= usd_per_sample)]
+            self._points = sorted([*kept, (samples_per_s, usd_per_sample, plan)], reverse=True)
+
+    def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
+        """Is some other plan at least this fast at no more cost?"""
+        return any(
+            speed >= samples_per_s and cost <= usd_per_sample and other != plan
+            for speed, cost, other in self._points
+        )
+
+
+def race(
+    bound_samples_per_s: Floats,
+    usd_per_hour: Floats,
+    evaluate: Evaluate,
+    *,
+    caution: float = 2.0,
+    short_heat: bool = True,
+    progress: Progress = lambda scored, left: None,
+) -> Outcome:
+    """Score every plan that can be on the front of (throughput, cost a sample).
+
+    Without `short_heat` every plan that survives its bound is scored in full, which makes the front exactly
+    the one that scoring all plans would give.
+    """
+    runner = _Race(usd_per_hour / 3600, evaluate, progress)
+    try:
+        if short_heat:
+            entrants = runner.heat("short", runner.order(bound_samples_per_s), bound_samples_per_s)
+            ceiling = runner.narrow(entrants, bound_samples_per_s, caution)
+            finalists = runner.finalists(entrants, ceiling, caution)
+            bounded = runner.outcome.pruned_by_bound
+            runner.heat("long", finalists, ceiling)
+            runner.outcome.pruned_by_bound = bounded
+            runner.outcome.pruned_by_race = len(entrants) - len(runner.outcome.long)
+        else:
+            runner.heat("long", runner.order(bound_samples_per_s), bound_samples_per_s)
+    except KeyboardInterrupt:
+        runner.outcome.partial = True
+    return runner.outcome
+
+
+class _Race:
+    def __init__(self, usd_per_s: Floats, evaluate: Evaluate, progress: Progress) -> None:
+        self.usd_per_s = usd_per_s
+        self.evaluate = evaluate
+        self.progress = progress
+        self.outcome = Outcome()
+
+    def order(self, ceiling: Floats) -> list[int]:
+        """Plans by turns from the fastest and from the cheapest end, ties by index: both ends of the front
+        are found early, and between them everything is soon dominated."""
+        index, cost = np.arange(len(ceiling)), self.usd_per_s / ceiling
+        fastest = np.lexsort((index, cost, -ceiling)).tolist()
+        cheapest = np.lexsort((index, -ceiling, cost)).tolist()
+        return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
+
+    def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats) -> list[int]:
+        """Score the plans of `order` that nothing scored in this heat dominates; returns those scored."""
+        frontier, done, left = _Frontier(), list[int](), list(order)
+        while left:
+            alive = [i for i in left if not frontier.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
+            self.outcome.pruned_by_bound += len(left) - len(alive)
+            batch, left = alive[:ROUND], alive[ROUND:]
+            for i, score in zip(batch, self.evaluate(batch, heat), strict=True):
+                self.outcome.scores[i] = score
+                if heat == "long":
+                    self.outcome.long.add(i)
+                sure = score.samples_per_s if heat == "long" else score.samples_per_s_low
+                if sure > 0:
+                    frontier.add(sure, self.usd_per_s[i] / sure, i)
+            done += batch
+            self.progress(len(self.outcome.scores), len(left))
+        return done
+
+    def narrow(self, entrants: Sequence[int], bound: Floats, caution: float) -> Floats:
+        """Upper bounds after the short heat: the widened interval's upper end, where it is lower."""
+        ceiling = bound.copy()
+        for i in entrants:
+            score = self.outcome.scores[i]
+            widened = score.samples_per_s + caution * (score.samples_per_s_high - score.samples_per_s)
+            ceiling[i] = min(ceiling[i], widened)
+        return ceiling
+
+    def finalists(self, entrants: Sequence[int], ceiling: Floats, caution: float) -> list[int]:
+        """The plans whose widened interval reaches the front, in the order of their new bounds."""
+        floors = _Frontier()
+        for i in entrants:
+            score = self.outcome.scores[i]
+            floor = score.samples_per_s - caution * (score.samples_per_s - score.samples_per_s_low)
+            if floor > 0:
+                floors.add(floor, self.usd_per_s[i] / floor, i)
+        entered = set(entrants)
+        return [
+            i
+            for i in self.order(ceiling)
+            if i in entered and not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)
+        ]
