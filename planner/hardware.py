@@ -5,16 +5,34 @@ These are the nouns only; `planner.catalog` reads them from `hardware/*.toml`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 Basis = Literal["measured", "published", "estimated"]
 Network = Literal["baseline", "burst"]
+HOURS_PER_YEAR = 8766.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a figure comes from, how it came about, and of which day it is."""
+
+    basis: Basis
+    source: str
+    as_of: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.basis}: {self.source}" + (f" ({self.as_of})" if self.as_of else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What computes: one accelerator, or all the cores of a CPU machine taken together."""
+    """What computes: one accelerator, or all the cores of a CPU machine taken together.
+
+    `name` is the key of `hardware/devices.toml`. For a CPU machine `cores` are the physical cores,
+    `fp32_flops` is that of all of them and `memory_bytes` is the machine's memory.
+    """
 
     name: str
     kind: Literal["gpu", "cpu"]
@@ -23,6 +41,10 @@ class Device:
     memory_bytes_per_s: float | None = None
     cores: int | None = None
     source: str = ""
+    tensor_flops: float | None = None  # peak of the tensor cores in half precision, dense
+    basis: Basis = "published"
+    as_of: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +52,34 @@ class KernelRates:
     """How fast a device runs each kind of kernel: the compute model that synthesis uses.
 
     `rates` maps a kernel kind (conv1x1, conv3x3, conv, fc: multiply-adds a second; memory: bytes a second)
-    to its rate; `overhead_s` is the fixed cost of one op. `median_error` is that of the fit.
+    to its rate; `overhead_s` is the fixed cost of one op. `median_error` is that of the fit. They are kept in
+    `hardware/kernels.toml`, where a CPU's rates may be those of one core (`per_core = true`): the catalogue
+    multiplies them by the machine's cores.
     """
 
-    rates: dict[str, float]
+    rates: Mapping[str, float]
     overhead_s: float
     basis: Basis
     source: str
     median_error: float | None = None
+    as_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What a machine of one's own costs: the purchase spread over its life, and the energy with cooling."""
+
+    capital_usd: float
+    lifetime_years: float
+    power_watts: float
+    energy_usd_per_kwh: float
+    cooling_factor: float = 1.0  # energy drawn at the meter for each unit that reaches the machine
+    reasoning: str = ""
+
+    @property
+    def usd_per_hour(self) -> float:
+        capital = self.capital_usd / (self.lifetime_years * HOURS_PER_YEAR)
+        return capital + self.power_watts / 1000 * self.cooling_factor * self.energy_usd_per_kwh
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +92,13 @@ class Price:
     as_of: str
     basis: Basis
     source: str
+    spot_as_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One kind of machine."""
+    """One kind of machine. `sources` maps a figure (on_demand, spot, nic_burst, nic_baseline, flow, machine,
+    status) to where it comes from; a figure that nobody has published is None."""
 
     name: str
     family: str
@@ -66,15 +110,29 @@ class Hardware:
     memory_bytes: float | None
     nic_burst_bytes_per_s: float | None
     nic_baseline_bytes_per_s: float | None
-    flow_bytes_per_s: float | None
+    flow_bytes_per_s: float | None  # what one TCP connection gets at most, anywhere in the region
     price: Price
     still_sold: bool
     status: str = ""
     kernels: KernelRates | None = None
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    nic_label: str = ""
+    placement_group_flow_bytes_per_s: float | None = None  # the same inside a cluster placement group
+    other_prices: tuple[Price, ...] = ()
+    ownership: Ownership | None = None
+    calibration: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+    path: str = ""
+
+    @property
+    def devices_memory_bytes(self) -> float:
+        return self.device.memory_bytes * self.device_count
 
     def nic_bytes_per_s(self, network: Network) -> float | None:
         """The NIC's rate: what long training gets (baseline) or what lasts for minutes (burst)."""
         if network == "burst":
             return self.nic_burst_bytes_per_s or self.nic_baseline_bytes_per_s
         return self.nic_baseline_bytes_per_s or self.nic_burst_bytes_per_s
+
+    def price_in(self, region: str) -> Price | None:
+        """The price in a region; None where the file has none."""
+        return next((price for price in (self.price, *self.other_prices) if price.region == region), None)

@@ -1,0 +1,289 @@
+"""Reads `hardware/*.toml`: machines, the devices they hold and how fast those run kernels.
+
+Every file has the same form (docs/hardware.md): `[machines.*]` with what they share in `[defaults]`,
+`[devices.*]` and `[kernels.*]`. Machines name a device, which may stand in any file. A name in the user's
+folders hides the same name of the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from planner.catalog_folders import looks_like_path, shipped_folder, user_folders
+from planner.errors import BadInput, unknown_name
+from planner.hardware import Device, Hardware, KernelRates, Ownership, Price, Source
+from planner.hardware_schema import FIGURES, DeviceEntry, KernelsEntry, MachineEntry
+from planner.toml_files import convert, read_toml
+from planner.units import GBIT_BYTES_PER_S
+
+GIB = 2.0**30
+_TABLES = ("defaults", "machines", "devices", "kernels")
+_TABLES_OURS = {"machines", "devices", "kernels"}
+_HEADS = ("family", "provider", "description")
+
+
+@dataclass(frozen=True)
+class _Machine:
+    entry: MachineEntry
+    family: str
+    provider: str
+    path: Path
+
+
+@dataclass
+class _Catalogue:
+    """All entries by name, each with the file that says so; the first file to name something wins."""
+
+    machines: dict[str, _Machine] = field(default_factory=dict)
+    devices: dict[str, tuple[DeviceEntry, Path]] = field(default_factory=dict)
+    kernels: dict[str, tuple[KernelsEntry, Path]] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+
+
+def hardware_names() -> tuple[str, ...]:
+    """Names of all machines, by family and size as the files list them."""
+    return tuple(_catalogue().machines)
+
+
+def load_hardware(name: str) -> Hardware:
+    """A machine by its name or from a file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` where a file
+    holds several."""
+    file, _, wanted = name.partition(".toml:")
+    if wanted or looks_like_path(name):
+        return _from_file(Path(file + ".toml" if wanted else name).expanduser(), wanted)
+    catalogue = _catalogue()
+    key = catalogue.aliases.get(name, name)
+    if key not in catalogue.machines:
+        lower = {known.lower(): known for known in (*catalogue.machines, *catalogue.aliases)}
+        if name.lower() not in lower:
+            hint = "`planner hardware` lists them; a file of your own is given by its path"
+            raise unknown_name("hardware", name, (*catalogue.machines, *catalogue.aliases), hint)
+        return load_hardware(lower[name.lower()])
+    return _build(key, catalogue)
+
+
+def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
+    """Machines whose names match: `p3.*`, `g5.*,p4d.*`, names and paths among them, each once and in order.
+
+    A pattern without wildcards is a name; a family's name (`p3`) stands for all its members.
+    """
+    parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
+    parts = [part.strip() for part in parts if part.strip()]
+    if not parts:
+        raise BadInput("no hardware is named; give names or patterns such as 'p3.*,c4.8xlarge'")
+    found: dict[str, Hardware] = {}
+    for part in parts:
+        for hardware in _match_one(part):
+            found.setdefault(hardware.name, hardware)
+    return tuple(found.values())
+
+
+def _match_one(pattern: str) -> Iterable[Hardware]:
+    catalogue = _catalogue()
+    if any(sign in pattern for sign in "*?[") and not looks_like_path(pattern):
+        names = [name for name in catalogue.machines if fnmatchcase(name.lower(), pattern.lower())]
+        if not names:
+            families = sorted({machine.family for machine in catalogue.machines.values()})
+            raise BadInput(f"no hardware matches {pattern!r}; families: {', '.join(families)}")
+        return [_build(name, catalogue) for name in names]
+    members = [name for name, machine in catalogue.machines.items() if machine.family == pattern]
+    if members and pattern not in catalogue.machines:
+        return [_build(name, catalogue) for name in members]
+    return [load_hardware(pattern)]
+
+
+def _from_file(path: Path, wanted: str) -> Hardware:
+    """A machine of one file; devices and kernels it does not define come from the catalogue."""
+    own = _Catalogue()
+    _read_into(own, path)
+    if not own.machines:
+        raise BadInput(f"{path}: defines no machine; it needs a table [machines.NAME] (docs/hardware.md)")
+    name = own.aliases.get(wanted, wanted) or next(iter(own.machines))
+    if name not in own.machines:
+        raise unknown_name(f"machine in {path}:", wanted, own.machines)
+    if not wanted and len(own.machines) > 1:
+        names = ", ".join(own.machines)
+        raise BadInput(f"{path}: holds several machines ({names}); name one, as in {path}:{name}")
+    shared = _catalogue()
+    own.devices = shared.devices | own.devices
+    own.kernels = shared.kernels | own.kernels
+    return _build(name, own)
+
+
+def _catalogue() -> _Catalogue:
+    return _read_folders(user_folders())
+
+
+@lru_cache(maxsize=8)
+def _read_folders(folders: tuple[Path, ...]) -> _Catalogue:
+    catalogue = _Catalogue()
+    for folder in folders:
+        if not folder.is_dir():
+            raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
+        for path in sorted(folder.glob("*.toml")):
+            # Models may live in the same folder: only a file with one of our tables is ours.
+            if _TABLES_OURS & read_toml(path).keys():
+                _read_into(catalogue, path)
+        for path in sorted((folder / "hardware").glob("*.toml")):
+            _read_into(catalogue, path)
+    for path in sorted(shipped_folder("hardware").glob("*.toml")):
+        _read_into(catalogue, path)
+    return catalogue
+
+
+def _read_into(catalogue: _Catalogue, path: Path) -> None:
+    tables = read_toml(path)
+    for key, value in tables.items():
+        if key not in (*_TABLES, *_HEADS):
+            raise BadInput(f"{path}: unknown key {key!r}; allowed: {', '.join((*_HEADS, *_TABLES))}")
+        if key in _TABLES and not _is_table_of_tables(key, value):
+            raise BadInput(f"{path}: {key} must be a table, as in [{key}.NAME]")
+        if key in _HEADS and not isinstance(value, str):
+            raise BadInput(f"{path}: {key} must be a text")
+    defaults = tables.get("defaults", {})
+    for name, table in tables.get("machines", {}).items():
+        where = f'machines."{name}"'
+        entry = convert(_with_defaults(table, defaults), MachineEntry, path, where)
+        for figure in entry.sources:
+            if figure not in FIGURES:
+                allowed = ", ".join(FIGURES)
+                raise BadInput(f"{path}: [{where}.sources] names no figure {figure!r}; allowed: {allowed}")
+        machine = _Machine(entry, tables.get("family", path.stem), tables.get("provider", "own"), path)
+        if name not in catalogue.machines:
+            catalogue.machines[name] = machine
+            for alias in entry.aliases:
+                catalogue.aliases.setdefault(alias, name)
+    for name, table in tables.get("devices", {}).items():
+        device = convert(table, DeviceEntry, path, f'devices."{name}"')
+        catalogue.devices.setdefault(name, (device, path))
+    for name, table in tables.get("kernels", {}).items():
+        kernels = convert(table, KernelsEntry, path, f'kernels."{name}"')
+        if bool(kernels.rates) == bool(kernels.like):
+            raise BadInput(f'{path}: [kernels."{name}"] needs either rates or like = "OTHER DEVICE"')
+        catalogue.kernels.setdefault(name, (kernels, path))
+
+
+def _is_table_of_tables(key: str, value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return key == "defaults" or all(isinstance(table, dict) for table in value.values())
+
+
+def _with_defaults(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**defaults, **table}
+    if "sources" in defaults and isinstance(table.get("sources"), dict):
+        merged["sources"] = {**defaults["sources"], **table["sources"]}
+    return merged
+
+
+def _build(name: str, catalogue: _Catalogue) -> Hardware:
+    machine = catalogue.machines[name]
+    entry, path = machine.entry, machine.path
+    where = f'{path}: [machines."{name}"]'
+    if entry.device not in catalogue.devices:
+        raise BadInput(f"{where} {unknown_name('device', entry.device, catalogue.devices)}")
+    given = Source("estimated", f"given in {path.name}")
+    device = _device(entry, *catalogue.devices[entry.device], where)
+    ownership = Ownership(**msgspec.structs.asdict(entry.ownership)) if entry.ownership else None
+    return Hardware(
+        name=name,
+        family=machine.family,
+        provider=machine.provider,
+        device=device,
+        device_count=entry.device_count,
+        cpu=entry.cpu,
+        vcpus=entry.vcpus,
+        memory_bytes=_times(entry.memory_gib, GIB),
+        nic_burst_bytes_per_s=_times(entry.nic_burst_gbit_per_s, GBIT_BYTES_PER_S),
+        nic_baseline_bytes_per_s=_times(entry.nic_baseline_gbit_per_s, GBIT_BYTES_PER_S),
+        flow_bytes_per_s=_times(entry.flow_gbit_per_s, GBIT_BYTES_PER_S),
+        price=_price(entry, ownership, given),
+        still_sold=entry.still_sold,
+        status=entry.status,
+        kernels=_kernels(entry.device, device, catalogue),
+        sources={key: Source(s.basis, s.source, s.as_of) for key, s in entry.sources.items()},
+        nic_label=entry.nic_label,
+        placement_group_flow_bytes_per_s=_times(entry.placement_group_flow_gbit_per_s, GBIT_BYTES_PER_S),
+        other_prices=tuple(
+            Price(r.on_demand_usd_per_hour, r.spot_usd_per_hour, region, r.as_of, r.basis, r.source, r.as_of)
+            for region, r in entry.other_regions.items()
+        ),
+        ownership=ownership,
+        calibration=entry.calibration,
+        path=str(path),
+    )
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _price(entry: MachineEntry, ownership: Ownership | None, given: Source) -> Price:
+    said = {key: Source(s.basis, s.source, s.as_of) for key, s in entry.sources.items()}
+    source = said.get("on_demand", given)
+    usd = entry.on_demand_usd_per_hour
+    if usd is None and ownership:
+        usd = ownership.usd_per_hour
+        if "on_demand" not in said:
+            source = Source("estimated", "capital cost over lifetime, plus energy")
+    spot_as_of = said["spot"].as_of if "spot" in said else source.as_of
+    return Price(
+        usd, entry.spot_usd_per_hour, entry.region, source.as_of, source.basis, source.source, spot_as_of
+    )
+
+
+def _device(machine: MachineEntry, entry: DeviceEntry, path: Path, where: str) -> Device:
+    table = f'{path}: [devices."{machine.device}"]'
+    if entry.kind == "gpu":
+        if entry.fp32_tflops is None or entry.memory_gib is None:
+            raise BadInput(f"{table} is a gpu and needs fp32_tflops and memory_gib")
+        flops, memory = entry.fp32_tflops * 1e12, entry.memory_gib * GIB
+    else:
+        if entry.clock_ghz is None or entry.fp32_flop_per_cycle is None:
+            raise BadInput(f"{table} is a cpu and needs clock_ghz and fp32_flop_per_cycle (of one core)")
+        if machine.cores is None or machine.memory_gib is None or machine.device_count != 1:
+            raise BadInput(f"{where} computes on its cpu and needs cores, memory_gib and device_count = 1")
+        flops = machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle
+        memory = machine.memory_gib * GIB
+    return Device(
+        name=machine.device,
+        kind=entry.kind,
+        fp32_flops=flops,
+        memory_bytes=memory,
+        memory_bytes_per_s=_times(entry.memory_gbyte_per_s, 1e9),
+        cores=machine.cores if entry.kind == "cpu" else None,
+        source=entry.source,
+        tensor_flops=_times(entry.tensor_tflops, 1e12),
+        basis=entry.basis,
+        as_of=entry.as_of,
+        note=entry.note,
+    )
+
+
+def _kernels(name: str, device: Device, catalogue: _Catalogue) -> KernelRates | None:
+    if name not in catalogue.kernels:
+        return None
+    entry, path = catalogue.kernels[name]
+    base = entry
+    if entry.like:
+        if entry.like not in catalogue.kernels or catalogue.kernels[entry.like][0].like:
+            raise BadInput(
+                f'{path}: [kernels."{name}"] is like {entry.like!r}, which has no rates of its own'
+            )
+        base = catalogue.kernels[entry.like][0]
+    factor = entry.scale * (device.cores or 1 if base.per_core else 1)
+    return KernelRates(
+        rates={kind: rate * factor for kind, rate in base.rates.items()},
+        overhead_s=base.overhead_s,
+        basis=entry.basis,
+        source=entry.source or base.source,
+        median_error=entry.median_error if entry.median_error is not None else base.median_error,
+        as_of=entry.as_of or base.as_of,
+    )
