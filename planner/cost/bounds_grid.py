@@ -1,0 +1,262 @@
+"""The bound of `planner.cost.bounds` for thousands of plans at once, as numpy arrays.
+
+`Plans` holds one array for each thing that may differ between plans of one family (model, batch, worker
+hardware): workers, servers, bandwidths and so on. A family has one profile for each number of servers,
+because placement decides which bytes each server holds. Clusters are regular: `workers_per_node` workers on
+each node (the last may hold fewer), servers on nodes of their own or server i beside the workers of node i.
+`Plans.cluster(i)` is plan i as a cluster; the tests hold both bounds equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.cluster import Cluster, Node
+from planner.cost.bounds import Steps, least_step_s
+from planner.cost.step import Demand, Floats, Rates
+from planner.errors import BadInput
+from planner.policy import Mode, Multiplexed, Policy
+from planner.profile import Profile
+
+
+@dataclass(frozen=True, eq=False)
+class Plans:
+    """Plans as columns; scalars and arrays broadcast to one length."""
+
+    workers: npt.ArrayLike
+    worker_nic_bytes_per_s: npt.ArrayLike
+    servers: npt.ArrayLike = 1
+    server_nic_bytes_per_s: npt.ArrayLike = math.nan  # NaN: as the workers'
+    workers_per_node: npt.ArrayLike = 1
+    colocated: npt.ArrayLike = False
+    flow_bytes_per_s: npt.ArrayLike = math.inf
+    speed: npt.ArrayLike = 1.0
+
+    def __post_init__(self) -> None:
+        names = [field.name for field in fields(self)]
+        columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(getattr(self, name))) for name in names))
+        for name, column in zip(names, columns, strict=True):
+            object.__setattr__(self, name, np.ravel(column))
+        nic = np.asarray(self.worker_nic_bytes_per_s, float)
+        server = np.asarray(self.server_nic_bytes_per_s, float)
+        object.__setattr__(self, "worker_nic_bytes_per_s", nic)
+        object.__setattr__(self, "server_nic_bytes_per_s", np.where(np.isnan(server), nic, server))
+        too_many = np.asarray(self.colocated, bool) & (np.asarray(self.servers) > self.nodes)
+        if too_many.any():
+            at = int(np.argmax(too_many))
+            raise BadInput(
+                f"plan {at} puts {np.asarray(self.servers)[at]} servers beside the workers of "
+                f"{self.nodes[at]} nodes; at most one server a node can live there"
+            )
+
+    @property
+    def nodes(self) -> npt.NDArray[np.int64]:
+        """Nodes that hold workers."""
+        return np.asarray(-(-np.asarray(self.workers) // np.asarray(self.workers_per_node)), np.int64)
+
+    def __len__(self) -> int:
+        return len(np.asarray(self.workers))
+
+    def column(self, name: str, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+        return np.asarray(getattr(self, name), np.float64)[rows]
+
+    def cluster(self, plan: int) -> Cluster:
+        """One plan as a cluster."""
+
+        def at(name: str) -> float:
+            return float(np.asarray(getattr(self, name))[plan])
+
+        workers, servers, per_node = int(at("workers")), int(at("servers")), int(at("workers_per_node"))
+        nic = at("worker_nic_bytes_per_s")
+        nodes = [Node(nic, nic)] * int(self.nodes[plan])
+        first = 0
+        if not at("colocated"):
+            server_nic = at("server_nic_bytes_per_s")
+            nodes = [Node(server_nic, server_nic)] * servers + nodes
+            first = servers
+        return Cluster(
+            nodes=tuple(nodes),
+            worker_nodes=tuple(first + worker // per_node for worker in range(workers)),
+            server_nodes=tuple(range(servers)),
+            worker_speeds=(at("speed"),) * workers,
+            flow_bytes_per_s=at("flow_bytes_per_s"),
+        )
+
+
+def bound_plans(
+    profiles: Mapping[int, Profile],
+    plans: Plans,
+    policy: Policy | None = None,
+    mode: Mode = "async",
+    *,
+    steps: Steps = "fastest",
+) -> Floats:
+    """Upper bounds in samples a second, one a plan; `profiles` maps servers to the family's profile."""
+    policy = policy or Multiplexed()
+    servers = np.asarray(plans.servers)
+    out = np.zeros(len(plans))
+    for count in np.unique(servers).tolist():
+        if count not in profiles:
+            raise BadInput(
+                f"no profile for {count} servers; there are profiles for {sorted(profiles)} servers"
+            )
+        demand = Demand(profiles[count])
+        rows = np.flatnonzero(servers == count)
+        beside = np.asarray(plans.colocated, bool)[rows]
+        for colocated in (False, True):
+            chosen = rows[beside == colocated]
+            if len(chosen):
+                family = _Family(demand, plans, chosen, colocated, policy, mode, steps)
+                rate = family.sync() if mode == "sync" else family.asynchronous()
+                out[chosen] = rate * profiles[count].batch
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Family:
+    """Plans of one profile, all with or all without servers beside the workers. A node is known by the server
+    it holds, or -1 for none; `rate` is steps a second over all workers."""
+
+    demand: Demand
+    plans: Plans
+    rows: npt.NDArray[np.intp]
+    colocated: bool
+    policy: Policy
+    mode: Mode
+    steps: Steps
+
+    def sync(self) -> Floats:
+        """All workers at one rate, that of the most loaded place."""
+        rate = np.full(len(self.rows), math.inf)
+        for local in (-1, *self.hosts):
+            down, up = self.own_bytes(local)
+            size = self.size(local)
+            least = np.minimum.reduce(
+                [1.0 / self.step_s(local), _ratio(self.nic, size * down), _ratio(self.nic, size * up)]
+            )
+            exists = self.free_nodes > 0 if local < 0 else True
+            rate = np.where(exists, np.minimum(rate, least), rate)
+        for server in range(len(self.demand.down_bytes)):
+            size = self.size(server) if self.colocated else np.zeros(len(self.rows))
+            own_down, own_up = self.own_bytes(server)
+            away = self.workers - size
+            out = away * self.demand.down_bytes[server] + size * own_up
+            into = away * self.demand.up_bytes[server] + size * own_down
+            capacity = self.server_nic
+            rate = np.minimum.reduce([rate, _ratio(capacity, out), _ratio(capacity, into)])
+        return np.asarray(rate * self.workers)
+
+    def asynchronous(self) -> Floats:
+        """The best mix of the nodes' rates."""
+        down, up = self.demand.down_bytes, self.demand.up_bytes
+        plain = self.most(-1, self.per_node)
+        rest = np.maximum(self.free_nodes - 1, 0) * plain + self.most(-1, self.last)
+        total = np.where(self.free_nodes > 0, rest, 0.0)
+        if not self.colocated:
+            busiest = max(float(down.max()), float(up.max()))
+            return np.asarray(np.minimum(total, _ratio(self.server_nic, busiest)))
+        host = {server: self.most(server, self.size(server)) for server in self.hosts}
+        total = total + sum(host.values())
+        best = total
+        for server in self.hosts:
+            others, own = total - host[server], host[server]
+            own_down, own_up = self.own_bytes(server)
+            out = _mix(self.nic, float(down[server]), others, own_up, own)
+            into = _mix(self.nic, float(up[server]), others, own_down, own)
+            best = np.minimum.reduce([best, out, into])
+        return np.asarray(best)
+
+    @cached_property
+    def workers(self) -> Floats:
+        return self._column("workers")
+
+    @cached_property
+    def nic(self) -> Floats:
+        return self._column("worker_nic_bytes_per_s")
+
+    @cached_property
+    def server_nic(self) -> Floats:
+        return self.nic if self.colocated else self._column("server_nic_bytes_per_s")
+
+    @cached_property
+    def per_node(self) -> Floats:
+        return np.asarray(np.minimum(self._column("workers_per_node"), self.workers))
+
+    @cached_property
+    def nodes(self) -> Floats:
+        return np.ceil(self.workers / self.per_node)
+
+    @cached_property
+    def last(self) -> Floats:
+        """Workers on the last node."""
+        return self.workers - (self.nodes - 1) * self.per_node
+
+    @property
+    def hosts(self) -> range:
+        return range(len(self.demand.down_bytes) if self.colocated else 0)
+
+    @property
+    def free_nodes(self) -> Floats:
+        return self.nodes - len(self.hosts)
+
+    def size(self, local: int) -> Floats:
+        """Workers on the node of a server; for -1 the most on any node without one."""
+        is_last = self.free_nodes <= 1 if local < 0 else self.nodes - 1 == local
+        return np.where(is_last, self.last, self.per_node)
+
+    def own_bytes(self, local: int) -> tuple[float, float]:
+        """Bytes that a worker moves through its NIC in a step, down and up."""
+        down, up = self.demand.down_bytes, self.demand.up_bytes
+        beside_down, beside_up = (down[local], up[local]) if local >= 0 and self.colocated else (0.0, 0.0)
+        return float(down.sum() - beside_down), float(up.sum() - beside_up)
+
+    def most(self, local: int, workers: Floats) -> Floats:
+        """The most steps a second of so many workers on one node."""
+        down, up = self.own_bytes(local)
+        return np.asarray(
+            np.minimum.reduce([workers / self.step_s(local), _ratio(self.nic, down), _ratio(self.nic, up)])
+        )
+
+    def step_s(self, local: int) -> Floats:
+        """The least step time of a worker beside server `local`, for each plan."""
+        if local not in self._steps:
+            flow = np.minimum(np.minimum(self.nic, self.server_nic), self._column("flow_bytes_per_s"))
+            kinds = np.stack([1.0 / flow, 1.0 / self.nic, self._column("speed")], axis=1)
+            table, kind = np.unique(kinds, axis=0, return_inverse=True)
+            here = np.zeros((len(table), len(self.demand.down_bytes)), bool)
+            if local >= 0:
+                here[:, local] = True
+            per_byte = np.where(here, 0.0, table[:, :1])
+            rates = Rates(per_byte, per_byte, table[:, 1], table[:, 1], table[:, 2], here)
+            least = least_step_s(self.demand, rates, self.policy, self.mode, self.steps)
+            self._steps[local] = least[np.asarray(kind).reshape(-1)]
+        return self._steps[local]
+
+    @cached_property
+    def _steps(self) -> dict[int, Floats]:
+        return {}
+
+    def _column(self, name: str) -> Floats:
+        return self.plans.column(name, self.rows)
+
+
+def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
+    asked = np.broadcast_to(np.asarray(demand, float), capacity.shape)
+    out = np.full(capacity.shape, math.inf)
+    np.divide(capacity, asked, out=out, where=asked > 0)
+    return out
+
+
+def _mix(capacity: Floats, ask_a: float, most_a: Floats, ask_b: float, most_b: Floats) -> Floats:
+    """The fractional knapsack for two kinds of node, the least demanding first."""
+    if ask_b < ask_a:
+        ask_a, most_a, ask_b, most_b = ask_b, most_b, ask_a, most_a
+    first = np.minimum(most_a, _ratio(capacity, ask_a))
+    left = np.maximum(capacity - first * ask_a, 0.0)
+    return np.asarray(first + np.minimum(most_b, _ratio(left, ask_b)))

@@ -1,0 +1,228 @@
+"""A lower bound on one step of one worker (file 004, equation 1, tightened).
+
+Equation 1 bounds a step's makespan by the busiest resource: max over resources r of the sum of Cost(op) on r.
+We take the larger of three bounds, each valid for every policy that shares the links:
+
+- the critical path, each transfer at the best rate its flow can have;
+- for every resource of the worker (`worker`, a link to one server, a server's time for it, its NIC in one
+  direction): head + total + tail, where head is the least path before any op of that resource and tail the
+  least path after any: the resource cannot start earlier, and something must still follow its last op;
+- the total of a resource alone, where steps overlap (`overlapping`, synchronous training in which the next
+  download of a tensor waits for that tensor's update only): there heads and tails may hide in other steps,
+  and the path that counts is the cycle from a tensor's download to its update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.policy import Fifo, Multiplexed, Ordered, Policy, Sliced
+from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
+
+Floats = npt.NDArray[np.float64]
+_CELLS = 4_000_000  # ops x rates x steps evaluated at once
+_CYCLES = 2  # tensors whose cycle is followed
+_NOMINAL_BYTES_PER_S = 1.25e9
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a worker gets at best, one row for each kind of worker: seconds a byte from (to) every server,
+    seconds a byte over its NIC, and whether a server lives on its node (its bytes cross no NIC)."""
+
+    down_s_per_byte: Floats  # kinds x servers
+    up_s_per_byte: Floats  # kinds x servers
+    nic_down_s_per_byte: Floats  # kinds
+    nic_up_s_per_byte: Floats  # kinds
+    speed: Floats  # kinds
+    local: npt.NDArray[np.bool_]  # kinds x servers
+
+    def __len__(self) -> int:
+        return len(self.speed)
+
+    def rows(self, start: int, stop: int) -> Rates:
+        cut = slice(start, stop)
+        return Rates(
+            self.down_s_per_byte[cut],
+            self.up_s_per_byte[cut],
+            self.nic_down_s_per_byte[cut],
+            self.nic_up_s_per_byte[cut],
+            self.speed[cut],
+            self.local[cut],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """What a step asks of each resource, and the graph in the form the paths need."""
+
+    profile: Profile
+
+    @cached_property
+    def down_bytes(self) -> Floats:
+        return self._bytes(DOWNLINK)
+
+    @cached_property
+    def up_bytes(self) -> Floats:
+        return self._bytes(UPLINK)
+
+    def _bytes(self, resource: int) -> Floats:
+        p = self.profile
+        on = p.resource == resource
+        return np.bincount(p.server[on], p.bytes[on], p.servers).astype(np.float64)
+
+    @cached_property
+    def order(self) -> list[int]:
+        return [int(op) for op in self.profile.topological_order()]
+
+    @cached_property
+    def deps(self) -> list[list[int]]:
+        p = self.profile
+        return [p.deps(op).tolist() for op in range(p.ops)]
+
+    @cached_property
+    def dependents(self) -> list[list[int]]:
+        start, index = self.profile.dependents()
+        return [index[start[op] : start[op + 1]].tolist() for op in range(self.profile.ops)]
+
+    @cached_property
+    def long_cycles(self) -> list[int]:
+        """The downloads with the most work behind them, at a nominal bandwidth: their cycles are followed,
+        whatever the rates (any choice gives a valid bound)."""
+        p = self.profile
+        nominal = np.where(p.is_transfer, p.bytes / _NOMINAL_BYTES_PER_S, p.durations_s.mean(axis=0))
+        cost = [np.full((1, 1), value) for value in nominal]
+        behind = _tails(self, cost)
+        downloads = [op for op in self.on(DOWNLINK) if p.tensor[op] >= 0]
+        return sorted(downloads, key=lambda op: (-float((cost[op] + behind[op])[0, 0]), op))[:_CYCLES]
+
+    def on(self, resource: int, server: int | None = None) -> list[int]:
+        p = self.profile
+        mask = p.resource == resource
+        if server is not None:
+            mask = mask & (p.server == server)
+        return [int(op) for op in np.flatnonzero(mask)]
+
+
+def chunk_overhead_s(profile: Profile, policy: Policy) -> Floats:
+    """Seconds that each transfer spends on its link besides its bytes. Blocks and Credit share the overhead
+    between transfers; none is counted for them, which keeps the bound valid."""
+    chunks = np.zeros(profile.ops)
+    if isinstance(policy, Fifo | Ordered):
+        chunks += 1.0
+    elif isinstance(policy, Multiplexed):
+        chunks += 1.0 + (profile.bytes > policy.window_bytes)
+    elif isinstance(policy, Sliced):
+        chunks += np.ceil(profile.bytes / policy.slice_bytes)
+    return np.where(profile.is_transfer, chunks * policy.overhead_s, 0.0)
+
+
+def step_lower_bound_s(
+    demand: Demand, rates: Rates, policy: Policy, *, overlapping: bool = False
+) -> npt.NDArray[np.float64]:
+    """Seconds that a step lasts at least: one row for each kind of worker, one column for each step."""
+    p = demand.profile
+    rows = max(1, _CELLS // max(1, p.ops * p.steps))
+    parts = [
+        _bound(demand, rates.rows(at, at + rows), policy, overlapping) for at in range(0, len(rates), rows)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, p.steps))
+
+
+def _bound(demand: Demand, rates: Rates, policy: Policy, overlapping: bool) -> Floats:
+    p = demand.profile
+    cost = _op_costs(demand, rates, policy)
+    heads = _heads(demand, cost)
+    ends = [head + c for head, c in zip(heads, cost, strict=True)]
+    tails = _tails(demand, cost)
+    bound = np.zeros((len(rates), p.steps))
+    if overlapping:
+        _cycles(demand, cost, bound)
+    else:
+        for end in ends:
+            np.maximum(bound, end, out=bound)
+
+    def resource(ops: Sequence[int], total: Floats | None = None) -> None:
+        if not ops:
+            return
+        busy = sum(cost[op] for op in ops) if total is None else total
+        if not overlapping:
+            first, last = heads[ops[0]], tails[ops[0]]
+            for op in ops[1:]:
+                first, last = np.minimum(first, heads[op]), np.minimum(last, tails[op])
+            busy = busy + first + last
+        np.maximum(bound, busy, out=bound)
+
+    resource(demand.on(WORKER))
+    for server in range(p.servers):
+        for kind in (DOWNLINK, UPLINK, PS):
+            resource(demand.on(kind, server))
+    crossing = ~rates.local
+    for kind, moved, s_per_byte in (
+        (DOWNLINK, demand.down_bytes, rates.nic_down_s_per_byte),
+        (UPLINK, demand.up_bytes, rates.nic_up_s_per_byte),
+    ):
+        total = (crossing @ moved) * s_per_byte
+        resource(demand.on(kind), total[:, None])
+    return bound
+
+
+def _op_costs(demand: Demand, rates: Rates, policy: Policy) -> list[Floats]:
+    """The least time of each op, shaped to broadcast over (kinds of worker, steps)."""
+    p = demand.profile
+    overhead = chunk_overhead_s(p, policy)
+    slowness = 1.0 / rates.speed[:, None]
+    cost: list[Floats] = []
+    for op in range(p.ops):
+        kind, server = int(p.resource[op]), int(p.server[op])
+        if kind == WORKER:
+            cost.append(p.durations_s[None, :, op] * slowness)
+        elif kind == PS:
+            cost.append(p.durations_s[None, :, op])
+        else:
+            per_byte = rates.down_s_per_byte if kind == DOWNLINK else rates.up_s_per_byte
+            cost.append(per_byte[:, server, None] * float(p.bytes[op]) + overhead[op])
+    return cost
+
+
+def _heads(demand: Demand, cost: list[Floats]) -> list[Floats]:
+    """The longest path before each op."""
+    zero = np.zeros((1, 1))
+    heads: list[Floats] = [zero] * len(cost)
+    for op in demand.order:
+        for dep in demand.deps[op]:
+            end = heads[dep] + cost[dep]
+            heads[op] = end if heads[op] is zero else np.maximum(heads[op], end)
+    return heads
+
+
+def _tails(demand: Demand, cost: list[Floats]) -> list[Floats]:
+    """The longest path after each op."""
+    zero = np.zeros((1, 1))
+    tails: list[Floats] = [zero] * len(cost)
+    for op in reversed(demand.order):
+        for after in demand.dependents[op]:
+            rest = tails[after] + cost[after]
+            tails[op] = rest if tails[op] is zero else np.maximum(tails[op], rest)
+    return tails
+
+
+def _cycles(demand: Demand, cost: list[Floats], bound: Floats) -> None:
+    """Raise `bound` to the longest paths from a tensor's download to its update."""
+    p = demand.profile
+    for source in demand.long_cycles:
+        path: dict[int, Floats] = {source: cost[source]}
+        for op in demand.order:
+            before = [path[dep] for dep in demand.deps[op] if dep in path]
+            if before and op != source:
+                longest = before[0]
+                for other in before[1:]:
+                    longest = np.maximum(longest, other)
+                path[op] = longest + cost[op]
+                if p.tensor[op] == p.tensor[source] and p.resource[op] in (UPLINK, PS):
+                    np.maximum(bound, path[op], out=bound)

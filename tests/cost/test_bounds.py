@@ -1,0 +1,125 @@
+"""Bounds on throughput: closed forms, the grid against the single plan, and the simulator below them."""
+
+from __future__ import annotations
+
+import random
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.cluster import Cluster, Node
+from planner.cost.bounds import upper_bound, upper_bound_samples_per_s
+from planner.cost.bounds_grid import Plans, bound_plans
+from planner.errors import BadInput
+from planner.policy import Fifo, Sliced
+from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+
+cases = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "cases.py"))
+
+
+def one_tensor(size: int = 1_000_000, compute_s: float = 0.1, batch: int = 10, servers: int = 1) -> Profile:
+    """Per server a download; a compute op after all; uploads; updates."""
+    ops = [Op(f"d{s}", DOWNLINK, s, size, (), s) for s in range(servers)]
+    ops.append(Op("compute", WORKER, -1, 0, tuple(range(servers))))
+    ops += [Op(f"u{s}", UPLINK, s, size, (servers,), s) for s in range(servers)]
+    ops += [Op(f"p{s}", PS, s, 0, (servers + 1 + s,), s) for s in range(servers)]
+    row = [compute_s if op.resource == WORKER else 0.0 for op in ops]
+    return Profile.build(ops, [row], model="one", batch=batch, servers=servers)
+
+
+def test_one_worker_cannot_beat_its_critical_path() -> None:
+    bound = upper_bound(one_tensor(), Cluster.uniform(1, bandwidth_bytes_per_s=1e7))
+    assert bound.samples_per_s == pytest.approx(10 / (0.1 + 0.1 + 0.1))
+    assert bound.limited_by == "worker step"
+
+
+def test_many_workers_saturate_the_server() -> None:
+    bound = upper_bound(one_tensor(), Cluster.uniform(50, bandwidth_bytes_per_s=1e7))
+    assert bound.samples_per_s == pytest.approx(10 * 1e7 / 1e6)
+    assert bound.limited_by == "node 0 egress"
+
+
+def test_workers_of_one_node_share_its_nic() -> None:
+    nodes = (Node(1e9, 1e9), Node(1e7, 1e7))
+    bound = upper_bound(one_tensor(), Cluster(nodes, (1,) * 8, (0,)))
+    assert bound.samples_per_s == pytest.approx(10 * 1e7 / 1e6)
+    assert bound.limited_by == "worker NIC"
+
+
+def test_a_worker_beside_its_server_is_not_held_by_the_nic() -> None:
+    nodes = (Node(1e6, 1e6), Node(1e6, 1e6))
+    bound = upper_bound(one_tensor(), Cluster(nodes, (0, 1), (0,)))
+    assert bound.samples_per_s == pytest.approx(10 / 0.1 + 10 / (1 + 0.1 + 1))
+
+
+def test_a_flow_limit_counts() -> None:
+    cluster = Cluster.uniform(1, bandwidth_bytes_per_s=1e9)
+    slow = Cluster(cluster.nodes, cluster.worker_nodes, cluster.server_nodes, flow_bytes_per_s=1e7)
+    assert upper_bound_samples_per_s(one_tensor(), slow) == pytest.approx(10 / 0.3)
+
+
+def test_sync_runs_at_the_rate_of_the_slowest_worker() -> None:
+    base = Cluster.uniform(2, bandwidth_bytes_per_s=1e12)
+    cluster = Cluster(base.nodes, base.worker_nodes, base.server_nodes, worker_speeds=(1.0, 0.5))
+    profile = one_tensor()
+    assert upper_bound_samples_per_s(profile, cluster, mode="sync") == pytest.approx(2 * 10 / 0.2, rel=1e-4)
+    assert upper_bound_samples_per_s(profile, cluster) == pytest.approx(10 / 0.1 + 10 / 0.2, rel=1e-4)
+
+
+def test_overhead_of_slices_counts() -> None:
+    cluster = Cluster.uniform(1, bandwidth_bytes_per_s=1e7)
+    sliced = Sliced(slice_bytes=100_000, overhead_s=0.01)
+    assert upper_bound_samples_per_s(one_tensor(), cluster, sliced) == pytest.approx(10 / 0.5)
+    assert upper_bound_samples_per_s(one_tensor(), cluster, Fifo(overhead_s=0.05)) == pytest.approx(10 / 0.4)
+
+
+def test_fastest_step_bounds_every_run_and_the_mean_the_long_run() -> None:
+    ops = [Op("compute", WORKER)]
+    profile = Profile.build(ops, [[0.1], [0.3]], model="two", batch=1)
+    cluster = Cluster.uniform(1)
+    assert upper_bound_samples_per_s(profile, cluster) == pytest.approx(10)
+    assert upper_bound_samples_per_s(profile, cluster, steps="mean") == pytest.approx(5)
+
+
+def test_a_profile_for_other_servers_is_refused() -> None:
+    with pytest.raises(BadInput, match="1 servers, the cluster has 2"):
+        upper_bound(one_tensor(), Cluster.uniform(1, servers=2))
+
+
+def test_more_servers_beside_workers_than_nodes_are_refused() -> None:
+    with pytest.raises(BadInput, match="one server a node"):
+        Plans(workers=1, servers=2, colocated=True, worker_nic_bytes_per_s=1e9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_grid_equals_single_plans(seed: int) -> None:
+    rng = random.Random(seed)
+    profiles = {servers: cases["random_profile"](rng, servers) for servers in (1, 2, 3)}
+    policy = cases["random_policy"](rng, profiles[1])
+    count = 6
+    workers = [rng.randint(1, 9) for _ in range(count)]
+    per_node = [rng.randint(1, 4) for _ in range(count)]
+    nodes = [-(-w // g) for w, g in zip(workers, per_node, strict=True)]
+    colocated = [rng.random() < 0.5 for _ in range(count)]
+    plans = Plans(
+        workers=workers,
+        workers_per_node=per_node,
+        servers=[rng.randint(1, min(3, n) if c else 3) for n, c in zip(nodes, colocated, strict=True)],
+        colocated=colocated,
+        worker_nic_bytes_per_s=[rng.choice((1e7, 1e9)) for _ in range(count)],
+        server_nic_bytes_per_s=[rng.choice((3e7, 1e9)) for _ in range(count)],
+        flow_bytes_per_s=[rng.choice((np.inf, 5e6)) for _ in range(count)],
+        speed=[rng.choice((0.5, 1.0)) for _ in range(count)],
+    )
+    for mode in ("async", "sync"):
+        for steps in ("fastest", "mean"):
+            grid = bound_plans(profiles, plans, policy, mode, steps=steps)
+            for i in range(count):
+                profile = profiles[int(plans.servers[i])]
+                single = upper_bound_samples_per_s(profile, plans.cluster(i), policy, mode, steps=steps)
+                assert grid[i] == pytest.approx(single, rel=1e-9)
