@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import BadInput, Infeasible, PlannerError
 
 if TYPE_CHECKING:
+    from planner.catalog import load_hardware as load_hardware
     from planner.cluster import Cluster as Cluster
     from planner.cluster import Node as Node
+    from planner.cost.cluster import cluster_of as cluster_of
     from planner.profile import Profile as Profile
 
 __version__ = "0.1.0"
@@ -20,9 +22,21 @@ _LAZY = {
     "Cluster": "planner.cluster",
     "Node": "planner.cluster",
     "Profile": "planner.profile",
+    "cluster_of": "planner.cost.cluster",
+    "load_hardware": "planner.catalog",
 }
 
-__all__ = ["BadInput", "Cluster", "Infeasible", "Node", "PlannerError", "Profile", "__version__"]
+__all__ = [
+    "BadInput",
+    "Cluster",
+    "Infeasible",
+    "Node",
+    "PlannerError",
+    "Profile",
+    "__version__",
+    "cluster_of",
+    "load_hardware",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,84 @@
+"""What a cluster costs: dollars an hour for its machines, servers included, and for a sample or an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from planner.cluster import Cluster
+from planner.errors import BadInput
+from planner.hardware import Hardware
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def machine_usd_per_hour(hardware: Hardware, *, spot: bool = False, region: str | None = None) -> float:
+    """One machine for an hour, on demand or as spot. A machine of one's own costs the same either way and in
+    every region: what its file's `ownership` makes of it."""
+    if hardware.ownership is not None and hardware.price.on_demand_usd_per_hour is not None:
+        return hardware.price.on_demand_usd_per_hour
+    price = hardware.price if region is None else hardware.price_in(region)
+    if price is None:
+        known = ", ".join(p.region for p in (hardware.price, *hardware.other_prices) if p.region) or "none"
+        raise BadInput(f"{hardware.name}: no price in region {region!r}; known: {known}")
+    usd = price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
+    if usd is None:
+        kind, other = ("spot", "on-demand") if spot else ("on-demand", "spot")
+        where = f" in {price.region}" if price.region else ""
+        raise BadInput(
+            f"{hardware.name}: no {kind} price{where}; ask for the {other} price, "
+            f"or add {kind.replace('-', '_')}_usd_per_hour to a hardware file of your own"
+        )
+    return usd
+
+
+def machines_usd_per_hour(
+    machines: Iterable[tuple[Hardware, int]], *, spot: bool = False, region: str | None = None
+) -> float:
+    """So many machines of each kind (`planner.cost.cluster.machine_counts`) for an hour."""
+    return sum(count * machine_usd_per_hour(kind, spot=spot, region=region) for kind, count in machines)
+
+
+def cluster_usd_per_hour(
+    cluster: Cluster,
+    kinds: Mapping[str, Hardware] | None = None,
+    *,
+    spot: bool = False,
+    region: str | None = None,
+) -> float:
+    """Every node of a cluster for an hour. `kinds` gives hardware by the name on a node; what it does not
+    hold comes from the catalogue."""
+    from planner.catalog import load_hardware
+
+    prices: dict[str, float] = {}
+    for node in cluster.nodes:
+        if not node.hardware:
+            raise BadInput("a node of the cluster names no hardware, so that it has no price")
+        if node.hardware not in prices:
+            kind = (kinds or {}).get(node.hardware) or load_hardware(node.hardware)
+            prices[node.hardware] = machine_usd_per_hour(kind, spot=spot, region=region)
+    return sum(prices[node.hardware] for node in cluster.nodes)
+
+
+def usd_per_sample(usd_per_hour: float, samples_per_s: float) -> float:
+    """Dollars for training on one sample at a steady rate."""
+    if not samples_per_s > 0:
+        raise BadInput(f"samples_per_s is {samples_per_s}; it must be above zero")
+    return usd_per_hour / (SECONDS_PER_HOUR * samples_per_s)
+
+
+def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:
+    return 1e6 * usd_per_sample(usd_per_hour, samples_per_s)
+
+
+def epoch_s(samples_per_epoch: int, samples_per_s: float) -> float:
+    """Seconds for one pass over the training set."""
+    if not samples_per_s > 0:
+        raise BadInput(f"samples_per_s is {samples_per_s}; it must be above zero")
+    if samples_per_epoch < 1:
+        raise BadInput(f"samples_per_epoch is {samples_per_epoch}; it must be at least one")
+    return samples_per_epoch / samples_per_s
+
+
+def epoch_usd(usd_per_hour: float, samples_per_epoch: int, samples_per_s: float) -> float:
+    """Dollars for one pass over the training set."""
+    return usd_per_hour / SECONDS_PER_HOUR * epoch_s(samples_per_epoch, samples_per_s)

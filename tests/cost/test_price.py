@@ -1,0 +1,76 @@
+"""Dollars an hour, a sample and an epoch."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.catalog import hardware_names, load_hardware
+from planner.cluster import Cluster
+from planner.cost.cluster import cluster_of, machine_counts
+from planner.cost.price import (
+    cluster_usd_per_hour,
+    epoch_s,
+    epoch_usd,
+    machine_usd_per_hour,
+    machines_usd_per_hour,
+    usd_per_million_samples,
+    usd_per_sample,
+)
+from planner.errors import BadInput
+
+
+def test_the_servers_are_paid_too() -> None:
+    cluster = cluster_of("p3.2xlarge", 4, "c5.4xlarge", servers=2)
+    assert cluster_usd_per_hour(cluster) == pytest.approx(4 * 3.06 + 2 * 0.68)
+    assert cluster_usd_per_hour(cluster, spot=True) == pytest.approx(4 * 0.3714 + 2 * 0.2608)
+    counts = machine_counts(load_hardware("p3.2xlarge"), 4, load_hardware("c5.4xlarge"), 2)
+    assert machines_usd_per_hour(counts) == pytest.approx(cluster_usd_per_hour(cluster))
+
+
+def test_a_half_filled_machine_costs_as_much_as_a_full_one() -> None:
+    assert cluster_usd_per_hour(cluster_of("p3.16xlarge", 9, colocated=True)) == pytest.approx(2 * 24.48)
+
+
+def test_regions() -> None:
+    nc6 = load_hardware("Standard_NC6")
+    assert machine_usd_per_hour(nc6) == 0.9
+    assert machine_usd_per_hour(nc6, region="southcentralus") == 1.08
+    with pytest.raises(BadInput, match="westus2, southcentralus"):
+        machine_usd_per_hour(nc6, region="eu-west-1")
+    with pytest.raises(BadInput, match="no spot price in southcentralus"):
+        machine_usd_per_hour(nc6, region="southcentralus", spot=True)
+
+
+def test_a_private_machine_costs_capital_and_energy() -> None:
+    opteron = load_hardware("private-opteron")
+    # 1,500 USD over 5 years of 8,766 hours; 0.2 kW with 1.6 at the meter at 0.12 USD/kWh
+    assert machine_usd_per_hour(opteron) == pytest.approx(1500 / (5 * 8766) + 0.2 * 1.6 * 0.12)
+    assert machine_usd_per_hour(opteron, spot=True, region="us-east-1") == machine_usd_per_hour(opteron)
+    assert opteron.price.basis == "estimated"
+
+
+def test_a_node_without_hardware_has_no_price() -> None:
+    with pytest.raises(BadInput, match="names no hardware"):
+        cluster_usd_per_hour(Cluster.uniform(2))
+
+
+def test_every_machine_has_a_price() -> None:
+    assert all(machine_usd_per_hour(load_hardware(name)) > 0 for name in hardware_names())
+
+
+@given(st.floats(0.01, 1000), st.floats(0.01, 1e6), st.integers(1, 10**8))
+def test_samples_epochs_and_dollars_agree(usd_per_hour: float, samples_per_s: float, samples: int) -> None:
+    assert usd_per_sample(usd_per_hour, samples_per_s) * samples == pytest.approx(
+        epoch_usd(usd_per_hour, samples, samples_per_s)
+    )
+    assert usd_per_million_samples(usd_per_hour, samples_per_s) == pytest.approx(
+        1e6 / samples_per_s / 3600 * usd_per_hour
+    )
+    assert epoch_s(samples, samples_per_s) * samples_per_s == pytest.approx(samples)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
+def test_no_throughput_no_cost(bad: float) -> None:
+    for call in (lambda: usd_per_sample(1.0, bad), lambda: epoch_s(10, bad)):
+        with pytest.raises(BadInput, match="above zero"):
+            call()
