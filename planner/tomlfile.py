@@ -1,0 +1,173 @@
+"""TOML files as typed values. What is wrong is said in one line: file, line, key, what is allowed.
+
+`read` gives the text as plain values, `decode` turns values into a msgspec type; both raise `BadInput`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from planner.errors import BadInput
+
+T = TypeVar("T")
+Key = str | int
+LARGEST_FILE_BYTES = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A TOML file that was read: where it is, its text, its values."""
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+
+    def error(self, message: str, at: Sequence[Key] = ()) -> BadInput:
+        """An error at a key of this file."""
+        line = line_of(self.text, at) if at else None
+        where = f"{self.path}:{line}" if line else str(self.path)
+        return BadInput(f"{where}: {dotted(at) + ': ' if at else ''}{message}")
+
+
+def read(path: Path | str) -> Source:
+    """The values of a TOML file."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise BadInput(f"{path}: larger than 10 MB; this is no catalogue file")
+        text = path.read_text(encoding="utf-8")
+        return Source(path, text, tomllib.loads(text))
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not text in UTF-8 (byte {error.start})") from error
+    except tomllib.TOMLDecodeError as error:
+        where = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        what = str(error)[: where.start()] if where else str(error)
+        line = where[1] if where else text.count("\n") + 1
+        column = f", column {where[2]}" if where else ""
+        raise BadInput(f"{path}:{line}{column}: not valid TOML: {what}") from error
+    except RecursionError as error:
+        raise BadInput(f"{path}: nested too deeply") from error
+
+
+def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
+    """`value`, which stands at `at` in the file, as a typed value."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, inner = _split(str(error))
+        path = [*at, *inner]
+        if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
+            known = _keys_at(kind, inner)
+            near = difflib.get_close_matches(unknown[1], known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            message = f"unknown key; {hint}allowed: {', '.join(known)}"
+            path.append(unknown[1])
+        elif missing := re.fullmatch(r"Object missing required field `(.*)`", message):
+            message = f"the key {missing[1]!r} is missing"
+        else:
+            message = message.replace("`", "")
+            message = message[0].lower() + message[1:]
+        raise source.error(message, path) from error
+
+
+def dotted(at: Sequence[Key]) -> str:
+    """`layers[3].kernel`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in at).lstrip(".")
+
+
+def _split(message: str) -> tuple[str, list[Key]]:
+    """msgspec's message and the path in it: ``... - at `$.layers[3].kernel` ``."""
+    text, _, path = message.partition(" - at `")
+    keys = re.findall(r"\[(\d+)\]|\[\.\.\.\]|\.([^.\[\]`]+)", path)
+    return text, [int(index) if index else key for index, key in keys if index or key]
+
+
+def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
+    """The keys that a struct inside `kind` knows."""
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        options = [_keys_at(option, path) for option in typing.get_args(kind)]
+        return next((keys for keys in options if keys), [])
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        if not path:
+            return list(fields)
+        return _keys_at(fields[str(path[0])], path[1:]) if path[0] in fields else []
+    arguments = typing.get_args(kind)
+    if not arguments:
+        return []
+    if typing.get_origin(kind) is dict and path and isinstance(path[0], str):
+        return _keys_at(arguments[-1], path[1:])
+    return _keys_at(arguments[0], path[1:] if path and isinstance(path[0], int) else path)
+
+
+_HEADER = re.compile(r"^[ \t]*(\[\[?)[ \t]*([\w\-]+(?:\.[\w\-]+)*)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
+_TOKEN = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{},=]|[^\s\[\]{},=#"\']+',
+    re.DOTALL,
+)
+
+
+def line_of(text: str, at: Sequence[Key]) -> int | None:
+    """The line where a key stands, or the nearest thing around it that can be found."""
+    start, end, rest, seen = 0, len(text), list(at), 0
+    counts: dict[str, int] = {}
+    headers = list(_HEADER.finditer(text))
+    if headers:
+        end = headers[0].start()
+    for index, header in enumerate(headers):
+        keys: list[Key] = list(header[2].split("."))
+        if header[1] == "[[":
+            counts[header[2]] = counts.get(header[2], -1) + 1
+            keys.append(counts[header[2]])
+        if len(keys) > seen and keys == list(at[: len(keys)]):
+            seen, rest, start = len(keys), list(at[len(keys) :]), header.end()
+            end = headers[index + 1].start() if index + 1 < len(headers) else len(text)
+    position = _descend(text, start, end, rest)
+    if position is None:
+        return text.count("\n", 0, start) + 1 if seen else None
+    return text.count("\n", 0, position) + 1
+
+
+def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None:
+    """The position of the value at `path` among the keys between `start` and `end`."""
+    tokens = [m for m in _TOKEN.finditer(text, start, end) if not m[0].startswith("#")]
+    found, at, closed = None, 0, len(tokens)
+    for key in path:
+        index, depth, begin = -1 if isinstance(key, str) else 0, 0, None
+        for i in range(at, closed):
+            token = tokens[i][0]
+            if depth == 0 and begin is None:
+                if isinstance(key, str):
+                    follows = tokens[i + 1][0] if i + 1 < closed else ""
+                    if token.strip("\"'") == key and follows == "=":
+                        found, begin = tokens[i].start(), i + 2
+                elif index == key and token not in ",]":
+                    found, begin = tokens[i].start(), i
+            if token in "[{":
+                depth += 1
+            elif token in "]}":
+                depth -= 1
+            elif token == "," and depth == 0 and isinstance(key, int):
+                index += 1
+        if begin is None:
+            return found
+        # the inside of the array or table that begins here, if there is one
+        depth, at = 0, begin + 1
+        for i in range(begin, closed):
+            depth += (tokens[i][0] in "[{") - (tokens[i][0] in "]}")
+            if depth == 0:
+                closed = i
+                break
+    return found
