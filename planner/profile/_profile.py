@@ -5,7 +5,8 @@ Transfers have bytes and their duration follows from bandwidth; the durations ta
 for them (or zero) but the simulator does not read it. `tensor[i]` tells which parameter tensor a transfer or
 an update belongs to (-1: none), which is what synchronous training needs to join updates and downloads.
 `order[k, i]` ranks the ops in step k by when their transfer was requested: ops that become ready at the same
-instant queue in this order. No `order` (None) means that it is random in every step.
+instant queue in this order. No `order` (None) means that it is random in every step. `starts_s[k, i]`, where
+recorded, is when op i started after the start of step k (for a transfer: when it was requested).
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Profile:
     tensors: tuple[str, ...]
     durations_s: npt.NDArray[np.float64]  # steps x ops
     order: npt.NDArray[np.int32] | None = None  # steps x ops
+    starts_s: npt.NDArray[np.float64] | None = None  # steps x ops
     hardware: str = ""
     bandwidth_bytes_per_s: float | None = None  # while it was recorded
     basis: str = "measured"
@@ -74,6 +76,7 @@ class Profile:
         servers: int = 1,
         tensors: Sequence[str] = (),
         order: npt.ArrayLike | None = None,
+        starts_s: npt.ArrayLike | None = None,
         **about: Any,
     ) -> Profile:
         """A profile from a list of ops and their durations (one row a step)."""
@@ -93,6 +96,11 @@ class Profile:
             tensors=tuple(tensors),
             durations_s=_frozen(np.atleast_2d(np.asarray(durations_s, np.float64)), np.float64),
             order=None if order is None else _frozen(np.atleast_2d(np.asarray(order)), np.int32),
+            starts_s=(
+                None
+                if starts_s is None
+                else _frozen(np.atleast_2d(np.asarray(starts_s, np.float64)), np.float64)
+            ),
             **about,
         )
 
@@ -132,6 +140,15 @@ class Profile:
             raise BadInput(
                 f"order is {self.order.shape}; it must be {self.durations_s.shape} as the durations"
             )
+        if self.starts_s is not None:
+            if self.starts_s.shape != self.durations_s.shape:
+                raise BadInput(
+                    f"starts are {self.starts_s.shape}; they must be {self.durations_s.shape} as durations"
+                )
+            if not (np.isfinite(self.starts_s) & (self.starts_s >= 0)).all():
+                raise BadInput("the start of an op is not a finite time after the start of its step")
+        if len(self.tensor) and int(self.tensor.max()) >= len(self.tensors) > 0:
+            raise BadInput(f"an op belongs to tensor {self.tensor.max()} of {len(self.tensors)}")
         self.topological_order()
 
     @property

@@ -1,0 +1,176 @@
+"""Profile files: JSON, gzip, versioned; `docs/profiles.md` describes them, `docs/profile.schema.json` is the
+schema. What is saved is loaded again exactly: floats are written with as many digits as they need.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from planner.atomic import write_file
+from planner.errors import BadInput
+from planner.profile._profile import RESOURCE_NAMES, Op, Profile
+from planner.profile.reading import read_bytes
+
+FORMAT = "planner-profile"
+VERSION = 1
+MAX_OPS = 1_000_000
+MAX_STEPS = 100_000
+
+# Beyond 2**53 a JSON number is not the same integer in every reader.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+ByOp = Annotated[list[Seconds], msgspec.Meta(max_length=MAX_OPS)]
+Ranks = Annotated[list[Index], msgspec.Meta(max_length=MAX_OPS)]
+
+
+class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One op as a file has it."""
+
+    name: str
+    resource: Literal["downlink", "worker", "uplink", "ps"]
+    server: Index | None = None
+    bytes: Count = 0
+    deps: tuple[Index, ...] = ()
+    tensor: Index | None = None
+
+
+class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One profile as a file has it."""
+
+    format: Literal["planner-profile"]
+    version: Literal[1]
+    model: str
+    batch: Positive
+    servers: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 1
+    hardware: str = ""
+    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    basis: str = "measured"
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    ops: Annotated[list[OpRecord], msgspec.Meta(min_length=1, max_length=MAX_OPS)]
+    durations_s: Annotated[list[ByOp], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
+    starts_s: list[ByOp] | None = None
+    order: list[Ranks] | None = None
+
+
+class _Head(msgspec.Struct):
+    format: str = ""
+    version: int = 0
+
+
+def save(profile: Profile, path: Path | str) -> None:
+    """Write a profile; the same profile gives the same bytes. The file is replaced whole or not at all."""
+    data = encode(profile)
+    write_file(path, data if str(path).endswith(".json") else gzip.compress(data, 6, mtime=0))
+
+
+def load(path: Path | str) -> Profile:
+    """Read a profile that `save` wrote, gzip or not."""
+    return decode(read_bytes(path), str(path))
+
+
+def encode(profile: Profile) -> bytes:
+    """A profile as JSON."""
+    start = profile.dep_start.tolist()
+    index = profile.dep_index.tolist()
+    ops = [
+        OpRecord(
+            name=name,
+            resource=RESOURCE_NAMES[resource],  # type: ignore[arg-type]
+            server=server if server >= 0 else None,
+            bytes=size,
+            deps=tuple(index[start[i] : start[i + 1]]),
+            tensor=tensor if tensor >= 0 else None,
+        )
+        for i, (name, resource, server, size, tensor) in enumerate(
+            zip(
+                profile.names,
+                profile.resource.tolist(),
+                profile.server.tolist(),
+                profile.bytes.tolist(),
+                profile.tensor.tolist(),
+                strict=True,
+            )
+        )
+    ]
+    record = ProfileRecord(
+        format=FORMAT,
+        version=VERSION,
+        model=profile.model,
+        batch=profile.batch,
+        servers=profile.servers,
+        hardware=profile.hardware,
+        bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s,
+        basis=profile.basis,
+        source=profile.source,
+        notes=profile.notes,
+        tensors=profile.tensors,
+        ops=ops,
+        durations_s=profile.durations_s.tolist(),
+        starts_s=None if profile.starts_s is None else profile.starts_s.tolist(),
+        order=None if profile.order is None else profile.order.tolist(),
+    )
+    return msgspec.json.encode(record)
+
+
+def decode(data: bytes, where: str = "profile") -> Profile:
+    """A profile from JSON; `where` names the file in messages."""
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+        if head.format != FORMAT:
+            raise BadInput(f"{where}: not a profile of planner; import a trace with `planner profile import`")
+        if head.version != VERSION:
+            raise BadInput(f"{where}: version {head.version} of the format; this planner reads {VERSION}")
+        record = msgspec.json.decode(data, type=ProfileRecord)
+    except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is a DecodeError
+        raise BadInput(f"{where}: {error}") from error
+    for name, table in (
+        ("durations_s", record.durations_s),
+        ("starts_s", record.starts_s),
+        ("order", record.order),
+    ):
+        for step, row in enumerate(table or ()):
+            if len(row) != len(record.ops):
+                raise BadInput(f"{where}: {name}[{step}] has {len(row)} values for {len(record.ops)} ops")
+    try:
+        return Profile.build(
+            [
+                Op(
+                    name=op.name,
+                    resource=RESOURCE_NAMES.index(op.resource),
+                    server=-1 if op.server is None else op.server,
+                    bytes=op.bytes,
+                    deps=op.deps,
+                    tensor=-1 if op.tensor is None else op.tensor,
+                )
+                for op in record.ops
+            ],
+            record.durations_s,
+            model=record.model,
+            batch=record.batch,
+            servers=record.servers,
+            tensors=record.tensors,
+            order=record.order,
+            starts_s=record.starts_s,
+            hardware=record.hardware,
+            bandwidth_bytes_per_s=record.bandwidth_bytes_per_s,
+            basis=record.basis,
+            source=record.source,
+            notes=record.notes,
+        )
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+
+
+def schema() -> bytes:
+    """The JSON schema of the format, as `docs/profile.schema.json` holds it."""
+    found = msgspec.json.schema(ProfileRecord)
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "planner profile", **found}
+    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"

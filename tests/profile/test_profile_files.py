@@ -1,0 +1,183 @@
+"""Profile files: an exact round trip, the schema, and what is refused."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import BadInput
+from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "profile.schema.json"
+FIELDS = (
+    "resource",
+    "server",
+    "bytes",
+    "dep_start",
+    "dep_index",
+    "tensor",
+    "durations_s",
+    "order",
+    "starts_s",
+)
+ABOUT = ("model", "batch", "servers", "names", "tensors", "hardware", "bandwidth_bytes_per_s", "basis")
+
+
+def small(**about):
+    ops = [
+        Op("down", DOWNLINK, 0, 4_000_000, (), 0),
+        Op("compute", WORKER, deps=(0,)),
+        Op("up", UPLINK, 0, 4_000_000, (1,), 0),
+        Op("update", PS, 0, deps=(2,), tensor=0),
+    ]
+    given = {"model": "tiny", "batch": 8, "tensors": ["w"], "order": [[0, 1, 2, 3]], **about}
+    return Profile.build(ops, [[0.1, 0.2, 1 / 3, 1e-9]], **given)
+
+
+def same(a: Profile, b: Profile) -> bool:
+    arrays = all(np.array_equal(getattr(a, f), getattr(b, f)) for f in FIELDS if getattr(a, f) is not None)
+    none = all((getattr(a, f) is None) == (getattr(b, f) is None) for f in FIELDS)
+    about = all(getattr(a, f) == getattr(b, f) for f in (*ABOUT, "source", "notes"))
+    return arrays and none and about
+
+
+def record(**changes):
+    data = json.loads(files.encode(small()))
+    data.update(changes)
+    return json.dumps(data).encode()
+
+
+@pytest.mark.parametrize("name", ["p.json.gz", "p.json", "p"])
+def test_round_trip_through_a_file_is_exact_and_repeatable(tmp_path, name):
+    profile = small(starts_s=[[0, 0.1, 0.3, 0.7]], bandwidth_bytes_per_s=1.25e9, notes=("a", "b"), source="x")
+    files.save(profile, tmp_path / name)
+    first = (tmp_path / name).read_bytes()
+    assert same(profile, files.load(tmp_path / name))
+    files.save(files.load(tmp_path / name), tmp_path / name)
+    assert (tmp_path / name).read_bytes() == first
+    assert os.listdir(tmp_path) == [name]
+    assert (first[:2] == b"\x1f\x8b") == (not name.endswith(".json"))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.floats(0, 1e300, allow_subnormal=True), min_size=4, max_size=4),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20),
+)
+def test_any_duration_and_any_name_survive(durations, name):
+    profile = Profile.build(
+        [Op(name, WORKER), *(Op(f"{name}{i}", WORKER, deps=(i,)) for i in range(3))],
+        [durations],
+        model=name,
+        batch=1,
+    )
+    assert same(profile, files.decode(files.encode(profile)))
+
+
+def test_the_schema_in_the_docs_is_the_one_in_the_code_and_accepts_what_we_write():
+    import jsonschema
+
+    assert SCHEMA.read_bytes() == files.schema()
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.validate(json.loads(files.encode(small(starts_s=[[0, 1, 2, 3]]))), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(json.loads(record(batch=0)), schema)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "other"}, "planner profile import"),
+        ({"version": 2}, "version 2"),
+        ({"batch": 0}, r"\$\.batch"),
+        ({"batch": 2**53 + 1}, r"\$\.batch"),
+        ({"bach": 1}, "bach"),
+        ({"servers": 0}, r"\$\.servers"),
+        ({"durations_s": [[1, 2]]}, "2 values for 4 ops"),
+        ({"durations_s": [[1, 2, 3, -1]]}, "durations_s"),
+        ({"durations_s": []}, "durations_s"),
+        ({"starts_s": [[0, 0, 0, 0], [0, 0, 0, 0]]}, "starts"),
+        ({"order": [[0, 1, 2, 2**31]]}, "order"),
+        ({"ops": []}, "ops"),
+        ({"bandwidth_bytes_per_s": 0}, "bandwidth"),
+    ],
+)
+def test_a_wrong_value_is_named(changes, message):
+    with pytest.raises(BadInput, match=message) as caught:
+        files.decode(record(**changes), "some.json")
+    assert "some.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def changed(index, **changes):
+    ops = json.loads(files.encode(small()))["ops"]
+    ops[index].update(changes)
+    return record(ops=ops)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (changed(0, bytes=2**53 + 1), r"ops\[.*bytes"),
+        (changed(0, bytes=0), "at least one"),
+        (changed(0, server=3), "server 3"),
+        (changed(0, deps=[3]), "cycle"),
+        (changed(0, deps=[4]), "outside"),
+        (changed(1, name="down"), "twice"),
+        (changed(1, resource="gpu"), "gpu"),
+        (changed(1, tensor=1), "tensor 1 of 1"),
+        (record().replace(b"0.2", b"NaN"), "malformed|invalid"),
+        (record().replace(b"0.2", b"1e999"), "range"),
+        (record()[:-9], "truncated"),
+        (b"[" * 100_000, "recursion|depth|truncated|Expected"),
+        (b"\xff\xfe", "malformed|invalid"),
+    ],
+)
+def test_a_wrong_graph_or_wrong_json_is_refused(data, message):
+    with pytest.raises(BadInput, match=message):
+        files.decode(data)
+
+
+def test_gzip_trouble_is_told_apart(tmp_path):
+    path = tmp_path / "p.json.gz"
+    packed = gzip.compress(files.encode(small()))
+    for data, message in (
+        (packed[:-20], "cut off"),
+        (packed[:30] + b"\0" * 30 + packed[60:], "damaged"),
+        (b"", "empty"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(BadInput, match=message):
+            files.load(path)
+    with pytest.raises(BadInput, match="cannot read"):
+        files.load(tmp_path / "none")
+    with pytest.raises(BadInput, match="cannot read"):
+        files.load(tmp_path)
+
+
+def test_a_gzip_bomb_stops_at_the_limit(tmp_path):
+    from planner.profile.reading import read_bytes
+
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(b" " * 3_000_000))
+    with pytest.raises(BadInput, match="more than"):
+        read_bytes(tmp_path / "bomb.gz", max_bytes=1_000_000)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "p.json.gz"
+    files.save(small(), path)
+    before = path.read_bytes()
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(KeyboardInterrupt):
+        files.save(small(model="other"), path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["p.json.gz"]
