@@ -5,6 +5,7 @@ schema. What is saved is loaded again exactly: floats are written with as many d
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,8 +16,8 @@ from planner.errors import BadInput
 from planner.profile._profile import RESOURCE_NAMES, Op, Profile
 from planner.profile.reading import read_bytes
 
-FORMAT = "planner-profile"
-VERSION = 1
+FORMAT: Literal["planner-profile"] = "planner-profile"
+VERSION: Literal[1] = 1
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
 
@@ -131,11 +132,12 @@ def decode(data: bytes, where: str = "profile") -> Profile:
         record = msgspec.json.decode(data, type=ProfileRecord)
     except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is a DecodeError
         raise BadInput(f"{where}: {error}") from error
-    for name, table in (
-        ("durations_s", record.durations_s),
-        ("starts_s", record.starts_s),
-        ("order", record.order),
-    ):
+    tables: dict[str, Sequence[Sequence[float]] | None] = {
+        "durations_s": record.durations_s,
+        "starts_s": record.starts_s,
+        "order": record.order,
+    }
+    for name, table in tables.items():
         for step, row in enumerate(table or ()):
             if len(row) != len(record.ops):
                 raise BadInput(f"{where}: {name}[{step}] has {len(row)} values for {len(record.ops)} ops")

@@ -1,0 +1,153 @@
+"""TensorFlow's RunMetadata protobuf (tensorflow/core/protobuf/config.proto) as a `Recording`.
+
+Only the fields below are read. Each device may stand several times in `dev_stats`: the transfers it received
+and the ops it ran come from two logs. Kernels on a GPU stand under `<device>/stream:all` by the name
+`<node>:<op>`; their span replaces the time that the executor took to launch them.
+"""
+
+from __future__ import annotations
+
+from planner.errors import BadInput
+from planner.profile.importers.recording import Node, Recording, Span, add_op, add_transfer, node_name
+from planner.profile.importers.wire import BYTES, VARINT, WireError, fields, text
+
+STEP_STATS, PARTITION_GRAPHS = 1, 3  # RunMetadata
+DEV_STATS = 1  # StepStats
+DEVICE, NODE_STATS = 1, 2  # DeviceStepStats
+NAME, ALL_START_US, OP_START_US, OP_END_US, ALL_END_US, OUTPUT, LABEL = 1, 2, 3, 4, 5, 7, 8  # NodeExecStats
+TENSOR_DESCRIPTION, ALLOCATION, REQUESTED_BYTES = 3, 4, 1  # NodeOutput, TensorDescription, Allocation...
+GRAPH_NODE = 1  # GraphDef
+NODE_NAME, NODE_OP, NODE_INPUT, NODE_DEVICE, NODE_ATTR = 1, 2, 3, 4, 5  # NodeDef
+KEY, VALUE, STRING = 1, 2, 2  # an entry of the attr map, AttrValue
+
+RECORD = (
+    "record it with RunOptions(trace_level=FULL_TRACE, output_partition_graphs=True); docs/recording.md "
+    "has the lines"
+)
+
+
+def read(data: bytes, where: str, graph: bool = True) -> Recording:
+    """The step in a serialized RunMetadata. The graph is the same in every step; without it reading is faster."""
+    recording = Recording(where)
+    try:
+        top = [
+            (number, kind, a, b)
+            for number, kind, a, b in fields(data, 0, len(data))
+            if number in (STEP_STATS, PARTITION_GRAPHS)
+        ]
+        if any(kind != BYTES for _, kind, _, _ in top):
+            raise WireError("step_stats is not a message")
+        for number, _, a, b in top:
+            if number == PARTITION_GRAPHS and graph:
+                recording.complete = True
+                _read_graph(recording, data, a, b)
+        for number, _, a, b in top:
+            if number == STEP_STATS:
+                for inner, kind, c, d in fields(data, a, b):
+                    if inner == DEV_STATS and kind == BYTES:
+                        _read_device(recording, data, c, d, graph and not recording.complete)
+    except WireError as error:
+        raise BadInput(
+            f"{where}: a truncated file, or not a TensorFlow RunMetadata ({error}); copy it again or {RECORD}"
+        ) from error
+    if not recording.ran and not recording.transfers and not recording.unnamed_transfers:
+        raise BadInput(
+            f"{where}: a protobuf without step_stats: nothing was traced, or not RunMetadata; {RECORD}"
+        )
+    return recording
+
+
+def _read_device(recording: Recording, data: bytes, start: int, end: int, labels: bool) -> None:
+    device = ""
+    stats: list[tuple[int, int]] = []
+    for number, kind, a, b in fields(data, start, end):
+        if number == NODE_STATS and kind == BYTES:
+            stats.append((a, b))
+        elif number == DEVICE and kind == BYTES:
+            device = text(data, a, b)
+    on_stream = "/stream:" in device
+    if on_stream and not device.endswith("/stream:all"):
+        return  # the same kernels again, by stream
+    kernels: dict[str, Span] = {}
+    for a, b in stats:
+        name, label, size, span = _read_node(recording.where, data, a, b, labels)
+        if on_stream:
+            node = node_name(name.partition(":")[0])
+            before = kernels.get(node, span)
+            kernels[node] = Span(min(before.start_us, span.start_us), max(before.end_us, span.end_us))
+        elif name == "RecvTensor":
+            add_transfer(recording, label, size, span)
+        else:
+            add_op(recording, name, device, label, span)
+    recording.ran.update(kernels)
+
+
+def _read_node(
+    where: str, data: bytes, start: int, end: int, labels: bool
+) -> tuple[str, str, int | None, Span]:
+    name = label = ""
+    times = {ALL_START_US: 0, OP_START_US: 0, OP_END_US: 0, ALL_END_US: 0}
+    size: int | None = None
+    for number, kind, a, b in fields(data, start, end):
+        if kind == VARINT:
+            if number in times:
+                times[number] = a - 2**64 if a >= 2**63 else a
+        elif number == NAME:
+            name = text(data, a, b)
+        elif number == LABEL and (labels or name == "RecvTensor"):
+            label = text(data, a, b)
+        elif number == OUTPUT and kind == BYTES and name == "RecvTensor" and size is None:
+            size = _requested_bytes(data, a, b)
+    begin, last = (0, ALL_END_US) if name == "RecvTensor" else (OP_START_US, OP_END_US)
+    start_us = times[ALL_START_US] + times.get(begin, 0)
+    end_us = times[ALL_START_US] + times[last]
+    if end_us < start_us:
+        raise BadInput(
+            f"{where}: {name!r} ends {start_us - end_us} us before it starts: the clock jumped while the step was "
+            "recorded; record another step"
+        )
+    return name, label, size, Span(start_us, end_us)
+
+
+def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
+    for number, kind, a, b in fields(data, start, end):
+        if number == TENSOR_DESCRIPTION and kind == BYTES:
+            for inner, inner_kind, c, d in fields(data, a, b):
+                if inner == ALLOCATION and inner_kind == BYTES:
+                    for field, field_kind, value, _ in fields(data, c, d):
+                        if field == REQUESTED_BYTES and field_kind == VARINT:
+                            return value
+                    return 0  # proto3 leaves zeros out
+    return None
+
+
+def _read_graph(recording: Recording, data: bytes, start: int, end: int) -> None:
+    for number, kind, a, b in fields(data, start, end):
+        if number != GRAPH_NODE or kind != BYTES:
+            continue
+        name = op = device = edge = ""
+        inputs: list[str] = []
+        for inner, _, c, d in fields(data, a, b):
+            if inner == NODE_NAME:
+                name = text(data, c, d)
+            elif inner == NODE_OP:
+                op = text(data, c, d)
+            elif inner == NODE_INPUT:
+                inputs.append(node_name(text(data, c, d)))
+            elif inner == NODE_DEVICE:
+                device = text(data, c, d)
+            elif inner == NODE_ATTR and op in ("_Send", "_Recv", "_HostSend", "_HostRecv"):
+                edge = edge or _tensor_name(data, c, d)
+        recording.graph[name] = Node(op, device, tuple(inputs), edge)
+
+
+def _tensor_name(data: bytes, start: int, end: int) -> str:
+    key = ""
+    for number, _, a, b in fields(data, start, end):
+        if number == KEY:
+            key = text(data, a, b)
+        elif number == VALUE and key == "tensor_name":
+            for inner, kind, c, d in fields(data, a, b):
+                if inner == STRING and kind == BYTES:
+                    return text(data, c, d)
+    return ""
