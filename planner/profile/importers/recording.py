@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 # "[0.2MB] [239.7Mb/s] edge_41_affine2/weights/read from /job:ps/... to /job:worker/..."; TF 1 has no rate.
 TRANSFER_LABEL = re.compile(
-    r"\[(?P<size>[\d.]+)(?P<unit>[KMG]?B)\] (?:\[[^\]]*\] )?(?P<edge>\S+) from (?P<source>\S+) to (?P<target>\S+)"
+    r"\[(?P<size>[\d.]+)(?P<unit>[KMG]?B)\] (?:\[[^\]]*\] )?"
+    r"(?P<edge>\S+) from (?P<source>\S+) to (?P<target>\S+)"
 )
 # "conv1/fwd = MatMul(a, b)"
 OP_LABEL = re.compile(r"(?P<name>\S+) = (?P<op>\w+)\((?P<inputs>.*)\)", re.DOTALL)
@@ -33,13 +34,14 @@ class Span(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """One tensor received over the network; `bytes` is None if it was not recorded, or only rounded."""
+    """One tensor received over the network. `bytes` is None if not recorded, or only rounded; `span` is None
+    if the graph has it but the record was lost."""
 
     source: str
     target: str
     bytes: int | None
     rounded_bytes: int | None
-    span: Span
+    span: Span | None
 
 
 @dataclass

@@ -27,7 +27,7 @@ RECORD = (
 
 
 def read(data: bytes, where: str, graph: bool = True) -> Recording:
-    """The step in a serialized RunMetadata. The graph is the same in every step; without it reading is faster."""
+    """The step in a serialized RunMetadata. Its graph is the same in every step: once is enough."""
     recording = Recording(where)
     try:
         top = [
@@ -103,8 +103,8 @@ def _read_node(
     end_us = times[ALL_START_US] + times[last]
     if end_us < start_us:
         raise BadInput(
-            f"{where}: {name!r} ends {start_us - end_us} us before it starts: the clock jumped while the step was "
-            "recorded; record another step"
+            f"{where}: {name!r} ends {start_us - end_us} us before it starts: the clock jumped while the "
+            "step was recorded; record another step"
         )
     return name, label, size, Span(start_us, end_us)
 

@@ -1,0 +1,236 @@
+"""From recorded TensorFlow steps to a profile of the worker that ran them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import BadInput
+from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.profile.importers.busy import shared_time
+from planner.profile.importers.graph import joined, kept_ops, restore_lost, tensors_of
+from planner.profile.importers.recording import Node, Recording, Span, Transfer, task_of
+
+MAX_STEP_S = 3600.0
+CLOCK_TOLERANCE_S = 1e-3
+RECORD = "docs/recording.md tells how to record"
+
+
+def build(steps: Sequence[Recording], *, batch: int, model: str, **about: Any) -> Profile:
+    """A profile of one worker from its recorded steps (one a recording)."""
+    for step in steps:
+        _check(step)
+    base = next((step for step in steps if step.complete), steps[0])
+    for step in steps:
+        _check_clock(step, base.graph)
+    notes: list[str] = []
+    if not base.complete:
+        notes.append(
+            "no partition graphs: dependencies are read from op labels, gradients of one op matched by order"
+        )
+    transfers: dict[str, Transfer] = {}
+    for step in steps:
+        for edge, transfer in step.transfers.items():
+            if edge not in transfers or transfers[edge].bytes is None:
+                transfers[edge] = transfer
+    worker = _worker_of(base.where, transfers)
+    graph = joined(base, transfers)
+    restored = restore_lost(graph, transfers)
+    if restored:
+        notes.append(
+            f"{len(restored)} transfers were recorded in no step; their sizes are those of the variables"
+        )
+    kept = kept_ops(graph, transfers, {name for step in steps for name in step.ran}, worker, notes)
+    return _profile(
+        graph, kept, transfers, steps, worker=worker, notes=notes, batch=batch, model=model, **about
+    )
+
+
+def _check(step: Recording) -> None:
+    if step.repeated:
+        raise BadInput(
+            f"{step.where}: transfer {step.repeated!r} stands twice: several steps in one file; write one "
+            f"file a step ({RECORD} them)"
+        )
+    if step.unnamed_transfers and not step.transfers:
+        raise BadInput(
+            f"{step.where}: its {step.unnamed_transfers} RecvTensor records name no tensor, size or source, "
+            f"as in every timeline that TensorFlow writes; import the RunMetadata itself ({RECORD} it)"
+        )
+    if not step.transfers:
+        raise BadInput(
+            f"{step.where}: no transfer between a worker and a parameter server is recorded; trace a "
+            f"distributed session with FULL_TRACE ({RECORD} it)"
+        )
+    spans = _spans(step)
+    first = min(span.start_us for span in spans)
+    last = max(span.end_us for span in spans)
+    if (last - first) * 1e-6 > MAX_STEP_S:
+        raise BadInput(
+            f"{step.where}: the step lasts {(last - first) * 1e-6:.0f} s: a clock jumped, or the "
+            "hosts' clocks differ; synchronise them (NTP) and record again"
+        )
+
+
+def _check_clock(step: Recording, graph: dict[str, Node]) -> None:
+    for name, node in graph.items():
+        span = step.ran.get(name)
+        for dep in node.inputs if span else ():
+            before = step.ran.get(dep)
+            if before and span and graph.get(dep, node).device == node.device and node.op != "Merge":
+                gap_s = (before.end_us - span.start_us) * 1e-6
+                if gap_s > CLOCK_TOLERANCE_S:
+                    raise BadInput(
+                        f"{step.where}: {name!r} starts {gap_s:.3f} s before its input {dep!r} ends: "
+                        "the clock of that device jumped; record another step"
+                    )
+
+
+def _spans(step: Recording) -> list[Span]:
+    return [*step.ran.values(), *(t.span for t in step.transfers.values() if t.span)]
+
+
+def _worker_of(where: str, transfers: dict[str, Transfer]) -> str:
+    tasks = {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
+    workers = sorted(task for task in tasks if task and not task.startswith("ps:"))
+    if not any(task.startswith("ps:") for task in tasks) or not workers:
+        between = ", ".join(sorted(tasks)) or "unnamed tasks"
+        raise BadInput(f"{where}: transfers run between {between}; a job 'ps' and a worker are needed")
+    if len(workers) > 1:
+        raise BadInput(
+            f"{where}: records of several workers ({', '.join(workers)}); a profile is of one: record one "
+            "worker, or set device filters for the servers and the worker itself"
+        )
+    return workers[0]
+
+
+def _profile(
+    graph: dict[str, Node],
+    kept: dict[str, tuple[str, ...]],
+    transfers: dict[str, Transfer],
+    steps: Sequence[Recording],
+    *,
+    worker: str,
+    notes: list[str],
+    **about: Any,
+) -> Profile:
+    names = list(kept)
+    index = {name: i for i, name in enumerate(names)}
+    tensors, tensor_of = tensors_of(graph, kept)
+    servers = 1 + max(
+        int(task_of(device).partition(":")[2])
+        for t in transfers.values()
+        for device in (t.source, t.target)
+        if task_of(device).startswith("ps:")
+    )
+    ops = []
+    rounded = []
+    for name, deps in kept.items():
+        node = graph[name]
+        size = 0
+        if node.edge:
+            transfer = transfers[name]
+            size = transfer.bytes if transfer.bytes is not None else transfer.rounded_bytes or 0
+            if transfer.bytes is None:
+                rounded.append(name)
+            source, target = task_of(transfer.source), task_of(transfer.target)
+            resource = DOWNLINK if target == worker else UPLINK
+            server = int((source if resource == DOWNLINK else target).partition(":")[2])
+        else:
+            task = task_of(node.device)
+            resource = WORKER if task == worker else PS
+            server = -1 if resource == WORKER else int(task.partition(":")[2])
+        deps_index = tuple(index[dep] for dep in deps)
+        ops.append(Op(name, resource, server, size, deps_index, tensor_of.get(name, -1)))
+    if rounded:
+        notes.append(f"the sizes of {len(rounded)} transfers are rounded to 0.1 MB, as their labels are")
+    starts, ends = _times(names, graph, steps)
+    _fill(ops, starts, ends, steps, notes)
+    _check_busy(ops, starts, ends, notes)
+    return Profile.build(
+        ops,
+        (ends - starts) * 1e-6,
+        order=np.argsort(np.argsort(starts, axis=1, kind="stable"), axis=1, kind="stable"),
+        starts_s=starts * 1e-6,
+        servers=servers,
+        tensors=tensors,
+        notes=tuple(notes),
+        **about,
+    )
+
+
+def _times(
+    names: Sequence[str], graph: dict[str, Node], steps: Sequence[Recording]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Starts and ends (steps x ops) in microseconds after the first record of the step; NaN where none is."""
+    starts = np.full((len(steps), len(names)), np.nan)
+    ends = np.full((len(steps), len(names)), np.nan)
+    is_transfer = [bool(graph[name].edge) for name in names]
+    for k, step in enumerate(steps):
+        zero = min(span.start_us for span in _spans(step))
+        for i, name in enumerate(names):
+            if is_transfer[i]:
+                transfer = step.transfers.get(name)
+                span = transfer.span if transfer else None
+            else:
+                span = step.ran.get(name)
+            if span is not None:
+                starts[k, i] = span.start_us - zero
+                ends[k, i] = span.end_us - zero
+    return starts, ends
+
+
+def _fill(
+    ops: Sequence[Op],
+    starts: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.float64],
+    steps: Sequence[Recording],
+    notes: list[str],
+) -> None:
+    """Fill the records that TensorFlow lost with the medians of the other steps."""
+    lost = np.isnan(starts)
+    foreign = lost.mean(axis=1) > 0.5
+    if foreign.any():
+        raise BadInput(
+            f"{steps[int(np.argmax(foreign))].where}: most ops of the other files are missing in it; "
+            "all files of one import must be steps of the same graph"
+        )
+    for k, i in np.argwhere(lost).tolist():
+        others = [s for s in range(len(steps)) if not lost[s, i]]
+        if not others:  # a transfer: what counts is its size; it cannot start before what it waits for
+            deps = ops[i].deps
+            starts[k, i] = ends[k, i] = max((ends[k, dep] for dep in deps if not lost[k, dep]), default=0.0)
+            continue
+        starts[k, i] = median(starts[s, i] for s in others)
+        ends[k, i] = starts[k, i] + median(ends[s, i] - starts[s, i] for s in others)
+    if lost.any():
+        some = ", ".join(dict.fromkeys(ops[i].name for _, i in np.argwhere(lost)[:3].tolist()))
+        notes.append(
+            f"{int(lost.sum())} of {lost.size} records were lost and are filled with medians ({some})"
+        )
+
+
+def _check_busy(
+    ops: Sequence[Op],
+    starts: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.float64],
+    notes: list[str],
+) -> None:
+    """Share the time of worker ops that ran at the same time, so that one worker runs them one by one in the
+    time they took together; `ends` is changed in place."""
+    mine = np.array([op.resource == WORKER for op in ops])
+    if not mine.any():
+        return
+    before_s = float((ends - starts)[:, mine].sum())
+    for k in range(len(starts)):
+        ends[k, mine] = starts[k, mine] + shared_time(starts[k, mine], ends[k, mine])
+    after_s = float((ends - starts)[:, mine].sum())
+    if before_s > 1.01 * after_s:
+        notes.append(
+            f"worker ops overlapped (their durations add up to {before_s / after_s:.2f} times the busy "
+            "time); each has its share of it"
+        )
