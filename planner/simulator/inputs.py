@@ -1,0 +1,218 @@
+"""What a run needs, checked and laid out as arrays that the reference and the engine read alike.
+
+Nothing here depends on the order of ops in the profile: wherever ops tie, they go by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.cluster import Cluster
+from planner.errors import BadInput, unknown_name
+from planner.policy import Blocks, Credit, Mode, Multiplexed, Ordered, Policy, Sliced
+from planner.profile import DOWNLINK, PS, UPLINK, Profile
+from planner.simulator.run import RunOptions
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPolicy:
+    """A policy over op indices instead of names. `rank` and `block` are per op."""
+
+    kind: str
+    overhead_s: float
+    chunk_bytes: int  # window or slice; 0: whole transfers
+    credit_bytes: int
+    rank: Floats  # lower first; infinite for transfers without a priority
+    block: Ints  # the block an op is in; -1: none
+    place: Ints  # its place among the members of its block on its link
+    members: Ints  # how many members its block has on its link
+
+
+@dataclass(frozen=True, slots=True)
+class EqualShare:
+    """A direction whose n flows each get min(capacity / n, flow limit): one server, equal NICs."""
+
+    capacity_bytes_per_s: float
+    flow_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything about a run."""
+
+    profile: Profile
+    cluster: Cluster
+    options: RunOptions
+    sync: bool
+    policy: LinkPolicy
+    waiting: Ints  # number of dependencies of each op
+    dependent_start: Ints
+    dependent_index: Ints  # dependents of an op, by name
+    roots: Ints  # ops without dependencies, by name
+    transfers: Ints  # transfer ops, by name
+    gated: npt.NDArray[np.bool_]  # sync: waits until it is ready at every worker
+    publishes: Ints  # sync: the tensor whose new version this op helps to publish; -1: none
+    awaits: Ints  # sync: the tensor whose last update this download waits for; -1: none
+    publishers: Ints  # sync, per tensor: ops that must end in a step, over all workers
+    speeds: tuple[float, ...]
+    start_offsets_s: tuple[float, ...]
+    local: npt.NDArray[np.bool_]  # (workers, servers): both live on one node
+    equal_shares: tuple[EqualShare, EqualShare] | None  # down, up; None: max-min
+
+
+def prepare(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions) -> Inputs:
+    """Check that the parts fit together and lay them out."""
+    if profile.servers != cluster.servers:
+        raise BadInput(
+            f"the profile is for {profile.servers} parameter server(s) but the cluster has "
+            f"{cluster.servers}; make or record a profile for {cluster.servers}"
+        )
+    if mode not in ("async", "sync"):
+        raise unknown_name("mode", str(mode), ("async", "sync"))
+    workers = cluster.workers
+    offsets = options.start_offsets_s or (0.0,) * workers
+    if len(offsets) != workers:
+        raise BadInput(f"{len(offsets)} start offsets are given for {workers} workers")
+
+    by_name = np.array(sorted(range(profile.ops), key=profile.names.__getitem__), np.int32)
+    name_rank = np.empty(profile.ops, np.int32)
+    name_rank[by_name] = np.arange(profile.ops)
+    start, index = profile.dependents()
+    producer = np.repeat(np.arange(profile.ops), np.diff(start))
+    index = index[np.lexsort((name_rank[index], producer))]
+    waiting = np.diff(profile.dep_start).astype(np.int32)
+
+    gated, publishes, awaits, publishers = _synchronisation(profile, workers, mode == "sync")
+    local = np.array(
+        [[node == server for server in cluster.server_nodes] for node in cluster.worker_nodes], np.bool_
+    )
+    return Inputs(
+        profile=profile,
+        cluster=cluster,
+        options=options,
+        sync=mode == "sync",
+        policy=_link_policy(profile, policy),
+        waiting=waiting,
+        dependent_start=start,
+        dependent_index=index.astype(np.int32),
+        roots=by_name[waiting[by_name] == 0],
+        transfers=by_name[profile.is_transfer[by_name]],
+        gated=gated,
+        publishes=publishes,
+        awaits=awaits,
+        publishers=publishers,
+        speeds=cluster.worker_speeds or (1.0,) * workers,
+        start_offsets_s=offsets,
+        local=local,
+        equal_shares=_equal_shares(cluster, uneven=options.fairness_sigma > 0),
+    )
+
+
+def _synchronisation(
+    profile: Profile, workers: int, sync: bool
+) -> tuple[npt.NDArray[np.bool_], Ints, Ints, Ints]:
+    """Which ops wait for all workers, which publish a tensor's next version, which downloads await it.
+
+    The update of a tensor is made of its server ops that no other server op of that tensor depends on (the
+    others, as parsing, precede it). A tensor without server ops is updated when its uploads are in.
+    """
+    n, tensors = profile.ops, max(len(profile.tensors), int(profile.tensor.max(initial=-1)) + 1)
+    gated = np.zeros(n, np.bool_)
+    publishes = np.full(n, -1, np.int32)
+    awaits = np.full(n, -1, np.int32)
+    publishers = np.zeros(tensors, np.int32)
+    if not sync:
+        return gated, publishes, awaits, publishers
+    on_server = (profile.resource == PS) & (profile.tensor >= 0)
+    precedes = np.zeros(n, np.bool_)
+    for op in np.flatnonzero(on_server):
+        deps = profile.deps(int(op))
+        precedes[deps[on_server[deps] & (profile.tensor[deps] == profile.tensor[op])]] = True
+    gated = on_server & ~precedes
+    updated = np.zeros(tensors + 1, np.bool_)
+    updated[profile.tensor[gated]] = True
+    uploads = (profile.resource == UPLINK) & (profile.tensor >= 0) & ~updated[profile.tensor]
+    publishing = gated | uploads
+    if not publishing.any():
+        raise BadInput(
+            "synchronous mode needs to know which upload updates which tensor, "
+            "but the profile's uploads and updates name no tensor; give them one or use mode async"
+        )
+    publishes[publishing] = profile.tensor[publishing]
+    publishers += np.bincount(publishes[publishing], minlength=tensors).astype(np.int32) * workers
+    downloads = (profile.resource == DOWNLINK) & (profile.tensor >= 0)
+    downloads[downloads] = publishers[profile.tensor[downloads]] > 0
+    awaits[downloads] = profile.tensor[downloads]
+    return gated, publishes, awaits, publishers
+
+
+def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
+    index = {name: op for op, name in enumerate(profile.names)}
+    transfer = profile.is_transfer
+
+    def transfer_op(name: str) -> int:
+        if name not in index:
+            raise unknown_name(
+                "op in the policy", name, (profile.names[op] for op in np.flatnonzero(transfer))
+            )
+        if not transfer[index[name]]:
+            raise BadInput(f"the policy orders {name!r}, which is no transfer")
+        return index[name]
+
+    rank = np.full(profile.ops, math.inf)
+    block, place, members = (np.full(profile.ops, value, np.int32) for value in (-1, 0, 1))
+    chunk_bytes = credit_bytes = 0
+    if isinstance(policy, Ordered | Sliced | Credit):
+        for name, value in policy.priorities.items():
+            if math.isnan(value):
+                raise BadInput(f"the priority of {name!r} is not a number")
+            rank[transfer_op(name)] = value
+    if isinstance(policy, Multiplexed):
+        chunk_bytes = policy.window_bytes
+    elif isinstance(policy, Sliced | Credit):
+        chunk_bytes = policy.slice_bytes
+    if isinstance(policy, Credit):
+        credit_bytes = policy.credit_bytes
+    if isinstance(policy, Blocks):
+        for b, names in enumerate(policy.blocks):
+            links: dict[tuple[int, int], list[int]] = {}
+            for op in map(transfer_op, names):
+                links.setdefault((int(profile.resource[op]), int(profile.server[op])), []).append(op)
+            for ops in links.values():
+                rank[ops], block[ops], place[ops], members[ops] = b, b, np.arange(len(ops)), len(ops)
+    if not (math.isfinite(policy.overhead_s) and policy.overhead_s >= 0):
+        raise BadInput(f"overhead_s is {policy.overhead_s}; it must be finite and not negative")
+    return LinkPolicy(policy.kind, policy.overhead_s, chunk_bytes, credit_bytes, rank, block, place, members)
+
+
+def _equal_shares(cluster: Cluster, uneven: bool) -> tuple[EqualShare, EqualShare] | None:
+    """The two directions of one server, if every worker's share of them is the same; else None.
+
+    That holds if no worker's NIC can be narrower than the server's, or if each worker has a NIC of its own
+    and all are alike (then shares must be even, for a limit breaks proportional weights).
+    """
+    if cluster.servers != 1:
+        return None
+    server = cluster.server_nodes[0]
+    remote = [node for node in cluster.worker_nodes if node != server]
+    out: list[EqualShare] = []
+    for here, there in (
+        ("egress_bytes_per_s", "ingress_bytes_per_s"),
+        ("ingress_bytes_per_s", "egress_bytes_per_s"),
+    ):
+        capacity = float(getattr(cluster.nodes[server], here))
+        limits = {min(cluster.flow_bytes_per_s, float(getattr(cluster.nodes[n], there))) for n in remote}
+        if all(limit >= capacity for limit in limits):
+            out.append(EqualShare(capacity, math.inf))
+        elif len(limits) == 1 and len(set(remote)) == len(remote) and not uneven:
+            out.append(EqualShare(capacity, limits.pop()))
+        else:
+            return None
+    return out[0], out[1]

@@ -1,0 +1,116 @@
+"""One simulated run: what can be chosen, what comes out, and the function that performs it.
+
+A run is one sample path: statistics over several runs live elsewhere. `run` hands the same prepared inputs
+either to the compiled engine or to `reference.py`; both give the same events at the same times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.cluster import Cluster
+from planner.errors import BadInput
+from planner.policy import Mode, Policy
+from planner.profile import Profile
+
+Path = Literal["auto", "engine", "reference"]
+
+# One row for each chunk that ended: it takes its turn at start_s, its bytes flow from flow_s (the same unless
+# the policy has an overhead), and it is over at end_s. Compute ops are one chunk of 0 bytes.
+TIMELINE_DTYPE = np.dtype(
+    [
+        ("worker", np.int32),
+        ("resource", np.int32),
+        ("server", np.int32),
+        ("op", np.int32),
+        ("step", np.int32),
+        ("bytes", np.float64),
+        ("start_s", np.float64),
+        ("flow_s", np.float64),
+        ("end_s", np.float64),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run may vary besides the plan.
+
+    `until`: "first" cuts the run when the first worker has done its `steps`, so that all workers compete to
+    the end; "all" lets every worker finish. Integrals (busy times, bytes) count from the moment when every
+    worker has finished `warmup_steps`. `start_offsets_s` delays the first step of each worker.
+    `fairness_sigma`: each worker draws a log-normal weight of this sigma for its flows in every step; 0 means
+    equal shares. `server_cores` limits how many updates a server runs at once (None: no limit).
+    `local_bytes_per_s` is the rate between a worker and a server on the same node (infinite: instantly).
+    """
+
+    seed: int = 0
+    run: int = 0
+    steps: int = 100
+    until: Literal["first", "all"] = "first"
+    warmup_steps: int = 0
+    start_offsets_s: tuple[float, ...] = ()
+    fairness_sigma: float = 0.0
+    server_cores: int | None = None
+    local_bytes_per_s: float = math.inf
+    max_events: int | None = None
+    max_time_s: float = math.inf
+    timeline: bool = False
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise BadInput(f"a run needs at least one step, not {self.steps}")
+        if not 0 <= self.warmup_steps < self.steps:
+            raise BadInput(f"warmup_steps is {self.warmup_steps}; it must be below the {self.steps} steps")
+        if any(not (math.isfinite(offset) and offset >= 0) for offset in self.start_offsets_s):
+            raise BadInput("start offsets must be finite and not negative")
+        if not (math.isfinite(self.fairness_sigma) and self.fairness_sigma >= 0):
+            raise BadInput(f"fairness_sigma is {self.fairness_sigma}; it must be zero or above")
+        if self.server_cores is not None and self.server_cores < 1:
+            raise BadInput(f"server_cores is {self.server_cores}; a server needs at least one")
+        if not self.local_bytes_per_s > 0:
+            raise BadInput("local_bytes_per_s must be above zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What happened. Integrals run from `measured_from_s` to `end_s`.
+
+    `staleness[w][k]`: how many steps the other workers completed between the start and the end of step k of
+    worker w (0 in sync mode, where gradients are never stale). `link_bytes[d, w, s]`: bytes that flowed
+    between worker w and server s, d = 0 down, 1 up. `stopped` says what ended the run.
+    """
+
+    step_starts_s: tuple[npt.NDArray[np.float64], ...]
+    step_ends_s: tuple[npt.NDArray[np.float64], ...]
+    staleness: tuple[npt.NDArray[np.int32], ...]
+    end_s: float
+    measured_from_s: float
+    worker_busy_s: npt.NDArray[np.float64]  # (workers,)
+    ps_busy_s: npt.NDArray[np.float64]  # (workers, servers)
+    link_bytes: npt.NDArray[np.float64]  # (2, workers, servers)
+    events: int
+    stopped: Literal["steps", "time", "events"]
+    path: str  # "virtual time", "max-min", with "lazy " before it where the fast path ran; "reference"
+    timeline: npt.NDArray[Any] | None = None  # of TIMELINE_DTYPE, in the order of ends
+
+
+def run(
+    profile: Profile,
+    cluster: Cluster,
+    policy: Policy,
+    mode: Mode = "async",
+    options: RunOptions | None = None,
+    *,
+    path: Path = "auto",
+) -> RunResult:
+    """Simulate one sample path of `profile` on `cluster`."""
+    from planner.simulator import reference
+    from planner.simulator.inputs import prepare
+
+    return reference.run(prepare(profile, cluster, policy, mode, options or RunOptions()))
