@@ -67,7 +67,7 @@ def test_two_workers_that_start_half_a_period_apart_never_meet() -> None:
 
 
 def test_a_saturated_link_is_the_bottleneck() -> None:
-    # 5 workers x 1 s of downloading against about 2 s of a lone step: once out of step, they keep the downlink
+    # 5 workers x 1 s of downloading against about 2 s of a lone step: out of step, they keep the downlink
     # busy all the time (started together, they would stay together and leave it idle while they compute).
     result = run(
         alternation(1000, 1.0, 10), Cluster.uniform(5, 1, 1000.0), Fifo(), "async",
@@ -177,7 +177,7 @@ def test_one_core_serves_one_update_at_a_time() -> None:
 
 def test_refuses_what_does_not_fit() -> None:
     one = alternation(1000, 1.0, 1000)
-    with pytest.raises(BadInput, match="1 parameter server.* cluster has 2"):
+    with pytest.raises(BadInput, match=r"1 parameter server.* cluster has 2"):
         run(one, Cluster.uniform(1, 2), Fifo())
     with pytest.raises(BadInput, match="unknown op in the policy 'dwn'; nearest: down"):
         run(one, Cluster.uniform(1, 1), Ordered(priorities={"dwn": 1}))
