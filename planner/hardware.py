@@ -136,3 +136,10 @@ class Hardware:
     def price_in(self, region: str) -> Price | None:
         """The price in a region; None where the file has none."""
         return next((price for price in (self.price, *self.other_prices) if price.region == region), None)
+
+
+def devices_of(hardware: Hardware) -> str:
+    """What computes in a machine, in a word: `8x T4`, `18c Xeon-E5-2666v3` (cores)."""
+    if hardware.device.kind == "cpu":
+        return f"{hardware.device.cores}c {hardware.device.name}"
+    return f"{hardware.device_count}x {hardware.device.name}"

@@ -20,7 +20,8 @@ from planner.catalog_folders import looks_like_path, shipped_folder, user_folder
 from planner.errors import BadInput, unknown_name
 from planner.hardware import Device, Hardware, KernelRates, Ownership, Price, Source
 from planner.hardware_schema import FIGURES, DeviceEntry, KernelsEntry, MachineEntry
-from planner.toml_files import convert, read_toml
+from planner.tomlfile import Source as File
+from planner.tomlfile import decode, read
 from planner.units import GBIT_BYTES_PER_S
 
 GIB = 2.0**30
@@ -34,7 +35,7 @@ class _Machine:
     entry: MachineEntry
     family: str
     provider: str
-    path: Path
+    file: File
 
 
 @dataclass
@@ -42,8 +43,8 @@ class _Catalogue:
     """All entries by name, each with the file that says so; the first file to name something wins."""
 
     machines: dict[str, _Machine] = field(default_factory=dict)
-    devices: dict[str, tuple[DeviceEntry, Path]] = field(default_factory=dict)
-    kernels: dict[str, tuple[KernelsEntry, Path]] = field(default_factory=dict)
+    devices: dict[str, tuple[DeviceEntry, File]] = field(default_factory=dict)
+    kernels: dict[str, tuple[KernelsEntry, File]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
 
@@ -102,7 +103,7 @@ def _match_one(pattern: str) -> Iterable[Hardware]:
 def _from_file(path: Path, wanted: str) -> Hardware:
     """A machine of one file; devices and kernels it does not define come from the catalogue."""
     own = _Catalogue()
-    _read_into(own, path)
+    _read_into(own, read(path))
     if not own.machines:
         raise BadInput(f"{path}: defines no machine; it needs a table [machines.NAME] (docs/hardware.md)")
     name = own.aliases.get(wanted, wanted) or next(iter(own.machines))
@@ -129,51 +130,58 @@ def _read_folders(folders: tuple[Path, ...]) -> _Catalogue:
             raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
         for path in sorted(folder.glob("*.toml")):
             # Models may live in the same folder: only a file with one of our tables is ours.
-            if _TABLES_OURS & read_toml(path).keys():
-                _read_into(catalogue, path)
+            if _TABLES_OURS & (file := read(path)).data.keys():
+                _read_into(catalogue, file)
         for path in sorted((folder / "hardware").glob("*.toml")):
-            _read_into(catalogue, path)
+            _read_into(catalogue, read(path))
     for path in sorted(shipped_folder("hardware").glob("*.toml")):
-        _read_into(catalogue, path)
+        _read_into(catalogue, read(path))
     return catalogue
 
 
-def _read_into(catalogue: _Catalogue, path: Path) -> None:
-    tables = read_toml(path)
+def _read_into(catalogue: _Catalogue, file: File) -> None:
+    """Add what a file says, except names that an earlier file has taken."""
+    tables, path = file.data, file.path
     for key, value in tables.items():
         if key not in (*_TABLES, *_HEADS):
-            raise BadInput(f"{path}: unknown key {key!r}; allowed: {', '.join((*_HEADS, *_TABLES))}")
-        if key in _TABLES and not _is_table_of_tables(key, value):
-            raise BadInput(f"{path}: {key} must be a table, as in [{key}.NAME]")
+            raise file.error(f"unknown key; allowed: {', '.join((*_HEADS, *_TABLES))}", [key])
         if key in _HEADS and not isinstance(value, str):
-            raise BadInput(f"{path}: {key} must be a text")
+            raise file.error("must be a text", [key])
+        if key in _TABLES and not isinstance(value, dict):
+            raise file.error(f"must be a table, as in [{key}.NAME]", [key])
     defaults = tables.get("defaults", {})
-    for name, table in tables.get("machines", {}).items():
-        where = f'machines."{name}"'
-        entry = convert(_with_defaults(table, defaults), MachineEntry, path, where)
+    decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
+    for name, table in _entries(file, "machines"):
+        at = ["machines", name]
+        entry = decode(file, _with_defaults(table, defaults), MachineEntry, at)
         for figure in entry.sources:
             if figure not in FIGURES:
-                allowed = ", ".join(FIGURES)
-                raise BadInput(f"{path}: [{where}.sources] names no figure {figure!r}; allowed: {allowed}")
-        machine = _Machine(entry, tables.get("family", path.stem), tables.get("provider", "own"), path)
+                raise file.error(f"no such figure; allowed: {', '.join(FIGURES)}", [*at, "sources", figure])
+        baseline, burst = entry.nic_baseline_gbit_per_s, entry.nic_burst_gbit_per_s
+        if baseline and burst and burst < baseline:
+            message = f"{burst:g} is below nic_baseline_gbit_per_s, {baseline:g}"
+            raise file.error(message, [*at, "nic_burst_gbit_per_s"])
+        machine = _Machine(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
         if name not in catalogue.machines:
             catalogue.machines[name] = machine
             for alias in entry.aliases:
                 catalogue.aliases.setdefault(alias, name)
-    for name, table in tables.get("devices", {}).items():
-        device = convert(table, DeviceEntry, path, f'devices."{name}"')
-        catalogue.devices.setdefault(name, (device, path))
-    for name, table in tables.get("kernels", {}).items():
-        kernels = convert(table, KernelsEntry, path, f'kernels."{name}"')
+    for name, table in _entries(file, "devices"):
+        catalogue.devices.setdefault(name, (decode(file, table, DeviceEntry, ["devices", name]), file))
+    for name, table in _entries(file, "kernels"):
+        kernels = decode(file, table, KernelsEntry, ["kernels", name])
         if bool(kernels.rates) == bool(kernels.like):
-            raise BadInput(f'{path}: [kernels."{name}"] needs either rates or like = "OTHER DEVICE"')
-        catalogue.kernels.setdefault(name, (kernels, path))
+            raise file.error('needs either rates or like = "OTHER DEVICE"', ["kernels", name])
+        catalogue.kernels.setdefault(name, (kernels, file))
 
 
-def _is_table_of_tables(key: str, value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
-    return key == "defaults" or all(isinstance(table, dict) for table in value.values())
+def _entries(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    for name, table in file.data.get(kind, {}).items():
+        if not isinstance(table, dict):
+            raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
+        if not name.strip() or any(sign in name for sign in "*?[],:/"):
+            raise file.error("a name must not be empty nor hold any of * ? [ ] , : /", [kind, name])
+        yield name, table
 
 
 def _with_defaults(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,12 +193,20 @@ def _with_defaults(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
 
 def _build(name: str, catalogue: _Catalogue) -> Hardware:
     machine = catalogue.machines[name]
-    entry, path = machine.entry, machine.path
-    where = f'{path}: [machines."{name}"]'
+    entry, file = machine.entry, machine.file
     if entry.device not in catalogue.devices:
-        raise BadInput(f"{where} {unknown_name('device', entry.device, catalogue.devices)}")
-    given = Source("estimated", f"given in {path.name}")
-    device = _device(entry, *catalogue.devices[entry.device], where)
+        unknown = unknown_name("device", entry.device, catalogue.devices)
+        raise file.error(str(unknown), ["machines", name, "device"])
+    said = {key: Source(s.basis, s.source, s.as_of) for key, s in entry.sources.items()}
+    figures = {
+        "nic_burst": entry.nic_burst_gbit_per_s,
+        "nic_baseline": entry.nic_baseline_gbit_per_s,
+        "flow": entry.flow_gbit_per_s,
+        "spot": entry.spot_usd_per_hour,
+    }
+    absent = {figure for figure, value in figures.items() if value is None}
+    given = Source("estimated", f"given in {file.path.name}")
+    device = _device(name, machine, *catalogue.devices[entry.device])
     ownership = Ownership(**msgspec.structs.asdict(entry.ownership)) if entry.ownership else None
     return Hardware(
         name=name,
@@ -204,11 +220,11 @@ def _build(name: str, catalogue: _Catalogue) -> Hardware:
         nic_burst_bytes_per_s=_times(entry.nic_burst_gbit_per_s, GBIT_BYTES_PER_S),
         nic_baseline_bytes_per_s=_times(entry.nic_baseline_gbit_per_s, GBIT_BYTES_PER_S),
         flow_bytes_per_s=_times(entry.flow_gbit_per_s, GBIT_BYTES_PER_S),
-        price=_price(entry, ownership, given),
+        price=_price(entry, ownership, said, given),
         still_sold=entry.still_sold,
         status=entry.status,
         kernels=_kernels(entry.device, device, catalogue),
-        sources={key: Source(s.basis, s.source, s.as_of) for key, s in entry.sources.items()},
+        sources={key: source for key, source in said.items() if key not in absent},
         nic_label=entry.nic_label,
         placement_group_flow_bytes_per_s=_times(entry.placement_group_flow_gbit_per_s, GBIT_BYTES_PER_S),
         other_prices=tuple(
@@ -217,7 +233,7 @@ def _build(name: str, catalogue: _Catalogue) -> Hardware:
         ),
         ownership=ownership,
         calibration=entry.calibration,
-        path=str(path),
+        path=str(file.path),
     )
 
 
@@ -225,8 +241,9 @@ def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _price(entry: MachineEntry, ownership: Ownership | None, given: Source) -> Price:
-    said = {key: Source(s.basis, s.source, s.as_of) for key, s in entry.sources.items()}
+def _price(
+    entry: MachineEntry, ownership: Ownership | None, said: Mapping[str, Source], given: Source
+) -> Price:
     source = said.get("on_demand", given)
     usd = entry.on_demand_usd_per_hour
     if usd is None and ownership:
@@ -239,17 +256,19 @@ def _price(entry: MachineEntry, ownership: Ownership | None, given: Source) -> P
     )
 
 
-def _device(machine: MachineEntry, entry: DeviceEntry, path: Path, where: str) -> Device:
-    table = f'{path}: [devices."{machine.device}"]'
+def _device(name: str, of: _Machine, entry: DeviceEntry, file: File) -> Device:
+    machine = of.entry
     if entry.kind == "gpu":
         if entry.fp32_tflops is None or entry.memory_gib is None:
-            raise BadInput(f"{table} is a gpu and needs fp32_tflops and memory_gib")
+            raise file.error("a gpu needs fp32_tflops and memory_gib", ["devices", machine.device])
         flops, memory = entry.fp32_tflops * 1e12, entry.memory_gib * GIB
     else:
         if entry.clock_ghz is None or entry.fp32_flop_per_cycle is None:
-            raise BadInput(f"{table} is a cpu and needs clock_ghz and fp32_flop_per_cycle (of one core)")
+            message = "a cpu needs clock_ghz and fp32_flop_per_cycle (of one core)"
+            raise file.error(message, ["devices", machine.device])
         if machine.cores is None or machine.memory_gib is None or machine.device_count != 1:
-            raise BadInput(f"{where} computes on its cpu and needs cores, memory_gib and device_count = 1")
+            message = "a machine that computes on its cpu needs cores, memory_gib and no device_count"
+            raise of.file.error(message, ["machines", name])
         flops = machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle
         memory = machine.memory_gib * GIB
     return Device(
@@ -270,13 +289,11 @@ def _device(machine: MachineEntry, entry: DeviceEntry, path: Path, where: str) -
 def _kernels(name: str, device: Device, catalogue: _Catalogue) -> KernelRates | None:
     if name not in catalogue.kernels:
         return None
-    entry, path = catalogue.kernels[name]
+    entry, file = catalogue.kernels[name]
     base = entry
     if entry.like:
         if entry.like not in catalogue.kernels or catalogue.kernels[entry.like][0].like:
-            raise BadInput(
-                f'{path}: [kernels."{name}"] is like {entry.like!r}, which has no rates of its own'
-            )
+            raise file.error(f"{entry.like!r} has no rates of its own", ["kernels", name, "like"])
         base = catalogue.kernels[entry.like][0]
     factor = entry.scale * (device.cores or 1 if base.per_core else 1)
     return KernelRates(

@@ -83,8 +83,9 @@ def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) ->
 
 
 def dotted(at: Sequence[Key]) -> str:
-    """`layers[3].kernel`."""
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in at).lstrip(".")
+    """`layers[3].kernel`, `machines."p3.2xlarge".vcpus`."""
+    names = (f"[{key}]" if isinstance(key, int) else f'."{key}"' if "." in key else f".{key}" for key in at)
+    return "".join(names).lstrip(".")
 
 
 def _split(message: str) -> tuple[str, list[Key]]:
@@ -112,7 +113,8 @@ def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
     return _keys_at(arguments[0], path[1:] if path and isinstance(path[0], int) else path)
 
 
-_HEADER = re.compile(r"^[ \t]*(\[\[?)[ \t]*([\w\-]+(?:\.[\w\-]+)*)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
+_NAME = r'(?:[\w\-]+|"[^"\n]*"|\'[^\'\n]*\')'
+_HEADER = re.compile(rf"^[ \t]*(\[\[?)[ \t]*({_NAME}(?:\.{_NAME})*)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{},=]|[^\s\[\]{},=#"\']+',
     re.DOTALL,
@@ -127,7 +129,7 @@ def line_of(text: str, at: Sequence[Key]) -> int | None:
     if headers:
         end = headers[0].start()
     for index, header in enumerate(headers):
-        keys: list[Key] = list(header[2].split("."))
+        keys: list[Key] = [name.strip("\"'") for name in re.findall(_NAME, header[2])]
         if header[1] == "[[":
             counts[header[2]] = counts.get(header[2], -1) + 1
             keys.append(counts[header[2]])

@@ -61,7 +61,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, which columns of them people see (CSV and JSON have every key), and the words around them."""
+    """Rows, which columns of them people see (CSV and JSON have every key), and the words around them.
+
+    A key that begins with an underscore is for people only: CSV and JSON leave it out."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column] = ()
@@ -72,7 +74,12 @@ class Table:
         return self.columns or [Column(key) for key in self.keys()]
 
     def keys(self) -> list[str]:
-        return list(dict.fromkeys(key for row in self.rows for key in row)) or [c.key for c in self.columns]
+        keys = dict.fromkeys(key for row in self.rows for key in row if not key.startswith("_"))
+        return list(keys) or [column.key for column in self.columns if not column.key.startswith("_")]
+
+    def plain_rows(self) -> list[dict[str, Any]]:
+        """The rows for programs."""
+        return [{key: value for key, value in row.items() if key[:1] != "_"} for row in self.rows]
 
 
 def emit(
@@ -99,7 +106,7 @@ def render(result: Table | Sequence[Table], format: Format | str, *, data: Any =
     tables = [result] if isinstance(result, Table) else list(result)
     match Format(format):
         case Format.json:
-            return to_json(data if data is not None else list(tables[0].rows))
+            return to_json(data if data is not None else tables[0].plain_rows())
         case Format.csv:
             return _csv(tables[0])
         case Format.markdown:
@@ -215,7 +222,7 @@ def _csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, table.keys(), lineterminator="\n")
     writer.writeheader()
-    for row in table.rows:
+    for row in table.plain_rows():
         writer.writerow({key: _csv_value(value) for key, value in row.items()})
     return text.getvalue()
 

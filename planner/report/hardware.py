@@ -1,0 +1,226 @@
+"""The machines of the catalogue for people and programs: a list, and a page with every figure's source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from planner.hardware import Hardware, Source, devices_of
+from planner.report.output import Column, Table
+from planner.units import GBIT_BYTES_PER_S, format_bandwidth, format_bytes
+
+GIB = 2.0**30
+
+
+def hardware_row(hardware: Hardware) -> dict[str, Any]:
+    """One machine as plain values, in the units of hardware files."""
+    device, price = hardware.device, hardware.price
+    return {
+        "name": hardware.name,
+        "family": hardware.family,
+        "provider": hardware.provider,
+        "device": device.name,
+        "device_kind": device.kind,
+        "device_count": hardware.device_count,
+        "cores": device.cores,
+        "device_memory_gib": _over(device.memory_bytes, GIB),
+        "device_fp32_tflops": _over(device.fp32_flops, 1e12),
+        "cpu": hardware.cpu or None,
+        "vcpus": hardware.vcpus,
+        "memory_gib": _over(hardware.memory_bytes, GIB),
+        "nic_baseline_gbit_per_s": _over(hardware.nic_baseline_bytes_per_s, GBIT_BYTES_PER_S),
+        "nic_burst_gbit_per_s": _over(hardware.nic_burst_bytes_per_s, GBIT_BYTES_PER_S),
+        "nic_label": hardware.nic_label or None,
+        "flow_gbit_per_s": _over(hardware.flow_bytes_per_s, GBIT_BYTES_PER_S),
+        "placement_group_flow_gbit_per_s": _over(hardware.placement_group_flow_bytes_per_s, GBIT_BYTES_PER_S),
+        "on_demand_usd_per_hour": _rounded(price.on_demand_usd_per_hour),
+        "spot_usd_per_hour": price.spot_usd_per_hour,
+        "region": price.region or None,
+        "price_as_of": price.as_of or None,
+        "price_basis": price.basis,
+        "still_sold": hardware.still_sold,
+        "state": _state(hardware),
+        "status": hardware.status or None,
+    }
+
+
+def hardware_table(machines: Sequence[Hardware]) -> Table:
+    """A list of machines."""
+    columns = (
+        Column("name", "machine"),
+        Column("_devices", "devices", _short),
+        Column("device_memory_gib", "GiB", lambda value: f"{value:.4g}"),
+        Column("_nic", "Gbit/s", align="right"),
+        Column("_usd", "USD/h", align="right"),
+        Column("spot_usd_per_hour", "spot", _money, align="right"),
+        Column("state", "state"),
+    )
+    notes = [
+        "GiB: memory of one device. Gbit/s: what long training gets, after the dash what lasts for minutes.",
+        "USD/h: on demand; ~ is an estimate from cost and energy.",
+    ]
+    dates = sorted({h.price.as_of for h in machines if h.price.as_of and h.ownership is None})
+    if dates:
+        notes[-1] += f" Prices as of {dates[0]}" + (f" to {dates[-1]}." if len(dates) > 1 else ".")
+    rows = [
+        hardware_row(hardware)
+        | {"_devices": devices_of(hardware), "_nic": _nic(hardware), "_usd": _list_price(hardware)}
+        for hardware in machines
+    ]
+    return Table(rows, columns, notes=notes)
+
+
+def hardware_page(hardware: Hardware) -> list[Table]:
+    """Everything known of one machine, figure by figure, with basis, date and source."""
+    from planner.cost.nearest import nearest_current
+
+    rows = _figures(hardware)
+    sources = list(dict.fromkeys(row["source"] for row in rows if row["source"]))
+    for row in rows:
+        row["_ref"] = f"[{sources.index(row['source']) + 1}]" if row["source"] else None
+    columns = (
+        Column("figure"),
+        Column("value"),
+        Column("basis"),
+        Column("as_of", "as of"),
+        Column("_ref", "source"),
+    )
+    notes = []
+    if hardware.status:
+        notes.append(f"{_state(hardware).capitalize()}: {hardware.status}.")
+    if not hardware.still_sold and (nearest := nearest_current(hardware)):
+        notes.append(f"Nearest machine still sold: {nearest.hardware.name} ({nearest.reason}).")
+    if hardware.device.note:
+        notes.append(f"Device: {hardware.device.note}.")
+    if hardware.ownership and hardware.ownership.reasoning:
+        notes.append(f"Price: {hardware.ownership.reasoning}.")
+    title = f"{hardware.name}: {devices_of(hardware)}, {hardware.provider}"
+    pages = [Table(rows, columns, title=title, notes=notes)]
+    if hardware.kernels:
+        pages.append(_kernels(hardware))
+    pages.append(Table([], title="Sources", notes=[f"[{i}] {text}" for i, text in enumerate(sources, 1)]))
+    return pages
+
+
+def hardware_data(hardware: Hardware) -> dict[str, Any]:
+    """The page for programs: the plain values, and the sources beside them."""
+    from planner.cost.nearest import nearest_current
+
+    nearest = None if hardware.still_sold else nearest_current(hardware)
+    return hardware_row(hardware) | {
+        "nearest_current": {"name": nearest.hardware.name, "reason": nearest.reason} if nearest else None,
+        "sources": dict(hardware.sources) | {"device": _device_source(hardware)},
+        "other_prices": hardware.other_prices,
+        "ownership": hardware.ownership,
+        "kernels": hardware.kernels,
+    }
+
+
+def _figures(hardware: Hardware) -> list[dict[str, Any]]:
+    """Rows of (figure, value, basis, as_of, source); what is unknown says so."""
+    device, price = hardware.device, hardware.price
+    small = device.fp32_flops < 1e12
+    peak = f"{device.fp32_flops / (1e9 if small else 1e12):.4g} {'GFLOP/s' if small else 'TFLOP/s'} FP32"
+    tensor = f", {device.tensor_flops / 1e12:.4g} tensor" if device.tensor_flops else ""
+    speed = f", {device.memory_bytes_per_s / 1e9:.4g} GB/s" if device.memory_bytes_per_s else ""
+    host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
+    host.append(format_bytes(hardware.memory_bytes) if hardware.memory_bytes else None)
+    label = f" ({hardware.nic_label})" if hardware.nic_label else ""
+    unpublished = f"not published{label}"
+    baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
+    rows = [
+        ("device", f"{devices_of(hardware)}: {peak}{tensor}", _device_source(hardware)),
+        ("device memory", f"{format_bytes(device.memory_bytes)}{speed}", _device_source(hardware)),
+        ("machine", ", ".join(part for part in host if part), hardware.sources.get("machine")),
+        ("network, baseline", _bandwidth(baseline, unpublished), hardware.sources.get("nic_baseline")),
+        ("network, burst", _bandwidth(burst, unpublished), hardware.sources.get("nic_burst")),
+    ]
+    if hardware.flow_bytes_per_s:
+        flow = format_bandwidth(hardware.flow_bytes_per_s)
+        if grouped := hardware.placement_group_flow_bytes_per_s:
+            flow += f"; {format_bandwidth(grouped)} in a placement group"
+        rows.append(("one connection", flow, hardware.sources.get("flow")))
+    on_demand = Source(price.basis, price.source, price.as_of)
+    rows.append(("on demand", _usd(price.on_demand_usd_per_hour, price.region), on_demand))
+    if hardware.ownership is None:
+        rows.append(("spot", _usd(price.spot_usd_per_hour, price.region), hardware.sources.get("spot")))
+    for other in hardware.other_prices:
+        source = Source(other.basis, other.source, other.as_of)
+        rows.append(("on demand", _usd(other.on_demand_usd_per_hour, other.region), source))
+    if "status" in hardware.sources:
+        rows.append(("state", _state(hardware), hardware.sources["status"]))
+    return [
+        {
+            "figure": figure,
+            "value": value,
+            "basis": source.basis if source else None,
+            "as_of": (source.as_of or None) if source else None,
+            "source": source.source if source else None,
+        }
+        for figure, value, source in rows
+    ]
+
+
+def _kernels(hardware: Hardware) -> Table:
+    kernels = hardware.kernels
+    assert kernels is not None
+    rows = [
+        {"kernel": kind, "rate": f"{rate / 1e9:.4g} " + ("GB/s" if kind == "memory" else "GMAC/s")}
+        for kind, rate in kernels.rates.items()
+    ]
+    rows.append({"kernel": "overhead of one op", "rate": f"{kernels.overhead_s * 1e6:.4g} us"})
+    error = f", median error {kernels.median_error:.1%}" if kernels.median_error is not None else ""
+    note = f"{kernels.basis}: {kernels.source}{error}"
+    return Table(rows, (Column("kernel"), Column("rate", align="right")), title="Compute model", notes=[note])
+
+
+def _nic(hardware: Hardware) -> str | None:
+    baseline, burst = (
+        _over(hardware.nic_bytes_per_s(network), GBIT_BYTES_PER_S) for network in ("baseline", "burst")
+    )
+    if baseline is None or burst is None:
+        return None
+    return f"{baseline:g}" if burst <= baseline else f"{baseline:g}-{burst:g}"
+
+
+def _state(hardware: Hardware) -> str:
+    if hardware.ownership is not None:
+        return "own"
+    return "sold" if hardware.still_sold else "retired"
+
+
+def _device_source(hardware: Hardware) -> Source:
+    return Source(hardware.device.basis, hardware.device.source, hardware.device.as_of)
+
+
+def _short(devices: str) -> str:
+    """`8x V100-SXM2-16GB` as `8x V100-SXM2`: a list has a column for memory."""
+    return re.sub(r"-(\d+GB|1GPU)$", "", devices)
+
+
+def _money(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _list_price(hardware: Hardware) -> str | None:
+    usd = hardware.price.on_demand_usd_per_hour
+    if usd is None:
+        return None
+    return ("~" if hardware.price.basis == "estimated" else "") + _money(usd)
+
+
+def _over(value: float | None, unit: float) -> float | None:
+    return None if value is None else round(value / unit, 9)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 9)
+
+
+def _bandwidth(value: float | None, unknown: str) -> str:
+    return unknown if value is None else format_bandwidth(value)
+
+
+def _usd(value: float | None, region: str) -> str:
+    return "not known" if value is None else f"{value:.4g} USD/h" + (f" in {region}" if region else "")
