@@ -76,6 +76,9 @@ def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) ->
             path.append(unknown[1])
         elif missing := re.fullmatch(r"Object missing required field `(.*)`", message):
             message = f"the key {missing[1]!r} is missing"
+        elif message.startswith("Invalid enum value"):
+            value = message.removeprefix("Invalid enum value ")
+            message = f"{value} is not known; allowed: {', '.join(_choices_at(kind, inner))}"
         else:
             message = message.replace("`", "")
             message = message[0].lower() + message[1:]
@@ -95,22 +98,31 @@ def _split(message: str) -> tuple[str, list[Key]]:
     return text, [int(index) if index else key for index, key in keys if index or key]
 
 
-def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
-    """The keys that a struct inside `kind` knows."""
+def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
+    """The types that may stand at a path inside a type."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        options = [_keys_at(option, path) for option in typing.get_args(kind)]
-        return next((keys for keys in options if keys), [])
+        return [found for option in typing.get_args(kind) for found in _types_at(option, path)]
+    if typing.get_origin(kind) is typing.Annotated:
+        return _types_at(typing.get_args(kind)[0], path)
+    if not path:
+        return [kind]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-        if not path:
-            return list(fields)
-        return _keys_at(fields[str(path[0])], path[1:]) if path[0] in fields else []
+        return _types_at(fields[str(path[0])], path[1:]) if path[0] in fields else []
     arguments = typing.get_args(kind)
-    if not arguments:
-        return []
-    if typing.get_origin(kind) is dict and path and isinstance(path[0], str):
-        return _keys_at(arguments[-1], path[1:])
-    return _keys_at(arguments[0], path[1:] if path and isinstance(path[0], int) else path)
+    return _types_at(arguments[-1 if typing.get_origin(kind) is dict else 0], path[1:]) if arguments else []
+
+
+def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
+    """The keys that a struct inside `kind` knows."""
+    structs = [t for t in _types_at(kind, path) if isinstance(t, type) and issubclass(t, msgspec.Struct)]
+    return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
+
+
+def _choices_at(kind: Any, path: Sequence[Key]) -> list[str]:
+    """The values that a literal inside `kind` knows."""
+    found = _types_at(kind, path)
+    return [str(v) for t in found if typing.get_origin(t) is typing.Literal for v in typing.get_args(t)]
 
 
 _NAME = r'(?:[\w\-]+|"[^"\n]*"|\'[^\'\n]*\')'
