@@ -11,7 +11,7 @@ consumer nor work that another order could hide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,14 +98,14 @@ def consumers_of(dependents: list[list[int]], parses: frozenset[int], pull: int)
     return out
 
 
-def with_pushes(profile: Profile, pulls: list[int], ranks: list[int] | None = None) -> dict[str, float]:
+def with_pushes(profile: Profile, pulls: list[int], ranks: Sequence[float] | None = None) -> dict[str, float]:
     """Priorities of downloads in this order (or with these ranks), and of each upload as of its tensor's
     download: the gradient that the next step needs first goes first. Uploads of no downloaded tensor come
     last, in order of index."""
     rank = dict(zip(pulls, ranks if ranks is not None else range(len(pulls)), strict=True))
     of_tensor = {int(profile.tensor[op]): r for op, r in rank.items() if profile.tensor[op] >= 0}
     out = {profile.names[op]: float(r) for op, r in rank.items()}
-    last = len(pulls)
+    last = max(rank.values(), default=0) + 1
     for op in np.flatnonzero(profile.resource == UPLINK).tolist():
         out[profile.names[op]] = float(of_tensor.get(int(profile.tensor[op]), last))
     return out
