@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 
-from planner.profile import DOWNLINK, UPLINK, WORKER, Op, Profile
+from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def step_graph(
@@ -14,7 +14,7 @@ def step_graph(
     pushes: Mapping[str, tuple[str, str]] | None = None,
 ) -> Profile:
     """A profile from downloads (name: seconds at 1 MB/s), worker ops (name: (inputs, seconds)) and uploads
-    (name: (producer, download of the same tensor))."""
+    (name: (producer, download of the same tensor)), each with an update that costs nothing."""
     names = [*pulls, *computation, *(pushes or {})]
     index = {name: i for i, name in enumerate(names)}
     ops = [Op(name, DOWNLINK, 0, bytes=round(s * 1e6), tensor=t) for t, (name, s) in enumerate(pulls.items())]
@@ -24,7 +24,10 @@ def step_graph(
         Op(n, UPLINK, 0, bytes=round(pulls[of] * 1e6), deps=(index[producer],), tensor=tensor[of])
         for n, (producer, of) in (pushes or {}).items()
     ]
-    durations = [0.0] * len(pulls) + [s for _, s in computation.values()] + [0.0] * len(pushes or {})
+    ops += [
+        Op(f"{n}/update", PS, 0, deps=(index[n],), tensor=tensor[of]) for n, (_, of) in (pushes or {}).items()
+    ]
+    durations = [0.0] * len(pulls) + [s for _, s in computation.values()] + [0.0] * 2 * len(pushes or {})
     return Profile.build(ops, durations, model="toy", batch=1, tensors=list(pulls))
 
 
