@@ -181,7 +181,7 @@ def _nic(hardware: Hardware) -> str | None:
     )
     if baseline is None or burst is None:
         return None
-    return f"{baseline:g}" if burst <= baseline else f"{baseline:g}-{burst:g}"
+    return _figure(baseline) if burst <= baseline else f"{_figure(baseline)}-{_figure(burst)}"
 
 
 def _state(hardware: Hardware) -> str:
@@ -195,8 +195,12 @@ def _device_source(hardware: Hardware) -> Source:
 
 
 def _short(devices: str) -> str:
-    """`8x V100-SXM2-16GB` as `8x V100-SXM2`: a list has a column for memory."""
-    return re.sub(r"-(\d+GB|1GPU)$", "", devices)
+    """`8x V100-SXM2-16GB` as `8x V100-SXM2`, for a list has a column for memory; no `Xeon-` either."""
+    return re.sub(r"-(\d+GB|1GPU)$", "", devices).replace("Xeon-", "")
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _money(value: float) -> str:

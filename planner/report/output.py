@@ -203,7 +203,13 @@ def _print_rich(tables: Sequence[Table], file: Any) -> None:
         if table.title:
             console.print(Text(table.title, style="bold"))
         if table.rows:
-            grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+            grid = RichTable(
+                box=box.SIMPLE_HEAD,
+                show_edge=False,
+                pad_edge=False,
+                collapse_padding=True,
+                header_style="bold",
+            )
             for column in table.shown():
                 grid.add_column(
                     Text(column.heading),
