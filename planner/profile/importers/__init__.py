@@ -12,11 +12,18 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.profile._profile import Profile
+from planner.profile.importers import kineto, pytorch, runmetadata, tensorflow, timeline
+from planner.profile.importers.kineto import Step
+from planner.profile.importers.recording import Recording
 from planner.profile.reading import read_bytes
 
 __all__ = ["import_profile"]
 
-KINDS = "a TensorFlow RunMetadata protobuf, a TensorFlow timeline or a PyTorch profiler trace"
+RUN_METADATA = "TensorFlow RunMetadata"
+TIMELINE = "TensorFlow timeline"
+PYTORCH = "PyTorch profiler trace"
+MAX_TRACE_BYTES = 2 * 2**30
+RECORDING = "docs/recording.md tells how to record one"
 
 
 def import_profile(
@@ -39,31 +46,38 @@ def import_profile(
         "bandwidth_bytes_per_s": bandwidth_bytes_per_s,
         "basis": "measured",
     }
-    kinds = {}
+    kind = ""
+    recordings: list[Recording] = []
+    steps: list[Step] = []
     for path in paths:
-        kinds[_kind(read_bytes(path), str(path))] = path
-    if len(kinds) > 1:
-        (one, first), (other, second) = list(kinds.items())[:2]
-        raise BadInput(f"{first} is {one} and {second} is {other}; import files of one kind")
-    kind = next(iter(kinds))
-    files = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
-    about["source"] = f"{kind}: {files}"
-    return _tensorflow(kind, paths, **about)
+        data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
+        found = kind_of(data, where)
+        if kind and found != kind:
+            raise BadInput(f"{paths[0]} is {kind} and {path} is {found}; import files of one kind")
+        kind = found
+        if kind == PYTORCH:
+            steps += kineto.read(data, where)
+        elif kind == TIMELINE:
+            recordings.append(timeline.read(data, where))
+        else:
+            graph = not any(recording.complete for recording in recordings)
+            recordings.append(runmetadata.read(data, where, graph))
+    names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+    about["source"] = f"{kind}: {names}"
+    return pytorch.build(steps, **about) if steps else tensorflow.build(recordings, **about)
 
 
-def _kind(data: bytes, where: str) -> str:
+def kind_of(data: bytes, where: str) -> str:
+    """What kind of trace this is, by looking at it."""
     head = data[:4096].lstrip()
     if head[:1] not in (b"{", b"["):
-        return "RunMetadata"
-    return "timeline"
-
-
-def _tensorflow(kind: str, paths: Sequence[Path | str], **about: Any) -> Profile:
-    from planner.profile.importers import runmetadata, tensorflow
-
-    recordings = []
-    graph = True
-    for path in paths:
-        recordings.append(runmetadata.read(read_bytes(path), str(path), graph=graph))
-        graph = not recordings[-1].complete and graph
-    return tensorflow.build(recordings, **about)
+        return RUN_METADATA
+    if b'"planner-profile"' in head:
+        raise BadInput(f"{where}: a profile of planner already; give it to --profile as it is")
+    if b"aten::" in data or b"autograd::engine" in data:
+        return PYTORCH
+    if b"/job:" in data or b"RecvTensor" in data:
+        return TIMELINE
+    raise BadInput(
+        f"{where}: JSON, but neither a PyTorch profiler trace nor a TensorFlow timeline; {RECORDING}"
+    )

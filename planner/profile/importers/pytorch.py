@@ -1,0 +1,206 @@
+"""From PyTorch training steps to a profile: the worker's ops in a chain, its parameters as transfers.
+
+PyTorch runs eagerly on one stream, so each op depends on the one before it. A gradient is what an
+AccumulateGrad op receives: its size is the parameter's, the backward op before it made it, and the forward op
+which that one differentiates reads the parameter. So each parameter gives a download that its forward op
+waits for, an upload after its gradient, and an update whose time is its share, by bytes, of the optimizer's.
+
+The time between two ops (Python, launching) is real and counts to the later one; time inside collective calls
+does not. With DistributedDataParallel the unit of transfer is the bucket, as it is for the network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from planner.errors import BadInput
+from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.profile.importers.kineto import ACCUMULATE, RECORD, OuterOp, Step
+
+ITEM_BYTES = {
+    "float": 4,
+    "double": 8,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "c10::complex<float>": 8,
+    "long int": 8,
+}
+
+
+@dataclass
+class Parameter:
+    """One parameter (or one bucket of them): who reads it, and after which op its gradient is ready."""
+
+    name: str
+    bytes: int
+    readers: tuple[int, ...]  # positions of forward ops
+    ready: int  # position of the op after which it can be sent
+
+
+def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Profile:
+    """A profile of one worker from its recorded steps."""
+    steps, notes = _alike(steps)
+    first = steps[0]
+    names = _names(first.ops)
+    parameters = _parameters(first, names, notes)
+    buckets = _buckets(first, parameters, notes)
+    units = buckets or parameters
+    begin = next(k for k, op in enumerate(first.ops) if _is_forward(first, k))
+    ops = [Op(f"download/{unit.name}", DOWNLINK, 0, unit.bytes, (), i) for i, unit in enumerate(units)]
+    start = len(ops)
+    ops.append(Op("input", WORKER))
+    place = {}
+    for k in range(begin, len(first.ops)):
+        place[k] = len(ops)
+        reads = tuple(i for i, unit in enumerate(units) if k in unit.readers)
+        ops.append(Op(names[k], WORKER, deps=(len(ops) - 1, *reads)))
+    uploads = len(ops)
+    for i, unit in enumerate(units):
+        ops.append(Op(f"upload/{unit.name}", UPLINK, 0, unit.bytes, (place[unit.ready],), i))
+    for i, unit in enumerate(units):
+        ops.append(Op(f"update/{unit.name}", PS, 0, deps=(uploads + i,), tensor=i))
+    durations = np.zeros((len(steps), len(ops)))
+    share = np.array([unit.bytes for unit in units]) / sum(unit.bytes for unit in units)
+    for row, step in zip(durations, steps, strict=True):
+        compute = _durations(step, begin)
+        row[start : start + len(compute)] = compute
+        row[uploads + len(units) :] = step.optimizer_us * share
+    if not all(step.optimizer_us for step in steps):
+        notes.append("no optimizer step is in the trace: updates take no time on the servers")
+    notes.append("transfers were not recorded (one machine): their durations are zero, their sizes are real")
+    return Profile.build(
+        ops,
+        durations * 1e-6,
+        batch=batch,
+        model=model,
+        servers=1,
+        tensors=[unit.name for unit in units],
+        notes=tuple(notes),
+        **about,
+    )
+
+
+def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
+    """The steps that run the same ops as most do."""
+    shapes = [tuple(op.name for op in step.ops) for step in steps]
+    (common, count), *_ = Counter(shapes).most_common(1)
+    if 2 * count <= len(steps) and len(steps) > 1:
+        raise BadInput(
+            f"{steps[0].where}: the steps run different ops, no half of them alike; import one training loop"
+        )
+    notes = []
+    if count < len(steps):
+        notes.append(f"{len(steps) - count} of {len(steps)} steps ran other ops and are left out")
+    if steps[0].on_gpu:
+        notes.append("op times are those of GPU kernels; the gaps between kernels count to the later op")
+    return [step for step, shape in zip(steps, shapes, strict=True) if shape == common], notes
+
+
+def _names(ops: Sequence[OuterOp]) -> list[str]:
+    seen: Counter[str] = Counter()
+    names = []
+    for op in ops:
+        base = f"{'backward' if op.backward else 'forward'}/{op.name}"
+        names.append(f"{base}_{seen[base]}")
+        seen[base] += 1
+    return names
+
+
+def _is_forward(step: Step, k: int) -> bool:
+    return any(op.forward == k for op in step.ops)
+
+
+def _parameters(step: Step, names: list[str], notes: list[str]) -> list[Parameter]:
+    found = []
+    unsized = unread = 0
+    producer: dict[Any, int] = {}
+    first_forward = next((op.forward for op in step.ops if op.forward is not None), None)
+    if first_forward is None:
+        raise BadInput(
+            f"{step.where}: no flow from forward to backward ops (fwdbwd events); record with PyTorch 1.10 "
+            f"or later, {RECORD}"
+        )
+    for k, op in enumerate(step.ops):
+        if not op.backward:
+            continue
+        if op.name != ACCUMULATE:
+            producer[op.thread] = k
+            continue
+        if op.gradient is None:
+            unsized += 1
+            continue
+        shape, kind = op.gradient
+        if kind not in ITEM_BYTES:
+            raise BadInput(f"{step.where}: a gradient of element type {kind!r}, whose size is not known")
+        reader = step.ops[producer[op.thread]].forward if op.thread in producer else None
+        if reader is None:
+            unread += 1
+            reader = min(o.forward for o in step.ops if o.forward is not None)
+        size = prod(shape) * ITEM_BYTES[kind]
+        if size:
+            label = f"{names[reader].partition('/')[2]}/{'x'.join(map(str, shape)) or 'scalar'}"
+            found.append(Parameter(label, size, (reader,), k))
+    if unsized:
+        raise BadInput(
+            f"{step.where}: {unsized} gradients have no size; profile with record_shapes=True, {RECORD}"
+        )
+    if not found:
+        raise BadInput(f"{step.where}: no gradients (AccumulateGrad) in the backward pass; {RECORD}")
+    if unread:
+        notes.append(
+            f"{unread} parameters have no known reader; the first forward op is taken to wait for them"
+        )
+    found.sort(key=lambda p: (p.readers[0], -p.bytes))
+    seen: Counter[str] = Counter()
+    for parameter in found:
+        seen[parameter.name] += 1
+        if seen[parameter.name] > 1:
+            parameter.name += f"#{seen[parameter.name]}"
+    return found
+
+
+def _buckets(step: Step, parameters: list[Parameter], notes: list[str]) -> list[Parameter]:
+    """The buckets of DistributedDataParallel: an all-reduce takes the gradients that are ready and not yet
+    sent, in the order they became ready, up to its size."""
+    waiting: list[Parameter] = []
+    buckets: list[Parameter] = []
+    by_op = {parameter.ready: parameter for parameter in parameters}
+    short = 0
+    for k, op in enumerate(step.ops):
+        if k in by_op:
+            waiting.append(by_op[k])
+        for elements, kind in op.buckets:
+            size = elements * ITEM_BYTES[kind]
+            inside: list[Parameter] = []
+            while waiting and sum(p.bytes for p in inside) + waiting[0].bytes <= size:
+                inside.append(waiting.pop(0))
+            short += sum(p.bytes for p in inside) != size
+            readers = tuple(sorted({r for p in inside for r in p.readers}))
+            name = f"bucket_{len(buckets)}"
+            buckets.append(Parameter(name, size, readers or (min(p.readers[0] for p in parameters),), k))
+    if not buckets:
+        return []
+    notes.append(
+        f"DistributedDataParallel: {len(parameters)} gradients in {len(buckets)} buckets, the unit of transfer"
+    )
+    if short or waiting:
+        notes.append(f"{short} buckets could not be matched to gradients by size; their readers are a guess")
+    return buckets
+
+
+def _durations(step: Step, begin: int) -> list[float]:
+    """Microseconds of the input (all before the first forward op) and of each op from there on; what lies
+    between two ops counts to the later one."""
+    first = step.ops[begin]
+    out = [max(first.start_us - step.start_us, 0.0)]
+    before = first.start_us
+    for op in step.ops[begin:]:
+        out.append(max(op.end_us - before - op.communication_us, 0.0))
+        before = max(before, op.end_us)
+    return out
