@@ -187,7 +187,7 @@ def _buckets(step: Step, parameters: list[Parameter], notes: list[str]) -> list[
     if not buckets:
         return []
     notes.append(
-        f"DistributedDataParallel: {len(parameters)} gradients in {len(buckets)} buckets, the unit of transfer"
+        f"DistributedDataParallel: {len(parameters)} gradients in {len(buckets)} buckets, the unit sent"
     )
     if short or waiting:
         notes.append(f"{short} buckets could not be matched to gradients by size; their readers are a guess")
