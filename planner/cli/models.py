@@ -7,13 +7,32 @@ from typing import Annotated
 import typer
 
 from planner.cli._options import FormatOption, OutputOption
-from planner.report.output import Format, Table, emit
+from planner.report.output import Format, emit
+
+
+def _complete(incomplete: str) -> list[str]:
+    from planner.model_files import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete)]
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="A model's name, or a path to a .toml file.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A model's name, or the path of a .toml file.", autocompletion=_complete
+        ),
+    ] = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
-    """List the networks of the catalogue, or show one: layers, tensors, bytes, multiply-adds."""
-    emit(Table([{"model": name or "alexnet", "bytes": 3}]), format, output)
+    """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
+    are. Folders in PLANNER_PATH come before planner's own; docs/models.md describes the files."""
+    from planner.model_files import load_model, model_names
+    from planner.report import models as report
+
+    if name is None:
+        emit(report.list_table(map(load_model, model_names())), format, output)
+    else:
+        model = load_model(name)
+        emit(report.model_tables(model), format, output, data=report.model_data(model))

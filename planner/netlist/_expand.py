@@ -115,7 +115,7 @@ class _Expansion:
         for index, branch in enumerate(spec.branches * spec.repeat):
             spot = here.spot / "branches" / (index % len(spec.branches))
             ends.append(self.unroll(branch, _Context(spot, here.scope, previous)))
-        return ends[0] if spec.join == "keep" else self._place(spec.join, spec, tuple(ends), here)
+        return self._place(spec.join, spec, tuple(ends), here)
 
     def _block(self, item: f.Item, previous: str, here: _Context) -> str:
         """Unroll the use of a block, as often as it repeats."""
@@ -138,7 +138,7 @@ class _Expansion:
             raise here.spot.error(self.source, f"blocks use one another in a circle: {circle}")
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
         layers = self._filled(block.layers, given, spot)
-        for index in range(1, use.repeat + 1):
+        for index in range(use.first, use.first + use.repeat):
             label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
             scope = f"{label}/" if label else here.scope
             previous = self.unroll(layers, _Context(spot, scope, previous))

@@ -103,11 +103,10 @@ class Add(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lists of layers that all read the same layer, then are joined; an empty list passes it on as it is.
-    `keep` goes on with the first branch only: the others are ends of the network, as an auxiliary head."""
+    """Lists of layers that all read the same layer, then are joined; an empty list passes it on as it is."""
 
     branches: Annotated[list[list[Item]], Meta(min_length=1)]
-    join: Literal["concat", "add", "keep"]
+    join: Literal["concat", "add"]
     name: Name | None = None
     repeat: Count = 1  # of the whole list of branches
     then: list[After] = []
@@ -140,11 +139,13 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """The use of a block; its other keys are the block's parameters. `{i}` in the name counts from 1."""
+    """The use of a block; its other keys are the block's parameters. `{i}` in the name counts the repetitions
+    from `first`."""
 
     block: Name
     name: Name | None = None
     repeat: Count = 1
+    first: Count = 1
 
 
 class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

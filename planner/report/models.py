@@ -1,0 +1,190 @@
+"""Models as tables: the list of all, and one model with its layers and where its bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from planner.model import Layer, Model
+from planner.report.output import Column, Table
+from planner.units import MIB
+
+LARGEST = 10  # tensors that are listed one by one
+BAR = 20  # characters
+# shown with the layer that they follow
+_PARTS = {"bias": "bias", "batch_norm": "norm", "relu": "relu", "lrn": "lrn", "dropout": "dropout"}
+
+
+def summary(model: Model) -> dict[str, Any]:
+    """One model in one row."""
+    return {
+        "model": model.name,
+        "layers": len(model.layers) - 1,  # the input is none
+        "tensors": len(model.tensors),
+        "parameters": model.parameters,
+        "bytes": model.bytes,
+        "macs": model.macs,
+        "activation_elements": sum(layer.output_elements for layer in model.layers[1:]),
+        "input_shape": list(model.layers[0].output_shape),
+        "default_batch": model.default_batch,
+        "samples_per_epoch": model.samples_per_epoch,
+        "description": model.description,
+        "source": model.source,
+    }
+
+
+def list_table(models: Iterable[Model]) -> Table:
+    """All models, one in a row."""
+    return Table(
+        [summary(model) for model in models],
+        [
+            Column("model", "Model", style="bold"),
+            Column("tensors", "Tensors"),
+            Column("parameters", "Parameters"),
+            Column("bytes", "MiB", _mib),
+            Column("macs", "GMACs", lambda macs: f"{macs / 1e9:.3f}"),
+            Column("default_batch", "Batch"),
+            Column("description", "What it is"),
+        ],
+        notes=[
+            "MiB: all parameters in single precision. GMACs: 10^9 multiply-adds forward, for one sample.",
+            "`planner models NAME` shows layers and where the bytes are; docs/models.md: how to write one.",
+        ],
+    )
+
+
+def model_tables(model: Model) -> list[Table]:
+    """One model: its layers, its largest tensors, and a few sentences."""
+    about = summary(model)
+    shape = _shape(model.layers[0].output_shape)
+    words = [
+        f"{model.name}: {model.description}" if model.description else model.name,
+        f"{about['layers']:,} layers, {about['tensors']:,} tensors, {model.parameters:,} parameters,"
+        f" {_mib(model.bytes)} MiB; {model.macs / 1e9:,.3f} GMACs forward for one sample of {shape}",
+    ]
+    kinds: dict[str, int] = {}
+    for layer in model.layers:
+        if layer.bytes:
+            kinds[layer.kind] = kinds.get(layer.kind, 0) + layer.bytes
+    ranked = sorted(kinds.items(), key=lambda kind: -kind[1])
+    notes = (
+        [f"Bytes by kind of layer: {', '.join(f'{k} {_share(b, model.bytes)}' for k, b in ranked)}."]
+        if ranked
+        else []
+    )
+    if model.source:
+        notes.append(f"Source: {model.source}.")
+    layers = Table(
+        layer_rows(model),
+        [
+            Column("layer", "Layer"),
+            Column("what", "What"),
+            Column("output_shape", "Output", _shape, align="right"),
+            Column("tensors", "Tensors"),
+            Column("bytes", "MiB", _mib),
+            Column("macs", "MMACs", lambda macs: f"{macs / 1e6:,.2f}" if macs else "-"),
+        ],
+        title="\n".join(words) + "\n",
+    )
+    largest = Table(
+        largest_tensors(model),
+        [
+            Column("tensor", "Tensor"),
+            Column("shape", "Shape", _shape, align="right"),
+            Column("bytes", "MiB", _mib),
+            Column("share", "Share", _percent),
+            Column("cumulative_share", "Running", _percent),
+            Column("bar", " "),
+        ],
+        title="Where the bytes are",
+        notes=notes,
+    )
+    return [layers, largest] if model.tensors else [layers]
+
+
+def model_data(model: Model) -> dict[str, Any]:
+    """One model with every layer and tensor, for JSON."""
+    layers = [
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "inputs": layer.inputs,
+            "output_shape": layer.output_shape,
+            "kernel": layer.kernel,
+            "stride": layer.stride,
+            "macs": layer.macs,
+            "tensors": [{"name": t.name, "shape": t.shape, "bytes": t.bytes} for t in layer.tensors],
+        }
+        for layer in model.layers
+    ]
+    return {**summary(model), "layer_list": layers}
+
+
+def layer_rows(model: Model) -> list[dict[str, Any]]:
+    """A row for each layer, with the biases, norms and activations that follow it by name in the same row."""
+    rows: dict[str, dict[str, Any]] = {}
+    stands_in: dict[str, str] = {}
+    for layer in model.layers[1:]:
+        owner = layer.name.rpartition("/")[0]
+        if layer.kind in _PARTS and owner in rows:
+            row = rows[owner]
+            row["what"] += f", {_PARTS[layer.kind]}"
+        else:
+            owner = layer.name
+            row = rows[owner] = {
+                "layer": owner,
+                "what": _what(layer),
+                "reads": [stands_in.get(name, name) for name in layer.inputs],
+                "tensors": 0,
+                "parameters": 0,
+                "bytes": 0,
+                "macs": 0,
+            }
+        stands_in[layer.name] = owner
+        row["output_shape"] = layer.output_shape
+        row["tensors"] += len(layer.tensors)
+        row["parameters"] += sum(tensor.elements for tensor in layer.tensors)
+        row["bytes"] += layer.bytes
+        row["macs"] += layer.macs
+    return list(rows.values())
+
+
+def largest_tensors(model: Model) -> list[dict[str, Any]]:
+    """The largest tensors first, each with its share; the rest in one row."""
+    ranked = sorted(model.tensors, key=lambda tensor: -tensor.bytes)
+    rows: list[dict[str, Any]] = [
+        {"tensor": tensor.name, "shape": tensor.shape, "bytes": tensor.bytes} for tensor in ranked[:LARGEST]
+    ]
+    if rest := ranked[LARGEST:]:
+        rows.append({"tensor": f"the other {len(rest):,}", "bytes": sum(tensor.bytes for tensor in rest)})
+    running = 0
+    for row in rows:
+        running += row["bytes"]
+        row["share"] = row["bytes"] / model.bytes
+        row["cumulative_share"] = running / model.bytes
+        row["bar"] = "█" * round(BAR * row["share"])
+    return rows
+
+
+def _what(layer: Layer) -> str:
+    if layer.kernel is None:
+        return layer.kind
+    stride = layer.stride or (1, 1)
+    step = "" if stride == (1, 1) else f"/{stride[0]}" if stride[0] == stride[1] else f"/{_shape(stride)}"
+    return f"{layer.kind} {_shape(layer.kernel)}{step}"
+
+
+def _mib(value: int) -> str:
+    return "-" if not value else f"{value / MIB:,.2f}" if value >= MIB / 100 else "<0.01"
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}"
