@@ -18,7 +18,7 @@ from planner.errors import BadInput
 from planner.policy import Mode, Policy
 from planner.profile import Profile
 
-Path = Literal["auto", "engine", "reference"]
+Path = Literal["engine", "reference"]
 
 # One row for each chunk that ended: it takes its turn at start_s, its bytes flow from flow_s (the same unless
 # the policy has an overhead), and it is over at end_s. Compute ops are one chunk of 0 bytes.
@@ -33,7 +33,8 @@ TIMELINE_DTYPE = np.dtype(
         ("start_s", np.float64),
         ("flow_s", np.float64),
         ("end_s", np.float64),
-    ]
+    ],
+    align=True,
 )
 
 
@@ -63,6 +64,8 @@ class RunOptions:
     timeline: bool = False
 
     def __post_init__(self) -> None:
+        if not (0 <= self.seed < 2**64 and 0 <= self.run < 2**64):
+            raise BadInput(f"seed {self.seed} and run {self.run} must be whole numbers from 0 to 2**64 - 1")
         if self.steps < 1:
             raise BadInput(f"a run needs at least one step, not {self.steps}")
         if not 0 <= self.warmup_steps < self.steps:
@@ -107,10 +110,11 @@ def run(
     mode: Mode = "async",
     options: RunOptions | None = None,
     *,
-    path: Path = "auto",
+    path: Path = "engine",
 ) -> RunResult:
     """Simulate one sample path of `profile` on `cluster`."""
-    from planner.simulator import reference
+    from planner.simulator import compiled, reference
     from planner.simulator.inputs import prepare
 
-    return reference.run(prepare(profile, cluster, policy, mode, options or RunOptions()))
+    inputs = prepare(profile, cluster, policy, mode, options or RunOptions())
+    return reference.run(inputs) if path == "reference" else compiled.run(inputs)

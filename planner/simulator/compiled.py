@@ -1,0 +1,36 @@
+"""The compiled engine behind the same face as `reference.run`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.errors import BadInput
+from planner.simulator._engine import run as engine_run
+from planner.simulator.inputs import Inputs
+from planner.simulator.run import TIMELINE_DTYPE, RunResult
+
+
+def run(inputs: Inputs) -> RunResult:
+    """One run, as `reference.run` does it, event for event."""
+    try:
+        raw = engine_run(inputs)
+    except ValueError as error:
+        raise BadInput(f"{error}; path='reference' has no such limit") from None
+    servers = inputs.cluster.servers
+    used = raw["used"].reshape(inputs.cluster.workers, 1 + 3 * servers)
+    down, up = used[:, :servers], used[:, servers + 1 : 2 * servers + 1]
+    timeline = raw["timeline"]
+    return RunResult(
+        step_starts_s=tuple(raw["step_starts_s"]),
+        step_ends_s=tuple(raw["step_ends_s"]),
+        staleness=tuple(raw["staleness"]),
+        end_s=raw["end_s"],
+        measured_from_s=raw["measured_from_s"],
+        worker_busy_s=used[:, servers],
+        ps_busy_s=used[:, 2 * servers + 1 :],
+        link_bytes=np.stack([down, up]),
+        events=raw["events"],
+        stopped=raw["stopped"],
+        path=raw["path"],
+        timeline=None if timeline is None else np.frombuffer(timeline, TIMELINE_DTYPE),
+    )

@@ -1,0 +1,82 @@
+// Events and their order: time, then resource, then worker, then server.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "inputs.hpp"
+
+namespace planner {
+
+// Times are never negative, so their bit patterns order as they do, and two integers decide.
+struct Event {
+  uint64_t time_bits = ~uint64_t{0};
+  uint64_t key = ~uint64_t{0};
+
+  Event() = default;
+  Event(double time, uint64_t k) : time_bits(std::bit_cast<uint64_t>(time)), key(k) {}
+  double time() const { return std::bit_cast<double>(time_bits); }
+  bool none() const { return time_bits == ~uint64_t{0}; }
+  bool operator<(const Event& other) const {
+    return time_bits < other.time_bits || (time_bits == other.time_bits && key < other.key);
+  }
+};
+
+inline constexpr int max_workers = 1 << 24, max_servers = 1 << 16;
+
+// The start of a worker goes before everything else: resource -1.
+inline uint64_t event_key(int resource, int worker, int server) {
+  return static_cast<uint64_t>(resource + 1) << 60 | static_cast<uint64_t>(worker) << 24 |
+         static_cast<uint64_t>(server);
+}
+inline int key_resource(uint64_t key) { return static_cast<int>(key >> 60) - 1; }
+inline int key_worker(uint64_t key) { return static_cast<int>((key >> 24) & (max_workers - 1)); }
+inline int key_server(uint64_t key) { return static_cast<int>(key & 0xFFFFFF); }
+
+// A binary heap. Taking the first event leaves a hole that the next push fills: an event that ends one chunk
+// mostly starts another, and one sift does for both.
+class EventQueue {
+ public:
+  void reserve(size_t n) { heap_.reserve(n); }
+  Event top() const { return heap_.empty() ? Event{} : heap_[0]; }
+  void take() { hole_ = true; }
+  void push(Event event) {
+    if (hole_) {
+      hole_ = false;
+      sift_down(event);
+      return;
+    }
+    size_t i = heap_.size();
+    heap_.push_back(event);
+    for (; i > 0; i = (i - 1) / 2) {
+      size_t parent = (i - 1) / 2;
+      if (!(event < heap_[parent])) break;
+      heap_[i] = heap_[parent];
+    }
+    heap_[i] = event;
+  }
+  void settle() {
+    if (!hole_) return;
+    hole_ = false;
+    Event last = heap_.back();
+    heap_.pop_back();
+    if (!heap_.empty()) sift_down(last);
+  }
+
+ private:
+  void sift_down(Event event) {
+    size_t i = 0, n = heap_.size();
+    for (size_t child = 1; child < n; child = 2 * i + 1) {
+      if (child + 1 < n) child += heap_[child + 1] < heap_[child];
+      if (!(heap_[child] < event)) break;
+      heap_[i] = heap_[child];
+      i = child;
+    }
+    heap_[i] = event;
+  }
+
+  std::vector<Event> heap_;
+  bool hole_ = false;
+};
+
+}  // namespace planner

@@ -1,0 +1,76 @@
+// What a run reads and what it writes. Arrays belong to Python; the engine only looks at them.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace planner {
+
+enum Resource : int { DOWNLINK = 0, WORKER = 1, UPLINK = 2, PS = 3 };
+enum class Kind { fifo, multiplexed, ordered, sliced, credit, blocks };
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct Policy {
+  Kind kind = Kind::fifo;
+  double overhead_s = 0;
+  int64_t chunk_bytes = 0, credit_bytes = 0;
+  std::span<const double> rank;
+  std::span<const int32_t> block, place, members;
+};
+
+struct Inputs {
+  int workers = 0, servers = 0, ops = 0, rows = 0;
+  std::span<const uint8_t> resource, gated;
+  std::span<const int32_t> server, order, waiting, dependent_start, dependent_index, roots, transfers;
+  std::span<const int32_t> publishes, awaits, publishers;
+  std::span<const int64_t> bytes;
+  std::span<const double> durations;  // rows x ops
+  std::span<const uint8_t> local;     // workers x servers
+  std::vector<double> speeds, start_offsets_s;
+  bool sync = false;
+  Policy policy;
+
+  bool equal_shares = false;  // else max-min over NICs
+  double capacity[2] = {0, 0}, flow_limit[2] = {infinity, infinity};
+  std::vector<double> nic_capacity;  // 2 * node: egress, 2 * node + 1: ingress
+  std::vector<int> worker_nodes, server_nodes;
+  double flow_bytes_per_s = infinity;
+
+  uint64_t seed = 0, run = 0;
+  int64_t steps = 0, warmup_steps = 0, max_events = std::numeric_limits<int64_t>::max();
+  bool until_all = false, timeline = false;
+  double fairness_sigma = 0, local_bytes_per_s = infinity, max_time_s = infinity;
+  int64_t server_cores = std::numeric_limits<int64_t>::max();
+
+  bool has_order() const { return !order.empty(); }
+  // A worker's lanes: downlinks, the worker itself, uplinks, servers.
+  int lanes() const { return 1 + 3 * servers; }
+  int lane_of(int r, int s) const {
+    return r == DOWNLINK ? s : r == WORKER ? servers : r == UPLINK ? 1 + servers + s : 1 + 2 * servers + s;
+  }
+};
+
+struct TimelineRow {
+  int32_t worker, resource, server, op, step;
+  double bytes, start_s, flow_s, end_s;
+};
+
+enum class Stopped { steps, time, events };
+
+struct Result {
+  std::vector<std::vector<double>> starts_s, ends_s;
+  std::vector<std::vector<int32_t>> staleness;
+  std::vector<double> used;  // workers x lanes, from measured_from_s to end_s
+  double end_s = 0, measured_from_s = 0;
+  int64_t events = 0;
+  Stopped stopped = Stopped::steps;
+  std::vector<TimelineRow> timeline;
+};
+
+using Poll = std::function<void()>;            // throws if the user interrupts
+inline constexpr int64_t poll_mask = (1 << 18) - 1;  // look every 2^18 events, some ten milliseconds
+
+}  // namespace planner

@@ -1,0 +1,183 @@
+// The step each worker is in: which measured step it replays, which ops still wait, and the record of ends.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "generator.hpp"
+#include "inputs.hpp"
+#include "schedulers.hpp"
+
+namespace planner {
+
+inline std::vector<LinkTraits> link_traits(const Inputs& in) {
+  std::vector<LinkTraits> traits(size_t(2) * in.servers);
+  int32_t blocks = 0;
+  if (in.policy.kind == Kind::blocks)
+    for (int32_t block : in.policy.block) blocks = std::max(blocks, block + 1);
+  for (auto& link : traits) {
+    link.in = &in;
+    link.blocks.resize(blocks);
+  }
+  for (int op = 0; op < in.ops && blocks > 0; ++op) {
+    if (in.policy.block[op] < 0) continue;
+    auto& members = traits[(in.resource[op] == UPLINK) * in.servers + in.server[op]].blocks[in.policy.block[op]];
+    members.resize(in.policy.members[op]);
+    members[in.policy.place[op]] = op;
+  }
+  return traits;
+}
+
+class Steps {
+ public:
+  explicit Steps(const Inputs& in)
+      : in_(in),
+        waiting_(size_t(in.workers) * in.ops),
+        shuffled_(in.has_order() ? 0 : in.workers * in.transfers.size()),
+        place_(in.has_order() ? 0 : size_t(in.workers) * in.ops, 0),
+        roots_of_row_(in.has_order() ? in.rows : 0),
+        least_left_(in.workers) {
+    dependencies_.assign(in.waiting.begin(), in.waiting.end());
+    for (int op : in.roots) {
+      bool transfer = in.resource[op] == DOWNLINK || in.resource[op] == UPLINK;
+      if (!transfer || in.has_order()) fixed_roots_.push_back(op);
+    }
+    workers_.reserve(in.workers);
+    for (int w = 0; w < in.workers; ++w) {
+      workers_.push_back({Generator(in.seed, in.run, static_cast<uint64_t>(w))});
+      if (!in.has_order())
+        std::copy(in.transfers.begin(), in.transfers.end(), shuffled_.begin() + w * in.transfers.size());
+    }
+  }
+
+  // StartRandomStep: sample a step with replacement; what is drawn and in which order, generator.py says.
+  void begin(int w, double now) {
+    Worker& worker = workers_[w];
+    ++worker.step;
+    worker.row = static_cast<int32_t>(worker.generator.below(static_cast<uint32_t>(in_.rows)));
+    if (!in_.has_order()) {
+      auto shuffled = transfers(w);
+      worker.generator.shuffle(shuffled);
+      int32_t* place = &place_[size_t(w) * in_.ops];
+      for (size_t i = 0; i < shuffled.size(); ++i) place[shuffled[i]] = static_cast<int32_t>(i);
+      worker.order = place;
+    } else {
+      worker.order = &in_.order[size_t(worker.row) * in_.ops];
+    }
+    if (in_.fairness_sigma > 0) worker.weight = std::exp(in_.fairness_sigma * worker.generator.normal());
+    std::memcpy(&waiting_[size_t(w) * in_.ops], dependencies_.data(), dependencies_.size() * sizeof(uint16_t));
+    worker.durations = &in_.durations[size_t(worker.row) * in_.ops];
+    worker.unfinished = in_.ops;
+    worker.starts_s.push_back(now);
+    worker.steps_of_others = completed_ - ended(w);
+  }
+
+  // Ops without dependencies, in the order of this step.
+  std::span<const int32_t> roots(int w) {
+    Worker& worker = workers_[w];
+    if (in_.has_order()) {
+      auto& roots = roots_of_row_[worker.row];
+      if (roots.empty()) {
+        roots = fixed_roots_;
+        sort_by_order(roots, worker.order);
+      }
+      return roots;
+    }
+    scratch_.assign(fixed_roots_.begin(), fixed_roots_.end());
+    for (int32_t op : transfers(w))
+      if (in_.waiting[op] == 0) scratch_.push_back(op);
+    return scratch_;
+  }
+
+  // One dependency of `op` has ended; is it the last?
+  bool release(int w, int32_t op) { return --waiting_[size_t(w) * in_.ops + op] == 0; }
+
+  // The same for several dependents; those that are ready, in the order of this step.
+  std::span<const int32_t> release_all(int w, int32_t begin, int32_t end) {
+    uint16_t* waiting = &waiting_[size_t(w) * in_.ops];
+    scratch_.clear();
+    for (int32_t i = begin; i < end; ++i) {
+      int32_t op = in_.dependent_index[i];
+      if (--waiting[op] == 0) scratch_.push_back(op);
+    }
+    if (scratch_.size() > 1) sort_by_order(scratch_, workers_[w].order);
+    return scratch_;
+  }
+
+  double duration(int w, int32_t op, bool on_worker) const {
+    double seconds = workers_[w].durations[op];
+    return on_worker ? seconds / in_.speeds[w] : seconds;
+  }
+
+  bool op_ended(int w) { return --workers_[w].unfinished == 0; }
+
+  void end(int w, double now) {
+    Worker& worker = workers_[w];
+    int64_t others = completed_ - ended(w);
+    worker.staleness.push_back(in_.sync ? 0 : static_cast<int32_t>(others - worker.steps_of_others));
+    worker.ends_s.push_back(now);
+    ++completed_;
+    most_ = std::max(most_, ended(w));
+    if (ended(w) - 1 == least_ && --least_left_ == 0) {
+      ++least_;
+      for (int v = 0; v < in_.workers; ++v) least_left_ += ended(v) == least_;
+    }
+  }
+
+  int64_t now(int w) const { return workers_[w].step; }
+  int64_t ended(int w) const { return static_cast<int64_t>(workers_[w].ends_s.size()); }
+  int64_t least() const { return least_; }
+  int64_t most() const { return most_; }
+  double weight(int w) const { return workers_[w].weight; }
+
+  void move_into(Result& result) {
+    for (Worker& worker : workers_) {
+      worker.starts_s.resize(worker.ends_s.size());
+      result.starts_s.push_back(std::move(worker.starts_s));
+      result.ends_s.push_back(std::move(worker.ends_s));
+      result.staleness.push_back(std::move(worker.staleness));
+    }
+  }
+
+ private:
+  struct Worker {
+    Generator generator;
+    int64_t step = -1;
+    int32_t row = 0;
+    int32_t unfinished = 0;
+    double weight = 1;
+    const int32_t* order = nullptr;
+    const double* durations = nullptr;
+    int64_t steps_of_others = 0;  // that had ended when this step began
+    std::vector<double> starts_s{}, ends_s{};
+    std::vector<int32_t> staleness{};
+  };
+
+  std::span<int32_t> transfers(int w) {
+    return {shuffled_.data() + w * in_.transfers.size(), in_.transfers.size()};
+  }
+  // Stable: ops that tie stay in the order of their names.
+  static void sort_by_order(std::vector<int32_t>& ops, const int32_t* order) {
+    auto before = [order](int32_t a, int32_t b) { return order[a] < order[b]; };
+    if (ops.size() > 24) {
+      std::stable_sort(ops.begin(), ops.end(), before);
+      return;
+    }
+    for (size_t i = 1; i < ops.size(); ++i)
+      for (size_t j = i; j > 0 && before(ops[j], ops[j - 1]); --j) std::swap(ops[j], ops[j - 1]);
+  }
+
+  const Inputs& in_;
+  std::vector<Worker> workers_;
+  std::vector<uint16_t> dependencies_, waiting_;
+  std::vector<int32_t> shuffled_, place_;
+  std::vector<std::vector<int32_t>> roots_of_row_;
+  std::vector<int32_t> fixed_roots_, scratch_;
+  int64_t completed_ = 0, most_ = 0, least_ = 0;
+  int least_left_;  // workers that have ended just `least_` steps
+};
+
+}  // namespace planner

@@ -1,0 +1,189 @@
+"""Random profiles, clusters, policies and options for the properties of the simulator."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from planner.cluster import Cluster, Node
+from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
+from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.run import RunOptions
+
+# Few distinct values, so that many things happen at the same instant.
+DURATIONS_S = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 0.1, 0.3, 1 / 3])
+SIZES = st.sampled_from([1, 10, 10, 20, 35, 100])
+RATES = st.sampled_from([10.0, 10.0, 20.0, 7.0, 100 / 3])
+
+
+@dataclass(frozen=True)
+class Plan:
+    profile: Profile
+    cluster: Cluster
+    policy: Policy
+    mode: Mode
+    options: RunOptions
+
+
+@st.composite
+def profiles(draw: st.DrawFn, servers: int, max_ops: int = 14) -> Profile:
+    """Any DAG over any resources, in an order that is not topological."""
+    n = draw(st.integers(1, max_ops))
+    tensors = draw(st.integers(1, 4))
+    ops: list[Op] = []
+    for i in range(n):
+        resource = draw(st.sampled_from([DOWNLINK, WORKER, UPLINK, PS, WORKER]))
+        deps = draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set()
+        ops.append(
+            Op(
+                f"op{(7 * i) % 23:02}",
+                resource,
+                -1 if resource == WORKER else draw(st.integers(0, servers - 1)),
+                draw(SIZES) if resource in (DOWNLINK, UPLINK) else 0,
+                tuple(deps),
+                # The first op makes sure that synchronous mode has something to wait for.
+                0 if i == 0 else draw(st.integers(-1, tensors - 1)),
+            )
+        )
+    return shuffled(draw, ops, servers, tensors)
+
+
+@st.composite
+def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5) -> Profile:
+    """Download, forward, backward, upload, update: what a real step looks like, with some branches."""
+    layers = draw(st.integers(1, max_layers))
+    parse = draw(st.booleans())
+    ops: list[Op] = []
+
+    def add(name: str, resource: int, server: int, size: int, deps: list[int], *, tensor: int = -1) -> int:
+        ops.append(Op(name, resource, server, size, tuple(deps), tensor))
+        return len(ops) - 1
+
+    server_of = [draw(st.integers(0, servers - 1)) for _ in range(layers)]
+    arrived = [add(f"down{i}", DOWNLINK, server_of[i], draw(SIZES), [], tensor=i) for i in range(layers)]
+    if parse:
+        arrived = [add(f"parse{i}", WORKER, -1, 0, [d]) for i, d in enumerate(arrived)]
+    forward: list[int] = []
+    for i in range(layers):
+        before = [forward[-1]] if forward and draw(st.integers(0, 3)) else forward[:1]
+        forward.append(add(f"forward{i}", WORKER, -1, 0, [arrived[i], *before]))
+    back = add("loss", WORKER, -1, 0, forward)
+    for i in reversed(range(layers)):
+        back = add(f"backward{i}", WORKER, -1, 0, [back, *([forward[i]] if forward[i] != back else [])])
+        up = add(f"up{i}", UPLINK, server_of[i], draw(SIZES), [back], tensor=i)
+        if draw(st.integers(0, 4)):
+            add(f"update{i}", PS, server_of[i], 0, [up], tensor=i)
+    return shuffled(draw, ops, servers, layers)
+
+
+def shuffled(draw: st.DrawFn, ops: list[Op], servers: int, tensors: int) -> Profile:
+    n, rows = len(ops), draw(st.integers(1, 3))
+    new_place = draw(st.permutations(range(n)))
+    placed: list[Op] = [ops[0]] * n
+    for i, op in enumerate(ops):
+        deps = tuple(new_place[dep] for dep in op.deps)
+        placed[new_place[i]] = Op(op.name, op.resource, op.server, op.bytes, deps, op.tensor)
+    order = None
+    if draw(st.booleans()):
+        order = [draw(st.lists(st.integers(0, n), min_size=n, max_size=n)) for _ in range(rows)]
+    return Profile.build(
+        placed,
+        [draw(st.lists(DURATIONS_S, min_size=n, max_size=n)) for _ in range(rows)],
+        model="random",
+        batch=1,
+        servers=servers,
+        tensors=[f"t{i}" for i in range(tensors)],
+        order=order,
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Cluster:
+    workers, servers = draw(st.integers(1, max_workers)), draw(st.integers(1, max_servers))
+    if draw(st.booleans()):
+        cluster = Cluster.uniform(workers, servers, draw(RATES))
+        nodes, worker_nodes, server_nodes = cluster.nodes, cluster.worker_nodes, cluster.server_nodes
+    else:
+        nodes = tuple(Node(draw(RATES), draw(RATES)) for _ in range(draw(st.integers(1, 6))))
+        place = st.integers(0, len(nodes) - 1)
+        worker_nodes = tuple(draw(place) for _ in range(workers))
+        server_nodes = tuple(draw(place) for _ in range(servers))
+    speeds = tuple(draw(st.sampled_from([1.0, 0.5, 1.7])) for _ in range(workers))
+    return Cluster(
+        nodes,
+        worker_nodes,
+        server_nodes,
+        worker_speeds=draw(st.sampled_from([(), speeds])),
+        flow_bytes_per_s=draw(st.sampled_from([math.inf, math.inf, 6.0])),
+    )
+
+
+@st.composite
+def policies(draw: st.DrawFn, profile: Profile) -> Policy:
+    names = [name for name, transfer in zip(profile.names, profile.is_transfer, strict=True) if transfer]
+    overhead_s = draw(st.sampled_from([0.0, 0.0, 0.25]))
+    ranked = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+    priorities = {name: float(draw(st.integers(0, 3))) for name in ranked}
+    cuts = sorted(draw(st.sets(st.integers(0, len(ranked)), max_size=3)) | {0, len(ranked)})
+    return draw(
+        st.sampled_from(
+            [
+                Fifo(overhead_s=overhead_s),
+                Multiplexed(window_bytes=draw(st.sampled_from([1, 10, 15, 50])), overhead_s=overhead_s),
+                Ordered(priorities=priorities, overhead_s=overhead_s),
+                Sliced(
+                    slice_bytes=draw(st.sampled_from([8, 10])), priorities=priorities, overhead_s=overhead_s
+                ),
+                Credit(
+                    slice_bytes=8,
+                    credit_bytes=draw(st.sampled_from([8, 20])),
+                    priorities=priorities,
+                    overhead_s=overhead_s,
+                ),
+                Blocks(
+                    blocks=tuple(tuple(ranked[a:b]) for a, b in itertools.pairwise(cuts)),
+                    overhead_s=overhead_s,
+                ),
+            ]
+        )
+    )
+
+
+@st.composite
+def options(draw: st.DrawFn, workers: int) -> RunOptions:
+    steps = draw(st.integers(1, 6))
+    offsets = tuple(draw(DURATIONS_S) for _ in range(workers))
+    return RunOptions(
+        seed=draw(st.integers(0, 3)),
+        run=draw(st.integers(0, 3)),
+        steps=steps,
+        until=draw(st.sampled_from(["first", "all"])),
+        warmup_steps=draw(st.integers(0, steps - 1)),
+        start_offsets_s=draw(st.sampled_from([(), offsets])),
+        fairness_sigma=draw(st.sampled_from([0.0, 0.0, 0.3])),
+        server_cores=draw(st.sampled_from([None, None, 1, 2])),
+        local_bytes_per_s=draw(st.sampled_from([math.inf, 50.0])),
+        max_events=draw(st.sampled_from([None, None, None, 20])),
+        max_time_s=draw(st.sampled_from([math.inf, math.inf, math.inf, 15.0])),
+        timeline=draw(st.booleans()),
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
+    cluster = draw(clusters(max_workers, max_servers))
+    profile = draw(st.one_of(profiles(cluster.servers), training_steps(cluster.servers)))
+    syncable = any(
+        resource in (UPLINK, PS) and tensor >= 0
+        for resource, tensor in zip(profile.resource, profile.tensor, strict=True)
+    )
+    return Plan(
+        profile,
+        cluster,
+        draw(policies(profile)),
+        draw(st.sampled_from(["async", "sync"])) if syncable else "async",
+        draw(options(cluster.workers)),
+    )
