@@ -3,7 +3,8 @@
 SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014): the state grows
 by a constant and a finalizer scrambles it. The engine has the same few lines in C++, so both draw the same.
 A worker's stream is drawn from at the start of each of its steps only, in this order: which measured step
-it is; if the profile has no order, a shuffle of its transfers; if shares are uneven, one normal number.
+it is; if the profile has no order, a shuffle of its transfers; if shares are uneven, a normal number for each
+flow that has a weight (with several servers downloads by server; then uploads by server).
 So what a worker draws depends on nothing that other workers do.
 """
 

@@ -55,6 +55,7 @@ class Lane:
         self.scheduler = scheduler
         self.chunk: Chunk | None = None
         self.waits_for_core = False
+        self.weight = 1.0  # of its flows, in this step
         self.used = 0.0  # bytes, or seconds, of chunks that ended
 
 
@@ -76,7 +77,8 @@ class Worker:
         }
         self.shuffled: list[int] = inputs.transfers.tolist()
         self.order: list[int] = [0] * len(sizes)  # of ops that become ready together
-        self.weight = 1.0
+        # Where flows of several senders meet: at the server, and at the worker if it has several servers.
+        self.uneven = [*(self.lanes[DOWNLINK] if servers > 1 else []), *self.lanes[UPLINK]]
         self.step = -1  # now running
         self.row = 0  # of the durations table
         self.waiting: list[int] = []  # dependencies that each op still waits for
@@ -206,8 +208,10 @@ class Simulation:
                 worker.order[op] = place
         else:
             worker.order = self.orders[worker.row]
-        if self.inputs.options.fairness_sigma > 0:
-            worker.weight = math.exp(self.inputs.options.fairness_sigma * worker.generator.normal())
+        sigma = self.inputs.options.fairness_sigma
+        if sigma > 0:
+            for lane in worker.uneven:
+                lane.weight = math.exp(sigma * worker.generator.normal())
         worker.waiting = self.dependencies.copy()
         worker.unfinished = len(self.dependencies)
         worker.starts_s.append(now)
@@ -286,7 +290,7 @@ class Simulation:
             end = now + chunk.size / self.inputs.options.local_bytes_per_s
             heapq.heappush(self.queue, (end, *lane.key))
         else:
-            self.links[lane.resource].start(now, lane.key, chunk.size, self.workers[lane.worker].weight)
+            self.links[lane.resource].start(now, lane.key, chunk.size, lane.weight)
 
     def end_of_chunk(self, worker: Worker, lane: Lane, now: float) -> None:
         chunk = lane.chunk

@@ -45,8 +45,10 @@ class RunOptions:
     `until`: "first" cuts the run when the first worker has done its `steps`, so that all workers compete to
     the end; "all" lets every worker finish. Integrals (busy times, bytes) count from the moment when every
     worker has finished `warmup_steps`. `start_offsets_s` delays the first step of each worker.
-    `fairness_sigma`: each worker draws a log-normal weight of this sigma for its flows in every step; 0 means
-    equal shares. `server_cores` limits how many updates a server runs at once (None: no limit).
+    `fairness_sigma`: how unevenly TCP divides a port where flows of several senders meet. In every step each
+    worker draws a log-normal weight of this sigma for each of its flows: one for uploads to each server and,
+    with several servers, one for downloads from each (a lone server's NIC is shared evenly). 0 means equal
+    shares. `server_cores` limits how many updates a server runs at once (None: no limit).
     `local_bytes_per_s` is the rate between a worker and a server on the same node (infinite: instantly).
     """
 
