@@ -11,6 +11,7 @@ from planner.errors import BadInput, Infeasible, PlannerError
 
 if TYPE_CHECKING:
     from planner.catalog import load_hardware as load_hardware
+    from planner.catalog import load_model as load_model
     from planner.cluster import Cluster as Cluster
     from planner.cluster import Node as Node
     from planner.cost.cluster import cluster_of as cluster_of
@@ -24,6 +25,7 @@ _LAZY = {
     "Profile": "planner.profile",
     "cluster_of": "planner.cost.cluster",
     "load_hardware": "planner.catalog",
+    "load_model": "planner.catalog",
 }
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "__version__",
     "cluster_of",
     "load_hardware",
+    "load_model",
 ]
 
 

@@ -126,15 +126,11 @@ def _figures(hardware: Hardware) -> list[dict[str, Any]]:
     speed = f", {device.memory_bytes_per_s / 1e9:.4g} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
     host.append(format_bytes(hardware.memory_bytes) if hardware.memory_bytes else None)
-    label = f" ({hardware.nic_label})" if hardware.nic_label else ""
-    unpublished = f"not published{label}"
-    baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
     rows = [
         ("device", f"{devices_of(hardware)}: {peak}{tensor}", _device_source(hardware)),
         ("device memory", f"{format_bytes(device.memory_bytes)}{speed}", _device_source(hardware)),
         ("machine", ", ".join(part for part in host if part), hardware.sources.get("machine")),
-        ("network, baseline", _bandwidth(baseline, unpublished), hardware.sources.get("nic_baseline")),
-        ("network, burst", _bandwidth(burst, unpublished), hardware.sources.get("nic_burst")),
+        *_network(hardware),
     ]
     if hardware.flow_bytes_per_s:
         flow = format_bandwidth(hardware.flow_bytes_per_s)
@@ -142,8 +138,10 @@ def _figures(hardware: Hardware) -> list[dict[str, Any]]:
             flow += f"; {format_bandwidth(grouped)} in a placement group"
         rows.append(("one connection", flow, hardware.sources.get("flow")))
     on_demand = Source(price.basis, price.source, price.as_of)
-    rows.append(("on demand", _usd(price.on_demand_usd_per_hour, price.region), on_demand))
-    if hardware.ownership is None:
+    own = hardware.ownership is not None
+    region = "" if own else price.region
+    rows.append(("price" if own else "on demand", _usd(price.on_demand_usd_per_hour, region), on_demand))
+    if not own:
         rows.append(("spot", _usd(price.spot_usd_per_hour, price.region), hardware.sources.get("spot")))
     for other in hardware.other_prices:
         source = Source(other.basis, other.source, other.as_of)
@@ -160,6 +158,22 @@ def _figures(hardware: Hardware) -> list[dict[str, Any]]:
         }
         for figure, value, source in rows
     ]
+
+
+def _network(hardware: Hardware) -> list[tuple[str, str, Source | None]]:
+    """The rows of the network: one where baseline and burst are one figure or none."""
+    baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
+    label = f" ({hardware.nic_label})" if hardware.nic_label else ""
+    if baseline is None and burst is None:
+        return [("network", f"not published{label}", None)]
+    rows = []
+    if baseline is not None:
+        name = "network" if burst in (None, baseline) else "network, baseline"
+        rows.append((name, format_bandwidth(baseline), hardware.sources.get("nic_baseline")))
+    if burst is not None and burst != baseline:
+        name = "network" if baseline is None else "network, burst"
+        rows.append((name, format_bandwidth(burst), hardware.sources.get("nic_burst")))
+    return rows
 
 
 def _kernels(hardware: Hardware) -> Table:
@@ -220,10 +234,6 @@ def _over(value: float | None, unit: float) -> float | None:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 9)
-
-
-def _bandwidth(value: float | None, unknown: str) -> str:
-    return unknown if value is None else format_bandwidth(value)
 
 
 def _usd(value: float | None, region: str) -> str:
