@@ -74,7 +74,7 @@ def upper_bound(
     policy = policy or Multiplexed()
     demand = Demand(profile)
     rates, kind_of_worker = _worker_rates(cluster)
-    step_s = least_step_s(demand, rates, policy, mode, steps)[kind_of_worker]
+    step_s = least_step_s(demand, rates, policy, steps)[kind_of_worker]
     worker_node = np.array(cluster.worker_nodes)
     nodes = np.unique(worker_node)
     if mode == "sync":
@@ -95,9 +95,9 @@ def upper_bound(
     return Bound(best * profile.batch, reason)
 
 
-def least_step_s(demand: Demand, rates: Rates, policy: Policy, mode: Mode, steps: Steps) -> Floats:
+def least_step_s(demand: Demand, rates: Rates, policy: Policy, steps: Steps) -> Floats:
     """The least step time of each kind of worker: of the fastest step, or in the mean."""
-    bound = step_lower_bound_s(demand, rates, policy, overlapping=mode == "sync")
+    bound = step_lower_bound_s(demand, rates, policy)
     least = bound.min(axis=1) if steps == "fastest" else bound.mean(axis=1)
     return np.asarray(np.maximum(least, 1e-12))
 

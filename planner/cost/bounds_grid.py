@@ -112,7 +112,7 @@ def bound_plans(
         for colocated in (False, True):
             chosen = rows[beside == colocated]
             if len(chosen):
-                family = _Family(demand, plans, chosen, colocated, policy, mode, steps)
+                family = _Family(demand, plans, chosen, colocated, policy, steps)
                 rate = family.sync() if mode == "sync" else family.asynchronous()
                 out[chosen] = rate * profiles[count].batch
     return out
@@ -128,7 +128,6 @@ class _Family:
     rows: npt.NDArray[np.intp]
     colocated: bool
     policy: Policy
-    mode: Mode
     steps: Steps
 
     def sync(self) -> Floats:
@@ -234,7 +233,7 @@ class _Family:
                 here[:, local] = True
             per_byte = np.where(here, 0.0, table[:, :1])
             rates = Rates(per_byte, per_byte, table[:, 1], table[:, 1], table[:, 2], here)
-            least = least_step_s(self.demand, rates, self.policy, self.mode, self.steps)
+            least = least_step_s(self.demand, rates, self.policy, self.steps)
             self._steps[local] = least[np.asarray(kind).reshape(-1)]
         return self._steps[local]
 

@@ -1,15 +1,15 @@
 """A lower bound on one step of one worker (file 004, equation 1, tightened).
 
 Equation 1 bounds a step's makespan by the busiest resource: max over resources r of the sum of Cost(op) on r.
-We take the larger of three bounds, each valid for every policy that shares the links:
+We take the larger of two bounds, each valid for every policy that shares the links:
 
 - the critical path, each transfer at the best rate its flow can have;
 - for every resource of the worker (`worker`, a link to one server, a server's time for it, its NIC in one
   direction): head + total + tail, where head is the least path before any op of that resource and tail the
-  least path after any: the resource cannot start earlier, and something must still follow its last op;
-- the total of a resource alone, where steps overlap (`overlapping`, synchronous training in which the next
-  download of a tensor waits for that tensor's update only): there heads and tails may hide in other steps,
-  and the path that counts is the cycle from a tensor's download to its update.
+  least path after any: the resource cannot start earlier, and something must still follow its last op.
+
+A worker's steps do not overlap, in synchronous mode either (a step ends when all its ops have), so the bound
+of n steps is the sum of theirs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 Floats = npt.NDArray[np.float64]
 _CELLS = 4_000_000  # ops x rates x steps evaluated at once
-_CYCLES = 2  # tensors whose cycle is followed
-_NOMINAL_BYTES_PER_S = 1.25e9
 
 
 @dataclass(frozen=True)
@@ -90,17 +88,6 @@ class Demand:
         start, index = self.profile.dependents()
         return [index[start[op] : start[op + 1]].tolist() for op in range(self.profile.ops)]
 
-    @cached_property
-    def long_cycles(self) -> list[int]:
-        """The downloads with the most work behind them, at a nominal bandwidth: their cycles are followed,
-        whatever the rates (any choice gives a valid bound)."""
-        p = self.profile
-        nominal = np.where(p.is_transfer, p.bytes / _NOMINAL_BYTES_PER_S, p.durations_s.mean(axis=0))
-        cost = [np.full((1, 1), value) for value in nominal]
-        behind = _tails(self, cost)
-        downloads = [op for op in self.on(DOWNLINK) if p.tensor[op] >= 0]
-        return sorted(downloads, key=lambda op: (-float((cost[op] + behind[op])[0, 0]), op))[:_CYCLES]
-
     def on(self, resource: int, server: int | None = None) -> list[int]:
         p = self.profile
         mask = p.resource == resource
@@ -122,41 +109,30 @@ def chunk_overhead_s(profile: Profile, policy: Policy) -> Floats:
     return np.where(profile.is_transfer, chunks * policy.overhead_s, 0.0)
 
 
-def step_lower_bound_s(
-    demand: Demand, rates: Rates, policy: Policy, *, overlapping: bool = False
-) -> npt.NDArray[np.float64]:
+def step_lower_bound_s(demand: Demand, rates: Rates, policy: Policy) -> npt.NDArray[np.float64]:
     """Seconds that a step lasts at least: one row for each kind of worker, one column for each step."""
     p = demand.profile
     rows = max(1, _CELLS // max(1, p.ops * p.steps))
-    parts = [
-        _bound(demand, rates.rows(at, at + rows), policy, overlapping) for at in range(0, len(rates), rows)
-    ]
+    parts = [_bound(demand, rates.rows(at, at + rows), policy) for at in range(0, len(rates), rows)]
     return np.concatenate(parts) if parts else np.zeros((0, p.steps))
 
 
-def _bound(demand: Demand, rates: Rates, policy: Policy, overlapping: bool) -> Floats:
+def _bound(demand: Demand, rates: Rates, policy: Policy) -> Floats:
     p = demand.profile
     cost = _op_costs(demand, rates, policy)
-    heads = _heads(demand, cost)
-    ends = [head + c for head, c in zip(heads, cost, strict=True)]
-    tails = _tails(demand, cost)
+    heads, tails = _heads(demand, cost), _tails(demand, cost)
     bound = np.zeros((len(rates), p.steps))
-    if overlapping:
-        _cycles(demand, cost, bound)
-    else:
-        for end in ends:
-            np.maximum(bound, end, out=bound)
+    for head, own in zip(heads, cost, strict=True):
+        np.maximum(bound, head + own, out=bound)
 
     def resource(ops: Sequence[int], total: Floats | None = None) -> None:
         if not ops:
             return
         busy = sum(cost[op] for op in ops) if total is None else total
-        if not overlapping:
-            first, last = heads[ops[0]], tails[ops[0]]
-            for op in ops[1:]:
-                first, last = np.minimum(first, heads[op]), np.minimum(last, tails[op])
-            busy = busy + first + last
-        np.maximum(bound, busy, out=bound)
+        first, last = heads[ops[0]], tails[ops[0]]
+        for op in ops[1:]:
+            first, last = np.minimum(first, heads[op]), np.minimum(last, tails[op])
+        np.maximum(bound, busy + first + last, out=bound)
 
     resource(demand.on(WORKER))
     for server in range(p.servers):
@@ -210,19 +186,3 @@ def _tails(demand: Demand, cost: list[Floats]) -> list[Floats]:
             rest = tails[after] + cost[after]
             tails[op] = rest if tails[op] is zero else np.maximum(tails[op], rest)
     return tails
-
-
-def _cycles(demand: Demand, cost: list[Floats], bound: Floats) -> None:
-    """Raise `bound` to the longest paths from a tensor's download to its update."""
-    p = demand.profile
-    for source in demand.long_cycles:
-        path: dict[int, Floats] = {source: cost[source]}
-        for op in demand.order:
-            before = [path[dep] for dep in demand.deps[op] if dep in path]
-            if before and op != source:
-                longest = before[0]
-                for other in before[1:]:
-                    longest = np.maximum(longest, other)
-                path[op] = longest + cost[op]
-                if p.tensor[op] == p.tensor[source] and p.resource[op] in (UPLINK, PS):
-                    np.maximum(bound, path[op], out=bound)

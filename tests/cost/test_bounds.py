@@ -17,6 +17,7 @@ from planner.cost.bounds_grid import Plans, bound_plans
 from planner.errors import BadInput
 from planner.policy import Fifo, Sliced
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.run import RunOptions, run
 
 cases = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "cases.py"))
 
@@ -123,3 +124,15 @@ def test_grid_equals_single_plans(seed: int) -> None:
                 profile = profiles[int(plans.servers[i])]
                 single = upper_bound_samples_per_s(profile, plans.cluster(i), policy, mode, steps=steps)
                 assert grid[i] == pytest.approx(single, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(10_000, 10**6))
+def test_no_run_exceeds_its_bound(seed: int) -> None:
+    """Whole steps from the start: 2,000 plans in benchmarks/bounds.py, a few here."""
+    profile, cluster, policy, mode = cases["random_case"](seed)
+    result = run(profile, cluster, policy, mode, RunOptions(seed=seed, steps=20))
+    done = sum(len(ends) for ends in result.step_ends_s)
+    last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
+    bound = upper_bound_samples_per_s(profile, cluster, policy, mode)
+    assert done * profile.batch / last <= bound * (1 + 1e-9)
