@@ -210,7 +210,8 @@ class Simulation {
     if (lane.local)
       queue_.push({now + lane.chunk.size / in_.local_bytes_per_s, lane.key});
     else
-      links_.start(now, direction(lane), lane.worker, lane.server, lane.chunk.size, steps_.weight(lane.worker));
+      links_.start(now, direction(lane), lane.worker, lane.server, lane.chunk.size,
+                   steps_.weight(lane.worker, direction(lane), lane.server));
   }
 
   void end_of_chunk(Lane& lane, double now) {

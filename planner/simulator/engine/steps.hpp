@@ -39,6 +39,7 @@ class Steps {
         shuffled_(in.has_order() ? 0 : in.workers * in.transfers.size()),
         place_(in.has_order() ? 0 : size_t(in.workers) * in.ops, 0),
         roots_of_row_(in.has_order() ? in.rows : 0),
+        weights_(size_t(in.workers) * 2 * in.servers, 1.0),
         least_left_(in.workers) {
     dependencies_.assign(in.waiting.begin(), in.waiting.end());
     for (int op : in.roots) {
@@ -67,7 +68,7 @@ class Steps {
     } else {
       worker.order = &in_.order[size_t(worker.row) * in_.ops];
     }
-    if (in_.fairness_sigma > 0) worker.weight = std::exp(in_.fairness_sigma * worker.generator.normal());
+    if (in_.fairness_sigma > 0) draw_weights(w);
     std::memcpy(&waiting_[size_t(w) * in_.ops], dependencies_.data(), dependencies_.size() * sizeof(uint16_t));
     worker.durations = &in_.durations[size_t(worker.row) * in_.ops];
     worker.unfinished = in_.ops;
@@ -131,7 +132,7 @@ class Steps {
   int64_t ended(int w) const { return static_cast<int64_t>(workers_[w].ends_s.size()); }
   int64_t least() const { return least_; }
   int64_t most() const { return most_; }
-  double weight(int w) const { return workers_[w].weight; }
+  double weight(int w, int direction, int server) const { return weights_[flow(w, direction, server)]; }
 
   void move_into(Result& result) {
     for (Worker& worker : workers_) {
@@ -148,7 +149,6 @@ class Steps {
     int64_t step = -1;
     int32_t row = 0;
     int32_t unfinished = 0;
-    double weight = 1;
     const int32_t* order = nullptr;
     const double* durations = nullptr;
     int64_t steps_of_others = 0;  // that had ended when this step began
@@ -156,6 +156,15 @@ class Steps {
     std::vector<int32_t> staleness{};
   };
 
+  size_t flow(int w, int direction, int server) const {
+    return (size_t(w) * 2 + direction) * in_.servers + server;
+  }
+  // Uneven only where flows of several senders meet: uploads, and downloads if there are several servers.
+  void draw_weights(int w) {
+    for (int direction = in_.servers > 1 ? 0 : 1; direction < 2; ++direction)
+      for (int s = 0; s < in_.servers; ++s)
+        weights_[flow(w, direction, s)] = std::exp(in_.fairness_sigma * workers_[w].generator.normal());
+  }
   std::span<int32_t> transfers(int w) {
     return {shuffled_.data() + w * in_.transfers.size(), in_.transfers.size()};
   }
@@ -176,6 +185,7 @@ class Steps {
   std::vector<int32_t> shuffled_, place_;
   std::vector<std::vector<int32_t>> roots_of_row_;
   std::vector<int32_t> fixed_roots_, scratch_;
+  std::vector<double> weights_;  // of each worker's flows in its step: direction, server
   int64_t completed_ = 0, most_ = 0, least_ = 0;
   int least_left_;  // workers that have ended just `least_` steps
 };
