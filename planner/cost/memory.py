@@ -114,10 +114,31 @@ def worker_memory(
 
 
 def server_memory_bytes(parameter_bytes: float, workers: int, optimizer: Optimizer = "momentum") -> float:
-    """What a server needs for its share of the parameters: these, the optimizer's state, a gradient from
-    every worker on its way in, and a copy for every worker on its way out."""
-    copies = 1 + STATE_COPIES[optimizer] + 2 * workers
-    return parameter_bytes * copies + RUNTIME_BYTES["cpu"]
+    """What a server needs for its share of the parameters: these, the optimizer's state, and at worst a
+    gradient from every worker on its way in. What is sent is read from the parameters themselves."""
+    if workers < 1:
+        raise BadInput(f"workers is {workers}; a server serves at least one")
+    return parameter_bytes * (1 + STATE_COPIES[optimizer] + workers) + RUNTIME_BYTES["cpu"]
+
+
+def server_misfit(
+    hardware: Hardware, parameter_bytes: float, workers: int, optimizer: Optimizer = "momentum"
+) -> str:
+    """Why a server's share of the parameters does not fit in the memory of a machine of its own; empty if it
+    does, or if nobody knows that memory."""
+    if hardware.memory_bytes is None:
+        return ""
+    need, usable = (
+        server_memory_bytes(parameter_bytes, workers, optimizer),
+        hardware.memory_bytes * USABLE["cpu"],
+    )
+    if need <= usable:
+        return ""
+    return (
+        f"a server with {format_bytes(parameter_bytes)} of parameters for {workers} workers needs "
+        f"{format_bytes(need)}, and {hardware.name} has {format_bytes(usable)} to use; take a larger machine "
+        "or more servers"
+    )
 
 
 def kept_elements(model: Model) -> int:

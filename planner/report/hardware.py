@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.hardware import Hardware, Source, devices_of
 from planner.report.output import Column, Table
-from planner.units import GBIT_BYTES_PER_S, format_bandwidth, format_bytes
+from planner.units import GBIT_BYTES_PER_S, format_bandwidth
 
 GIB = 2.0**30
 
@@ -63,6 +63,8 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
     dates = sorted({h.price.as_of for h in machines if h.price.as_of and h.ownership is None})
     if dates:
         notes[-1] += f" Prices as of {dates[0]}" + (f" to {dates[-1]}." if len(dates) > 1 else ".")
+    if any(not hardware.still_sold for hardware in machines):
+        notes.append("Retired: `planner hardware NAME` says which machine still sold comes nearest.")
     rows = [
         hardware_row(hardware)
         | {"_devices": devices_of(hardware), "_nic": _nic(hardware), "_usd": _list_price(hardware)}
@@ -125,10 +127,10 @@ def _figures(hardware: Hardware) -> list[dict[str, Any]]:
     tensor = f", {device.tensor_flops / 1e12:.4g} tensor" if device.tensor_flops else ""
     speed = f", {device.memory_bytes_per_s / 1e9:.4g} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
-    host.append(format_bytes(hardware.memory_bytes) if hardware.memory_bytes else None)
+    host.append(_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
     rows = [
         ("device", f"{devices_of(hardware)}: {peak}{tensor}", _device_source(hardware)),
-        ("device memory", f"{format_bytes(device.memory_bytes)}{speed}", _device_source(hardware)),
+        ("device memory", f"{_gib(device.memory_bytes)}{speed}", _device_source(hardware)),
         ("machine", ", ".join(part for part in host if part), hardware.sources.get("machine")),
         *_network(hardware),
     ]
@@ -180,10 +182,10 @@ def _kernels(hardware: Hardware) -> Table:
     kernels = hardware.kernels
     assert kernels is not None
     rows = [
-        {"kernel": kind, "rate": f"{rate / 1e9:.4g} " + ("GB/s" if kind == "memory" else "GMAC/s")}
+        {"kernel": kind, "rate": f"{rate / 1e9:,.0f} " + ("GB/s" if kind == "memory" else "GMAC/s")}
         for kind, rate in kernels.rates.items()
     ]
-    rows.append({"kernel": "overhead of one op", "rate": f"{kernels.overhead_s * 1e6:.4g} us"})
+    rows.append({"kernel": "overhead of one op", "rate": f"{kernels.overhead_s * 1e6:.3g} us"})
     error = f", median error {kernels.median_error:.1%}" if kernels.median_error is not None else ""
     note = f"{kernels.basis}: {kernels.source}{error}"
     return Table(rows, (Column("kernel"), Column("rate", align="right")), title="Compute model", notes=[note])
@@ -215,6 +217,10 @@ def _short(devices: str) -> str:
 
 def _figure(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _gib(value: float) -> str:
+    return f"{value / GIB:.4g} GiB"
 
 
 def _money(value: float) -> str:

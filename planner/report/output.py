@@ -220,6 +220,8 @@ def _print_rich(tables: Sequence[Table], file: Any) -> None:
             for row in table.rows:
                 grid.add_row(*(Text(column.cell(row)) for column in table.shown()))
             console.print(grid)
+            if table.notes:
+                console.print()
         for note in table.notes:
             console.print(Text(note))
 

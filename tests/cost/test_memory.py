@@ -15,6 +15,7 @@ from planner.cost.memory import (
     largest_batch,
     memory_fit,
     server_memory_bytes,
+    server_misfit,
     worker_memory,
     working_elements,
 )
@@ -136,4 +137,14 @@ def test_bad_input() -> None:
 
 
 def test_a_server_holds_state_and_buffers() -> None:
-    assert server_memory_bytes(100.0, 3, "adam") - RUNTIME_BYTES["cpu"] == 100 * (1 + 2 + 6)
+    assert server_memory_bytes(100.0, 3, "adam") - RUNTIME_BYTES["cpu"] == 100 * (1 + 2 + 3)
+
+
+def test_a_server_too_small_says_so() -> None:
+    small = load_hardware("c4.large")
+    assert server_misfit(small, 100e6, 4) == ""
+    reason = server_misfit(small, load_model("vgg11").bytes, 8)
+    assert "c4.large has 3.38 GiB to use" in reason
+    assert "506.85 MiB of parameters for 8 workers" in reason
+    with pytest.raises(BadInput, match="at least one"):
+        server_misfit(small, 1.0, 0)
