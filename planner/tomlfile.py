@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,13 +41,11 @@ class Source:
 
 
 def read(path: Path | str) -> Source:
-    """The values of a TOML file."""
+    """The values of a TOML file; do not change them, they are shared by all who read the file."""
     path = Path(path)
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise BadInput(f"{path}: larger than 10 MB; this is no catalogue file")
-        text = path.read_text(encoding="utf-8")
-        return Source(path, text, tomllib.loads(text))
+        status = path.stat()
+        return _read(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -54,11 +53,19 @@ def read(path: Path | str) -> Source:
     except tomllib.TOMLDecodeError as error:
         where = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
         what = str(error)[: where.start()] if where else str(error)
-        line = where[1] if where else text.count("\n") + 1
-        column = f", column {where[2]}" if where else ""
-        raise BadInput(f"{path}:{line}{column}: not valid TOML: {what}") from error
+        place = f"{where[1]}, column {where[2]}" if where else "its end"
+        raise BadInput(f"{path}:{place}: not valid TOML: {what}") from error
     except RecursionError as error:
         raise BadInput(f"{path}: nested too deeply") from error
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, size_bytes: int, _changed_ns: int) -> Source:
+    """A file read once for each state it is in: bases are read by many."""
+    if size_bytes > LARGEST_FILE_BYTES:
+        raise BadInput(f"{path}: larger than 10 MB; this is no catalogue file")
+    text = path.read_text(encoding="utf-8")
+    return Source(path, text, tomllib.loads(text))
 
 
 def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import planner
+from planner.cli._fast import speed_up
 from planner.errors import PlannerError
 
 COMMANDS = {
@@ -66,6 +67,7 @@ def load(name: str) -> Any:
     app._add_completion = False
     command = typer.main.get_command(app)
     command.name = name
+    speed_up(command)
     return command
 
 
@@ -98,7 +100,9 @@ def main() -> None:
     """Run the command line. An error of ours is one line on stderr; Ctrl-C leaves with 130."""
     try:
         try:
-            app(prog_name="planner")
+            command = typer.main.get_command(app)
+            speed_up(command)
+            command(prog_name="planner")
         finally:
             sys.stdout.flush()
     except PlannerError as error:

@@ -20,7 +20,7 @@ def command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A model's name, or the path of a .toml file.", autocompletion=_complete
+            metavar="NAME", help="A model's name, or the path of a .toml file.", autocompletion=_complete
         ),
     ] = None,
     format: FormatOption = Format.table,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import BadInput
@@ -79,7 +79,7 @@ class _Expansion:
         """Unroll a list of items that follow one another; the name of the last layer."""
         previous = here.entry
         for index, item in enumerate(items):
-            inner = replace(here, spot=here.spot / index)
+            inner = _Context(here.spot / index, here.scope, here.entry)
             if "block" in item:
                 previous = self._block(item, previous, inner)
             elif "branches" in item:
@@ -137,7 +137,7 @@ class _Expansion:
             circle = " -> ".join([*here.spot.blocks, name])
             raise here.spot.error(self.source, f"blocks use one another in a circle: {circle}")
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
-        layers = self._filled(block.layers, given, spot)
+        layers = [self._filled(item, given, spot / index) for index, item in enumerate(block.layers)]
         for index in range(use.first, use.first + use.repeat):
             label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
             scope = f"{label}/" if label else here.scope
@@ -154,9 +154,9 @@ class _Expansion:
                 raise spot.error(self.source, f"{value!r} is no parameter of this block; it has: {known}")
             return given[value[1:]]
         if isinstance(value, dict):
-            return {key: self._filled(inner, given, spot / key) for key, inner in value.items()}
+            return {key: self._filled(inner, given, spot) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self._filled(inner, given, spot / index) for index, inner in enumerate(value)]
+            return [self._filled(inner, given, spot) for inner in value]
         return value
 
     def _place(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:

@@ -31,10 +31,8 @@ def infer(source: Source, file: File, placed: list[Placed]) -> list[Layer]:
         shapes = [layers[name].output_shape for name in one.inputs]
         try:
             layer = _layer(one, shapes, naming)
-            for shape in (layer.output_shape, *(tensor.shape for tensor in layer.tensors)):
-                if math.prod(shape) > LARGEST_ELEMENTS:
-                    raise Misfit(f"{_written(shape)} is absurdly large (over 2^40 values)")
-            naming.check(layer.tensors)
+            if math.prod(layer.output_shape) > LARGEST_ELEMENTS:
+                raise Misfit(f"an output of {_written(layer.output_shape)} is absurdly large")
         except Misfit as error:
             raise one.spot.error(source, f"{one.name}: {error}") from None
         layers[one.name] = layer
@@ -50,18 +48,20 @@ class _Naming:
         self.taken: set[str] = set()
 
     def tensors(self, one: Placed, shape: Shape) -> tuple[Tensor, ...]:
-        own = getattr(one.spec, "weights", None)
-        templates = [own] if own else getattr(self.templates, one.kind)
+        own = one.spec.weights if one.kind in ("conv", "depthwise", "fc") else None
+        templates = own or getattr(self.templates, one.kind)
         count = self.counts.get(one.kind, 0)
         self.counts[one.kind] = count + 1
-        names = [templates] if isinstance(templates, str) else templates
-        return tuple(Tensor(n.replace("{n}", str(count)).replace("{layer}", one.owner), shape) for n in names)
-
-    def check(self, tensors: tuple[Tensor, ...]) -> None:
-        for tensor in tensors:
-            if tensor.name in self.taken:
-                raise Misfit(f"the tensor name {tensor.name!r} is taken; names must be unique")
-            self.taken.add(tensor.name)
+        tensors = []
+        for template in (templates,) if isinstance(templates, str) else templates:
+            name = template.replace("{n}", str(count)).replace("{layer}", one.owner)
+            if name in self.taken:
+                raise Misfit(f"the tensor name {name!r} is taken; names must be unique")
+            self.taken.add(name)
+            tensors.append(Tensor(name, shape))
+        if math.prod(shape) > LARGEST_ELEMENTS:
+            raise Misfit(f"a tensor of {_written(shape)} is absurdly large (over 2^40 values)")
+        return tuple(tensors)
 
 
 def _layer(one: Placed, shapes: list[Shape], naming: _Naming) -> Layer:

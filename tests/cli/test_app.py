@@ -84,10 +84,10 @@ def test_completion_names_commands():
 
 
 def test_ctrl_c_exits_130(monkeypatch, capsys):
-    def interrupted(**_: object) -> None:
+    def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_app, "app", interrupted)
+    monkeypatch.setattr(_app, "speed_up", interrupted)
     with pytest.raises(SystemExit) as done:
         _app.main()
     assert done.value.code == 130
