@@ -57,7 +57,8 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
         Column("state", "state"),
     )
     notes = [
-        "GiB: memory of one device. Gbit/s: what long training gets, after the dash what lasts for minutes.",
+        "devices: 8x accelerators, 18c CPU cores that work as one device. GiB: memory of one device.",
+        "Gbit/s: what long training gets, after the dash what lasts for minutes.",
         "USD/h: on demand; ~ is an estimate from cost and energy.",
     ]
     dates = sorted({h.price.as_of for h in machines if h.price.as_of and h.ownership is None})
@@ -128,9 +129,10 @@ def _figures(hardware: Hardware) -> list[dict[str, Any]]:
     speed = f", {device.memory_bytes_per_s / 1e9:.4g} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
     host.append(_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
+    holder = hardware.sources.get("machine") if device.kind == "cpu" else _device_source(hardware)
     rows = [
         ("device", f"{devices_of(hardware)}: {peak}{tensor}", _device_source(hardware)),
-        ("device memory", f"{_gib(device.memory_bytes)}{speed}", _device_source(hardware)),
+        ("device memory", f"{_gib(device.memory_bytes)}{speed}", holder),
         ("machine", ", ".join(part for part in host if part), hardware.sources.get("machine")),
         *_network(hardware),
     ]
@@ -212,11 +214,11 @@ def _device_source(hardware: Hardware) -> Source:
 
 def _short(devices: str) -> str:
     """`8x V100-SXM2-16GB` as `8x V100-SXM2`, for a list has a column for memory; no `Xeon-` either."""
-    return re.sub(r"-(\d+GB|1GPU)$", "", devices).replace("Xeon-", "")
+    return re.sub(r"-(\d+GB|1GPU)$|Xeon-(?=[E\d])", "", devices)
 
 
 def _figure(value: float) -> str:
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _gib(value: float) -> str:
