@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli._options import FormatOption, OutputOption
+from planner.errors import Infeasible
 from planner.report.output import Format, emit
 
 
@@ -20,7 +21,7 @@ def command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME|PATTERN]",
+            metavar="NAME|PATTERN",
             help="A machine (p3.2xlarge), a path to a .toml file, or what to list: p3, 'g5.*,p4d.*'.",
             autocompletion=_complete,
         ),
@@ -37,4 +38,9 @@ def command(
     if name and len(machines) == 1 and not any(sign in name for sign in "*?["):
         emit(hardware_page(machines[0]), format, output, data=hardware_data(machines[0]))
         return
-    emit(hardware_table([m for m in machines if m.still_sold or not sold]), format, output)
+    listed = [machine for machine in machines if machine.still_sold or not sold]
+    if not listed:
+        raise Infeasible(
+            f"nothing that matches {name!r} is still sold; without --sold you see what there was"
+        )
+    emit(hardware_table(listed), format, output)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from planner.cli._app import app
-from planner.errors import BadInput
+from planner.errors import BadInput, Infeasible
 
 RUNNER = CliRunner()
 
@@ -71,3 +71,8 @@ def test_to_a_file(tmp_path: Path) -> None:
 def test_bad_names(name: str, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         run(name)
+
+
+def test_nothing_left_is_no_empty_table() -> None:
+    with pytest.raises(Infeasible, match="still sold"):
+        run("p2", "--sold")
