@@ -70,7 +70,10 @@ def _distance(hardware: Hardware, other: Hardware) -> float:
 
 def _reason(hardware: Hardware, other: Hardware) -> str:
     ratios = _ratios(hardware, other)
-    same = hardware.device.name == other.device.name
-    names = ("price",) if same else ("FP32 peak", "memory", "memory bandwidth", "price")
-    told = [f"{ratios[name]:.2g}x the {name}" for name in names if name in ratios]
-    return f"{devices_of(other)} for {devices_of(hardware)}: {', '.join(told)}"
+    price = ratios.get("price")
+    device = ("FP32 peak", "memory", "memory bandwidth")
+    told = [f"{ratios[name]:.2g}x the {name}" for name in device if abs(ratios.get(name, 1) - 1) > 0.02]
+    each = f": each with {', '.join(told)}" if told else ""
+    return f"{devices_of(other)} for {devices_of(hardware)}{each}" + (
+        f"; {price:.2g}x the price" if price else ""
+    )
