@@ -119,6 +119,7 @@ def profile_of(trace: dict[str, Any], *, latency: bool = True, skip_steps: int =
         servers=int(trace["n_ps"]),
         tensors=tensors,
         order=order,
+        starts_s=None if latency else times[:, :, 0],
         bandwidth_bytes_per_s=bandwidth_bytes_per_s(trace),
         source=f"testbed trace {trace['config']['name']}, {trace['n_ps']} server(s)",
     )

@@ -16,6 +16,7 @@ from planner.profile.importers import kineto, pytorch, runmetadata, tensorflow, 
 from planner.profile.importers.kineto import Step
 from planner.profile.importers.recording import Recording
 from planner.profile.reading import read_bytes
+from planner.profile.transmissions import with_sent_order
 
 __all__ = ["import_profile"]
 
@@ -64,7 +65,9 @@ def import_profile(
             recordings.append(runmetadata.read(data, where, graph))
     names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
     about["source"] = f"{kind}: {names}"
-    return pytorch.build(steps, **about) if steps else tensorflow.build(recordings, **about)
+    if steps:
+        return pytorch.build(steps, **about)
+    return with_sent_order(tensorflow.build(recordings, **about))
 
 
 def kind_of(data: bytes, where: str) -> str:

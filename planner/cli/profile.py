@@ -1,0 +1,76 @@
+"""`planner profile`: import traces, show profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli._options import FormatOption, OutputOption
+from planner.report.output import Format, check_writable, emit
+
+app = typer.Typer()
+
+TRACES = "Traces of one worker: TensorFlow RunMetadata (a step each) or PyTorch profiler JSON; gzip or not."
+BandwidthOption = Annotated[
+    str | None, typer.Option("--bandwidth", metavar="RATE", help="Of a link, as 10Gbit or 100Mbit.")
+]
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=TRACES)],
+    *,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Samples in a step of this worker.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Profile to write, as vgg11.json.gz.")
+    ],
+    model: Annotated[str, typer.Option("--model", help="Name to record.")] = "",
+    hardware: Annotated[str, typer.Option("--hardware", help="Machine it ran on, to record.")] = "",
+    bandwidth: BandwidthOption = None,
+    overhead: Annotated[
+        str | None,
+        typer.Option(
+            "--overhead",
+            metavar="ALPHA,BETA",
+            help="Parse overhead (seconds a byte, seconds): adds a parse op after each transfer.",
+        ),
+    ] = None,
+) -> None:
+    """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
+    from planner.profile.files import save
+    from planner.profile.importers import import_profile
+    from planner.profile.overhead import parsed_overhead, with_parsing
+    from planner.units import bandwidth_bytes_per_s
+
+    check_writable(output)
+    rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
+    constants = parsed_overhead(overhead) if overhead else None
+    profile = import_profile(files, batch=batch, model=model, hardware=hardware, bandwidth_bytes_per_s=rate)
+    if constants:
+        profile = with_parsing(profile, *constants)
+    save(profile, output)
+    tensors = len(profile.tensors)
+    typer.echo(f"{output}: {profile.steps} step(s) of {profile.ops} ops, {tensors} tensors", err=True)
+    for note in profile.notes:
+        typer.echo(f"  {note}", err=True)
+
+
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A profile (see `planner profile import`).")],
+    bandwidth: BandwidthOption = None,
+    slowest: Annotated[int, typer.Option("--slowest", min=0, help="How many of the slowest ops.")] = 10,
+    format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
+    from planner.profile.files import load
+    from planner.profile.summary import summarize
+    from planner.report.profile import profile_tables
+    from planner.units import bandwidth_bytes_per_s
+
+    rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
+    summary = summarize(load(file), rate, slowest)
+    emit(profile_tables(summary), format, output, data=summary)
