@@ -16,16 +16,22 @@ if TYPE_CHECKING:
     from planner.cluster import Node as Node
     from planner.cost.cluster import cluster_of as cluster_of
     from planner.profile import Profile as Profile
+    from planner.simulator import Prediction as Prediction
+    from planner.simulator import simulate as simulate
+    from planner.simulator import simulate_many as simulate_many
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "Cluster": "planner.cluster",
     "Node": "planner.cluster",
+    "Prediction": "planner.simulator",
     "Profile": "planner.profile",
     "cluster_of": "planner.cost.cluster",
     "load_hardware": "planner.catalog",
     "load_model": "planner.catalog",
+    "simulate": "planner.simulator",
+    "simulate_many": "planner.simulator",
 }
 
 __all__ = [
@@ -34,11 +40,14 @@ __all__ = [
     "Infeasible",
     "Node",
     "PlannerError",
+    "Prediction",
     "Profile",
     "__version__",
     "cluster_of",
     "load_hardware",
     "load_model",
+    "simulate",
+    "simulate_many",
 ]
 
 

@@ -1,0 +1,239 @@
+"""`simulate`: the one door to the simulator. Independent runs until the wanted precision, summed up.
+
+How a run goes: workers start at random moments within one step's length of each other, as they do in reality
+(in sync mode together); each drops its first steps, until the pattern of the start is forgotten; the run is
+cut when the first worker has done all its steps, so that all compete to the end. Few workers forget slowly:
+on measured profiles two workers take 50 to 80 steps until throughput is within 1% of its long-run value,
+eight take 20. So the fewer the workers, the more steps each does (`run_length`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from planner.cluster import Cluster
+from planner.errors import BadInput
+from planner.policy import Mode, Multiplexed, Policy
+from planner.profile import PS, WORKER, Profile
+from planner.simulator.prediction import Prediction
+from planner.simulator.run import RunOptions, RunResult, run
+from planner.simulator.statistics import (
+    QUANTILES,
+    TwoStage,
+    measured_steps,
+    steps_per_s,
+    window_rate,
+)
+from planner.simulator.utilisation import utilisation
+
+# How unevenly TCP divides a drop-tail port where flows of several senders meet: the standard deviation of the
+# logarithm of shares, measured with iperf3 (four flows into one port at 100 and at 200 Mbit/s, 24 intervals
+# of 1 s: 0.196 and 0.144; downloads of one worker from two servers: 0.13). See docs/accuracy.md.
+FAIRNESS_SIGMA = 0.17
+
+CONFIDENCE = 0.95
+PRECISION = 0.01
+MAX_STEPS = 5000
+FIRST_RUNS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One plan as the simulator sees it, for `simulate_many`."""
+
+    profile: Profile
+    cluster: Cluster
+    policy: Policy = field(default_factory=Multiplexed)
+    mode: Mode = "async"
+
+
+def simulate(
+    profile: Profile,
+    cluster: Cluster,
+    policy: Policy | None = None,
+    mode: Mode = "async",
+    *,
+    seed: int = 0,
+    precision: float = PRECISION,
+    max_steps: int = MAX_STEPS,
+    confidence: float = CONFIDENCE,
+    fairness_sigma: float = FAIRNESS_SIGMA,
+    server_cores: int | None = None,
+    timeline: bool = False,
+    executor: Executor | None = None,
+) -> Prediction:
+    """Predict the throughput of `profile` on `cluster`.
+
+    Runs are added until the interval's half-width is below `precision` of the mean, as long as no worker does
+    more than about `max_steps` steps over all runs; what was reached is in the result. With an `executor` the
+    runs go side by side; the result is the same. `timeline` keeps the chunks of the first run.
+    """
+    if not (math.isfinite(precision) and precision > 0):
+        raise BadInput(f"precision is {precision}; it must be above zero, as 0.01 for 1%")
+    if max_steps < 1:
+        raise BadInput(f"max_steps is {max_steps}; it must be at least 1")
+    case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode)
+    options = _options(cluster.workers, max_steps, seed, fairness_sigma, server_cores)
+    options, pilot = _pilot(case, options, timeline)
+    one = partial(_one_run, case, options)
+    everywhere: Callable[..., Iterable[RunResult]] = executor.map if executor else map
+
+    results = [pilot, *everywhere(one, range(1, FIRST_RUNS))]
+    first = tuple(float(steps_per_s(result).sum()) for result in results)
+    stages = TwoStage(confidence, precision, first)
+    results += everywhere(one, range(FIRST_RUNS, stages.runs(most=max_steps // options.steps)))
+    return _summary(case, results, stages, server_cores=server_cores, max_steps=max_steps)
+
+
+def simulate_many(
+    cases: Iterable[Case], *, executor: Executor | None = None, jobs: int | None = None, **settings: Any
+) -> Iterator[Prediction]:
+    """`simulate` each case with the same settings, in threads or on any `concurrent.futures.Executor`;
+    predictions come in the order of the cases and do not depend on how many run at once."""
+    call = partial(_simulate_case, settings=settings)
+    if executor is not None:
+        yield from executor.map(call, cases)
+        return
+    if jobs is not None and jobs < 1:
+        raise BadInput(f"jobs is {jobs}; it must be at least 1")
+    with ThreadPoolExecutor(jobs) as threads:
+        yield from threads.map(call, cases)
+
+
+def measurement_spread(
+    profile: Profile,
+    cluster: Cluster,
+    policy: Policy | None = None,
+    mode: Mode = "async",
+    *,
+    window_s: float = 30.0,
+    runs: int = 32,
+    seed: int = 0,
+    fairness_sigma: float = FAIRNESS_SIGMA,
+) -> float:
+    """How far apart repeated measurements of `window_s` seconds lie: their relative standard deviation.
+
+    A measured throughput that differs from a prediction by less than about twice this says nothing.
+    """
+    if not (math.isfinite(window_s) and window_s > 0):
+        raise BadInput(f"window_s is {window_s}; it must be above zero")
+    if runs < 2:
+        raise BadInput(f"runs is {runs}; a spread needs at least 2")
+    case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode)
+    options, pilot = _pilot(case, _options(cluster.workers, MAX_STEPS, seed, fairness_sigma, None))
+    fastest = float(steps_per_s(pilot).max())
+    # Long enough for the window even if the fastest worker is a tenth faster than in the pilot.
+    options = replace(options, steps=options.warmup_steps + math.ceil(1.1 * window_s * fastest) + 2)
+    rates = [window_rate(_one_run(case, options, number), window_s) for number in range(runs)]
+    mean = float(np.mean(rates))
+    if mean == 0:
+        raise BadInput(f"no worker ends two steps within {window_s} s; take a longer window")
+    return float(np.std(rates, ddof=1)) / mean
+
+
+def run_length(workers: int) -> tuple[int, int]:
+    """Steps that each worker drops and then does in a run."""
+    return max(20, math.ceil(100 / workers)), max(40, math.ceil(400 / workers))
+
+
+def _options(
+    workers: int, max_steps: int, seed: int, fairness_sigma: float, server_cores: int | None
+) -> RunOptions:
+    """Options of every run. If the steps allowed are few, runs get shorter, in the same proportion."""
+    warmup, measured = run_length(workers)
+    steps = min(warmup + measured, max(2, max_steps // FIRST_RUNS))
+    return RunOptions(
+        seed=seed,
+        steps=steps,
+        warmup_steps=steps * warmup // (warmup + measured),
+        fairness_sigma=fairness_sigma,
+        server_cores=server_cores,
+    )
+
+
+def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
+    """The first run, with more steps if a fast worker would end them before a slow one is warm."""
+    while True:
+        result = _one_run(case, options, 0, timeline)
+        slowest = min(len(ends) for ends in result.step_ends_s)
+        if slowest > options.warmup_steps:
+            return options, result
+        options = replace(options, steps=2 * options.steps)
+
+
+def _one_run(case: Case, options: RunOptions, number: int, timeline: bool = False) -> RunResult:
+    offsets: tuple[float, ...] = ()
+    if case.mode == "async":
+        offsets = _start_offsets_s(case.profile, case.cluster, options.seed, number)
+    options = replace(options, run=number, timeline=timeline, start_offsets_s=offsets)
+    return run(case.profile, case.cluster, case.policy, case.mode, options)
+
+
+def _start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
+    """When each worker starts: anywhere within one step that overlaps nothing."""
+    busy_s = float(
+        profile.durations_s[:, (profile.resource == WORKER) | (profile.resource == PS)].sum(1).mean()
+    )
+    slowest = min(
+        *(cluster.nodes[n].egress_bytes_per_s for n in (*cluster.worker_nodes, *cluster.server_nodes)),
+        *(cluster.nodes[n].ingress_bytes_per_s for n in (*cluster.worker_nodes, *cluster.server_nodes)),
+        cluster.flow_bytes_per_s,
+    )
+    step_s = busy_s + float(profile.bytes[profile.is_transfer].sum()) / slowest
+    random = np.random.default_rng([seed % 2**63, number])
+    return tuple((random.random(cluster.workers) * step_s).tolist())
+
+
+def _simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
+    return simulate(case.profile, case.cluster, case.policy, case.mode, **settings)
+
+
+def _summary(
+    case: Case,
+    results: Sequence[RunResult],
+    stages: TwoStage,
+    *,
+    server_cores: int | None,
+    max_steps: int,
+) -> Prediction:
+    batch = case.profile.batch
+    rates = np.array([steps_per_s(result) for result in results]) * batch  # runs x workers
+    interval = stages.interval((rates.sum(axis=1) / batch).tolist())
+    mean, half_width = interval.mean * batch, interval.half_width * batch
+    pooled = [measured_steps(result) for result in results]
+    lengths = np.concatenate([length for length, _ in pooled])
+    staleness = np.concatenate([stale for _, stale in pooled])
+    used = utilisation(case.cluster, results, server_cores)
+    notes = []
+    if interval.precision > stages.precision:
+        notes.append(
+            f"reached a precision of {interval.precision:.2%} instead of {stages.precision:.2%} "
+            f"within {max_steps} steps a worker; raise max_steps for more"
+        )
+    return Prediction(
+        samples_per_s=mean,
+        samples_per_s_low=max(0.0, mean - half_width),
+        samples_per_s_high=mean + half_width,
+        confidence=stages.confidence,
+        precision=interval.precision,
+        runs=len(results),
+        steps=len(lengths),
+        step_s=float(lengths.mean()),
+        step_s_quantiles={name: float(np.quantile(lengths, q)) for name, q in QUANTILES.items()},
+        utilisation=used,
+        bottleneck=max(used, key=used.__getitem__),
+        worker_samples_per_s=tuple(rates.mean(axis=0).tolist()),
+        staleness_mean=float(staleness.mean()),
+        staleness_max=int(staleness.max()),
+        events=sum(result.events for result in results),
+        engine=results[0].path,
+        timeline=results[0].timeline,
+        notes=tuple(notes),
+    )

@@ -1,0 +1,51 @@
+"""How much of each resource a simulation used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.cluster import Cluster
+from planner.simulator.run import RunResult
+from planner.simulator.statistics import measured_s
+
+
+def utilisation(
+    cluster: Cluster, results: Sequence[RunResult], server_cores: int | None = None
+) -> dict[str, float]:
+    """The share of its capacity that each resource used, over all runs.
+
+    `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker` and, without a limit on cores,
+    `ps[s]` are averages over workers. Where a worker's NIC can be the narrower end, `worker downlink` and
+    `worker uplink` are the busiest worker node's NIC.
+    """
+    seconds = sum(measured_s(result) for result in results)
+    sent: npt.NDArray[np.float64] = np.sum([result.link_bytes for result in results], axis=0) / seconds
+    busy = np.sum([result.worker_busy_s for result in results], axis=0) / seconds
+    updating = np.sum([result.ps_busy_s for result in results], axis=0) / seconds
+    nodes = cluster.nodes
+    remote = np.array([[w != s for s in cluster.server_nodes] for w in cluster.worker_nodes])
+    sent = sent * remote
+    out: dict[str, float] = {}
+    for s, node in enumerate(cluster.server_nodes):
+        out[f"downlink[{s}]"] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
+    out["worker"] = float(busy.mean())
+    for s, node in enumerate(cluster.server_nodes):
+        out[f"uplink[{s}]"] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
+    for s in range(cluster.servers):
+        out[f"ps[{s}]"] = float(updating[:, s].sum() / (server_cores or cluster.workers))
+    for name, direction, side in (
+        ("worker downlink", 0, "ingress_bytes_per_s"),
+        ("worker uplink", 1, "egress_bytes_per_s"),
+    ):
+        by_node: dict[int, float] = {}
+        for w, node in enumerate(cluster.worker_nodes):
+            by_node[node] = by_node.get(node, 0.0) + float(sent[direction, w].sum())
+        other = "egress_bytes_per_s" if direction == 0 else "ingress_bytes_per_s"
+        narrowest = min(getattr(nodes[n], side) for n in by_node)
+        servers_together = sum(getattr(nodes[n], other) for n in cluster.server_nodes)
+        if narrowest < servers_together:
+            out[name] = max(value / getattr(nodes[n], side) for n, value in by_node.items())
+    return out
