@@ -100,7 +100,7 @@ def tf32_speedup(shares: Array, rows: list[Row]) -> tuple[float, float]:
 
 
 def _log_error(row: Row, shares: Array, speedup: float) -> float:
-    costs = _with_speedup(peak_costs(*PEAKS[row.device]) * shares, speedup)
+    costs = _with_speedup(peak_costs(*PEAKS[row.same_device]) * shares, speedup)
     return float(
         np.log(row.batch / (work_of(load_model(row.model)).step(row.batch) @ costs) / row.images_per_s)
     )

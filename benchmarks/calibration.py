@@ -36,7 +36,12 @@ REFERENCE = "TensorFlow 2.2"  # its factor is 1: TensorFlow since 1.12, with cuD
 ASSUMED_BATCH = 64  # where a source does not tell
 FITTED = ("V100-SXM2-16GB", "P100-SXM2-16GB", "K80-1GPU", "M60-1GPU")
 # Cards that differ from a catalogue device in memory size, clock by a few percent or cooling count as that.
-SAME_DEVICE = {"V100-SXM3-32GB": "V100-SXM2-16GB", "P100-PCIe-16GB": "P100-SXM2-16GB"}
+SAME_DEVICE = {
+    "V100-SXM3-32GB": "V100-SXM2-16GB",
+    "P100-PCIe-16GB": "P100-SXM2-16GB",
+    "A100-PCIe-40GB": "A100-SXM4-40GB",
+}
+NO_TF32 = "A100-SXM4-40GB without TF32"
 MOST_OF_PEAK = {"conv1x1": 0.95, "conv3x3": 4.0, "conv": 0.95, "fc": 0.95, "memory": 0.95}
 PRIOR_SHARE = {"conv1x1": 0.6, "conv3x3": 1.5, "conv": 0.5, "fc": 0.6, "memory": 0.7}
 PRIOR_OVERHEAD_S = 40e-6
@@ -75,7 +80,9 @@ class Row:
 
     @property
     def same_device(self) -> str:
-        return SAME_DEVICE.get(self.device, self.device)
+        """Whose costs apply. The catalogue's A100 computes in TF32, as frameworks do unless told not to."""
+        device = SAME_DEVICE.get(self.device, self.device)
+        return NO_TF32 if device.startswith("A100") and self.precision == "fp32" else device
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ _RULES: dict[str, Callable[[Sequence[int], int], Iterator[Part]]] = {
     "best_fit": _best_fit,
 }
 _PLACE_EVERY_VARIABLE = ("greedy", "round_robin")
+MXNET_RULES = ("mxnet", "p3")
 RULES = tuple(_RULES)
 
 

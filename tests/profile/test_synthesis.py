@@ -1,5 +1,7 @@
 """Synthesized profiles: their graph, their bytes, and that their times are those of the compute model."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from planner.model import Layer, Model, Tensor
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
 from planner.profile.compute import KINDS, costs_of, kernel_kind, step_s, work_of
 from planner.profile.placement import RULES
-from planner.profile.synthesis import NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
+from planner.profile.synthesis import GRPC_PARSING, NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
 
 RATES = KernelRates(
     {"conv1x1": 6e12, "conv3x3": 14e12, "conv": 4e12, "fc": 6e12, "memory": 5e11}, 50e-6, "published", "test"
@@ -99,6 +101,19 @@ def test_parsing_stands_between_a_download_and_its_layer():
     assert profile.durations_s[0, parse] == pytest.approx(1e-9 * 2304 + 1e-4)
 
 
+def test_parsing_is_the_transports_unless_given():
+    def parse_s(placement):
+        profile = profile_for(
+            branching(), 4, hardware(), placement=placement, variation=NO_VARIATION, steps=1
+        )
+        return profile.durations_s[0, profile.names.index("b/w/parse")]
+
+    assert parse_s("greedy") == pytest.approx(2304 * 8e-9 / 9 + 0.26e-3)
+    assert parse_s("mxnet") == pytest.approx(2304 * 8e-9 / 9)
+    with pytest.raises(BadInput, match="beta_s is -1"):
+        Parsing(0.0, -1.0)
+
+
 def test_an_update_reads_and_writes_the_servers_memory():
     profile = profile_for(
         branching(), 4, hardware(), parsing=NO_PARSING, variation=NO_VARIATION, server_memory_bytes_per_s=3e9
@@ -131,7 +146,7 @@ def test_split_tensors_have_a_transfer_for_each_part():
     batch=st.integers(1, 256),
     servers=st.integers(1, 4),
     rule=st.sampled_from(RULES),
-    parsing=st.sampled_from((NO_PARSING, Parsing())),
+    parsing=st.sampled_from((NO_PARSING, GRPC_PARSING, None)),
 )
 def test_bytes_and_times_are_conserved(width, batch, servers, rule, parsing):
     model = branching(width)
@@ -243,3 +258,8 @@ def test_a_model_without_kernels_is_refused():
 
 def test_kinds_are_those_of_the_hardware_files():
     assert set(RATES.rates) == set(KINDS)
+
+
+def test_the_example_of_the_docs_is_true():
+    text = (Path(__file__).parents[2] / "docs" / "synthesis.md").read_text()
+    exec(text.split("```python\n")[1].split("```")[0], {})
