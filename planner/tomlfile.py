@@ -50,11 +50,6 @@ def read(path: Path | str) -> Source:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not text in UTF-8 (byte {error.start})") from error
-    except tomllib.TOMLDecodeError as error:
-        where = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-        what = str(error)[: where.start()] if where else str(error)
-        place = f"{where[1]}, column {where[2]}" if where else "its end"
-        raise BadInput(f"{path}:{place}: not valid TOML: {what}") from error
     except RecursionError as error:
         raise BadInput(f"{path}: nested too deeply") from error
 
@@ -65,7 +60,13 @@ def _read(path: Path, size_bytes: int, _changed_ns: int) -> Source:
     if size_bytes > LARGEST_FILE_BYTES:
         raise BadInput(f"{path}: larger than 10 MB; this is no catalogue file")
     text = path.read_text(encoding="utf-8")
-    return Source(path, text, tomllib.loads(text))
+    try:
+        return Source(path, text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r" \(at line (\d+), column \d+\)$", str(error))
+        line = int(place[1]) if place else text.count("\n") + 1
+        what = str(error)[: place.start()] if place else str(error)
+        raise BadInput(f"{path}:{line}: not valid TOML: {what}") from error
 
 
 def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:

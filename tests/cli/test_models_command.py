@@ -1,0 +1,121 @@
+"""`planner models`, in the process and through the real door."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from planner.cli import _app
+from planner.model_files import load_model, model_names
+
+NET = "input = [8, 8, 3]\nlayers = [{ conv = 4, kernel = 3 }, { fc = 2 }]\n"
+
+
+def run(capsys, *args):
+    command = _app.load("models")
+    with pytest.raises(SystemExit) as done:
+        command(list(args), prog_name="planner models")
+    return done.value.code, capsys.readouterr().out
+
+
+def test_json_lists_all_with_their_sizes(capsys):
+    code, out = run(capsys, "--format", "json")
+    assert code == 0
+    listed = {row["model"]: row for row in json.loads(out)}
+    assert tuple(listed) == model_names()
+    for name, row in listed.items():
+        model = load_model(name)
+        assert row["tensors"] == len(model.tensors)
+        assert row["parameters"] == model.parameters
+        assert row["bytes"] == model.bytes
+        assert row["macs"] == model.macs
+
+
+def test_one_model_as_json_has_every_tensor(capsys):
+    _, out = run(capsys, "vgg11", "-f", "json")
+    data = json.loads(out)
+    tensors = [tensor["name"] for layer in data["layer_list"] for tensor in layer["tensors"]]
+    assert tensors == [tensor.name for tensor in load_model("vgg11").tensors]
+
+
+def test_csv_rows_add_up(capsys):
+    _, out = run(capsys, "resnet50", "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    model = load_model("resnet50")
+    assert sum(int(row["bytes"]) for row in rows) == model.bytes
+    assert sum(int(row["macs"]) for row in rows) == model.macs
+    assert sum(int(row["tensors"]) for row in rows) == len(model.tensors)
+
+
+@pytest.mark.parametrize("columns", ["80", "140"])
+def test_table_says_where_the_bytes_are(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    _, out = run(capsys, "vgg11")
+    assert max(map(len, out.splitlines())) <= int(columns)
+    line = next(line for line in out.splitlines() if line.startswith("affine0/weights"))
+    assert "392.00" in line
+    assert "77.3%" in line
+
+
+def test_output_file(capsys, tmp_path):
+    code, out = run(capsys, "-f", "csv", "-o", str(tmp_path / "models.csv"))
+    assert (code, out) == (0, "")
+    assert len((tmp_path / "models.csv").read_text().splitlines()) == 1 + len(model_names())
+
+
+def test_own_folders_come_first_and_paths_work(capsys, tmp_path, monkeypatch):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "vgg11.toml").write_text(NET)
+    (tmp_path / "mine.toml").write_text(NET)
+    (tmp_path / "machine.toml").write_text("[machines.x]\n")
+    monkeypatch.setenv("PLANNER_PATH", str(tmp_path))
+    _, out = run(capsys, "-f", "json")
+    listed = {row["model"]: row for row in json.loads(out)}
+    assert listed["vgg11"]["parameters"] == listed["mine"]["parameters"] == 3 * 3 * 3 * 4 + 8 * 8 * 4 * 2
+    assert "machine" not in listed
+    monkeypatch.delenv("PLANNER_PATH")
+    monkeypatch.chdir(tmp_path)
+    _, out = run(capsys, "./mine.toml", "-f", "json")
+    assert json.loads(out)["model"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("vgg-11", "vgg11"),
+        ("resnet5O", "resnet50"),
+        ("./none.toml", "no model file"),
+        ("inceptionv3", "inception3"),
+    ],
+)
+def test_unknown_names_are_one_line_with_the_nearest(name, said):
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", "models", name], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_it_starts_without_heavy_packages():
+    code = (
+        "import sys; sys.argv = ['planner', 'models', '--format', 'csv']\n"
+        "from planner.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'scipy', 'optuna', 'networkx', 'rich', 'pydantic'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PLANNER_PATH": ""},
+    )
+    assert "HEAVY []" in done.stdout
