@@ -81,7 +81,7 @@ def test_blocks_repeat_with_names_and_parameters(net):
 
 def test_names_are_looked_up_from_the_innermost_scope(net):
     block = (
-        '[blocks.b]\nlayers = [{ conv = 2, kernel = 1, name = "a", then = ["relu"] }, { conv = 4, name = "b" },'
+        '[blocks.b]\nlayers = [{ conv = 2, name = "a", then = ["relu"] }, { conv = 4, name = "b" },'
         ' { conv = 3, from = "a" }, { conv = 3, from = "input" }]'
     )
     model = net('{ conv = 7, name = "a" }, { block = "b", name = "s" }, { conv = 1, from = "s" }', rest=block)
@@ -102,10 +102,12 @@ def test_named_inputs(net):
 def test_base_gives_what_is_not_said(tmp_path):
     (tmp_path / "a.toml").write_text(
         "input = [4, 4, 1]\ndefault_batch = 7\nlayers = [{ fc = 1 }]\n"
-        '[defaults]\nconv = { then = ["bias"] }\nfc = { then = ["bias"] }\n[blocks.b]\nlayers = [{ conv = 2 }]'
+        '[defaults]\nconv = { then = ["bias"] }\nfc = { then = ["bias"] }\n'
+        "[blocks.b]\nlayers = [{ conv = 2 }]"
     )
     (tmp_path / "b.toml").write_text(
-        'base = "a"\ninput = [6, 6, 1]\nlayers = [{ block = "b" }, { fc = 1 }]\n[defaults]\nfc = { then = [] }'
+        'base = "a"\ninput = [6, 6, 1]\nlayers = [{ block = "b" }, { fc = 1 }]\n'
+        "[defaults]\nfc = { then = [] }"
     )
     model = read_model(tmp_path / "b.toml")
     assert (model.name, model.default_batch) == ("b", 7)

@@ -1,4 +1,4 @@
-"""What is wrong in a file is one line: the file, the line, the key, what is allowed. Never another exception."""
+"""What is wrong in a file is one line: file, line, key, what is allowed. Never another exception."""
 
 from pathlib import Path
 
@@ -181,10 +181,10 @@ def test_a_damaged_file_loads_or_is_refused_in_one_line(tmp_path_factory, name, 
     folder = tmp_path_factory.mktemp("damaged")
     path = folder / "net.toml"
     path.write_text(text, encoding="utf-8", errors="ignore")
+    said = ""
     try:
-        model = read_model(path, lambda base: MODELS / f"{base}.toml")
+        read_model(path, lambda base: MODELS / f"{base}.toml")
     except BadInput as error:
-        assert str(path.parent) in str(error) or str(MODELS) in str(error)
-        assert "\n" not in str(error)
-    else:
-        assert model.layers
+        said = str(error)
+    assert not said or str(folder) in said or str(MODELS) in said
+    assert "\n" not in said
