@@ -74,6 +74,7 @@ class Ownership:
     power_watts: float
     energy_usd_per_kwh: float
     cooling_factor: float = 1.0  # energy drawn at the meter for each unit that reaches the machine
+    machines: int | None = None  # how many there are; a plan cannot use more
     reasoning: str = ""
 
     @property

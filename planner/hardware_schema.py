@@ -35,6 +35,7 @@ class OwnershipEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     power_watts: Annotated[float, Meta(gt=0, le=1e5)]
     energy_usd_per_kwh: Annotated[float, Meta(ge=0, le=5)]
     cooling_factor: Annotated[float, Meta(ge=1, le=5)] = 1.0
+    machines: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     reasoning: str = ""
 
 

@@ -189,27 +189,29 @@ def _plain(value: Any) -> str:
 
 
 def _print_rich(tables: Sequence[Table], file: Any) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
 
     # A terminal has its width; a pipe or a file has none, and cutting a figure there would lose it.
     terminal = file.isatty() or "COLUMNS" in os.environ
     console = Console(file=file, width=None if terminal else FILE_WIDTH, highlight=False, markup=False)
+    console.print(rich_of(tables))
+
+
+def rich_of(tables: Sequence[Table]) -> Any:
+    """The tables as one thing that rich can print."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    parts: list[Any] = []
     for index, table in enumerate(tables):
         if index:
-            console.print()
+            parts.append(Text())
         if table.title:
-            console.print(Text(table.title, style="bold"))
+            parts.append(Text(table.title, style="bold"))
         if table.rows:
-            grid = RichTable(
-                box=box.SIMPLE_HEAD,
-                show_edge=False,
-                pad_edge=False,
-                collapse_padding=True,
-                header_style="bold",
-            )
+            grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
             for column in table.shown():
                 grid.add_column(
                     Text(column.heading),
@@ -219,11 +221,11 @@ def _print_rich(tables: Sequence[Table], file: Any) -> None:
                 )
             for row in table.rows:
                 grid.add_row(*(Text(column.cell(row)) for column in table.shown()))
-            console.print(grid)
+            parts.append(grid)
             if table.notes:
-                console.print()
-        for note in table.notes:
-            console.print(Text(note))
+                parts.append(Text())
+        parts += [Text(note) for note in table.notes]
+    return Group(*parts)
 
 
 def _csv(table: Table) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,15 +34,16 @@ class Score(Protocol):
     def samples_per_s_high(self) -> float: ...
 
 
-Evaluate = Callable[[Sequence[int], Heat], Sequence[Score]]
+S = TypeVar("S", bound=Score)
+Evaluate = Callable[[Sequence[int], Heat], Sequence[S]]
 Progress = Callable[[int, int], None]  # plans scored, plans left in this heat
 
 
 @dataclass(slots=True)
-class Outcome:
+class Outcome(Generic[S]):
     """Scores of the last heat each plan ran in; `long` holds the indices whose score is final."""
 
-    scores: dict[int, Score] = field(default_factory=dict)
+    scores: dict[int, S] = field(default_factory=dict)
     long: set[int] = field(default_factory=set)
     pruned_by_bound: int = 0
     pruned_by_race: int = 0
@@ -71,12 +72,12 @@ class _Frontier:
 def race(
     bound_samples_per_s: Floats,
     usd_per_hour: Floats,
-    evaluate: Evaluate,
+    evaluate: Evaluate[S],
     *,
     caution: float = 2.0,
     short_heat: bool = True,
     progress: Progress = lambda scored, left: None,
-) -> Outcome:
+) -> Outcome[S]:
     """Score every plan that can be on the front of (throughput, cost a sample).
 
     Without `short_heat` every plan that survives its bound is scored in full, which makes the front exactly
@@ -99,12 +100,12 @@ def race(
     return runner.outcome
 
 
-class _Race:
-    def __init__(self, usd_per_s: Floats, evaluate: Evaluate, progress: Progress) -> None:
+class _Race(Generic[S]):
+    def __init__(self, usd_per_s: Floats, evaluate: Evaluate[S], progress: Progress) -> None:
         self.usd_per_s = usd_per_s
         self.evaluate = evaluate
         self.progress = progress
-        self.outcome = Outcome()
+        self.outcome: Outcome[S] = Outcome()
 
     def order(self, ceiling: Floats) -> list[int]:
         """Plans by turns from the fastest and from the cheapest end, ties by index: both ends of the front

@@ -1,0 +1,108 @@
+"""Flags that `recommend`, `compare`, `saturation` and `simulate` share, and how they are merged and shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PLAN = "What"
+LIMITS = "Limits"
+HOW = "How"
+
+
+def _option(*names: str, help: str, panel: str = PLAN, **more: Any) -> Any:
+    variable = "PLANNER_" + names[0].removeprefix("--").replace("-", "_").upper()
+    return typer.Option(*names, help=help, rich_help_panel=panel, envvar=variable, show_envvar=False, **more)
+
+
+ModelOption = Annotated[
+    str | None, _option("--model", "-m", help="A network of the catalogue or a .toml file.")
+]
+HardwareOption = Annotated[
+    str | None,
+    _option("--hardware", help="Workers' machines: names and patterns, as 'p3.*,g5.xlarge'."),
+]
+ServerHardwareOption = Annotated[
+    str | None,
+    _option("--server-hardware", help="Servers' machines: names, patterns, or own, cheap, colocated."),
+]
+WorkersOption = Annotated[str | None, _option("--workers", "-w", help="How many workers: 4, 1,2,4 or 1-8.")]
+ServersOption = Annotated[str | None, _option("--servers", help="How many parameter servers: 2 or 1-4.")]
+BatchOption = Annotated[
+    str | None, _option("--batch", "-b", help="Samples a worker takes in a step: 32, 32,64 or auto.")
+]
+PlacementOption = Annotated[
+    str | None, _option("--placement", help="How tensors go to servers: greedy, best_fit, mxnet, p3, all.")
+]
+PolicyOption = Annotated[
+    str | None, _option("--policy", help="How transfers share a link: multiplexed, fifo, tic, ..., all.")
+]
+ModeOption = Annotated[str | None, _option("--mode", help="async or sync.")]
+ProfileOption = Annotated[
+    str | None, _option("--profile", help="A profile of your own, instead of the catalogue's synthesis.")
+]
+BudgetOption = Annotated[
+    float | None, _option("--budget", help="USD an hour at most, servers included.", panel=LIMITS)
+]
+NetworkOption = Annotated[
+    str | None,
+    _option("--network", help="baseline (what long training gets) or burst (minutes).", panel=LIMITS),
+]
+BandwidthOption = Annotated[
+    str | None, _option("--bandwidth", help="Every NIC's bandwidth as measured: 9.4Gbit.", panel=LIMITS)
+]
+RegionOption = Annotated[str | None, _option("--region", help="Region of the prices.", panel=LIMITS)]
+SpotOption = Annotated[bool | None, _option("--spot/--on-demand", help="Which price.", panel=LIMITS)]
+ConfigOption = Annotated[
+    Path | None,
+    _option("--config", help="A scenario file; flags win over PLANNER_* variables, they over it.", panel=HOW),
+]
+SeedOption = Annotated[int | None, _option("--seed", help="Seed of everything random.", panel=HOW, min=0)]
+PrecisionOption = Annotated[
+    float | None, _option("--precision", help="Half-width of the interval to reach: 0.01 is 1%.", panel=HOW)
+]
+JobsOption = Annotated[
+    int | None,
+    _option("--jobs", "-j", help="Simulations at once; the answer does not depend on it.", panel=HOW, min=1),
+]
+QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
+
+NOT_IN_SCENARIO = ("config", "jobs", "quiet", "format", "output", "html", "timeline")
+Report = Callable[[str, int, int], None]
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Report]:
+    """A bar with counts and time left on stderr, where stderr is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda stage, done, of: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bars:
+        task = bars.add_task("bounding", total=None)
+
+        def report(stage: str, done: int, of: int) -> None:
+            bars.update(task, description=stage, completed=done, total=of)
+
+        yield report
+
+
+def finish(partial: bool) -> None:
+    """Leave with 130 after Ctrl-C, once what was done is shown."""
+    if partial:
+        print("planner: interrupted; the result above is partial", file=sys.stderr)
+        raise typer.Exit(130)

@@ -1,0 +1,60 @@
+"""`planner compare`: what a million samples cost on each kind of machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import _answers as flags
+from planner.cli._options import FormatOption, OutputOption
+from planner.report.output import Format
+
+
+def command(
+    *,
+    model: flags.ModelOption = None,
+    hardware: flags.HardwareOption = None,
+    server_hardware: flags.ServerHardwareOption = None,
+    workers: flags.WorkersOption = None,
+    servers: flags.ServersOption = None,
+    batch: flags.BatchOption = None,
+    placement: flags.PlacementOption = None,
+    policy: flags.PolicyOption = None,
+    mode: flags.ModeOption = None,
+    profile: flags.ProfileOption = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PLANNER_OBJECTIVE",
+            show_envvar=False,
+            help="Which plan of each machine: cheapest (a sample), fastest or value.",
+        ),
+    ] = None,
+    budget: flags.BudgetOption = None,
+    network: flags.NetworkOption = None,
+    bandwidth: flags.BandwidthOption = None,
+    region: flags.RegionOption = None,
+    config: flags.ConfigOption = None,
+    seed: flags.SeedOption = None,
+    precision: flags.PrecisionOption = None,
+    jobs: flags.JobsOption = None,
+    quiet: flags.QuietOption = False,
+    format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """What does a million samples cost on each machine? The best plan of each, on demand and spot.
+
+    planner compare --model resnet50 --workers 1,2,4,8
+    """
+    given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
+    from planner.report.answers import comparison_tables
+    from planner.report.output import emit
+    from planner.search.compare import compare_for
+    from planner.search.scenario import merged, request_from
+
+    request, _ = request_from(merged(given, config))
+    with flags.progress(quiet) as report:
+        result = compare_for(request, jobs=jobs, progress=report)
+    emit(comparison_tables(result), format, output, data=result.as_dict())
+    flags.finish(result.partial)

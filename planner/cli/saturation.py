@@ -1,0 +1,64 @@
+"""`planner saturation`: how many workers before more stop paying."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli import _answers as flags
+from planner.cli._options import FormatOption, OutputOption
+from planner.report.output import Format
+
+
+def command(
+    *,
+    model: flags.ModelOption = None,
+    hardware: flags.HardwareOption = None,
+    server_hardware: flags.ServerHardwareOption = None,
+    servers: flags.ServersOption = None,
+    workers: flags.WorkersOption = None,
+    batch: flags.BatchOption = None,
+    placement: flags.PlacementOption = None,
+    policy: flags.PolicyOption = None,
+    mode: flags.ModeOption = None,
+    profile: flags.ProfileOption = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Saturated when one more worker adds less than this share of a single one (0.1)."),
+    ] = None,
+    max_workers: Annotated[int | None, typer.Option(help="Workers at most (32).", min=2)] = None,
+    network: flags.NetworkOption = None,
+    bandwidth: flags.BandwidthOption = None,
+    region: flags.RegionOption = None,
+    spot: flags.SpotOption = None,
+    config: flags.ConfigOption = None,
+    seed: flags.SeedOption = None,
+    precision: flags.PrecisionOption = None,
+    jobs: flags.JobsOption = None,
+    quiet: flags.QuietOption = False,
+    format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """How many workers before throughput saturates, and how many servers for my workers?
+
+    planner saturation --model inception3 --batch 32 --hardware p3.2xlarge
+    """
+    given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
+    from planner.report.answers import saturation_tables
+    from planner.report.output import emit
+    from planner.search.answers import saturation_for
+    from planner.search.scenario import merged, request_from
+
+    scenario = merged(given, config)
+    request, _ = request_from(scenario)
+    with flags.progress(quiet) as report:
+        result = saturation_for(
+            request,
+            threshold=scenario.threshold or 0.1,
+            max_workers=scenario.max_workers,
+            jobs=jobs,
+            progress=report,
+        )
+    emit(saturation_tables(result), format, output, data=result.as_dict())
+    flags.finish(result.partial)

@@ -1,0 +1,44 @@
+"""`planner simulate`: everything a prediction says of one plan."""
+
+from __future__ import annotations
+
+from planner.cli import _answers as flags
+from planner.cli._options import FormatOption, OutputOption
+from planner.report.output import Format
+
+
+def command(
+    *,
+    model: flags.ModelOption = None,
+    hardware: flags.HardwareOption = None,
+    workers: flags.WorkersOption = None,
+    servers: flags.ServersOption = None,
+    server_hardware: flags.ServerHardwareOption = None,
+    batch: flags.BatchOption = None,
+    placement: flags.PlacementOption = None,
+    policy: flags.PolicyOption = None,
+    mode: flags.ModeOption = None,
+    profile: flags.ProfileOption = None,
+    network: flags.NetworkOption = None,
+    bandwidth: flags.BandwidthOption = None,
+    region: flags.RegionOption = None,
+    spot: flags.SpotOption = None,
+    config: flags.ConfigOption = None,
+    seed: flags.SeedOption = None,
+    precision: flags.PrecisionOption = None,
+    format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Predict one plan: throughput with its interval, where the time goes, what it costs.
+
+    planner simulate --model resnet50 --hardware p3.2xlarge --workers 4 --servers 1
+    """
+    given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
+    from planner.report.answers import simulation_tables
+    from planner.report.output import emit
+    from planner.search.answers import simulation_for
+    from planner.search.scenario import merged, request_from
+
+    request, _ = request_from(merged(given, config))
+    result = simulation_for(request)
+    emit(simulation_tables(result), format, output, data=result.as_dict())

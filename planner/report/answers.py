@@ -1,0 +1,305 @@
+"""The four answers as people read them: a sentence, a table, what to change next, what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from planner.report.output import Column, Table
+from planner.units import format_seconds
+
+if TYPE_CHECKING:
+    from planner.search.answers import Simulation
+    from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
+
+RESOURCES = {
+    "downlink": "sending parameters from server {}",
+    "uplink": "receiving gradients at server {}",
+    "ps": "updating on server {}",
+    "worker": "the workers' computation",
+}
+MOST_ROWS = 12
+
+
+def resource_words(resource: str) -> str:
+    """`uplink[0]` as `receiving gradients at server 0`."""
+    kind, _, server = resource.partition("[")
+    return RESOURCES.get(kind, resource).format(server.rstrip("]"))
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _usd(value: float) -> str:
+    return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return f"{_rate(row['samples_per_s'])} ± {_half(row):.1%}"
+
+
+def _half(row: dict[str, Any]) -> float:
+    spread = float(row["samples_per_s_high"] - row["samples_per_s_low"])
+    return spread / 2 / float(row["samples_per_s"])
+
+
+def _row(scored: ScoredPlan) -> dict[str, Any]:
+    row = scored.as_dict()
+    used = row["utilisation"].get(row["bottleneck"])
+    row["samples_per_s_interval"] = _interval(row)
+    row["bottleneck_used"] = row["bottleneck"] + (f" {used:.0%}" if used is not None else "")
+    return row
+
+
+PLAN_COLUMNS = (
+    Column("cluster", "cluster"),
+    Column("batch", "batch"),
+    Column("samples_per_s_interval", "samples/s", align="right"),
+    Column("bound_share", "of bound", show=lambda v: f"{v:.0%}"),
+    Column("usd_per_hour", "USD/h", show=_usd),
+    Column("usd_per_million_samples", "USD/M samples", show=_usd),
+    Column("bottleneck_used", "bottleneck"),
+    Column("marks", "", show=", ".join, style="bold green"),
+)
+
+
+def recommendation_tables(result: Recommendation) -> list[Table]:
+    chosen = result.chosen
+    rows = [_row(scored) for scored in _most_telling(result)]
+    return [
+        Table(rows, _columns(rows), title=_answer(result)),
+        Table([], title="Next", notes=_next(result)),
+        Table([], title="Looked at", notes=[_looked_at(result)]),
+        Table([], title="Assumed", notes=[*_plan_words(chosen), *result.assumptions]),
+    ]
+
+
+def _columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
+    """Policy and placement appear where they differ between rows."""
+    columns = list(PLAN_COLUMNS)
+    for key in ("policy", "placement"):
+        if len({row[key] for row in rows}) > 1:
+            columns.insert(2, Column(key))
+    return columns
+
+
+def _answer(result: Recommendation) -> str:
+    one = result.chosen
+    why = {"fastest": "the fastest", "cheapest": "the cheapest a sample", "value": "the best value"}
+    within = (
+        f" within ${result.request.budget_usd_per_hour:g} an hour"
+        if result.request.budget_usd_per_hour is not None
+        else ""
+    )
+    partial = "So far (interrupted): " if result.partial else ""
+    return (
+        f"{partial}Rent {one.plan.cluster_text}: {_rate(one.samples_per_s)} samples/s of {one.plan.model} "
+        f"(batch {one.plan.batch}) for ${one.usd_per_hour:.2f} an hour, "
+        f"${_usd(one.usd_per_million_samples)} a million samples; {why[result.request.goal]}{within}."
+    )
+
+
+def _most_telling(result: Recommendation) -> list[ScoredPlan]:
+    """At most a screenful: the marked plans, the cheapest of each hardware, then the rest of the front."""
+    marked = [plan for plan in result.plans if plan.marks]
+    best_of: dict[str, ScoredPlan] = {}
+    for plan in result.plans:
+        best_of.setdefault(plan.plan.worker_hardware, plan)
+    wanted = [*marked, *best_of.values(), *result.plans]
+    kept = list({plan.plan.key: plan for plan in wanted}.values())[:MOST_ROWS]
+    return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
+
+
+def _next(result: Recommendation) -> list[str]:
+    one = result.chosen
+    used = one.prediction.utilisation.get(one.prediction.bottleneck, 0.0)
+    out = [f"The bottleneck is {resource_words(one.prediction.bottleneck)}, {used:.0%} used."]
+    curve = result.saturation
+    if curve is not None:
+        out.append(_saturation_words(curve, one.plan.worker_hardware))
+    if result.changes:
+        out += [f"{'Next best change' if i == 0 else 'Or'}: {c}." for i, c in enumerate(result.changes)]
+    elif not result.partial:
+        out.append("No single change makes it at least 2% faster.")
+    return out
+
+
+def _saturation_words(curve: Saturation, hardware: str) -> str:
+    last = curve.points[-1]
+    if curve.saturation_workers is None:
+        return f"{hardware} does not saturate up to {last.workers} workers with these servers."
+    return (
+        f"{hardware} saturates at {curve.saturation_workers} workers with these servers "
+        f"(one more adds less than {curve.threshold:.0%} of a single one; "
+        f"ceiling {_rate(curve.ceiling_samples_per_s)} samples/s)."
+    )
+
+
+def _looked_at(result: Recommendation) -> str:
+    lost = "".join(f", {count:,} {reason}" for reason, count in result.pruned.items())
+    return f"{result.considered:,} plans considered{lost}; {result.simulated:,} simulated."
+
+
+def _plan_words(scored: ScoredPlan) -> list[str]:
+    plan = scored.plan
+    where = f", tensors placed by the {plan.placement} rule" if plan.servers > 1 else ""
+    return [f"Plan: {plan.mode} training, transfers {plan.policy}{where}."]
+
+
+def comparison_tables(result: Comparison) -> list[Table]:
+    rows = []
+    for scored, row in zip(result.rows, result.as_dict()["plans"], strict=True):
+        rows.append({**_row(scored), **row})
+    columns = [
+        Column("cluster", "best plan"),
+        Column("batch", "batch"),
+        Column("samples_per_s_interval", "samples/s", align="right"),
+        Column("usd_per_hour", "USD/h", show=_usd),
+        Column("usd_per_million_samples", "USD/M samples", show=_usd),
+        Column("usd_per_million_samples_spot", "spot", show=_usd),
+        Column("epoch_s", "epoch", show=format_seconds, align="right"),
+        Column("epoch_usd", "USD/epoch", show=_usd),
+        Column("bottleneck_used", "bottleneck"),
+    ]
+    best = result.rows[0]
+    others = ""
+    if len(result.rows) > 1:
+        worst = result.rows[-1]
+        ratio = worst.usd_per_million_samples / best.usd_per_million_samples
+        others = f", {ratio:.1f} times less than {worst.plan.worker_hardware}"
+    title = (
+        f"{best.plan.model} is cheapest on {best.plan.worker_hardware}: "
+        f"${_usd(best.usd_per_million_samples)} a million samples{others}."
+    )
+    left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
+    looked = f"{result.considered:,} plans considered, {result.simulated:,} simulated."
+    return [
+        Table(rows, columns, title=title),
+        Table([], title="Assumed", notes=[looked, *left, *result.assumptions]),
+    ]
+
+
+def saturation_tables(result: Saturation) -> list[Table]:
+    rows = []
+    for point in result.points:
+        row = {**_row(point.scored), **point.as_dict()}
+        row["saturated"] = ["saturation"] if point.workers == result.saturation_workers else []
+        rows.append(row)
+    columns = [
+        Column("workers", "workers"),
+        Column("samples_per_s_interval", "samples/s", align="right"),
+        Column("efficiency", "efficiency", show=lambda v: f"{v:.0%}"),
+        Column("marginal_samples_per_s", "last adds", show=lambda v: f"{v:+,.1f}"),
+        Column("bound_share", "of bound", show=lambda v: f"{v:.0%}"),
+        Column("usd_per_hour", "USD/h", show=_usd),
+        Column("usd_per_million_samples", "USD/M samples", show=_usd),
+        Column("bottleneck_used", "bottleneck"),
+        Column("saturated", "", show=", ".join, style="bold green"),
+    ]
+    first = result.points[0].scored.plan
+    title = (
+        f"{first.model}, batch {first.batch}: {_saturation_words(result, first.worker_hardware)} "
+        f"What saturates is {resource_words(result.bottleneck)}."
+    )
+    tables = [Table(rows, columns, title=title)]
+    if result.servers_needed:
+        tables.append(_servers_table(result))
+    tables.append(Table([], title="Assumed", notes=list(result.assumptions)))
+    return tables
+
+
+def _servers_table(result: Saturation) -> Table:
+    rows = [_row(scored) for _, scored in result.servers_needed]
+    workers = result.servers_needed[0][1].plan.workers
+    some = f"{workers} workers" if workers > 1 else "1 worker"
+    need = result.servers_advised
+    enough = f"{need} server{'s are' if need != 1 else ' is'} enough for {some}"
+    return Table(
+        rows,
+        [
+            Column("servers", "servers"),
+            Column("placement", "best placement"),
+            Column("samples_per_s_interval", "samples/s", align="right"),
+            Column("usd_per_hour", "USD/h", show=_usd),
+            Column("usd_per_million_samples", "USD/M samples", show=_usd),
+            Column("bottleneck_used", "bottleneck"),
+        ],
+        title=f"{enough}: one more adds less than {result.threshold:.0%}.",
+    )
+
+
+def simulation_tables(result: Simulation) -> list[Table]:
+    scored, prediction = result.scored, result.scored.prediction
+    plan = scored.plan
+    spread = prediction.step_s_quantiles
+    quantiles = ", ".join(f"{name} {format_seconds(value)}" for name, value in spread.items())
+    million = _usd(scored.usd_per_million_samples)
+    stale = f"{prediction.staleness_mean:.1f} updates by others in a step, {prediction.staleness_max} at most"
+    figures: list[tuple[str, str]] = [
+        ("samples/s", f"{_interval(_row(scored))} ({prediction.confidence:.0%} interval)"),
+        ("upper bound", f"{_rate(scored.bound_samples_per_s)} samples/s, {scored.bound_share:.0%} reached"),
+        ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
+        ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples"),
+        ("bottleneck", resource_words(prediction.bottleneck)),
+        ("staleness", stale),
+        (
+            "simulated",
+            f"{prediction.runs} runs, {prediction.steps:,} steps, {prediction.events:,} events "
+            f"({prediction.engine})",
+        ),
+    ]
+    if result.samples_per_epoch:
+        epoch = result.samples_per_epoch / scored.samples_per_s
+        usd = scored.usd_per_million_samples * result.samples_per_epoch / 1e6
+        figures.insert(4, ("epoch", f"{format_seconds(epoch)}, ${_usd(usd)}"))
+    rows = [{"figure": name, "value": value} for name, value in figures]
+    used = [
+        {"resource": name, "used": share, "what": resource_words(name)}
+        for name, share in prediction.utilisation.items()
+    ]
+    title = (
+        f"{plan.cluster_text}: {_rate(scored.samples_per_s)} samples/s of {plan.model}, batch {plan.batch}, "
+        f"${_usd(scored.usd_per_million_samples)} a million samples."
+    )
+    return [
+        Table(rows, [Column("figure", ""), Column("value", "")], title=title),
+        Table(
+            used,
+            [Column("resource"), Column("used", show=lambda v: f"{v:.0%}"), Column("what", "")],
+            title="Where the time goes",
+        ),
+        Table([], title="Assumed", notes=[*_plan_words(scored), *prediction.notes, *result.assumptions]),
+    ]
+
+
+def tables_of(result: Any) -> list[Table]:
+    """The tables of any of the four results."""
+    kinds = {
+        "Recommendation": recommendation_tables,
+        "Comparison": comparison_tables,
+        "Saturation": saturation_tables,
+        "Simulation": simulation_tables,
+    }
+    make: Any = kinds[type(result).__name__]
+    tables: list[Table] = make(result)
+    return tables
+
+
+def notebook_html(result: Any) -> str:
+    """A result as HTML for a notebook."""
+    from html import escape
+
+    parts = []
+    for table in tables_of(result):
+        if table.title:
+            parts.append(f"<p><b>{escape(table.title)}</b></p>")
+        if table.rows:
+            heads = "".join(f"<th>{escape(column.heading)}</th>" for column in table.shown())
+            body = "".join(
+                "<tr>" + "".join(f"<td>{escape(column.cell(row))}</td>" for column in table.shown()) + "</tr>"
+                for row in table.rows
+            )
+            parts.append(f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>")
+        parts += [f"<p>{escape(note)}</p>" for note in table.notes]
+    return "\n".join(parts)

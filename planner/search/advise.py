@@ -1,0 +1,84 @@
+"""The next best change: what one more server, another placement, order, host or worker would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import replace
+
+import numpy as np
+
+from planner.catalog import load_hardware
+from planner.cost.memory import memory_fit
+from planner.search.plan import Plan
+from planner.search.results import Change, ScoredPlan
+from planner.search.score import Scorer
+from planner.search.space import cheap_servers, machine_price, nic
+
+WORTH = 0.02  # a smaller gain is not worth a sentence
+SHOWN = 3
+ORDERS = ("tic",)
+PLACEMENTS = ("greedy", "best_fit", "mxnet")
+
+
+def next_changes(chosen: ScoredPlan, scorer: Scorer, pool: Executor) -> list[Change]:
+    """Changes to the chosen plan that make it faster, the best value first: most throughput for its cost."""
+    options = list(_neighbours(chosen.plan, scorer))
+    if not options:
+        return []
+    bounds = scorer.bounds([plan for _, plan in options])
+    promising = [
+        option
+        for option, bound in zip(options, bounds, strict=True)
+        if bound > chosen.samples_per_s * (1 + WORTH)
+    ]
+    predictions = scorer.predict_all([plan for _, plan in promising], pool)
+    budget = scorer.request.budget_usd_per_hour or np.inf
+    changes = []
+    for (words, plan), prediction in zip(promising, predictions, strict=True):
+        scored = scorer.scored(plan, prediction)
+        gain = scored.samples_per_s / chosen.samples_per_s - 1
+        if gain >= WORTH:
+            more = scored.usd_per_hour - chosen.usd_per_hour
+            changes.append(Change(words, scored, gain, more, scored.usd_per_hour <= budget))
+    changes.sort(key=lambda change: (change.scored.usd_per_million_samples, change.words))
+    return _one_of_each(changes)[:SHOWN]
+
+
+def _one_of_each(changes: list[Change]) -> list[Change]:
+    """The best change of each kind: the words before the colon or bracket tell the kind."""
+    best: dict[str, Change] = {}
+    for change in changes:
+        best.setdefault(change.words.split(" (")[0], change)
+    return list(best.values())
+
+
+def _neighbours(plan: Plan, scorer: Scorer) -> Iterator[tuple[str, Plan]]:
+    request = scorer.request
+    worker = load_hardware(plan.worker_hardware)
+    ordinal = {2: "a second", 3: "a third"}.get(plan.servers + 1, f"a {plan.servers + 1}th")
+    if not plan.colocated or plan.servers < plan.machines:
+        for rule in PLACEMENTS:
+            yield (
+                f"{ordinal} server ({rule} placement)",
+                replace(plan, servers=plan.servers + 1, placement=rule),
+            )
+    if plan.servers > 1:
+        for rule in PLACEMENTS:
+            if rule != plan.placement:
+                yield f"another placement ({rule})", replace(plan, placement=rule)
+    for strategy in ORDERS:
+        if plan.policy != strategy:
+            yield f"ordered transfers ({strategy})", replace(plan, policy=strategy)
+    if not plan.colocated:
+        now = nic(load_hardware(plan.server_hardware), request) or 0.0
+        for host in [*cheap_servers(worker, request), worker]:
+            if (nic(host, request) or 0.0) > now and machine_price(host, request) is not None:
+                yield f"servers with a faster NIC ({host.name})", replace(plan, server_hardware=host.name)
+    more = plan.workers + worker.device_count
+    yield (
+        f"{worker.device_count} more worker{'s' if worker.device_count > 1 else ''}",
+        replace(plan, workers=more),
+    )
+    if request.profile is None and memory_fit(scorer.model, plan.batch * 2, worker).fits:
+        yield f"twice the batch ({plan.batch * 2})", replace(plan, batch=plan.batch * 2)

@@ -1,0 +1,99 @@
+"""`compare`: the best plan of each hardware side by side, on demand and spot, with the cost of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from planner.catalog import load_model
+from planner.cost.price import usd_per_million_samples
+from planner.errors import Infeasible
+from planner.search.assumptions import assumptions
+from planner.search.executors import executor_of
+from planner.search.race import Heat, race
+from planner.search.recommend import choose
+from planner.search.request import Request
+from planner.search.results import Comparison, ScoredPlan
+from planner.search.score import Scorer
+from planner.search.space import enumerate_plans, left_out_words, machine_price, no_plans
+
+if TYPE_CHECKING:
+    from planner.search.plan import Plan
+    from planner.simulator.prediction import Prediction
+
+DEFAULT_WORKERS = (1, 2, 4, 8)
+
+
+def compare_for(
+    request: Request,
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+) -> Comparison:
+    """The plan that the objective picks on each hardware, ranked by cost a sample."""
+    model = load_model(request.model)
+    if not request.workers:
+        request = request.but(workers=DEFAULT_WORKERS)
+    space = enumerate_plans(request, model)
+    if not space.plans:
+        raise Infeasible(no_plans(space, request))
+    scorer = Scorer(request, model)
+    bounds = scorer.bounds(space.plans)
+    by_hardware: dict[str, list[int]] = {}
+    for index, plan in enumerate(space.plans):
+        by_hardware.setdefault(plan.worker_hardware, []).append(index)
+    rows: list[ScoredPlan] = []
+    simulated, partial = 0, False
+    with executor_of(executor, jobs) as pool:
+        for done, indices in enumerate(by_hardware.values()):
+            plans = [space.plans[i] for i in indices]
+
+            def evaluate(batch: Sequence[int], heat: Heat, plans: list[Plan] = plans) -> list[Prediction]:
+                return scorer.predict_all([plans[i] for i in batch], pool, heat)
+
+            outcome = race(bounds[indices], space.usd_per_hour[indices], evaluate)
+            simulated += len(outcome.scores)
+            scored = [scorer.scored(plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
+            if scored:
+                rows.append(choose(scored, request)[1])
+            progress("comparing", done + 1, len(by_hardware))
+            if outcome.partial:
+                partial = True
+                break
+    if not rows:
+        raise KeyboardInterrupt
+    rows.sort(key=lambda row: (row.usd_per_million_samples, row.plan.key))
+    return Comparison(
+        request=request,
+        rows=rows,
+        spot=_spot(rows, request),
+        samples_per_epoch=model.samples_per_epoch,
+        considered=space.considered,
+        simulated=simulated,
+        assumptions=[
+            *assumptions([row.plan for row in rows], [scorer.profile_of(row.plan) for row in rows], request),
+            *left_out_words(space),
+        ],
+        left_out=dict(space.dropped),
+        partial=partial,
+    )
+
+
+def _spot(rows: Sequence[ScoredPlan], request: Request) -> dict[str, float]:
+    """US dollars per million samples of each row at spot prices, where all its machines have one."""
+    from planner.catalog import load_hardware
+
+    spot = request.but(spot=True)
+    out: dict[str, float] = {}
+    for row in rows:
+        worker, server = load_hardware(row.plan.worker_hardware), load_hardware(row.plan.server_hardware)
+        worker_usd, server_usd = machine_price(worker, spot), machine_price(server, spot)
+        if worker_usd is None or (server_usd is None and not row.plan.colocated):
+            continue
+        price = row.plan.machines * worker_usd + (
+            0.0 if row.plan.colocated else row.plan.servers * (server_usd or 0.0)
+        )
+        out[row.plan.key] = usd_per_million_samples(price, row.samples_per_s)
+    return out

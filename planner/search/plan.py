@@ -1,0 +1,54 @@
+"""A plan: one point of the search space, and what is known of it once scored."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from planner.policy import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which model on which cluster, and how. `server_hardware` is that of the workers when servers live on
+    the worker nodes (`colocated`). `workers` counts devices; a machine with several holds several workers."""
+
+    model: str
+    batch: int
+    worker_hardware: str
+    workers: int
+    server_hardware: str
+    servers: int
+    placement: str = "greedy"
+    policy: str = "multiplexed"
+    mode: Mode = "async"
+    colocated: bool = False
+    workers_per_machine: int = 1
+
+    @property
+    def machines(self) -> int:
+        """Machines that hold workers."""
+        return -(-self.workers // self.workers_per_machine)
+
+    @property
+    def key(self) -> str:
+        """A name that tells the plan apart; ties are broken by it, and it seeds the plan's simulation."""
+        place = "colocated" if self.colocated else self.server_hardware
+        return (
+            f"{self.model}/{self.batch}/{self.worker_hardware}/{self.workers:05d}/{self.servers:03d}/{place}/"
+            f"{self.placement}/{self.policy}/{self.mode}"
+        )
+
+    def seed(self, seed: int) -> int:
+        """The seed of this plan's simulations: the same whichever plans are scored before it."""
+        digest = hashlib.blake2b(f"{seed}/{self.key}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
+    @property
+    def cluster_text(self) -> str:
+        """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server beside them`."""
+        workers = f"{self.machines} x {self.worker_hardware}"
+        if self.workers_per_machine > 1:
+            workers += f" ({self.workers} workers)"
+        servers = f"{self.servers} server{'s' if self.servers > 1 else ''}"
+        return f"{workers} + {servers} {'beside them' if self.colocated else 'on ' + self.server_hardware}"

@@ -1,0 +1,236 @@
+"""What the answers are made of: a plan with its price, bound and prediction, and the four results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.cost.price import usd_per_million_samples
+from planner.search.plan import Plan
+from planner.search.request import Request
+from planner.simulator.prediction import Prediction
+
+
+class Shown:
+    """A result that shows itself: a rich table in a terminal, HTML in a notebook."""
+
+    def __rich__(self) -> Any:
+        from planner.report.answers import tables_of
+        from planner.report.output import rich_of
+
+        return rich_of(tables_of(self))
+
+    def _repr_html_(self) -> str:
+        from planner.report.answers import notebook_html
+
+        return notebook_html(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPlan:
+    """A plan that was simulated."""
+
+    plan: Plan
+    usd_per_hour: float
+    worker_usd_per_hour: float
+    bound_samples_per_s: float
+    prediction: Prediction
+    marks: tuple[str, ...] = ()
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.prediction.samples_per_s
+
+    @property
+    def usd_per_million_samples(self) -> float:
+        return usd_per_million_samples(self.usd_per_hour, self.samples_per_s)
+
+    @property
+    def bound_share(self) -> float:
+        """How much of the bound the plan reaches."""
+        return self.samples_per_s / self.bound_samples_per_s
+
+    def as_dict(self) -> dict[str, Any]:
+        """The PLAN object of the JSON answers (docs/answers.schema.json)."""
+        plan, prediction = self.plan, self.prediction
+        return {
+            "model": plan.model,
+            "batch": plan.batch,
+            "mode": plan.mode,
+            "policy": plan.policy,
+            "worker_hardware": plan.worker_hardware,
+            "workers": plan.workers,
+            "server_hardware": plan.server_hardware,
+            "servers": plan.servers,
+            "colocated": plan.colocated,
+            "placement": plan.placement,
+            "cluster": plan.cluster_text,
+            "samples_per_s": prediction.samples_per_s,
+            "samples_per_s_low": prediction.samples_per_s_low,
+            "samples_per_s_high": prediction.samples_per_s_high,
+            "confidence": prediction.confidence,
+            "bound_samples_per_s": self.bound_samples_per_s,
+            "bound_share": self.bound_share,
+            "usd_per_hour": self.usd_per_hour,
+            "worker_usd_per_hour": self.worker_usd_per_hour,
+            "server_usd_per_hour": self.usd_per_hour - self.worker_usd_per_hour,
+            "usd_per_million_samples": self.usd_per_million_samples,
+            "bottleneck": prediction.bottleneck,
+            "utilisation": dict(prediction.utilisation),
+            "step_s": prediction.step_s,
+            "staleness_mean": prediction.staleness_mean,
+            "fits_memory": True,
+            "marks": list(self.marks),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change to the chosen plan and what it would bring."""
+
+    words: str
+    scored: ScoredPlan
+    gain: float  # relative, in throughput
+    usd_per_hour: float  # more, or less, than now
+    within_budget: bool = True
+
+    def __str__(self) -> str:
+        money = f"${abs(self.usd_per_hour):.2f}/h {'more' if self.usd_per_hour >= 0 else 'less'}"
+        price = "at no extra cost" if abs(self.usd_per_hour) < 0.005 else f"for {money}"
+        over = "" if self.within_budget else ", over the budget"
+        return f"{self.words}: {self.gain:+.0%} {price}{over}"
+
+
+@dataclass(frozen=True)
+class Recommendation(Shown):
+    """The answer to `recommend`: the chosen plan, the front it was chosen from, and what was looked at."""
+
+    request: Request
+    chosen: ScoredPlan
+    plans: Sequence[ScoredPlan]  # the front and the best of each hardware, by cost a sample
+    considered: int
+    pruned: Mapping[str, int]
+    simulated: int
+    assumptions: Sequence[str]
+    changes: Sequence[Change] = ()
+    saturation: Saturation | None = None
+    everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
+    bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
+    partial: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "request": self.request.as_dict(),
+            "recommendation": self.chosen.as_dict(),
+            "plans": [plan.as_dict() for plan in self.plans],
+            "considered": self.considered,
+            "pruned": sum(self.pruned.values()),
+            "pruned_by": dict(self.pruned),
+            "simulated": self.simulated,
+            "next_changes": [
+                {
+                    "change": change.words,
+                    "gain": change.gain,
+                    "usd_per_hour": change.usd_per_hour,
+                    "within_budget": change.within_budget,
+                    "plan": change.scored.as_dict(),
+                }
+                for change in self.changes
+            ],
+            "saturation": None if self.saturation is None else self.saturation.as_dict(),
+            "assumptions": list(self.assumptions),
+            "partial": self.partial,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationPoint:
+    """Throughput at one number of workers, and what the last worker added."""
+
+    workers: int
+    scored: ScoredPlan
+    efficiency: float  # of W times one worker
+    marginal_samples_per_s: float
+    marginal_usd_per_million_samples: float  # what the samples of the last worker cost
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **self.scored.as_dict(),
+            "workers": self.workers,
+            "efficiency": self.efficiency,
+            "marginal_samples_per_s": self.marginal_samples_per_s,
+            "marginal_usd_per_million_samples": self.marginal_usd_per_million_samples,
+        }
+
+
+@dataclass(frozen=True)
+class Saturation(Shown):
+    """The answer to `saturation`."""
+
+    request: Request
+    points: Sequence[SaturationPoint]
+    saturation_workers: int | None  # None: not reached within the workers that were tried
+    ceiling_samples_per_s: float
+    bottleneck: str
+    threshold: float
+    servers_needed: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
+    servers_advised: int | None = None
+    assumptions: Sequence[str] = field(default=())
+    partial: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "request": self.request.as_dict(),
+            "points": [point.as_dict() for point in self.points],
+            "saturation_workers": self.saturation_workers,
+            "ceiling_samples_per_s": self.ceiling_samples_per_s,
+            "bottleneck": self.bottleneck,
+            "threshold": self.threshold,
+            "servers": [{"servers": n, **scored.as_dict()} for n, scored in self.servers_needed],
+            "servers_advised": self.servers_advised,
+            "assumptions": list(self.assumptions),
+            "partial": self.partial,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison(Shown):
+    """The answer to `compare`: the best plan of each hardware, side by side."""
+
+    request: Request
+    rows: Sequence[ScoredPlan]  # on demand, by cost a sample
+    spot: Mapping[str, float]  # plan key: USD per million samples at the spot price
+    samples_per_epoch: int | None
+    considered: int
+    simulated: int
+    assumptions: Sequence[str]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    partial: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "request": self.request.as_dict(),
+            "plans": [
+                {
+                    **row.as_dict(),
+                    "usd_per_million_samples_spot": self.spot.get(row.plan.key),
+                    "epoch_s": self.epoch_s(row),
+                    "epoch_usd": self.epoch_usd(row),
+                }
+                for row in self.rows
+            ],
+            "considered": self.considered,
+            "simulated": self.simulated,
+            "left_out": dict(self.left_out),
+            "assumptions": list(self.assumptions),
+            "partial": self.partial,
+        }
+
+    def epoch_s(self, row: ScoredPlan) -> float | None:
+        return None if self.samples_per_epoch is None else self.samples_per_epoch / row.samples_per_s
+
+    def epoch_usd(self, row: ScoredPlan) -> float | None:
+        if self.samples_per_epoch is None:
+            return None
+        return row.usd_per_million_samples * self.samples_per_epoch / 1e6

@@ -1,0 +1,131 @@
+"""`saturation`: throughput against workers, and the number of workers after which more stop paying.
+
+The saturation point is the smallest W at which one more worker adds less than `threshold` (a tenth) of what a
+single worker gives. The ceiling is what the servers' links allow however many workers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import replace
+from itertools import pairwise
+
+from planner.catalog import load_hardware
+from planner.cost.price import usd_per_million_samples
+from planner.errors import BadInput
+from planner.search.assumptions import assumptions
+from planner.search.plan import Plan
+from planner.search.results import Saturation, SaturationPoint, ScoredPlan
+from planner.search.score import Scorer
+
+FINER = 0.4  # of the request's precision: differences between points must stand out of the noise
+CHUNK = 4  # points simulated at once; fixed, so that the result does not depend on the number of threads
+MANY_WORKERS = 4096  # for the ceiling
+
+
+def saturation_of(
+    plan: Plan,
+    scorer: Scorer,
+    pool: Executor,
+    *,
+    threshold: float = 0.1,
+    max_workers: int = 32,
+    extra: int = 2,
+    all_workers: bool = False,
+    server_counts: tuple[int, ...] = (),
+    progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+) -> Saturation:
+    """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end."""
+    if not 0 < threshold < 1:
+        raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
+    per_machine = load_hardware(plan.worker_hardware).device_count
+    first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
+    fewest = plan.servers * per_machine if plan.colocated else first  # one server a machine at most
+    counts = list(range(max(first, fewest), max_workers + 1, first))
+    scored: list[ScoredPlan] = []
+    partial, found = False, None
+    try:
+        while len(scored) < len(counts):
+            chunk = [replace(plan, workers=w) for w in counts[len(scored) : len(scored) + CHUNK]]
+            precision = scorer.request.precision * FINER
+            predictions = scorer.predict_all(chunk, pool, precision=precision)
+            scored += [scorer.scored(p, s) for p, s in zip(chunk, predictions, strict=True)]
+            found = _saturated(scored, threshold)
+            progress("adding workers", len(scored), len(counts))
+            if found is not None and not all_workers and len(scored) > found + extra:
+                scored = scored[: found + 1 + extra]
+                break
+    except KeyboardInterrupt:
+        partial = True
+    if not scored:
+        raise KeyboardInterrupt
+    last = scored[-1] if found is None else scored[found]
+    ceiling = float(scorer.bounds([replace(plan, workers=MANY_WORKERS * first)])[0])
+    asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
+    by_servers = [] if partial else _by_servers(asked, scorer, pool, server_counts)
+    return Saturation(
+        request=scorer.request,
+        points=_points(scored),
+        saturation_workers=None if found is None else scored[found].plan.workers,
+        ceiling_samples_per_s=ceiling,
+        bottleneck=last.prediction.bottleneck,
+        threshold=threshold,
+        servers_needed=by_servers,
+        servers_advised=_advised(by_servers, threshold),
+        assumptions=assumptions([last.plan], [scorer.profile_of(last.plan)], scorer.request),
+        partial=partial,
+    )
+
+
+def _saturated(scored: list[ScoredPlan], threshold: float) -> int | None:
+    """Index of the first point after which one more worker adds too little."""
+    worth = threshold * scored[0].samples_per_s
+    for at in range(len(scored) - 1):
+        if scored[at + 1].samples_per_s - scored[at].samples_per_s < worth:
+            return at
+    return None
+
+
+def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
+    points = []
+    one = scored[0].samples_per_s / scored[0].plan.workers
+    for at, now in enumerate(scored):
+        gain = now.samples_per_s - (scored[at - 1].samples_per_s if at else 0.0)
+        price = now.usd_per_hour - (scored[at - 1].usd_per_hour if at else 0.0)
+        points.append(
+            SaturationPoint(
+                workers=now.plan.workers,
+                scored=now,
+                efficiency=now.samples_per_s / (one * now.plan.workers),
+                marginal_samples_per_s=gain,
+                marginal_usd_per_million_samples=(
+                    usd_per_million_samples(price, gain) if gain > 0 else float("inf")
+                ),
+            )
+        )
+    return points
+
+
+def _by_servers(
+    plan: Plan, scorer: Scorer, pool: Executor, counts: tuple[int, ...]
+) -> list[tuple[int, ScoredPlan]]:
+    """The plan with each number of servers, each under its best placement rule."""
+    best: list[tuple[int, ScoredPlan]] = []
+    for count in counts:
+        if plan.colocated and count > plan.machines:
+            break
+        rules = scorer.request.placements if count > 1 else scorer.request.placements[:1]
+        plans = [replace(plan, servers=count, placement=rule) for rule in rules]
+        predictions = scorer.predict_all(plans, pool)
+        scored = [scorer.scored(p, s) for p, s in zip(plans, predictions, strict=True)]
+        best.append((count, max(scored, key=lambda one: one.samples_per_s)))
+    return best
+
+
+def _advised(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
+    """The fewest servers after which one more adds less than `threshold` to throughput."""
+    for (count, now), (_, more) in pairwise(by_servers):
+        if more.samples_per_s < now.samples_per_s * (1 + threshold):
+            return count
+    return by_servers[-1][0] if by_servers else None

@@ -1,0 +1,203 @@
+"""Scenarios: the words of flags and of `configs/*.toml` made into a request.
+
+A scenario has one field for each flag, as people write it. A flag wins over an environment variable
+(`PLANNER_BUDGET`), which wins over the file given with `--config`, which wins over the defaults.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from planner.errors import BadInput, unknown_name
+from planner.model import Model
+from planner.search.request import DEFAULT_HARDWARE, DEFAULT_SERVERS, Request
+from planner.units import bandwidth_bytes_per_s
+
+_DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MAX_COUNT = 4096
+Words = str | int | list[int | str]
+
+
+class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A question as written. Every field may stand in a config file; `description` is for its reader."""
+
+    description: str = ""
+    model: str | None = None
+    hardware: str | list[str] | None = None
+    server_hardware: str | list[str] | None = None
+    workers: Words | None = None
+    servers: Words | None = None
+    batch: Words | None = None
+    placement: str | list[str] | None = None
+    policy: str | list[str] | None = None
+    mode: str | None = None
+    objective: str | None = None
+    budget: float | None = None
+    spend: float | None = None
+    deadline: str | float | None = None
+    epochs: float | None = None
+    samples: float | None = None
+    machines: int | None = None
+    min_throughput: float | None = None
+    region: str | None = None
+    spot: bool | None = None
+    network: str | None = None
+    bandwidth: str | None = None
+    profile: str | None = None
+    threshold: float | None = None
+    max_workers: int | None = None
+    seed: int | None = None
+    precision: float | None = None
+
+
+def read_scenario(path: Path) -> Scenario:
+    """A scenario from a TOML file; what is wrong is said with file, line and key."""
+    from planner.tomlfile import decode, read
+
+    source = read(path)
+    scenario = decode(source, source.data, Scenario)
+    if scenario.profile is not None:  # relative to the file it stands in
+        scenario.profile = str(path.parent / scenario.profile)
+    return scenario
+
+
+def merged(flags: Mapping[str, Any], config: Path | None) -> Scenario:
+    """The flags that were given over the file."""
+    scenario = read_scenario(config) if config is not None else Scenario()
+    given = {name: value for name, value in flags.items() if value is not None}
+    return msgspec.structs.replace(scenario, **given)
+
+
+def request_from(scenario: Scenario) -> tuple[Request, Model]:
+    """The request that a scenario means, and its model."""
+    from planner.catalog import load_model
+
+    profile = None
+    if scenario.profile is not None:
+        from planner.profile.files import load
+
+        profile = load(scenario.profile)
+    name = scenario.model or (profile.model if profile is not None else None)
+    if not name:
+        raise BadInput("no model is given; add --model NAME (see `planner models`) or --profile FILE")
+    model = load_model(name)
+    if scenario.epochs is not None and scenario.samples is not None:
+        raise BadInput("--epochs and --samples contradict each other; give one of them")
+    samples = scenario.samples
+    if scenario.epochs is not None:
+        if model.samples_per_epoch is None:
+            raise BadInput(f"{model.name} has no samples_per_epoch; give --samples instead of --epochs")
+        samples = scenario.epochs * model.samples_per_epoch
+    if scenario.bandwidth is not None and scenario.network is not None:
+        raise BadInput("--bandwidth and --network contradict each other; give one of them")
+    if scenario.network not in (None, "baseline", "burst"):
+        raise BadInput(f"--network is {scenario.network!r}; it is one of baseline, burst")
+    given: dict[str, Any] = {
+        "hardware": _hardware(scenario, profile),
+        "server_hardware": _words(scenario.server_hardware),
+        "workers": counts(scenario.workers, "--workers"),
+        "servers": counts(scenario.servers, "--servers") or DEFAULT_SERVERS,
+        "batches": (0,) if scenario.batch == "auto" else counts(scenario.batch, "--batch"),
+        "placements": _placements(scenario.placement),
+        "policies": _policies(scenario.policy),
+        "mode": scenario.mode,
+        "objective": scenario.objective,
+        "budget_usd_per_hour": scenario.budget,
+        "spend_usd": scenario.spend,
+        "deadline_s": None if scenario.deadline is None else duration_s(scenario.deadline),
+        "samples": samples,
+        "machines": scenario.machines,
+        "min_samples_per_s": scenario.min_throughput,
+        "region": scenario.region,
+        "spot": scenario.spot,
+        "network": scenario.network,
+        "bandwidth_bytes_per_s": (
+            None if scenario.bandwidth is None else bandwidth_bytes_per_s(scenario.bandwidth)
+        ),
+        "profile": profile,
+        "seed": scenario.seed,
+        "precision": scenario.precision,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    return Request(model=scenario.model or model.name, **given), model
+
+
+def counts(words: Words | None, flag: str) -> tuple[int, ...]:
+    """`1,2,4`, `1-8` or a list as whole numbers in ascending order."""
+    if words is None:
+        return ()
+    parts = words if isinstance(words, list) else str(words).split(",")
+    out: set[int] = set()
+    for part in parts:
+        match = re.fullmatch(r"\s*(\d{1,7})\s*(?:(?:-|\.\.)\s*(\d{1,7}))?\s*", str(part))
+        if not match:
+            raise BadInput(f"{flag} is {words!r}; write whole numbers as 8 or 1,2,4 or 1-8")
+        low, high = int(match[1]), int(match[2] or match[1])
+        if not 1 <= low <= high or high - low > MAX_COUNT:
+            raise BadInput(f"{flag} is {words!r}; counts start at 1 and a range goes upwards")
+        out.update(range(low, high + 1))
+    return tuple(sorted(out))
+
+
+def duration_s(words: str | float) -> float:
+    """`36h`, `90min`, `2d` as seconds; a bare number is hours."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(words).lower())
+    if not match or (match[2] or "h") not in _DURATION_S:
+        raise BadInput(f"--deadline {words!r} is not understood; write it as 36h, 90min or 2d")
+    value = float(match[1]) * _DURATION_S[match[2] or "h"]
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"--deadline {words!r} must be above zero")
+    return value
+
+
+def _words(value: str | list[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    parts = value if isinstance(value, list) else value.split(",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _hardware(scenario: Scenario, profile: Any) -> tuple[str, ...] | None:
+    from planner.catalog import hardware_names
+
+    asked = _words(scenario.hardware)
+    if asked is None and profile is not None:
+        # compute times were recorded on one machine; they say nothing of another
+        if profile.hardware in hardware_names():
+            return (profile.hardware,)
+        raise BadInput(
+            f"the profile was recorded on {profile.hardware or 'unnamed hardware'}, which the catalogue does "
+            "not hold; add --hardware with the machine that is meant"
+        )
+    return asked or DEFAULT_HARDWARE
+
+
+def _placements(value: str | list[str] | None) -> tuple[str, ...] | None:
+    from planner.profile.placement import RULES
+
+    words = _words(value)
+    if words == ("all",):
+        return tuple(RULES)
+    for word in words or ():
+        if word not in RULES:
+            raise unknown_name("placement", word, RULES, hint="one of " + ", ".join(RULES))
+    return words
+
+
+def _policies(value: str | list[str] | None) -> tuple[str, ...] | None:
+    from planner.ordering import STRATEGIES
+
+    known = ("multiplexed", "fifo", *(name for name in STRATEGIES if name != "fifo"))
+    words = _words(value)
+    if words == ("all",):
+        return ("multiplexed", "tic", "tac", "p3", "bytescheduler", "prophet")
+    for word in words or ():
+        if word not in known:
+            raise unknown_name("policy", word, known, hint="one of " + ", ".join(known))
+    return words

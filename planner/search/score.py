@@ -1,0 +1,169 @@
+"""Scoring plans: profiles, clusters and policies made once each, bounds for all, simulations for some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.catalog import load_hardware
+from planner.cluster import Cluster
+from planner.cost.bounds_grid import Plans, bound_plans
+from planner.cost.cluster import cluster_of, flow_limit_bytes_per_s
+from planner.cost.memory import memory_fit
+from planner.errors import BadInput, Infeasible
+from planner.hardware import Hardware
+from planner.model import Model
+from planner.policy import Fifo, Multiplexed, Policy
+from planner.profile import Profile
+from planner.search.front import Floats
+from planner.search.plan import Plan
+from planner.search.race import Heat
+from planner.search.request import Request
+from planner.search.results import ScoredPlan
+from planner.search.space import machine_price, nic
+
+if TYPE_CHECKING:
+    from planner.simulator.prediction import Prediction
+
+SHORT_PRECISION = 0.05  # of the first heat of a race; the second has the request's
+
+
+class Scorer:
+    """Turns plans into bounds and predictions for one request. Safe to call from several threads."""
+
+    def __init__(self, request: Request, model: Model) -> None:
+        self.request = request
+        self.model = model
+        self._hardware: dict[str, Hardware] = {}
+        self._profiles: dict[tuple[object, ...], Profile] = {}
+        self._schedules: dict[tuple[object, ...], tuple[Profile, Policy]] = {}
+
+    def hardware(self, name: str) -> Hardware:
+        if name not in self._hardware:
+            self._hardware[name] = load_hardware(name)
+        return self._hardware[name]
+
+    def profile(self, worker: Hardware, batch: int, servers: int, placement: str) -> Profile:
+        """The user's profile moved to so many servers, or one synthesized for this device and batch."""
+        key = (worker.device, batch, servers, placement if servers > 1 else "")
+        if key not in self._profiles:
+            if self.request.profile is not None:
+                from planner.profile.servers import on_servers
+
+                self._profiles[key] = on_servers(self.request.profile, servers, placement)
+            else:
+                from planner.profile.synthesis import profile_for
+
+                self._profiles[key] = profile_for(self.model, batch, worker, servers, placement)
+        return self._profiles[key]
+
+    def profile_of(self, plan: Plan) -> Profile:
+        worker = self.hardware(plan.worker_hardware)
+        return self.profile(worker, plan.batch, plan.servers, plan.placement)
+
+    def cluster_of(self, plan: Plan) -> Cluster:
+        return cluster_of(
+            plan.worker_hardware,
+            plan.workers,
+            None if plan.colocated else plan.server_hardware,
+            plan.servers,
+            self.request.network_used,
+            colocated=plan.colocated,
+            bandwidth_bytes_per_s=self.request.bandwidth_bytes_per_s,
+        )
+
+    def schedule_of(self, plan: Plan) -> tuple[Profile, Policy]:
+        """What is simulated: the profile and the policy. `multiplexed` and `fifo` take the profile as it is;
+        other names are ordering strategies, which may cut its transfers and need the worker's bandwidth."""
+        profile = self.profile_of(plan)
+        if plan.policy == "multiplexed":
+            return profile, Multiplexed()
+        if plan.policy == "fifo":
+            return profile, Fifo()
+        worker = self.hardware(plan.worker_hardware)
+        bandwidth = nic(worker, self.request)
+        if bandwidth is None:
+            raise BadInput(f"{worker.name}: no network figure is published; give --bandwidth")
+        key = (plan.policy, id(profile), bandwidth)
+        if key not in self._schedules:
+            from planner.ordering import schedule
+
+            made = schedule(profile, plan.policy, bandwidth_bytes_per_s=bandwidth, seed=self.request.seed)
+            self._schedules[key] = made.profile, made.policy
+        return self._schedules[key]
+
+    def check_memory(self, plan: Plan) -> None:
+        """Refuse a plan whose batch the workers cannot hold."""
+        worker = self.hardware(plan.worker_hardware)
+        if self.request.profile is None:
+            fit = memory_fit(self.model, plan.batch, worker)
+            if not fit.fits:
+                raise Infeasible(fit.reason)
+
+    def bounds(self, plans: Sequence[Plan]) -> Floats:
+        """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
+        above its bound by its own error; the bounds are raised by the precision that is asked for."""
+        out = np.zeros(len(plans))
+        families: dict[tuple[str, int, str], list[int]] = {}
+        for index, plan in enumerate(plans):
+            families.setdefault((plan.worker_hardware, plan.batch, plan.placement), []).append(index)
+        for (worker_name, batch, placement), rows in families.items():
+            worker = self.hardware(worker_name)
+            members = [plans[row] for row in rows]
+            profiles = {
+                servers: self.profile(worker, batch, servers, placement)
+                for servers in sorted({plan.servers for plan in members})
+            }
+            out[rows] = bound_plans(
+                profiles, self._grid(worker, members), None, members[0].mode, steps="mean"
+            )
+        return out * (1 + self.request.precision)
+
+    def _grid(self, worker: Hardware, members: Sequence[Plan]) -> Plans:
+        servers = [self.hardware(plan.server_hardware) for plan in members]
+        return Plans(
+            workers=[plan.workers for plan in members],
+            worker_nic_bytes_per_s=nic(worker, self.request) or np.nan,
+            servers=[plan.servers for plan in members],
+            server_nic_bytes_per_s=[nic(server, self.request) or np.nan for server in servers],
+            workers_per_node=worker.device_count,
+            colocated=[plan.colocated for plan in members],
+            flow_bytes_per_s=[
+                min(flow_limit_bytes_per_s(worker), flow_limit_bytes_per_s(server)) for server in servers
+            ],
+        )
+
+    def predict(self, plan: Plan, heat: Heat = "long", precision: float | None = None) -> Prediction:
+        """One simulation; the same plan and seed give the same prediction whatever else is scored."""
+        from planner.simulator import simulate
+
+        profile, policy = self.schedule_of(plan)
+        return simulate(
+            profile,
+            self.cluster_of(plan),
+            policy,
+            plan.mode,
+            seed=plan.seed(self.request.seed),
+            precision=precision or (SHORT_PRECISION if heat == "short" else self.request.precision),
+        )
+
+    def predict_all(
+        self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long", precision: float | None = None
+    ) -> list[Prediction]:
+        """Predictions in the order of the plans, by any executor."""
+        plans = list(plans)
+        for plan in plans:  # made here, once, rather than by several threads at the same time
+            self.schedule_of(plan)
+        futures = [executor.submit(self.predict, plan, heat, precision) for plan in plans]
+        return [future.result() for future in futures]
+
+    def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
+        """A plan with its price and its bound beside its prediction."""
+        worker, server = self.hardware(plan.worker_hardware), self.hardware(plan.server_hardware)
+        workers_usd = (machine_price(worker, self.request) or 0.0) * plan.machines
+        servers_usd = 0.0 if plan.colocated else (machine_price(server, self.request) or 0.0) * plan.servers
+        bound = float(self.bounds([plan])[0])
+        return ScoredPlan(plan, workers_usd + servers_usd, workers_usd, bound, prediction)

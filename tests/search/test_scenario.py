@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import pytest
+
+from planner.errors import BadInput
+from planner.search.request import DEFAULT_SERVERS, Request
+from planner.search.scenario import Scenario, counts, duration_s, merged, request_from
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("4", (4,)), ("1,2,4", (1, 2, 4)), ("1-4", (1, 2, 3, 4)), ([8, 2], (2, 8)), (None, ())],
+)
+def test_counts(words, expected):
+    assert counts(words, "--workers") == expected
+
+
+@pytest.mark.parametrize("words", ["0", "a", "4-1", "-3", "1.5", "1-99999"])
+def test_counts_refuse(words):
+    with pytest.raises(BadInput, match="--workers"):
+        counts(words, "--workers")
+
+
+@pytest.mark.parametrize(("words", "seconds"), [("36h", 129600), ("90min", 5400), ("2d", 172800), (3, 10800)])
+def test_durations(words, seconds):
+    assert duration_s(words) == seconds
+
+
+@pytest.mark.parametrize("words", ["soon", "-1h", "0h", "3 weeks"])
+def test_durations_refuse(words):
+    with pytest.raises(BadInput, match="--deadline"):
+        duration_s(words)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_config_is_a_request(path):
+    if path.stem.startswith("sweep"):
+        pytest.skip("a sweep has a format of its own")
+    request, model = request_from(merged({}, path))
+    assert request.model == model.name
+
+
+def test_a_flag_wins_over_the_file():
+    scenario = merged({"budget": 5.0, "model": None}, CONFIGS / "vgg11-20usd.toml")
+    request, _ = request_from(scenario)
+    assert (request.model, request.budget_usd_per_hour, request.servers) == ("vgg11", 5.0, DEFAULT_SERVERS)
+
+
+def test_a_wrong_key_is_named_with_its_line(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('model = "vgg11"\nbugdet = 3\n')
+    with pytest.raises(BadInput, match=r"mine.toml:2.*bugdet.*did you mean 'budget'"):
+        merged({}, path)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        (Scenario(model="vgg1"), "vgg11"),
+        (Scenario(), "--model"),
+        (Scenario(model="vgg11", epochs=1, samples=5), "--epochs and --samples"),
+        (Scenario(model="vgg11", bandwidth="1Gbit", network="burst"), "--bandwidth and --network"),
+        (Scenario(model="vgg11", deadline="3h"), "--epochs or --samples"),
+        (Scenario(model="vgg11", policy="tik"), "tic"),
+        (Scenario(model="vgg11", placement="greddy"), "greedy"),
+        (Scenario(model="vgg11", budget=-1), "--budget"),
+        (Scenario(model="vgg11", objective="best"), "fastest"),
+        (Scenario(model="vgg11", mode="bsp"), "async"),
+        (Scenario(model="vgg11", network="fast"), "baseline"),
+    ],
+)
+def test_contradictions_and_typos_are_named(scenario, words):
+    with pytest.raises(BadInput, match=words):
+        request_from(scenario)
+
+
+def test_goal_follows_the_budget():
+    assert Request(model="vgg11", budget_usd_per_hour=20).goal == "fastest"
+    assert Request(model="vgg11").goal == "cheapest"

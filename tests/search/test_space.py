@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+
+from planner.catalog import load_hardware, load_model
+from planner.errors import BadInput
+from planner.search.request import Request
+from planner.search.score import Scorer
+from planner.search.space import cheap_servers, enumerate_plans, machine_price, nic
+
+
+def test_default_space_of_vgg11_is_large_and_within_the_budget():
+    request = Request(model="vgg11", budget_usd_per_hour=20)
+    space = enumerate_plans(request, load_model("vgg11"))
+    assert len(space.plans) >= 1000
+    assert len({plan.key for plan in space.plans}) == len(space.plans)
+    assert (space.usd_per_hour <= 20).all()
+    families = {plan.worker_hardware.split(".")[0].split("-")[0] for plan in space.plans}
+    assert families == {"p3", "c4", "private"}
+    assert any(plan.colocated for plan in space.plans)
+
+
+def test_a_machine_with_four_devices_is_filled():
+    request = Request(model="resnet50", hardware=("p3.8xlarge",), budget_usd_per_hour=40)
+    space = enumerate_plans(request, load_model("resnet50"))
+    assert {plan.workers % 4 for plan in space.plans} == {0}
+
+
+def test_a_batch_that_does_not_fit_is_dropped_with_its_reason():
+    request = Request(model="vgg16", hardware=("p3.2xlarge",), batches=(4096,), budget_usd_per_hour=40)
+    space = enumerate_plans(request, load_model("vgg16"))
+    assert not space.plans
+    assert any("memory" in reason for reason in space.dropped)
+
+
+def test_machines_limit_counts_servers():
+    request = Request(model="resnet50", hardware=("p3.2xlarge",), machines=3, workers=(1, 2, 3))
+    space = enumerate_plans(request, load_model("resnet50"))
+    assert space.plans
+    for plan in space.plans:
+        assert plan.workers + (0 if plan.colocated else plan.servers) <= 3
+
+
+def test_a_cluster_of_ones_own_is_not_larger_than_it_is():
+    request = Request(model="alexnet", hardware=("private-opteron",), server_hardware=("own",))
+    space = enumerate_plans(request, load_model("alexnet"))
+    assert max(plan.workers + plan.servers for plan in space.plans) == 8
+
+
+def test_cheap_servers_are_not_beaten_in_price_and_nic():
+    request = Request(model="resnet50")
+    hosts = cheap_servers(load_hardware("p3.2xlarge"), request)
+    prices = [machine_price(host, request) for host in hosts]
+    rates = [nic(host, request) for host in hosts]
+    assert len(hosts) >= 3
+    assert prices == sorted(prices)
+    assert rates == sorted(rates)
+    assert all(price < 3.06 for price in prices)
+
+
+def test_unknown_hardware():
+    with pytest.raises(BadInput):
+        enumerate_plans(Request(model="vgg11", hardware=("p33.*",)), load_model("vgg11"))
+
+
+def test_bounds_of_a_family_grow_with_workers():
+    request = Request(model="resnet50")
+    scorer = Scorer(request, load_model("resnet50"))
+    space = enumerate_plans(
+        request.but(
+            hardware=("p3.2xlarge",), workers=tuple(range(1, 9)), servers=(1,), server_hardware=("own",)
+        ),
+        load_model("resnet50"),
+    )
+    bounds = scorer.bounds(space.plans)
+    assert (np.diff(bounds) >= -1e-9).all()
+    assert bounds[0] > 0
