@@ -187,9 +187,42 @@ def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
                 links.setdefault((int(profile.resource[op]), int(profile.server[op])), []).append(op)
             for ops in links.values():
                 rank[ops], block[ops], place[ops], members[ops] = b, b, np.arange(len(ops)), len(ops)
+        _check_blocks(profile, block)
     if not (math.isfinite(policy.overhead_s) and policy.overhead_s >= 0):
         raise BadInput(f"overhead_s is {policy.overhead_s}; it must be finite and not negative")
     return LinkPolicy(policy.kind, policy.overhead_s, chunk_bytes, credit_bytes, rank, block, place, members)
+
+
+def _check_blocks(profile: Profile, block: Ints) -> None:
+    """Refuse blocks that would wait for each other: a block leaves only when all its members are ready.
+
+    With the members of a block on one link taken as one op, the graph must still be free of cycles.
+    """
+    merged: dict[tuple[int, int, int], int] = {}
+    one_of = [
+        merged.setdefault((int(block[op]), int(profile.resource[op]), int(profile.server[op])), op)
+        if block[op] >= 0
+        else op
+        for op in range(profile.ops)
+    ]
+    edges = [(one_of[dep], one_of[op]) for op in range(profile.ops) for dep in profile.deps(op).tolist()]
+    after: dict[int, list[int]] = {}
+    waiting = dict.fromkeys(one_of, 0)
+    for before, op in edges:
+        after.setdefault(before, []).append(op)
+        waiting[op] += 1
+    ready = [op for op, count in waiting.items() if count == 0]
+    while ready:
+        for op in after.get(ready.pop(), ()):
+            waiting[op] -= 1
+            if waiting[op] == 0:
+                ready.append(op)
+    stuck = sorted(profile.names[op] for op, count in waiting.items() if count and block[op] >= 0)
+    if stuck:
+        raise BadInput(
+            f"the block of {stuck[0]!r} can never be sent: one of its members waits, through other ops, for "
+            "another member; put them in different blocks"
+        )
 
 
 def _equal_shares(cluster: Cluster, uneven: bool) -> tuple[EqualShare, EqualShare] | None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from planner.cluster import Cluster, Node
+from planner.errors import BadInput
 from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.inputs import prepare
 from planner.simulator.run import RunOptions
 
 # Few distinct values, so that many things happen at the same instant.
@@ -180,10 +182,10 @@ def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
         resource in (UPLINK, PS) and tensor >= 0
         for resource, tensor in zip(profile.resource, profile.tensor, strict=True)
     )
-    return Plan(
-        profile,
-        cluster,
-        draw(policies(profile)),
-        draw(st.sampled_from(["async", "sync"])) if syncable else "async",
-        draw(options(cluster.workers)),
-    )
+    policy = draw(policies(profile))
+    try:
+        prepare(profile, cluster, policy, "async", RunOptions())
+    except BadInput:  # blocks that wait for each other
+        policy = Fifo()
+    mode: Mode = draw(st.sampled_from(["async", "sync"])) if syncable else "async"
+    return Plan(profile, cluster, policy, mode, draw(options(cluster.workers)))

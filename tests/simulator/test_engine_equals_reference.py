@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from random_plans import Plan, plans
 
 from planner.simulator.run import RunResult, run
@@ -35,4 +35,7 @@ def test_engine_equals_reference(plan: Plan) -> None:
         np.testing.assert_array_equal(engine.timeline, reference.timeline)
     # Without a timeline a faster path may run; it must not be seen.
     parts = (*parts[:4], replace(plan.options, timeline=not plan.options.timeline))
-    assert_equal(run(*parts), reference)
+    other = run(*parts)
+    event(other.path)
+    event(engine.path)
+    assert_equal(other, reference)

@@ -152,10 +152,18 @@ nb::dict run(nb::handle inputs) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   };
   planner::Result result;
+  bool lazy = false;
   {
     nb::gil_scoped_release release;
-    result = in.equal_shares ? planner::Simulation<planner::EqualLinks>(in, poll).run()
-                             : planner::Simulation<planner::MaxMinLinks>(in, poll).run();
+    // A timeline shows every op and a cap counts every event: those need them all in the queue.
+    lazy = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max() &&
+           planner::computation_is_separable(in);
+    if (in.equal_shares)
+      result = lazy ? planner::Simulation<planner::EqualLinks, true>(in, poll).run()
+                    : planner::Simulation<planner::EqualLinks, false>(in, poll).run();
+    else
+      result = lazy ? planner::Simulation<planner::MaxMinLinks, true>(in, poll).run()
+                    : planner::Simulation<planner::MaxMinLinks, false>(in, poll).run();
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;
@@ -167,7 +175,7 @@ nb::dict run(nb::handle inputs) {
   out["used"] = to_numpy(std::move(result.used));
   out["events"] = result.events;
   out["stopped"] = stopped[static_cast<int>(result.stopped)];
-  out["path"] = in.equal_shares ? "virtual time" : "max-min";
+  out["path"] = std::string(lazy ? "lazy " : "") + (in.equal_shares ? "virtual time" : "max-min");
   out["timeline"] = in.timeline ? timeline_bytes(result.timeline) : nb::none();
   return out;
 }

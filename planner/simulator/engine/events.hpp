@@ -33,50 +33,52 @@ inline int key_resource(uint64_t key) { return static_cast<int>(key >> 60) - 1; 
 inline int key_worker(uint64_t key) { return static_cast<int>((key >> 24) & (max_workers - 1)); }
 inline int key_server(uint64_t key) { return static_cast<int>(key & 0xFFFFFF); }
 
-// A binary heap. Taking the first event leaves a hole that the next push fills: an event that ends one chunk
-// mostly starts another, and one sift does for both.
-class EventQueue {
+// A binary heap. Taking the first item leaves a hole that the next push fills: an event that ends one chunk
+// mostly starts another, and one sift does for both. Call `settle` before looking at the first again.
+template <class Item>
+class Heap {
  public:
   void reserve(size_t n) { heap_.reserve(n); }
-  Event top() const { return heap_.empty() ? Event{} : heap_[0]; }
-  void take() { hole_ = true; }
-  void push(Event event) {
+  bool empty() const { return heap_.size() == hole_; }
+  const Item& top() const { return heap_[0]; }
+  void take() { hole_ = 1; }
+  void push(Item item) {
     if (hole_) {
-      hole_ = false;
-      sift_down(event);
+      hole_ = 0;
+      sift_down(item);
       return;
     }
     size_t i = heap_.size();
-    heap_.push_back(event);
+    heap_.push_back(item);
     for (; i > 0; i = (i - 1) / 2) {
       size_t parent = (i - 1) / 2;
-      if (!(event < heap_[parent])) break;
+      if (!(item < heap_[parent])) break;
       heap_[i] = heap_[parent];
     }
-    heap_[i] = event;
+    heap_[i] = item;
   }
   void settle() {
     if (!hole_) return;
-    hole_ = false;
-    Event last = heap_.back();
+    hole_ = 0;
+    Item last = heap_.back();
     heap_.pop_back();
     if (!heap_.empty()) sift_down(last);
   }
 
  private:
-  void sift_down(Event event) {
+  void sift_down(Item item) {
     size_t i = 0, n = heap_.size();
     for (size_t child = 1; child < n; child = 2 * i + 1) {
       if (child + 1 < n) child += heap_[child + 1] < heap_[child];
-      if (!(heap_[child] < event)) break;
+      if (!(heap_[child] < item)) break;
       heap_[i] = heap_[child];
       i = child;
     }
-    heap_[i] = event;
+    heap_[i] = item;
   }
 
-  std::vector<Event> heap_;
-  bool hole_ = false;
+  std::vector<Item> heap_;
+  size_t hole_ = 0;  // 1: the first place is free
 };
 
 }  // namespace planner

@@ -23,16 +23,15 @@ class EqualShares {
     if (!targets_.empty()) virtual_ += (now - since_) * rate();
     since_ = now;
     weights_ += weight;
-    double target = virtual_ + size / weight;
-    flows_[worker] = {size, weight, target};
-    targets_.push_back({target, worker});
-    std::push_heap(targets_.begin(), targets_.end(), later);
+    Target target{virtual_ + size / weight, worker};
+    flows_[worker] = {size, weight, target.at};
+    targets_.push(target);
     stale_ = true;
   }
   void finish(double now, int worker, int) {
-    virtual_ = targets_.front().first;
-    std::pop_heap(targets_.begin(), targets_.end(), later);
-    targets_.pop_back();
+    targets_.settle();
+    virtual_ = targets_.top().at;
+    targets_.take();
     since_ = now;
     weights_ -= flows_[worker].weight;
     if (targets_.empty()) virtual_ = weights_ = 0;
@@ -42,9 +41,10 @@ class EqualShares {
   Event next() {
     if (stale_) {
       stale_ = false;
+      targets_.settle();
       next_ = Event{};
       if (!targets_.empty()) {
-        auto [target, worker] = targets_.front();
+        auto [target, worker] = targets_.top();
         double end = since_ + (target - virtual_) / rate();
         next_ = {std::max(end, since_), event_key(resource_, worker, 0)};
       }
@@ -60,14 +60,19 @@ class EqualShares {
   struct Flow {
     double size, weight, target;
   };
-  using Target = std::pair<double, int>;
-  static bool later(const Target& a, const Target& b) { return b < a; }
+  struct Target {
+    double at;  // the virtual time at which the flow ends
+    int worker;
+    bool operator<(const Target& other) const {
+      return at < other.at || (at == other.at && worker < other.worker);
+    }
+  };
   double rate() const { return std::min(capacity_ / weights_, flow_limit_); }
 
   int resource_;
   double capacity_, flow_limit_;
   double weights_ = 0, virtual_ = 0, since_ = 0;
-  std::vector<Target> targets_;
+  Heap<Target> targets_;
   std::vector<Flow> flows_;
   Event next_;
   bool stale_ = false;

@@ -1,4 +1,8 @@
 // The event loop: Algorithm 3.1 as reference.py specifies it, event for event.
+//
+// Two shortcuts leave out events that nobody else can see. `lazy` (compute.hpp): computation is not in the
+// event queue. `leaf_updates`: a server lane is first come first served, so the end of an op is known when it
+// queues; if no server op unlocks anything, only the last end of a step is an event.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -7,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "compute.hpp"
 #include "events.hpp"
 #include "generator.hpp"
 #include "schedulers.hpp"
@@ -15,14 +20,23 @@
 
 namespace planner {
 
-template <class Links>
+inline bool updates_are_leaves(const Inputs& in) {
+  if (in.sync || in.server_cores < in.workers || in.timeline) return false;
+  for (int op = 0; op < in.ops; ++op)
+    if (in.resource[op] == PS && in.dependent_start[op] != in.dependent_start[op + 1]) return false;
+  return true;
+}
+
+template <class Links, bool lazy>
 class Simulation {
  public:
   Simulation(const Inputs& in, const Poll& poll)
       : in_(in),
         poll_(poll),
+        leaf_updates_(lazy && updates_are_leaves(in)),
         links_(in),
-        steps_(in),
+        steps_(in, counted_ops(in)),
+        compute_(in, steps_, lazy),
         traits_(link_traits(in)),
         ops_(in.ops),
         arrived_(in.sync ? in.ops : 0, 0),
@@ -32,7 +46,8 @@ class Simulation {
         core_lines_(in.servers) {
     for (int op = 0; op < in.ops; ++op)
       ops_[op] = {in.dependent_start[op], in.dependent_start[op + 1],
-                  in.lane_of(in.resource[op], in.server[op]), in.gated[op] != 0 || in.awaits[op] >= 0};
+                  in.lane_of(in.resource[op], in.server[op]), in.gated[op] != 0 || in.awaits[op] >= 0,
+                  lazy && feeds_computation(in, op)};
     lanes_.reserve(size_t(in.workers) * in.lanes());
     schedulers_.reserve(size_t(2) * in.workers * in.servers);
     for (int w = 0; w < in.workers; ++w) {
@@ -51,7 +66,7 @@ class Simulation {
     double now = 0;
     for (int64_t turn = 1;; ++turn) {
       if ((turn & poll_mask) == 0) poll_();
-      Event event = queue_.top();
+      Event event = queue_.empty() ? Event{} : queue_.top();
       Event on_link = links_.next();
       bool from_queue = event < on_link;
       if (!from_queue) event = on_link;
@@ -63,6 +78,7 @@ class Simulation {
       }
       if (from_queue) queue_.take();
       now = event.time();
+      current_ = event;
       process(event.key, now);
       queue_.settle();
       links_.commit(now);
@@ -81,6 +97,8 @@ class Simulation {
       }
     }
     result_.end_s = now;
+    if (result_.stopped == Stopped::time) current_ = Event(now, ~uint64_t{0});
+    count_hidden_events();
     result_.used = used(now);
     for (size_t i = 0; i < before.size(); ++i) result_.used[i] -= before[i];
     steps_.move_into(result_);
@@ -92,6 +110,7 @@ class Simulation {
     int32_t dependents_begin, dependents_end;
     int32_t lane;  // among the lanes of its worker
     bool may_wait;  // sync: for other workers
+    bool feeds;     // lazy: a download that computation waits for
   };
   struct Lane {
     int resource = 0, worker = 0, server = 0;
@@ -102,6 +121,31 @@ class Simulation {
     Chunk chunk;
     double used = 0;  // bytes or seconds of chunks that ended
     bool on_link() const { return scheduler != nullptr; }
+
+    // leaf_updates: the updates of this step, by their starts and ends.
+    std::vector<double> starts_s, ends_s;
+    int64_t updates = 0;  // of earlier steps
+    void begin_updates() {
+      for (size_t i = 0; i < ends_s.size(); ++i) used += ends_s[i] - starts_s[i];
+      updates += static_cast<int64_t>(ends_s.size());
+      starts_s.clear();
+      ends_s.clear();
+    }
+    void add_update(double now, double duration_s) {
+      double start_s = ends_s.empty() ? now : std::max(now, ends_s.back());
+      starts_s.push_back(start_s);
+      ends_s.push_back(start_s + duration_s);
+    }
+    int64_t updates_until(Event event) const {
+      int64_t ended = updates;
+      for (double end_s : ends_s) ended += Event(end_s, key) < event;
+      return ended;
+    }
+    double updating_until(double now) const {
+      double seconds = used;
+      for (size_t i = 0; i < ends_s.size(); ++i) seconds += std::max(0.0, std::min(now, ends_s[i]) - starts_s[i]);
+      return seconds;
+    }
   };
 
   void add_lane(int resource, int worker, int server) {
@@ -125,6 +169,10 @@ class Simulation {
     int worker = key_worker(key), resource = key_resource(key);
     if (resource < 0)
       start_random_step(worker, now);
+    else if (lazy && resource == WORKER)
+      computation_shows(worker, now);
+    else if (leaf_updates_ && resource == PS)
+      end_of_step(worker, now);
     else
       end_of_chunk(lane_at(worker, in_.lane_of(resource, key_server(key))), now);
     for (size_t i = 0; i < idle_.size(); ++i)
@@ -134,7 +182,27 @@ class Simulation {
 
   void start_random_step(int worker, double now) {
     steps_.begin(worker, now);
+    if constexpr (lazy) compute_.begin(worker);
+    if (leaf_updates_)
+      for (int s = 0; s < in_.servers; ++s) lane_at(worker, in_.lane_of(PS, s)).begin_updates();
     for (int32_t op : steps_.roots(worker)) ready(worker, op);
+    if (lazy && compute_.closed(worker)) run_ahead(worker);
+    if (steps_.unfinished(worker) == 0) queue_.push(last_update(worker));
+  }
+
+  // Lazy: computation has all it needs; from here on only what it unlocks is an event.
+  void run_ahead(int worker) {
+    compute_.run_ahead(worker);
+    if (compute_.has_visible(worker)) queue_.push(compute_.next_visible(worker));
+  }
+
+  void computation_shows(int worker, double now) {
+    auto [end_s, op, last] = compute_.take_visible(worker);
+    for (int32_t dependent : steps_.release_all(worker, compute_.unlocked_by(op))) ready(worker, dependent);
+    if (!last)
+      queue_.push(compute_.next_visible(worker));
+    else if (steps_.op_ended(worker))
+      all_ended(worker, now);
   }
 
   void ready(int worker, int32_t op) {
@@ -158,6 +226,12 @@ class Simulation {
 
   void enqueue(int worker, int32_t op) {
     Lane& lane = lane_at(worker, ops_[op].lane);
+    if (lazy && lane.resource == WORKER) return compute_.enqueue(worker, op, current_.time());
+    if (leaf_updates_ && lane.resource == PS) {
+      lane.add_update(current_.time(), steps_.duration(worker, op, false));
+      steps_.op_ended(worker);
+      return;
+    }
     if (lane.on_link())
       lane.scheduler->add(op);
     else
@@ -241,14 +315,39 @@ class Simulation {
   void end_of_op(int worker, int32_t op, double now) {
     if (in_.sync) publish(op);
     const OpInfo& info = ops_[op];
-    if (info.dependents_end - info.dependents_begin == 1) {
-      int32_t dependent = in_.dependent_index[info.dependents_begin];
-      if (steps_.release(worker, dependent)) ready(worker, dependent);
+    if (info.feeds) compute_.catch_up(worker, current_);
+    std::span<const int32_t> dependents = in_.dependent_index.subspan(
+        info.dependents_begin, static_cast<size_t>(info.dependents_end - info.dependents_begin));
+    if (dependents.size() == 1) {
+      if (steps_.release(worker, dependents[0])) ready(worker, dependents[0]);
     } else {
-      for (int32_t dependent : steps_.release_all(worker, info.dependents_begin, info.dependents_end))
-        ready(worker, dependent);
+      for (int32_t dependent : steps_.release_all(worker, dependents)) ready(worker, dependent);
     }
-    if (!steps_.op_ended(worker)) return;
+    if (info.feeds && compute_.fed(worker)) run_ahead(worker);
+    if (steps_.op_ended(worker)) all_ended(worker, now);
+  }
+
+  // Every op that is an event has ended; updates that are not may still run, then the last ends the step.
+  void all_ended(int worker, double now) {
+    Event last = leaf_updates_ ? last_update(worker) : Event{};
+    if (last.none() || last < current_)
+      end_of_step(worker, now);
+    else
+      queue_.push(last);
+  }
+
+  Event last_update(int worker) {
+    Event last;
+    for (int s = 0; s < in_.servers; ++s) {
+      const Lane& lane = lane_at(worker, in_.lane_of(PS, s));
+      if (lane.ends_s.empty()) continue;
+      Event end(lane.ends_s.back(), lane.key);
+      if (last.none() || last < end) last = end;
+    }
+    return last;
+  }
+
+  void end_of_step(int worker, double now) {
     steps_.end(worker, now);
     step_ended_ = true;
     if (steps_.ended(worker) < in_.steps) start_random_step(worker, now);
@@ -271,31 +370,53 @@ class Simulation {
                                 lane.on_link() ? chunk.flow_s : chunk.start_s, now});
   }
 
+  // Ops whose ends were no events, up to the current event.
+  void count_hidden_events() {
+    for (int w = 0; w < in_.workers && lazy; ++w) result_.events += compute_.ends_until(w, after(current_));
+    for (Lane& lane : lanes_)
+      if (leaf_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(current_));
+  }
+  static Event after(Event event) {
+    event.key += event.key != ~uint64_t{0};
+    return event;
+  }
+
   std::vector<double> used(double now) {
     std::vector<double> out;
     out.reserve(lanes_.size());
     for (const Lane& lane : lanes_) {
-      double running = 0;
-      if (lane.chunk.op >= 0) {
-        if (!lane.on_link())
-          running = now - lane.chunk.start_s;
-        else if (lane.chunk.flowing && !lane.local)
-          running = links_.delivered(now, direction(lane), lane.worker, lane.server);
-      }
-      out.push_back(lane.used + running);
+      double used = lane.used;
+      if (lazy && lane.resource == WORKER)
+        used = compute_.used_s(lane.worker, now);
+      else if (leaf_updates_ && lane.resource == PS)
+        used = lane.updating_until(now);
+      else if (lane.chunk.op >= 0 && !lane.on_link())
+        used += now - lane.chunk.start_s;
+      else if (lane.chunk.op >= 0 && lane.chunk.flowing && !lane.local)
+        used += links_.delivered(now, direction(lane), lane.worker, lane.server);
+      out.push_back(used);
     }
     return out;
   }
 
+  // Lazy: computation is reported as one op, if there is any.
+  static int counted_ops(const Inputs& in) {
+    if (!lazy) return in.ops;
+    auto compute = std::count(in.resource.begin(), in.resource.end(), uint8_t{WORKER});
+    return in.ops - static_cast<int>(compute) + (compute > 0);
+  }
+
   const Inputs& in_;
   const Poll& poll_;
+  bool leaf_updates_;
   Links links_;
   Steps steps_;
+  LazyCompute compute_;
   std::vector<LinkTraits> traits_;
   std::vector<OpInfo> ops_;
   std::vector<Lane> lanes_;
   std::vector<Scheduler> schedulers_;
-  EventQueue queue_;           // ends that are known for good
+  Heap<Event> queue_;          // ends that are known for good
   std::vector<Lane*> idle_;    // lanes that may start a chunk at the end of this event
   std::vector<int> arrived_;   // sync: at how many workers a gated op is ready
   std::vector<int64_t> published_;  // sync: updates of a tensor that ended, ever
@@ -303,6 +424,7 @@ class Simulation {
   std::vector<int64_t> free_cores_;
   std::vector<std::deque<Lane*>> core_lines_;
   bool step_ended_ = false;
+  Event current_;
   Result result_;
 };
 

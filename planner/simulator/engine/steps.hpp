@@ -33,8 +33,10 @@ inline std::vector<LinkTraits> link_traits(const Inputs& in) {
 
 class Steps {
  public:
-  explicit Steps(const Inputs& in)
+  // `counted`: the ops of a step whose ends are reported by `op_ended`.
+  Steps(const Inputs& in, int counted)
       : in_(in),
+        counted_(counted),
         waiting_(size_t(in.workers) * in.ops),
         shuffled_(in.has_order() ? 0 : in.workers * in.transfers.size()),
         place_(in.has_order() ? 0 : size_t(in.workers) * in.ops, 0),
@@ -49,6 +51,7 @@ class Steps {
     workers_.reserve(in.workers);
     for (int w = 0; w < in.workers; ++w) {
       workers_.push_back({Generator(in.seed, in.run, static_cast<uint64_t>(w))});
+      workers_.back().speed = in.speeds[w];
       if (!in.has_order())
         std::copy(in.transfers.begin(), in.transfers.end(), shuffled_.begin() + w * in.transfers.size());
     }
@@ -71,7 +74,7 @@ class Steps {
     if (in_.fairness_sigma > 0) draw_weights(w);
     std::memcpy(&waiting_[size_t(w) * in_.ops], dependencies_.data(), dependencies_.size() * sizeof(uint16_t));
     worker.durations = &in_.durations[size_t(worker.row) * in_.ops];
-    worker.unfinished = in_.ops;
+    worker.unfinished = counted_;
     worker.starts_s.push_back(now);
     worker.steps_of_others = completed_ - ended(w);
   }
@@ -97,23 +100,23 @@ class Steps {
   bool release(int w, int32_t op) { return --waiting_[size_t(w) * in_.ops + op] == 0; }
 
   // The same for several dependents; those that are ready, in the order of this step.
-  std::span<const int32_t> release_all(int w, int32_t begin, int32_t end) {
+  std::span<const int32_t> release_all(int w, std::span<const int32_t> dependents) {
     uint16_t* waiting = &waiting_[size_t(w) * in_.ops];
     scratch_.clear();
-    for (int32_t i = begin; i < end; ++i) {
-      int32_t op = in_.dependent_index[i];
+    for (int32_t op : dependents)
       if (--waiting[op] == 0) scratch_.push_back(op);
-    }
     if (scratch_.size() > 1) sort_by_order(scratch_, workers_[w].order);
     return scratch_;
   }
 
   double duration(int w, int32_t op, bool on_worker) const {
-    double seconds = workers_[w].durations[op];
-    return on_worker ? seconds / in_.speeds[w] : seconds;
+    const Worker& worker = workers_[w];
+    double seconds = worker.durations[op];
+    return on_worker && worker.speed != 1 ? seconds / worker.speed : seconds;
   }
 
   bool op_ended(int w) { return --workers_[w].unfinished == 0; }
+  int unfinished(int w) const { return workers_[w].unfinished; }
 
   void end(int w, double now) {
     Worker& worker = workers_[w];
@@ -149,6 +152,7 @@ class Steps {
     int64_t step = -1;
     int32_t row = 0;
     int32_t unfinished = 0;
+    double speed = 1;
     const int32_t* order = nullptr;
     const double* durations = nullptr;
     int64_t steps_of_others = 0;  // that had ended when this step began
@@ -180,6 +184,7 @@ class Steps {
   }
 
   const Inputs& in_;
+  int counted_;
   std::vector<Worker> workers_;
   std::vector<uint16_t> dependencies_, waiting_;
   std::vector<int32_t> shuffled_, place_;
