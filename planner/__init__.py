@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from planner.cluster import Node as Node
     from planner.cost.cluster import cluster_of as cluster_of
     from planner.profile import Profile as Profile
+    from planner.profile.synthesis import profile_for as profile_for
     from planner.simulator import Prediction as Prediction
     from planner.simulator import simulate as simulate
     from planner.simulator import simulate_many as simulate_many
@@ -30,6 +31,7 @@ _LAZY = {
     "cluster_of": "planner.cost.cluster",
     "load_hardware": "planner.catalog",
     "load_model": "planner.catalog",
+    "profile_for": "planner.profile.synthesis",
     "simulate": "planner.simulator",
     "simulate_many": "planner.simulator",
 }
@@ -46,6 +48,7 @@ __all__ = [
     "cluster_of",
     "load_hardware",
     "load_model",
+    "profile_for",
     "simulate",
     "simulate_many",
 ]

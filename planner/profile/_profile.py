@@ -114,6 +114,19 @@ class Profile:
             )
         if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or self.durations_s.shape[0] < 1:
             raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
+        for column in ("resource", "server", "bytes", "tensor"):
+            if len(getattr(self, column)) != n:
+                raise BadInput(f"{column} has {len(getattr(self, column))} entries for {n} ops")
+        if (
+            len(self.dep_start) != n + 1
+            or self.dep_start[0] != 0
+            or self.dep_start[-1] != len(self.dep_index)
+        ):
+            raise BadInput(
+                f"dep_start must have {n + 1} entries that begin with 0 and end with all dependencies"
+            )
+        if (np.diff(self.dep_start) < 0).any():
+            raise BadInput("dep_start must not decrease")
         if len(set(self.names)) != n:
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise BadInput(f"op {twice!r} stands twice in the profile; names must be unique")
@@ -177,21 +190,20 @@ class Profile:
 
     def topological_order(self) -> npt.NDArray[np.int32]:
         """Ops in an order where dependencies come first (Kahn, lowest index first in each wave)."""
-        waiting = np.diff(self.dep_start).astype(np.int64)
-        start, index = self.dependents()
-        wave = np.flatnonzero(waiting == 0)
-        out: list[npt.NDArray[np.int64]] = []
-        while len(wave):
-            out.append(wave)
-            next_ops: list[int] = []
-            for op in wave.tolist():
-                for dependent in index[start[op] : start[op + 1]].tolist():
+        waiting: list[int] = np.diff(self.dep_start).tolist()
+        starts, index = (array.tolist() for array in self.dependents())
+        wave = [op for op, count in enumerate(waiting) if count == 0]
+        order: list[int] = []
+        while wave:
+            order += wave
+            ready: list[int] = []
+            for op in wave:
+                for dependent in index[starts[op] : starts[op + 1]]:
                     waiting[dependent] -= 1
                     if waiting[dependent] == 0:
-                        next_ops.append(dependent)
-            wave = np.array(sorted(next_ops), np.int64)
-        order = np.concatenate(out) if out else np.zeros(0, np.int64)
+                        ready.append(dependent)
+            wave = sorted(ready)
         if len(order) != self.ops:
-            stuck = self.names[int(np.argmax(waiting > 0))]
+            stuck = next(name for name, count in zip(self.names, waiting, strict=True) if count > 0)
             raise BadInput(f"the ops of the profile wait for each other in a cycle through {stuck!r}")
-        return order.astype(np.int32)
+        return np.array(order, np.int32)

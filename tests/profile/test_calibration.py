@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from planner.catalog import hardware_names, load_hardware, load_model, model_names
-from planner.profile import DOWNLINK, UPLINK
-from planner.profile.compute import KINDS, step_s
+from planner.profile import DOWNLINK, UPLINK, WORKER
+from planner.profile.compute import KINDS, costs_of, step_s, work_of
 from planner.profile.placement import place_model, server_bytes
-from planner.profile.synthesis import NO_VARIATION, profile_for
+from planner.profile.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.units import MIB
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -77,6 +77,26 @@ def test_a_catalogue_models_profile_carries_its_bytes_each_way(name):
     for direction in (DOWNLINK, UPLINK):
         assert profile.bytes[profile.resource == direction].sum() == model.bytes
     assert len(profile.tensors) == len(model.tensors)
+
+
+def critical_path_s(profile):
+    ends = np.zeros(profile.ops)
+    for op in profile.topological_order():
+        ends[op] = ends[profile.deps(op)].max(initial=0.0) + profile.durations_s[0, op]
+    return ends[profile.resource == WORKER].max()
+
+
+@pytest.mark.parametrize(("name", "branches"), [("vgg11", False), ("inception3", True), ("resnet50", True)])
+def test_only_models_with_branches_have_a_critical_path_below_their_computation(name, branches):
+    model, hardware = load_model(name), load_hardware("p3.2xlarge")
+    profile = profile_for(model, 8, hardware, parsing=NO_PARSING, variation=NO_VARIATION, steps=1)
+    total = profile.durations_s[0, profile.resource == WORKER].sum()
+    path = critical_path_s(profile)
+    assert path < 0.99 * total if branches else path == pytest.approx(total)
+    without_update = step_s(model, 8, hardware.kernels) - float(
+        work_of(model).update @ costs_of(hardware.kernels)
+    )
+    assert total == pytest.approx(without_update)
 
 
 # TensorFlow's greedy rule over every variable, moving averages included; MiB of trained tensors alone
