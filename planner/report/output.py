@@ -10,14 +10,13 @@ import csv
 import io
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
+from planner.atomic import write_file
 from planner.errors import BadInput
 
 FILE_WIDTH = 160  # of a table that no terminal shows
@@ -129,36 +128,6 @@ def to_json(data: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(data, enc_hook=known), indent=2).decode() + "\n"
 
 
-def write_file(path: Path | str, content: str | bytes) -> None:
-    """Replace a file by new content, whole or not at all: a temporary file beside it, synced, then renamed.
-
-    Whatever stops us (Ctrl-C, a full disk) leaves the old file as it was and no half of a new one.
-    """
-    data = content.encode() if isinstance(content, str) else content
-    target = Path(os.path.realpath(path))
-    try:
-        if target.exists() and not target.is_file():  # a pipe or a device has nothing to lose
-            if target.is_dir():
-                raise BadInput(f"cannot write {path}: it is a folder; name a file in it")
-            target.write_bytes(data)
-            return
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def check_writable(path: Path | str) -> None:
     """Refuse an output that cannot be written, before the work rather than after it."""
     folder = Path(os.path.realpath(path)).parent
@@ -168,12 +137,6 @@ def check_writable(path: Path | str) -> None:
         raise BadInput(f"cannot write {path}: there is no folder {folder}; make it first")
     if not os.access(folder, os.W_OK):
         raise BadInput(f"cannot write {path}: no permission to write in {folder}")
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _plain(value: Any) -> str:

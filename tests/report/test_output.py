@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.atomic import write_file
 from planner.errors import BadInput
-from planner.report.output import Column, Table, check_writable, emit, render, write_file
+from planner.report.output import Column, Table, check_writable, emit, render
 
 ROWS = [{"name": "a|b", "bytes": 1024, "share": 0.5}, {"name": "downlink[0]", "bytes": None, "share": 1.0}]
 COLUMNS = [Column("name", "Name"), Column("bytes", "KiB", lambda b: f"{b / 1024:.1f}")]

@@ -1,0 +1,47 @@
+"""What an installation holds. `.ci/run` installs a built wheel and so runs this; an editable one skips it."""
+
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+FILES = [PurePosixPath(str(file)) for file in distribution("dnn-planner").files or []]
+CHECKOUT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(
+    any(file.suffix == ".pth" for file in FILES) or not FILES, reason="planner is installed editable"
+)
+
+
+def test_nothing_but_planner_lands_in_site_packages():
+    inside = [file for file in FILES if file.parts[0] != ".."]
+    assert {file.parts[0].partition("-")[0] for file in inside} == {"planner", "dnn_planner"}
+    outside = {file.name for file in FILES if file.parts[0] == ".."}
+    assert outside == {"planner"}  # the command
+
+
+def test_no_sources_of_the_engine():
+    assert [file for file in FILES if file.suffix in (".cpp", ".hpp", ".h")] == []
+
+
+def test_the_whole_catalogue_is_carried():
+    carried = {"/".join(file.parts[2:]) for file in FILES if file.parts[:2] == ("planner", "catalog_data")}
+    here = {
+        str(path.relative_to(CHECKOUT))
+        for kind in ("models", "hardware", "configs")
+        for path in (CHECKOUT / kind).glob("*.toml")
+    }
+    assert carried == here
+
+
+def test_it_finds_its_catalogue_away_from_the_checkout(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "planner", "models", "resnet50", "--format", "csv"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.count("\n") > 50
