@@ -130,7 +130,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
         if head.version != VERSION:
             raise BadInput(f"{where}: version {head.version} of the format; this planner reads {VERSION}")
         record = msgspec.json.decode(data, type=ProfileRecord)
-    except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is a DecodeError
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{where}: {error}") from error
     tables: dict[str, Sequence[Sequence[float]] | None] = {
         "durations_s": record.durations_s,

@@ -91,11 +91,12 @@ class Step:
 def read(data: bytes, where: str) -> list[Step]:
     """The training steps in a trace."""
     try:
-        events = msgspec.json.decode(data, type=_Trace).traceEvents
-    except msgspec.DecodeError as error:
-        raise BadInput(
-            f"{where}: not a complete Chrome trace ({error}); export it again, {RECORD}"
-        ) from error
+        return _steps(msgspec.json.decode(data, type=_Trace).traceEvents, where)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{where}: not a complete trace ({error}); export it again, {RECORD}") from error
+
+
+def _steps(events: list[Event], where: str) -> list[Step]:
     spans = [e for e in events if e.ph == "X"]
     ops = [e for e in spans if e.cat == "cpu_op"]
     notes = [e for e in spans if e.cat == "user_annotation"]

@@ -16,6 +16,8 @@ from planner.profile.importers.graph import joined, kept_ops, restore_lost, tens
 from planner.profile.importers.recording import Node, Recording, Span, Transfer, task_of
 
 MAX_STEP_S = 3600.0
+MAX_SERVERS = 65536
+MAX_LOST = 0.2  # of a step's records; TensorFlow loses less than one in a hundred
 CLOCK_TOLERANCE_S = 1e-3
 RECORD = "docs/recording.md tells how to record"
 
@@ -38,6 +40,15 @@ def build(steps: Sequence[Recording], *, batch: int, model: str, **about: Any) -
             if edge not in transfers or transfers[edge].bytes is None:
                 transfers[edge] = transfer
     worker = _worker_of(base.where, transfers)
+    foreign = [
+        edge
+        for edge, transfer in transfers.items()
+        if (task_of(transfer.source) == worker) == (task_of(transfer.target) == worker)
+    ]
+    if foreign:
+        notes.append(f"{len(foreign)} transfers between servers or inside a task are left out: {foreign[0]}")
+        for edge in foreign:
+            transfers[edge] = transfers[edge]._replace(bytes=0, rounded_bytes=0)
     graph = joined(base, transfers)
     restored = restore_lost(graph, transfers)
     if restored:
@@ -96,7 +107,11 @@ def _spans(step: Recording) -> list[Span]:
 
 def _worker_of(where: str, transfers: dict[str, Transfer]) -> str:
     tasks = {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
-    workers = sorted(task for task in tasks if task and not task.startswith("ps:"))
+    if "" in tasks:
+        raise BadInput(f"{where}: a transfer names no task; {RECORD}")
+    if any(int(task.partition(":")[2]) >= MAX_SERVERS for task in tasks):
+        raise BadInput(f"{where}: a transfer names a task above {MAX_SERVERS}; {RECORD}")
+    workers = sorted(task for task in tasks if not task.startswith("ps:"))
     if not any(task.startswith("ps:") for task in tasks) or not workers:
         between = ", ".join(sorted(tasks)) or "unnamed tasks"
         raise BadInput(f"{where}: transfers run between {between}; a job 'ps' and a worker are needed")
@@ -193,10 +208,10 @@ def _fill(
 ) -> None:
     """Fill the records that TensorFlow lost with the medians of the other steps."""
     lost = np.isnan(starts)
-    foreign = lost.mean(axis=1) > 0.5
+    foreign = lost.mean(axis=1) > MAX_LOST
     if foreign.any():
         raise BadInput(
-            f"{steps[int(np.argmax(foreign))].where}: most ops of the other files are missing in it; "
+            f"{steps[int(np.argmax(foreign))].where}: many ops of the other files are missing in it; "
             "all files of one import must be steps of the same graph"
         )
     for k, i in np.argwhere(lost).tolist():

@@ -37,7 +37,7 @@ def read(data: bytes, where: str) -> Recording:
     """The step in a timeline."""
     try:
         events = msgspec.json.decode(data, type=_Timeline).traceEvents
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{where}: not a complete Chrome trace ({error}); write it again") from error
     devices = {
         e.pid: str(e.args.get("name", "")).removesuffix(" Compute")
