@@ -3,7 +3,8 @@
 A policy is data; the simulator enforces it. Priorities map the name of a transfer op to a rank, lower first;
 equal ranks and transfers without a rank fall back to the order of arrival, the unranked after the ranked.
 `overhead_s` is a fixed time that every chunk spends on its link before its bytes flow: the link's turn is
-taken, the wire is not used (file 003, equation 10: effective bandwidth grows with size).
+taken, the wire is not used (file 003, equation 10: effective bandwidth grows with size). Downloads may have
+another one, `download_overhead_s`: a server that answers without waiting pays none.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Fifo:
 
     kind: ClassVar[str] = "fifo"
     overhead_s: float = 0.0
+    download_overhead_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class Multiplexed:
     kind: ClassVar[str] = "multiplexed"
     window_bytes: int = DEFAULT_WINDOW_BYTES
     overhead_s: float = 0.0
+    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         _positive("window_bytes", self.window_bytes)
@@ -51,6 +54,7 @@ class Ordered:
     kind: ClassVar[str] = "ordered"
     priorities: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float = 0.0
+    download_overhead_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class Sliced:
     slice_bytes: int
     priorities: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float = 0.0
+    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         _positive("slice_bytes", self.slice_bytes)
@@ -76,6 +81,7 @@ class Credit:
     credit_bytes: int
     priorities: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float = 0.0
+    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         _positive("slice_bytes", self.slice_bytes)
@@ -95,6 +101,7 @@ class Blocks:
     kind: ClassVar[str] = "blocks"
     blocks: tuple[tuple[str, ...], ...]
     overhead_s: float = 0.0
+    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -105,3 +112,9 @@ class Blocks:
 
 
 Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks
+
+
+def overheads_s(policy: Policy) -> tuple[float, float]:
+    """The overhead of a chunk on a downlink and on an uplink."""
+    down = policy.download_overhead_s
+    return policy.overhead_s if down is None else down, policy.overhead_s

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.policy import Fifo, Multiplexed, Ordered, Policy, Sliced
+from planner.policy import Fifo, Multiplexed, Ordered, Policy, Sliced, overheads_s
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 Floats = npt.NDArray[np.float64]
@@ -106,7 +106,9 @@ def chunk_overhead_s(profile: Profile, policy: Policy) -> Floats:
         chunks += 1.0 + (profile.bytes > policy.window_bytes)
     elif isinstance(policy, Sliced):
         chunks += np.ceil(profile.bytes / policy.slice_bytes)
-    return np.where(profile.is_transfer, chunks * policy.overhead_s, 0.0)
+    down_s, up_s = overheads_s(policy)
+    each_s = np.where(profile.resource == DOWNLINK, down_s, up_s)
+    return np.where(profile.is_transfer, chunks * each_s, 0.0)
 
 
 def step_lower_bound_s(demand: Demand, rates: Rates, policy: Policy) -> npt.NDArray[np.float64]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from planner.cluster import Cluster
 from planner.errors import BadInput, unknown_name
-from planner.policy import Blocks, Credit, Mode, Multiplexed, Ordered, Policy, Sliced
+from planner.policy import Blocks, Credit, Mode, Multiplexed, Ordered, Policy, Sliced, overheads_s
 from planner.profile import DOWNLINK, PS, UPLINK, Profile
 from planner.simulator.run import RunOptions
 
@@ -26,7 +26,7 @@ class LinkPolicy:
     """A policy over op indices instead of names. `rank` and `block` are per op."""
 
     kind: str
-    overhead_s: float
+    overhead_s: tuple[float, float]  # on downlinks, on uplinks
     chunk_bytes: int  # window or slice; 0: whole transfers
     credit_bytes: int
     rank: Floats  # lower first; infinite for transfers without a priority
@@ -188,9 +188,11 @@ def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
             for ops in links.values():
                 rank[ops], block[ops], place[ops], members[ops] = b, b, np.arange(len(ops)), len(ops)
         _check_blocks(profile, block)
-    if not (math.isfinite(policy.overhead_s) and policy.overhead_s >= 0):
-        raise BadInput(f"overhead_s is {policy.overhead_s}; it must be finite and not negative")
-    return LinkPolicy(policy.kind, policy.overhead_s, chunk_bytes, credit_bytes, rank, block, place, members)
+    overhead_s = overheads_s(policy)
+    for value in overhead_s:
+        if not (math.isfinite(value) and value >= 0):
+            raise BadInput(f"overhead_s is {value}; it must be finite and not negative")
+    return LinkPolicy(policy.kind, overhead_s, chunk_bytes, credit_bytes, rank, block, place, members)
 
 
 def _check_blocks(profile: Profile, block: Ints) -> None:

@@ -31,7 +31,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -65,15 +64,15 @@ class Worker:
     def __init__(self, index: int, inputs: Inputs, sizes: list[int]) -> None:
         servers = inputs.cluster.servers
         link = SCHEDULERS[inputs.policy.kind]
-        compute = replace(inputs.policy, overhead_s=0.0)
+        down_s, up_s = inputs.policy.overhead_s
         no_sizes = [0] * len(sizes)
         self.index = index
         self.generator = Generator(inputs.options.seed, inputs.options.run, index)
-        self.compute = Lane(WORKER, index, -1, Fifo(compute, no_sizes))
+        self.compute = Lane(WORKER, index, -1, Fifo(inputs.policy, no_sizes, 0.0))
         self.lanes = {
-            DOWNLINK: [Lane(DOWNLINK, index, s, link(inputs.policy, sizes)) for s in range(servers)],
-            UPLINK: [Lane(UPLINK, index, s, link(inputs.policy, sizes)) for s in range(servers)],
-            PS: [Lane(PS, index, s, Fifo(compute, no_sizes)) for s in range(servers)],
+            DOWNLINK: [Lane(DOWNLINK, index, s, link(inputs.policy, sizes, down_s)) for s in range(servers)],
+            UPLINK: [Lane(UPLINK, index, s, link(inputs.policy, sizes, up_s)) for s in range(servers)],
+            PS: [Lane(PS, index, s, Fifo(inputs.policy, no_sizes, 0.0)) for s in range(servers)],
         }
         self.shuffled: list[int] = inputs.transfers.tolist()
         self.order: list[int] = [0] * len(sizes)  # of ops that become ready together

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -127,10 +127,11 @@ def clusters(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Clu
 def policies(draw: st.DrawFn, profile: Profile) -> Policy:
     names = [name for name, transfer in zip(profile.names, profile.is_transfer, strict=True) if transfer]
     overhead_s = draw(st.sampled_from([0.0, 0.0, 0.25]))
+    download_overhead_s = draw(st.sampled_from([None, None, 0.0, 0.5]))
     ranked = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
     priorities = {name: float(draw(st.integers(0, 3))) for name in ranked}
     cuts = sorted(draw(st.sets(st.integers(0, len(ranked)), max_size=3)) | {0, len(ranked)})
-    return draw(
+    policy = draw(
         st.sampled_from(
             [
                 Fifo(overhead_s=overhead_s),
@@ -152,6 +153,7 @@ def policies(draw: st.DrawFn, profile: Profile) -> Policy:
             ]
         )
     )
+    return replace(policy, download_overhead_s=download_overhead_s)
 
 
 @st.composite

@@ -190,3 +190,14 @@ def test_refuses_what_does_not_fit() -> None:
         run(one, Cluster.uniform(1, 1), Fifo(), "asink")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="3 start offsets"):
         run(one, Cluster.uniform(1, 1), Fifo(), "async", RunOptions(start_offsets_s=(0.0, 0.0, 0.0)))
+
+
+def test_downloads_may_have_an_overhead_of_their_own() -> None:
+    ops = [Op("down", DOWNLINK, 0, 1000), Op("up", UPLINK, 0, 1000, deps=(0,))]
+    for down_s, expected in ((None, 3.0), (0.0, 2.5), (2.0, 4.5)):
+        policy = Ordered(overhead_s=0.5, download_overhead_s=down_s)
+        cluster = Cluster.uniform(1, 1, 1000.0)
+        result = run(profile(ops, [0, 0]), cluster, policy, "async", RunOptions(steps=1))
+        assert result.end_s == expected
+    with pytest.raises(BadInput, match="overhead_s is -1"):
+        run(profile(ops, [0, 0]), Cluster.uniform(1), Fifo(download_overhead_s=-1), "async")

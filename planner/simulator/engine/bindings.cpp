@@ -112,7 +112,7 @@ planner::Inputs read(nb::handle inputs, Arrays& arrays) {
   in.start_offsets_s = get<std::vector<double>>(inputs, "start_offsets_s");
   in.sync = get<bool>(inputs, "sync");
   in.policy.kind = kind_of(get<std::string>(policy, "kind"));
-  in.policy.overhead_s = get<double>(policy, "overhead_s");
+  for (int up = 0; up < 2; ++up) in.policy.overhead_s[up] = nb::cast<double>(policy.attr("overhead_s")[nb::int_(up)]);
   in.policy.chunk_bytes = get<int64_t>(policy, "chunk_bytes");
   in.policy.credit_bytes = get<int64_t>(policy, "credit_bytes");
   in.policy.rank = arrays.view<double>(policy.attr("rank"));

@@ -15,7 +15,7 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct Policy {
   Kind kind = Kind::fifo;
-  double overhead_s = 0;
+  double overhead_s[2] = {0, 0};  // on downlinks, on uplinks
   int64_t chunk_bytes = 0, credit_bytes = 0;
   std::span<const double> rank;
   std::span<const int32_t> block, place, members;

@@ -39,6 +39,7 @@ class Fifo {
 // What the schedulers of all workers' lanes to one server in one direction have in common.
 struct LinkTraits {
   const Inputs* in = nullptr;
+  double overhead_s = 0;
   std::vector<std::vector<int32_t>> blocks;  // the members of each block on this link, in order
 };
 
@@ -72,7 +73,7 @@ class Scheduler {
   bool take(double now, Chunk& chunk) {
     const Policy& policy = link_.in->policy;
     chunk.last = true;
-    chunk.ready_s = now + policy.overhead_s;
+    chunk.ready_s = now + link_.overhead_s;
     switch (policy.kind) {
       case Kind::fifo:
         if (queue_.empty()) return false;
@@ -173,7 +174,7 @@ class Scheduler {
       Chunk chunk;
       slice(policy, chunk);
       put_back();
-      chunk.ready_s = now + policy.overhead_s;
+      chunk.ready_s = now + link_.overhead_s;
       in_flight_ += chunk.size;
       pipe_.push_back(chunk);
     }

@@ -18,9 +18,10 @@ inline std::vector<LinkTraits> link_traits(const Inputs& in) {
   int32_t blocks = 0;
   if (in.policy.kind == Kind::blocks)
     for (int32_t block : in.policy.block) blocks = std::max(blocks, block + 1);
-  for (auto& link : traits) {
-    link.in = &in;
-    link.blocks.resize(blocks);
+  for (size_t i = 0; i < traits.size(); ++i) {
+    traits[i].in = &in;
+    traits[i].overhead_s = in.policy.overhead_s[i >= size_t(in.servers)];
+    traits[i].blocks.resize(blocks);
   }
   for (int op = 0; op < in.ops && blocks > 0; ++op) {
     if (in.policy.block[op] < 0) continue;
