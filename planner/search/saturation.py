@@ -19,7 +19,6 @@ from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
 from planner.search.score import Scorer
 
-FINER = 0.4  # of the request's precision: differences between points must stand out of the noise
 CHUNK = 4  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
 
@@ -48,8 +47,7 @@ def saturation_of(
     try:
         while len(scored) < len(counts):
             chunk = [replace(plan, workers=w) for w in counts[len(scored) : len(scored) + CHUNK]]
-            precision = scorer.request.precision * FINER
-            predictions = scorer.predict_all(chunk, pool, precision=precision)
+            predictions = scorer.predict_all(chunk, pool)
             scored += [scorer.scored(p, s) for p, s in zip(chunk, predictions, strict=True)]
             found = _saturated(scored, threshold)
             progress("adding workers", len(scored), len(counts))

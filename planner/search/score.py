@@ -28,7 +28,8 @@ from planner.search.space import machine_price, nic
 if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
 
-SHORT_PRECISION = 0.05  # of the first heat of a race; the second has the request's
+# How hard a heat tries: the precision it asks for (None: the request's) and the steps of a worker at most.
+EFFORT: dict[Heat, tuple[float | None, int]] = {"short": (0.05, 180), "long": (None, 1500)}
 
 
 class Scorer:
@@ -136,10 +137,11 @@ class Scorer:
             ],
         )
 
-    def predict(self, plan: Plan, heat: Heat = "long", precision: float | None = None) -> Prediction:
+    def predict(self, plan: Plan, heat: Heat = "long") -> Prediction:
         """One simulation; the same plan and seed give the same prediction whatever else is scored."""
         from planner.simulator import simulate
 
+        precision, max_steps = EFFORT[heat]
         profile, policy = self.schedule_of(plan)
         return simulate(
             profile,
@@ -147,17 +149,16 @@ class Scorer:
             policy,
             plan.mode,
             seed=plan.seed(self.request.seed),
-            precision=precision or (SHORT_PRECISION if heat == "short" else self.request.precision),
+            precision=precision or self.request.precision,
+            max_steps=max_steps,
         )
 
-    def predict_all(
-        self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long", precision: float | None = None
-    ) -> list[Prediction]:
+    def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor."""
         plans = list(plans)
         for plan in plans:  # made here, once, rather than by several threads at the same time
             self.schedule_of(plan)
-        futures = [executor.submit(self.predict, plan, heat, precision) for plan in plans]
+        futures = [executor.submit(self.predict, plan, heat) for plan in plans]
         return [future.result() for future in futures]
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
