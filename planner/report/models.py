@@ -44,7 +44,7 @@ def list_table(models: Iterable[Model]) -> Table:
             Column("bytes", "MiB", _mib),
             Column("macs", "GMACs", lambda macs: f"{macs / 1e9:.3f}"),
             Column("default_batch", "Batch"),
-            Column("description", "What it is"),
+            Column("description", "What it is", spare=True),
         ],
         notes=[
             "MiB: all parameters in single precision. GMACs: 10^9 multiply-adds forward, for one sample.",
@@ -74,10 +74,17 @@ def model_tables(model: Model) -> list[Table]:
     )
     if model.source:
         notes.append(f"Source: {model.source}.")
+    scope = _common_scope(model)
+    if scope:
+        notes.append(f"Names stand here without {scope} before them.")
+
+    def short(name: str) -> str:
+        return name.removeprefix(scope)
+
     layers = Table(
         layer_rows(model),
         [
-            Column("layer", "Layer"),
+            Column("layer", "Layer", short),
             Column("what", "What"),
             Column("output_shape", "Output", _shape, align="right"),
             Column("tensors", "Tensors"),
@@ -89,7 +96,7 @@ def model_tables(model: Model) -> list[Table]:
     largest = Table(
         largest_tensors(model),
         [
-            Column("tensor", "Tensor"),
+            Column("tensor", "Tensor", short),
             Column("shape", "Shape", _shape, align="right"),
             Column("bytes", "MiB", _mib),
             Column("share", "Share", _percent),
@@ -164,6 +171,13 @@ def largest_tensors(model: Model) -> list[dict[str, Any]]:
         row["cumulative_share"] = running / model.bytes
         row["bar"] = "█" * round(BAR * row["share"])
     return rows
+
+
+def _common_scope(model: Model) -> str:
+    """The scope that all tensors share, with its slash; empty if they share none."""
+    scopes = {tensor.name.partition("/")[0] for tensor in model.tensors}
+    nested = all(tensor.name.count("/") > 1 for tensor in model.tensors)
+    return f"{scopes.pop()}/" if len(scopes) == 1 and nested and len(model.tensors) > 1 else ""
 
 
 def _what(layer: Layer) -> str:

@@ -20,6 +20,7 @@ from planner.atomic import write_file
 from planner.errors import BadInput
 
 FILE_WIDTH = 160  # of a table that no terminal shows
+SPARE_WIDTH = 24  # below which a spare column is left out
 
 
 class Format(StrEnum):
@@ -41,6 +42,7 @@ class Column:
     show: Callable[[Any], str] | None = None
     align: str = ""
     style: str = ""  # of rich
+    spare: bool = False  # words that a narrow terminal does without
 
     @property
     def heading(self) -> str:
@@ -157,10 +159,10 @@ def _print_rich(tables: Sequence[Table], file: Any) -> None:
     # A terminal has its width; a pipe or a file has none, and cutting a figure there would lose it.
     terminal = file.isatty() or "COLUMNS" in os.environ
     console = Console(file=file, width=None if terminal else FILE_WIDTH, highlight=False, markup=False)
-    console.print(rich_of(tables))
+    console.print(rich_of(tables, console.width))
 
 
-def rich_of(tables: Sequence[Table]) -> Any:
+def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
     """The tables as one thing that rich can print."""
     from rich import box
     from rich.console import Group
@@ -175,7 +177,8 @@ def rich_of(tables: Sequence[Table]) -> Any:
             parts.append(Text(table.title, style="bold"))
         if table.rows:
             grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-            for column in table.shown():
+            columns = _fitting(table, width)
+            for column in columns:
                 grid.add_column(
                     Text(column.heading),
                     justify=column.side(table.rows),  # type: ignore[arg-type]
@@ -183,12 +186,25 @@ def rich_of(tables: Sequence[Table]) -> Any:
                     overflow="fold",
                 )
             for row in table.rows:
-                grid.add_row(*(Text(column.cell(row)) for column in table.shown()))
+                grid.add_row(*(Text(column.cell(row)) for column in columns))
             parts.append(grid)
             if table.notes:
                 parts.append(Text())
         parts += [Text(note) for note in table.notes]
     return Group(*parts)
+
+
+def _fitting(table: Table, width: int) -> list[Column]:
+    """The columns to show: a spare one goes if it would be squeezed into a few characters a line."""
+    columns = list(table.shown())
+    for spare in [column for column in columns if column.spare]:
+        others = [column for column in columns if column is not spare]
+        taken = sum(
+            3 + max(len(column.heading), *(len(column.cell(row)) for row in table.rows)) for column in others
+        )
+        if width - taken < SPARE_WIDTH:
+            columns = others
+    return columns
 
 
 def _csv(table: Table) -> str:
