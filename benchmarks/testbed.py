@@ -21,7 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from planner.policy import DEFAULT_WINDOW_BYTES, Multiplexed
 from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
+from planner.profile.transmissions import Wire
+from planner.profile.window import infer_window
 
 DATA = Path(__file__).parent / "data" / "testbed"
 MBIT_BYTES_PER_S = 1e6 / 8
@@ -109,8 +112,10 @@ def profile_of(trace: dict[str, Any], *, latency: bool = True, skip_steps: int =
             durations[:, column] = times[:, column, 1] - _ready_s(times, ops, column)
     order = times[:, :, 0].argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
     ops, tensors = _with_tensors(ops)
+    starts = times[:, :, 0]
     if latency:
         ops, durations, order = _with_latency(ops, durations, order, times, step_s)
+        starts = np.column_stack([starts, np.zeros(len(starts)), times[:, :, 1].max(axis=1)])
     return Profile.build(
         ops,
         np.maximum(durations, 0.0),
@@ -119,10 +124,18 @@ def profile_of(trace: dict[str, Any], *, latency: bool = True, skip_steps: int =
         servers=int(trace["n_ps"]),
         tensors=tensors,
         order=order,
-        starts_s=None if latency else times[:, :, 0],
+        starts_s=starts,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s(trace),
         source=f"testbed trace {trace['config']['name']}, {trace['n_ps']} server(s)",
     )
+
+
+def policy_of(profile: Profile) -> Multiplexed:
+    """How the recorded transfers shared their connection: gRPC's first window, or a larger one if the trace
+    shows that streams were sent whole beyond it."""
+    fit = infer_window([profile], Wire(bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s or math.inf))
+    window = min(fit.window_bytes, fit.largest_bytes)
+    return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
 
 
 def _times_s(trace: dict[str, Any], kept: Sequence[int]) -> npt.NDArray[np.float64]:

@@ -171,12 +171,12 @@ def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[Run
 def _one_run(case: Case, options: RunOptions, number: int, timeline: bool = False) -> RunResult:
     offsets: tuple[float, ...] = ()
     if case.mode == "async":
-        offsets = _start_offsets_s(case.profile, case.cluster, options.seed, number)
+        offsets = start_offsets_s(case.profile, case.cluster, options.seed, number)
     options = replace(options, run=number, timeline=timeline, start_offsets_s=offsets)
     return run(case.profile, case.cluster, case.policy, case.mode, options)
 
 
-def _start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
+def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
     """When each worker starts: anywhere within one step that overlaps nothing."""
     busy_s = float(
         profile.durations_s[:, (profile.resource == WORKER) | (profile.resource == PS)].sum(1).mean()
