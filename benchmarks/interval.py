@@ -55,7 +55,7 @@ def covered(profile: Profile, workers: int, seeds: int, threads: ThreadPoolExecu
     hits = sum(p.samples_per_s_low <= truth <= p.samples_per_s_high for p in predictions)
     mean = np.mean([p.samples_per_s for p in predictions])
     print(
-        f"W={workers:2}  long run {truth:8.3f} +- {error / truth:.2%}  mean of predictions {mean / truth - 1:+.2%}  "
+        f"W={workers:2}  long run {truth:8.3f} +- {error / truth:.2%}  predicted {mean / truth - 1:+.2%}  "
         f"half-width {np.mean([p.precision for p in predictions]):.2%}  "
         f"runs {np.mean([p.runs for p in predictions]):5.1f}  covered {hits} of {seeds}"
     )
