@@ -1,0 +1,91 @@
+"""`planner profile` and `planner calibrate` as a user runs them."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.cli._app import app
+from planner.errors import BadInput
+from planner.profile import files
+
+DATA = Path(__file__).parents[1] / "data"
+STEPS = [str(DATA / "tensorflow" / f"alexnet_ps1_step{k}.pb.gz") for k in range(3)]
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=True)
+
+
+@pytest.fixture
+def imported(tmp_path):
+    path = tmp_path / "alexnet.json.gz"
+    result = run("profile", "import", *STEPS, "--batch", 4, "-o", path, "--bandwidth", "198.6Mbit")
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def test_import_writes_a_profile_and_says_what_it_did(imported, tmp_path):
+    profile = files.load(imported)
+    assert (profile.steps, profile.ops, profile.batch) == (3, 65, 4)
+    assert profile.bandwidth_bytes_per_s == pytest.approx(198.6e6 / 8)
+    parsed = tmp_path / "parsed.json.gz"
+    result = run("profile", "import", *STEPS, "--batch", 4, "-o", parsed, "--overhead", "1.6e-10,3e-4")
+    assert result.exit_code == 0
+    assert files.load(parsed).ops == 65 + 32
+    assert "learning_rate" in result.output
+
+
+def test_show_for_people_and_for_programs(imported):
+    table = run("profile", "show", imported).output
+    for words in ("downlink[0]", "critical path: 13", "communication / computation: 1.8", "3 steps only"):
+        assert words in table
+    data = json.loads(run("profile", "show", imported, "--format", "json", "--slowest", 2).output)
+    assert [op["name"] for op in data["slowest"]] == [
+        "edge_35_affine0/weights/read",
+        "edge_64_gradients/affine0/bwd/compute",
+    ]
+    assert data["resources"][0]["bytes"] == 2_400_008
+    rows = list(csv.DictReader(io.StringIO(run("profile", "show", imported, "--format", "csv").output)))
+    assert [row["resource"] for row in rows] == ["downlink[0]", "worker", "uplink[0]", "ps[0]"]
+
+
+def test_calibrate(imported):
+    fits = json.loads(run("calibrate", "overhead", DATA / "overhead_capture.csv", "--format", "json").output)
+    assert [fit["direction"] for fit in fits] == ["downlink", "uplink"]
+    assert fits[0]["beta_s"] == pytest.approx(283e-6, rel=0.05)
+    windows = json.loads(run("calibrate", "window", imported, "--format", "json").output)
+    assert [(w["window_bytes"], w["at_least_bytes"]) for w in windows] == [(None, 1_464_968)] * 2
+    assert "no preemption is seen" in run("calibrate", "window", *STEPS, "--bandwidth", "198.6Mbit").output
+    assert "is the bandwidth right" in run("calibrate", "window", imported, "--bandwidth", "50Mbit").output
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["profile", "import", "none.pb", "--batch", "4", "-o", "{tmp}/x.gz"], "cannot read none.pb"),
+        (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/no/x.gz"], "there is no folder"),
+        (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/x.gz", "--bandwidth", "5"], "unit"),
+        (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/x.gz", "--overhead", "x"], "overhead"),
+        (["profile", "show", STEPS[0]], "malformed|invalid|not a profile"),
+        (["profile", "show", str(DATA / "overhead_capture.csv")], "malformed|invalid"),
+        (["calibrate", "window", STEPS[0]], "--bandwidth"),
+        (["calibrate", "overhead", str(DATA / "pytorch" / "plain.json.gz")], "recorded transfers are needed"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(args, message, tmp_path):
+    result = run(*(arg.replace("{tmp}", str(tmp_path)) for arg in args))
+    assert isinstance(result.exception, BadInput)
+    assert result.exception.exit_code == 2
+    import re
+
+    assert re.search(message, str(result.exception))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_batch_is_asked_for():
+    assert run("profile", "import", STEPS[0], "-o", "x").exit_code == 2
+    assert run("profile", "import", STEPS[0], "--batch", 0, "-o", "x").exit_code == 2

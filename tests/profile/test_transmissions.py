@@ -1,0 +1,191 @@
+"""Reconstruction of transmissions: the model by hand, invariants, and recorded steps of real training."""
+
+from dataclasses import replace
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import BadInput
+from planner.profile import DOWNLINK, UPLINK, WORKER, Op, Profile, files
+from planner.profile.importers import import_profile
+from planner.profile.transmissions import (
+    Stream,
+    Wire,
+    end_time_error,
+    reconstruct,
+    sent_order,
+    streams_of,
+    transmit,
+    with_sent_order,
+)
+from planner.profile.window import infer_window
+
+DATA = Path(__file__).parents[1] / "data" / "tensorflow"
+STEPS = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]
+
+
+def stream(op, size, requested_s, end_s=1.0, server=0):
+    return Stream(op, server, size, requested_s, end_s)
+
+
+def sent(*streams, wire=Wire(100.0), begin_s=0.0):
+    links = {}
+    for one in streams:
+        links.setdefault(one.server, []).append(one)
+    return {t.stream.op: t for t in transmit(links, wire, dict.fromkeys(links, begin_s))}
+
+
+def test_transfers_wait_for_each_other():
+    out = sent(stream(0, 100, 0.0), stream(1, 50, 0.5), stream(2, 10, 5.0))
+    assert [out[k].intervals_s for k in range(3)] == [((0.0, 1.0),), ((1.0, 1.5),), ((5.0, 5.1),)]
+
+
+def test_a_stream_above_the_window_is_preempted_once_and_then_finished():
+    wire = Wire(100.0, window_bytes=50)
+    out = sent(stream(0, 300, 0.0), stream(1, 20, 0.1), stream(2, 60, 0.6), wire=wire)
+    # 50 of 0; 20 of 1; the rest of 0 rejoined before 2 came; then 50 of 2 and, alone, its rest
+    assert out[0].intervals_s == ((0.0, 0.5), (0.7, 3.2))
+    assert out[1].intervals_s == (pytest.approx((0.5, 0.7)),)
+    assert out[2].intervals_s == (pytest.approx((3.2, 3.7)), pytest.approx((3.7, 3.8)))
+
+
+def test_servers_share_the_worker():
+    out = sent(stream(0, 100, 0.0, server=0), stream(1, 50, 0.0, server=1))
+    assert out[1].end_s == pytest.approx(1.0)
+    assert out[0].end_s == pytest.approx(1.5)
+
+
+def test_parsing_and_the_bucket_of_a_shaped_link():
+    wire = Wire(100.0, burst_bytes=30, alpha_s_per_byte=0.001, beta_s=0.5)
+    out = sent(stream(0, 100, 0.0), stream(1, 10, 0.0), stream(2, 40, 2.0), wire=wire)
+    assert out[0].end_s == pytest.approx(0.7 + 0.1 + 0.5)
+    assert out[1].end_s == pytest.approx(0.8 + 0.01 + 0.5)
+    assert out[2].end_s == pytest.approx(2.1 + 0.04 + 0.5)  # the bucket filled up while the link was idle
+
+
+transfers = st.lists(
+    st.tuples(st.integers(1, 1000), st.floats(0, 10), st.integers(0, 2)), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(transfers, st.sampled_from([inf, 1.0, 40.0, 500.0]))
+def test_bytes_are_delivered_once_at_no_more_than_the_bandwidth(rows, window):
+    streams = [stream(i, size, at, server=server) for i, (size, at, server) in enumerate(rows)]
+    streams.sort(key=lambda s: s.requested_s)
+    wire = Wire(100.0, window_bytes=window)
+    out = sent(*streams, wire=wire)
+    assert len(out) == len(streams)
+    first, last = min(s.requested_s for s in streams), max(t.end_s for t in out.values())
+    total = sum(s.bytes for s in streams)
+    assert last - first >= total / 100.0 - 1e-9
+    for t in out.values():
+        assert t.intervals_s[0][0] >= t.stream.requested_s - 1e-12
+        assert len(t.intervals_s) == (2 if t.stream.bytes > window else 1)
+        assert sum(b - a for a, b in t.intervals_s) >= t.stream.bytes / 100.0 - 1e-9
+    for server in {s.server for s in streams}:  # one chunk at a time on a link
+        spans = sorted(span for t in out.values() if t.stream.server == server for span in t.intervals_s)
+        assert all(b <= c + 1e-9 for (_, b), (c, _) in pairwise(spans))
+    if len({s.server for s in streams}) == 1:  # no idling while something waits
+        busy = sum(b - a for t in out.values() for a, b in t.intervals_s)
+        assert busy == pytest.approx(total / 100.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(transfers, st.randoms(use_true_random=False))
+def test_the_true_order_is_found_from_arrivals(rows, random):
+    """Transfers whose requests were recorded in a wrong order: arrivals put them right."""
+    sizes = [max(size, 50) for size, _, _ in rows]
+    wire = Wire(100.0)
+    truth = sent(*(stream(i, size, 0.0) for i, size in enumerate(sizes)))
+    recorded = [stream(i, size, 1e-6 * random.random(), truth[i].end_s) for i, size in enumerate(sizes)]
+    recorded.sort(key=lambda s: s.requested_s)
+    assert [s.op for s in sent_order(recorded, wire)] == list(range(len(sizes)))
+    for t in reconstruct(recorded, wire):
+        assert t.end_s == pytest.approx(t.stream.recorded_end_s, abs=1e-5)
+
+
+def test_the_first_arrival_tells_when_the_link_began():
+    wire = Wire(100.0)
+    late = [stream(0, 100, 0.0, 3.0), stream(1, 200, 0.1, 5.0)]
+    inferred = {t.stream.op: t for t in reconstruct(late, wire)}
+    assert (inferred[0].anchor, inferred[1].anchor) == (True, False)
+    assert inferred[1].end_s == pytest.approx(5.0)
+    assert reconstruct(late, wire, infer=False)[1].end_s == pytest.approx(3.0)
+
+
+def test_real_steps_are_reconstructed():
+    profile = import_profile(STEPS, batch=4, bandwidth_bytes_per_s=0.993 * 25e6)
+    wire = Wire(0.993 * 25e6, inf, 37_500, 1.57e-10, 283e-6)
+    error = end_time_error(profile, wire)
+    assert error.transfers == 3 * 15
+    assert error.median < 0.02
+    assert error.average < 0.05
+    requests_only = end_time_error(profile, wire, infer=False)
+    assert requests_only.transfers == 3 * 16
+    assert requests_only.average > error.average
+
+
+def test_with_sent_order_only_permutes_within_links():
+    profile = import_profile(STEPS, batch=4)
+    again = with_sent_order(profile)
+    assert np.array_equal(again.order, profile.order)  # it is a fixed point
+    mixed = replace(profile, order=profile.starts_s.argsort(axis=1).argsort(axis=1).astype(np.int32))
+    for resource in (DOWNLINK, UPLINK, WORKER):
+        mine = profile.resource == resource
+        ranks = np.sort(with_sent_order(mixed).order[:, mine], axis=1)
+        assert np.array_equal(ranks, np.sort(mixed.order[:, mine], axis=1))
+
+
+def test_a_profile_without_times_is_refused():
+    profile = Profile.build([Op("d", DOWNLINK, 0, 1)], [[1.0]], model="x", batch=1)
+    assert with_sent_order(profile) is profile
+    with pytest.raises(BadInput, match="starts_s"):
+        streams_of(profile, 0)
+
+
+def test_the_window_of_a_real_connection():
+    """TensorFlow 2.21 at 200 Mbit/s, a tensor of 9.77 MB: in the packet capture of these steps 6.3 to 8.4 MB
+    of it go first (2.3 to 4.2 MB right after the start); uploads are not preempted."""
+    profile = files.load(DATA / "window_alexnet.json.gz")
+    wire = Wire(profile.bandwidth_bytes_per_s, inf, 37_500, 1.57e-10, 283e-6)
+    down = infer_window([profile], wire)
+    assert 5.5e6 < down.window_bytes < 8.5e6
+    assert down.preempted_steps == 6
+    assert all(5.5e6 < w < 8.5e6 or w == inf for w in down.step_windows_bytes)
+    assert down.error < down.error_without
+    up = infer_window([profile], wire, UPLINK)
+    assert (up.window_bytes, up.largest_bytes) == (inf, 9_766_444)
+    assert up.error < 0.01
+
+
+@pytest.mark.parametrize("window", [64 * 2**10, 300_000, 3_000_000, 4 * 2**20])
+def test_a_known_window_is_found_again(window):
+    rng = np.random.default_rng(window)
+    sizes = [100, 30_000, 6_000_000, 500_000, 1_200_000, 9_000_000, 70_000, 200_000]
+    starts, durations = [], []
+    for _ in range(4):
+        request = rng.permutation(len(sizes)) * 1e-5
+        order = np.argsort(request)
+        streams = [stream(int(i), sizes[i], float(request[i])) for i in order]
+        out = sent(*streams, wire=Wire(1e7, window_bytes=window))
+        starts.append(request)
+        durations.append([out[i].end_s - request[i] for i in range(len(sizes))])
+    ops = [Op(f"t{i}", DOWNLINK, 0, size) for i, size in enumerate(sizes)]
+    profile = Profile.build(ops, durations, model="x", batch=1, starts_s=starts)
+    fit = infer_window([profile], Wire(1e7))
+    assert fit.window_bytes == pytest.approx(window, rel=0.2)
+    assert fit.error < 0.01
+    assert fit.error_without > 3 * fit.error
+    assert fit.preempted_steps == 4
+
+
+def test_a_window_needs_transfers_that_compete():
+    profile = Profile.build([Op("d", DOWNLINK, 0, 9)], [[1.0]], model="x", batch=1, starts_s=[[0.0]])
+    with pytest.raises(BadInput, match="compete"):
+        infer_window([profile], Wire(1e7))
