@@ -75,6 +75,7 @@ def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) ->
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         message, inner = _split(str(error))
+        inner = _named(value, kind, inner)
         path = [*at, *inner]
         if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
             known = _keys_at(kind, inner)
@@ -102,8 +103,30 @@ def dotted(at: Sequence[Key]) -> str:
 def _split(message: str) -> tuple[str, list[Key]]:
     """msgspec's message and the path in it: ``... - at `$.layers[3].kernel` ``."""
     text, _, path = message.partition(" - at `")
-    keys = re.findall(r"\[(\d+)\]|\[\.\.\.\]|\.([^.\[\]`]+)", path)
-    return text, [int(index) if index else key for index, key in keys if index or key]
+    keys = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[\]`]+)", path)
+    return text, [int(index) if index else some or key for index, some, key in keys]
+
+
+def _named(value: Any, kind: Any, path: list[Key]) -> list[Key]:
+    """A path with the keys that msgspec writes as `...`, which it does for any key of a dictionary."""
+    out: list[Key] = []
+    for key in path:
+        if key == "..." and isinstance(value, dict):
+            key = next((k for k, v in value.items() if not _fits(v, _types_at(kind, [k]))), key)
+        out.append(key)
+        kinds = _types_at(kind, [key])
+        kind = kinds[0] if kinds else object
+        inside = key in value if isinstance(value, dict) else isinstance(value, list)
+        value = value[key] if inside else None
+    return out
+
+
+def _fits(value: Any, kinds: Sequence[Any]) -> bool:
+    try:
+        msgspec.convert(value, typing.Union[tuple(kinds)] if kinds else Any)  # noqa: UP007
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
