@@ -16,6 +16,7 @@ from collections import defaultdict
 
 import numpy as np
 from calibration import (
+    DATA,
     FITTED,
     HARDWARE,
     PEAKS,
@@ -81,6 +82,17 @@ def print_leave_one_out(rows: list[Row]) -> None:
         print(f"  {model:11} {len(wrong):3} rows: median {np.median(abs(wrong)):5.1%}, worst {worst:+.1%}")
 
 
+def print_forward(fitted: Fit) -> None:
+    """Forward passes, which no fit has seen: they tell whether the split in forward and backward is right."""
+    print("\nForward passes only (batch of 16 and more): median error")
+    by_model: dict[str, list[Row]] = defaultdict(list)
+    for row in read_rows(DATA / "throughput_forward.csv"):
+        if row.batch >= 16:
+            by_model[row.model].append(row)
+    for model, rows in sorted(by_model.items()):
+        print(f"  {model:11} {len(rows):3} rows: {np.median(errors(fitted, rows)):+.1%}")
+
+
 def main() -> int:
     every = [row for row in read_rows() if row.model in model_names()]
     used = [row for row in every if row.role == "fit"]
@@ -94,6 +106,7 @@ def main() -> int:
     again = abs(errors(fit(used), used))
     print(f"a fresh fit: median error {np.median(again):.1%}, worst {again.max():.1%}")
     print_leave_one_out(used)
+    print_forward(fitted)
     print("\nAll other rows: no factor of their own; a batch with ? is not published; devices outside the")
     print("catalogue get the V100's share of their peaks\n")
     print_rows(fitted, [row for row in every if row.role != "fit"])

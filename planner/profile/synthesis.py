@@ -22,6 +22,8 @@ from planner.profile.compute import UPDATE_PASSES, costs_of, work_of
 from planner.profile.placement import MXNET_RULES
 from planner.profile.step_graph import StepGraph, step_graph
 
+Array = npt.NDArray[np.float64]
+
 DEFAULT_STEPS = 20
 SERVER_MEMORY_BYTES_PER_S = 12e9  # 0.25 ns a byte of tensor in an update by one core
 UPDATE_OVERHEAD_S = 2e-6
@@ -93,7 +95,9 @@ def profile_for(
     rates = kernel_rates(hardware)
     graph = step_graph(model, servers, placement, parsing=bool(parsing), training=training)
     once = np.zeros(graph.profile.ops)
-    _fill_compute(once, graph, model, batch, costs_of(rates) * compute_factor)
+    compute_s = _compute_s(model, batch, costs_of(rates) * compute_factor, training)
+    for op, layer_s in zip((graph.forward, graph.backward), compute_s, strict=True):
+        once[op[op >= 0]] = layer_s[op >= 0]
     _fill_receipt(once, graph, parsing, server_memory_bytes_per_s)
     durations = once * _factors(variation, steps, len(once), seed)
     durations.flags.writeable = False
@@ -117,24 +121,13 @@ def kernel_rates(hardware: Hardware) -> KernelRates:
     return hardware.kernels
 
 
-def _fill_compute(
-    durations_s: npt.NDArray[np.float64],
-    graph: StepGraph,
-    model: Model,
-    batch: int,
-    costs: npt.NDArray[np.float64],
-) -> None:
+def _compute_s(model: Model, batch: int, costs: Array, training: bool) -> tuple[Array, Array]:
+    """Forward and backward times of all layers."""
     work = work_of(model)
-    for op, layer_s in (
-        (graph.forward, work.forward_s(batch, costs)),
-        (graph.backward, work.backward_s(batch, costs)),
-    ):
-        durations_s[op[op >= 0]] = layer_s[op >= 0]
+    return work.forward_s(batch, costs, training=training), work.backward_s(batch, costs)
 
 
-def _fill_receipt(
-    durations_s: npt.NDArray[np.float64], graph: StepGraph, parsing: Parsing, memory_bytes_per_s: float
-) -> None:
+def _fill_receipt(durations_s: Array, graph: StepGraph, parsing: Parsing, memory_bytes_per_s: float) -> None:
     """What follows the receipt of a tensor: parsing on the worker, parsing and updating on the server."""
     parse_s = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
     if len(graph.parse):
@@ -144,7 +137,7 @@ def _fill_receipt(
         durations_s[graph.update] = parse_s + update_s
 
 
-def _factors(variation: Variation, steps: int, ops: int, seed: int) -> npt.NDArray[np.float64]:
+def _factors(variation: Variation, steps: int, ops: int, seed: int) -> Array:
     """Steps x ops factors, log-normal with mean 1."""
     random = np.random.default_rng(seed)
     step = random.standard_normal((steps, 1)) * variation.step_sigma - variation.step_sigma**2 / 2

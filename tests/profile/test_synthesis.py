@@ -183,9 +183,16 @@ def test_the_time_of_one_convolution_by_hand():
     )
     work = work_of(Model("one", (Layer("d", "relu", (), (10, 10, 5)), layer)))
     moved = (500 + 2000) * 4
-    expected = 50e-6 + 8 * 90_000 / 14e12 + (8 * moved + 3600) / 5e11
-    assert work.forward_s(8, costs_of(RATES))[1] == pytest.approx(expected)
-    assert work.backward_s(8, costs_of(RATES))[1] == pytest.approx(2 * expected)
+    rest = 50e-6 + (8 * moved + 3600) / 5e11
+    assert work.forward_s(8, costs_of(RATES))[1] == pytest.approx(8 * 90_000 / 14e12 + rest)
+    assert work.backward_s(8, costs_of(RATES))[1] == pytest.approx(2 * (1.2 * 8 * 90_000 / 14e12 + rest))
+
+
+def test_normalisation_reads_its_input_once_more_in_training():
+    norm = Layer("n", "batch_norm", (), (10, 10, 5), (Tensor("n/beta", (5,)),), input_elements=500)
+    work = work_of(Model("one", (norm,)))
+    training, inference = (work.forward_s(8, costs_of(RATES), training=flag)[0] for flag in (True, False))
+    assert training - inference == pytest.approx(8 * 500 * 4 / 5e11)
 
 
 def test_kernel_kinds():
