@@ -28,9 +28,13 @@ def read_model(path: Path | str, find: Callable[[str], Path | None] | None = Non
     file = decode(source, _with_base(source, find or (lambda name: None)), File)
     if len(file.input) == 2:
         raise source.error("give [height, width, channels] or [features], not two numbers", ["input"])
+    try:
+        placed = expand(source, file)
+    except RecursionError:
+        raise source.error("blocks are nested too deeply", ["layers"]) from None
     return Model(
         name=source.path.stem,
-        layers=tuple(infer(source, file, expand(source, file))),
+        layers=tuple(infer(source, file, placed)),
         default_batch=file.default_batch,
         samples_per_epoch=file.samples_per_epoch,
         description=file.description,

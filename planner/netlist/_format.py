@@ -192,7 +192,7 @@ class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     description: str = ""
     source: str = ""
     default_batch: Count = 32
-    samples_per_epoch: Annotated[int, Meta(ge=1)] | None = None
+    samples_per_epoch: Annotated[int, Meta(ge=1, le=10**15)] | None = None
     defaults: dict[str, Item] = {}
     names: Names = Names()
     tensors: Tensors = Tensors()
