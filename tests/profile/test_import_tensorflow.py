@@ -12,7 +12,7 @@ import pytest
 from planner.errors import BadInput
 from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
 from planner.profile.importers import import_profile, runmetadata, tensorflow, timeline
-from planner.profile.importers.busy import shared_time
+from planner.profile.importers.busy import dispatch_gaps, shared_time
 from planner.profile.importers.graph import joined, kept_ops, restore_lost
 from planner.profile.importers.recording import Node, Recording, Span, Transfer, add_op
 from planner.profile.reading import read_bytes
@@ -42,7 +42,8 @@ def dependencies(profile):
 
 @pytest.mark.parametrize(("files", "name"), [(ONE, "alexnet_ps1"), (TWO, "vgg11_ps2")])
 def test_ops_bytes_dependencies_and_durations_are_those_of_an_independent_reader(files, name):
-    profile = import_profile(files, batch=4)
+    steps = [runmetadata.read(read_bytes(path), path.name) for path in files]
+    profile = tensorflow.build(steps, batch=4, model="x", dispatch=False)
     truth = expected(name)
     ops = truth["ops"]
     wanted = {op["name"] for op in ops if op["kind"] != "control"}
@@ -59,6 +60,31 @@ def test_ops_bytes_dependencies_and_durations_are_those_of_an_independent_reader
         for step, durations in enumerate(truth["durations_us"]):
             if durations[column] is not None:
                 assert round(profile.durations_s[step, i] * 1e6) == durations[column]
+
+
+def test_the_time_to_dispatch_an_op_is_part_of_it():
+    steps = [runmetadata.read(read_bytes(path), path.name) for path in ONE]
+    raw = tensorflow.build(steps, batch=4, model="x", dispatch=False)
+    whole = tensorflow.build(steps, batch=4, model="x")
+    ends = raw.starts_s + raw.durations_s
+    assert np.allclose(whole.starts_s + whole.durations_s, ends)
+    worker = np.flatnonzero(raw.resource == WORKER).tolist()
+    assert np.array_equal(np.delete(whole.durations_s, worker, 1), np.delete(raw.durations_s, worker, 1))
+    before = -1
+    for i in worker:  # a chain here: each starts when the one before and its own inputs are done
+        ready = ends[:, raw.deps(i)].max(axis=1)
+        ready = np.minimum(ready if before < 0 else np.maximum(ready, ends[:, before]), raw.starts_s[:, i])
+        assert np.allclose(whole.starts_s[:, i], ready)
+        before = i
+    assert 0 < whole.durations_s[:, worker].sum() / raw.durations_s[:, worker].sum() - 1 < 0.1
+
+
+def test_dispatch_gaps_by_hand():
+    starts = np.array([[0.0, 5.0, 6.0, 20.0, 30.0]])
+    ends = np.array([[4.0, 9.0, 8.0, 21.0, 31.0]])
+    gaps = dispatch_gaps(starts, ends, np.array([0, 1, 2, 4]), [(), (0,), (0,), (3,)])
+    # nothing is known before the first; 4 to 5; it overlaps with the one before; 21 to 30
+    assert gaps.tolist() == [[0.0, 1.0, 0.0, 9.0]]
 
 
 def test_one_server_has_sixteen_tensors_each_downloaded_uploaded_and_updated():

@@ -89,6 +89,8 @@ def _read_node(
     times = {ALL_START_US: 0, OP_START_US: 0, OP_END_US: 0, ALL_END_US: 0}
     size: int | None = None
     for number, kind, a, b in fields(data, start, end):
+        if number > LABEL:  # fields are written in the order of their numbers: half a message of nanoseconds
+            break
         if kind == VARINT:
             if number in times:
                 times[number] = a - 2**64 if a >= 2**63 else a

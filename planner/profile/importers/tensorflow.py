@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
-from planner.profile.importers.busy import shared_time
+from planner.profile.importers.busy import dispatch_gaps, shared_time
 from planner.profile.importers.graph import joined, kept_ops, restore_lost, tensors_of
 from planner.profile.importers.recording import Node, Recording, Span, Transfer, task_of
 
@@ -22,8 +22,9 @@ CLOCK_TOLERANCE_S = 1e-3
 RECORD = "docs/recording.md tells how to record"
 
 
-def build(steps: Sequence[Recording], *, batch: int, model: str, **about: Any) -> Profile:
-    """A profile of one worker from its recorded steps (one a recording)."""
+def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) -> Profile:
+    """A profile of one worker from its recorded steps (one a recording). Without `dispatch`, worker ops last
+    as recorded and the time between them is lost."""
     for step in steps:
         _check(step)
     base = next((step for step in steps if step.complete), steps[0])
@@ -56,9 +57,7 @@ def build(steps: Sequence[Recording], *, batch: int, model: str, **about: Any) -
             f"{len(restored)} transfers were recorded in no step; their sizes are those of the variables"
         )
     kept = kept_ops(graph, transfers, {name for step in steps for name in step.ran}, worker, notes)
-    return _profile(
-        graph, kept, transfers, steps, worker=worker, notes=notes, batch=batch, model=model, **about
-    )
+    return _profile(graph, kept, transfers, steps, worker=worker, notes=notes, dispatch=dispatch, **about)
 
 
 def _check(step: Recording) -> None:
@@ -131,6 +130,7 @@ def _profile(
     *,
     worker: str,
     notes: list[str],
+    dispatch: bool,
     **about: Any,
 ) -> Profile:
     names = list(kept)
@@ -165,11 +165,12 @@ def _profile(
         notes.append(f"the sizes of {len(rounded)} transfers are rounded to 0.1 MB, as their labels are")
     starts, ends = _times(names, graph, steps)
     _fill(ops, starts, ends, steps, notes)
-    _check_busy(ops, starts, ends, notes)
+    order = np.argsort(np.argsort(starts, axis=1, kind="stable"), axis=1, kind="stable")
+    _worker_time(ops, starts, ends, notes, dispatch)
     return Profile.build(
         ops,
         (ends - starts) * 1e-6,
-        order=np.argsort(np.argsort(starts, axis=1, kind="stable"), axis=1, kind="stable"),
+        order=order,
         starts_s=starts * 1e-6,
         servers=servers,
         tensors=tensors,
@@ -229,21 +230,25 @@ def _fill(
         )
 
 
-def _check_busy(
+def _worker_time(
     ops: Sequence[Op],
     starts: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
     notes: list[str],
+    dispatch: bool,
 ) -> None:
-    """Share the time of worker ops that ran at the same time, so that one worker runs them one by one in the
-    time they took together; `ends` is changed in place."""
-    mine = np.array([op.resource == WORKER for op in ops])
-    if not mine.any():
+    """Make the worker's ops what one worker that runs one op at a time needs for them, in place. Ops that ran
+    at the same time share it. The time that TensorFlow took to dispatch an op, from when its inputs were
+    there and the worker was free, is part of it: nobody else can use it."""
+    mine = np.flatnonzero([op.resource == WORKER for op in ops])
+    if not len(mine):
         return
+    gaps = dispatch_gaps(starts, ends, mine, [ops[i].deps for i in mine.tolist()]) if dispatch else 0.0
     before_s = float((ends - starts)[:, mine].sum())
     for k in range(len(starts)):
         ends[k, mine] = starts[k, mine] + shared_time(starts[k, mine], ends[k, mine])
     after_s = float((ends - starts)[:, mine].sum())
+    starts[:, mine] -= gaps
     if before_s > 1.01 * after_s:
         notes.append(
             f"worker ops overlapped (their durations add up to {before_s / after_s:.2f} times the busy "
