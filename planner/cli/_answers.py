@@ -72,7 +72,18 @@ JobsOption = Annotated[
 ]
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
 
-NOT_IN_SCENARIO = ("config", "jobs", "quiet", "format", "output", "html", "timeline")
+NOT_IN_SCENARIO = (
+    "config",
+    "jobs",
+    "quiet",
+    "format",
+    "output",
+    "html",
+    "timeline",
+    "search",
+    "trials",
+    "study",
+)
 Report = Callable[[str, int, int], None]
 
 

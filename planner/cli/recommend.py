@@ -8,6 +8,7 @@ import typer
 
 from planner.cli import _answers as flags
 from planner.cli._options import FormatOption, OutputOption
+from planner.errors import BadInput
 from planner.report.output import Format
 
 
@@ -40,6 +41,13 @@ def command(
     samples: Annotated[float | None, typer.Option(help="How many samples in all.")] = None,
     machines: Annotated[int | None, typer.Option(help="Machines at most, servers' included.")] = None,
     min_throughput: Annotated[float | None, typer.Option(help="Samples a second at least.")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="enumerate (default) or optuna, for spaces too large to enumerate.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials of --search optuna (500).", min=1)] = None,
+    study: Annotated[
+        str | None, typer.Option(help="File or URL of the optuna study, to go on with later.")
+    ] = None,
     network: flags.NetworkOption = None,
     bandwidth: flags.BandwidthOption = None,
     region: flags.RegionOption = None,
@@ -62,8 +70,13 @@ def command(
     from planner.search.recommend import recommend_for
     from planner.search.scenario import merged, request_from
 
+    if search not in (None, "enumerate", "optuna"):
+        raise BadInput(f"--search is {search!r}; it is one of enumerate, optuna")
+    if search != "optuna" and (trials is not None or study is not None):
+        raise BadInput("--trials and --study need --search optuna")
     request, _ = request_from(merged(given, config))
     with flags.progress(quiet) as report:
-        result = recommend_for(request, jobs=jobs, progress=report)
+        sampled = (trials or 500) if search == "optuna" else None
+        result = recommend_for(request, jobs=jobs, progress=report, trials=sampled, study=study)
     emit(recommendation_tables(result), format, output, data=result.as_dict())
     flags.finish(result.partial)

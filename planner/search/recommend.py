@@ -18,7 +18,7 @@ from planner.search.executors import executor_of
 from planner.search.front import Floats, cheapest_of_fastest, front, knee
 from planner.search.race import Heat, Outcome, race
 from planner.search.request import Request
-from planner.search.results import Recommendation, ScoredPlan
+from planner.search.results import Change, Recommendation, Saturation, ScoredPlan
 from planner.search.saturation import saturation_of
 from planner.search.score import Scorer
 from planner.search.space import Space, enumerate_plans, left_out_words, no_plans
@@ -38,9 +38,16 @@ def recommend_for(
     progress: Progress = lambda stage, done, of: None,
     exhaustive: bool = False,
     advice: bool = True,
+    trials: int | None = None,
+    study: str | None = None,
 ) -> Recommendation:
-    """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison."""
+    """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
+    samples the space with optuna instead of enumerating it, in a `study` that can be gone on with."""
     model = load_model(request.model)
+    if trials is not None:
+        return _sampled(
+            Scorer(request, model), executor, jobs=jobs, progress=progress, trials=trials, study=study
+        )
     space = enumerate_plans(request, model)
     if not space.plans:
         raise Infeasible(no_plans(space, request))
@@ -70,14 +77,8 @@ def recommend_for(
         shown, chosen = choose(scored, request)
         if not outcome.partial:
             shown = _with_rivals(shown, scorer, plans, (space.usd_per_hour / bounds)[keep], pool)
-        changes, curve = [], None
-        if advice and not outcome.partial:
-            progress("looking further", 0, 1)
-            changes = next_changes(chosen, scorer, pool)
-            curve = saturation_of(
-                chosen.plan, scorer, pool, extra=0, max_workers=max(32, chosen.plan.workers)
-            )
-            progress("looking further", 1, 1)
+        look = advice and not outcome.partial
+        changes, curve = _further(chosen, scorer, pool, progress) if look else ([], None)
     simulated = set(outcome.scores)
     return Recommendation(
         request=request,
@@ -129,6 +130,53 @@ def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np
             f"${space.usd_per_hour[best]:.2f}/h"
         )
     return np.flatnonzero(keep)
+
+
+def _further(
+    chosen: ScoredPlan, scorer: Scorer, pool: Executor, progress: Progress
+) -> tuple[list[Change], Saturation]:
+    """The next best changes of the chosen plan, and where its hardware saturates."""
+    progress("looking further", 0, 2)
+    changes = next_changes(chosen, scorer, pool)
+    progress("looking further", 1, 2)
+    curve = saturation_of(chosen.plan, scorer, pool, extra=0, max_workers=max(32, chosen.plan.workers))
+    progress("looking further", 2, 2)
+    return changes, curve
+
+
+def _sampled(
+    scorer: Scorer,
+    executor: Executor | None,
+    *,
+    jobs: int | None,
+    progress: Progress,
+    trials: int,
+    study: str | None,
+) -> Recommendation:
+    """The answer from a study of optuna's instead of an enumeration."""
+    from planner.search.sampled import sample
+
+    request = scorer.request
+    with executor_of(executor, jobs) as pool:
+        found = sample(request, scorer, pool, trials=trials, storage=study, progress=progress)
+        scored = _within(found.scored, request)
+        if not scored:
+            raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
+        shown, chosen = choose(scored, request)
+        changes, curve = ([], None) if found.partial else _further(chosen, scorer, pool, progress)
+    return Recommendation(
+        request=request,
+        chosen=chosen,
+        plans=shown,
+        considered=found.trials,
+        pruned={**found.dropped, "by the bound": found.pruned_by_bound},
+        simulated=len(found.scored),
+        assumptions=assumptions([chosen.plan], [scorer.profile_of(chosen.plan)], request),
+        changes=changes,
+        saturation=curve,
+        everything=scored,
+        partial=found.partial,
+    )
 
 
 def _with_rivals(

@@ -40,6 +40,7 @@ class Scorer:
         self.model = model
         self._hardware: dict[str, Hardware] = {}
         self._profiles: dict[tuple[object, ...], Profile] = {}
+        self._bounds: dict[Plan, float] = {}
         self._schedules: dict[tuple[object, ...], tuple[Profile, Policy]] = {}
 
     def hardware(self, name: str) -> Hardware:
@@ -161,10 +162,19 @@ class Scorer:
         futures = [executor.submit(self.predict, plan, heat) for plan in plans]
         return [future.result() for future in futures]
 
-    def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
-        """A plan with its price and its bound beside its prediction."""
+    def price(self, plan: Plan) -> tuple[float, float]:
+        """US dollars an hour for the workers' machines and for those of the servers."""
         worker, server = self.hardware(plan.worker_hardware), self.hardware(plan.server_hardware)
         workers_usd = (machine_price(worker, self.request) or 0.0) * plan.machines
         servers_usd = 0.0 if plan.colocated else (machine_price(server, self.request) or 0.0) * plan.servers
-        bound = float(self.bounds([plan])[0])
-        return ScoredPlan(plan, workers_usd + servers_usd, workers_usd, bound, prediction)
+        return workers_usd, servers_usd
+
+    def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
+        """A plan with its price and its bound beside its prediction."""
+        workers_usd, servers_usd = self.price(plan)
+        return ScoredPlan(plan, workers_usd + servers_usd, workers_usd, self.bound(plan), prediction)
+
+    def bound(self, plan: Plan) -> float:
+        if plan not in self._bounds:
+            self._bounds[plan] = float(self.bounds([plan])[0])
+        return self._bounds[plan]

@@ -93,7 +93,7 @@ def _plans_on(worker: Hardware, request: Request, model: Model, space: Space) ->
                     if host is None and servers > nodes:
                         continue
                     machines = nodes + (0 if host is None else servers)
-                    if not _owned(worker, nodes, host, servers):
+                    if not owned(worker, nodes, host, servers):
                         space.dropped["over the machines there are"] += 1
                         continue
                     if request.machines is not None and machines > request.machines:
@@ -120,7 +120,7 @@ def _plans_on(worker: Hardware, request: Request, model: Model, space: Space) ->
                             )
 
 
-def _owned(worker: Hardware, nodes: int, host: Hardware | None, servers: int) -> bool:
+def owned(worker: Hardware, nodes: int, host: Hardware | None, servers: int) -> bool:
     """Are there as many machines of one's own as the plan uses?"""
     used = Counter({worker.name: nodes})
     if host is not None:
