@@ -189,3 +189,18 @@ def test_a_window_needs_transfers_that_compete():
     profile = Profile.build([Op("d", DOWNLINK, 0, 9)], [[1.0]], model="x", batch=1, starts_s=[[0.0]])
     with pytest.raises(BadInput, match="compete"):
         infer_window([profile], Wire(1e7))
+
+
+@pytest.mark.parametrize("name", ["alexnet_b16_100", "alexnet_b4_200", "alexnet_big_200", "vgg11_b8_100"])
+def test_the_benchmark_meets_its_target(name, monkeypatch):
+    """63 steps each; `benchmarks/transmissions.py` prints the whole table, ResNet-50 included."""
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    import testbed
+
+    trace = testbed.read_trace(f"{name}_ps1")
+    profile = testbed.profile_of(trace, latency=False)
+    burst = max(20_000, 1.5e-3 * trace["config"]["mbit"] * testbed.MBIT_BYTES_PER_S)
+    error = end_time_error(profile, Wire(profile.bandwidth_bytes_per_s, inf, burst, 1.57e-10, 283e-6))
+    assert error.median < 0.02
+    assert error.average < 0.05
