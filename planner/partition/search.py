@@ -1,0 +1,229 @@
+"""The scalability optimizer of Yan et al. (KDD 2015), section 5: servers, replicas, workers a replica, and
+for every layer partitions, replications and threads, for the least epoch time (its Figure 7).
+
+    minimise   T_epoch = N_sample ( sum_l [U + M](l) / (Q(l) N_mr) + M_w / N_read )            (12)
+    subject to C1  N_wr N_mr + N_ps <= N machines
+               C2  H(l) <= cores
+               C3  segments of one layer stand on different workers: P(l) R(l) <= N_wr
+               C4  the threads of a segment share its worker (H counts threads of one machine)
+               and, which the paper leaves out, what a worker holds fits in its memory.
+
+For a given N_wr the layers' part is solved by dynamic programming (`elimination`), for a price of a byte read
+that depends on N_mr, N_ps and N_read. The least cost as a function of that price is concave and piecewise
+linear: we find its pieces once for each N_wr, which answers every (N_mr, N_ps) exactly. On branching models
+segments' mapping is the only approximation, and `Plan.gap` bounds what it loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from planner.cost.constants import Constants, constants_for
+from planner.cost.layers import Split, reading_s_per_byte
+from planner.errors import BadInput, Infeasible
+from planner.hardware import Hardware, Network
+from planner.model import Model
+from planner.partition.costs import Memory, Problem, Spread, spread
+from planner.partition.elimination import minimise
+from planner.partition.stages import Stage, stages_of
+from planner.units import format_bytes
+
+USABLE_MEMORY = 0.9  # of a machine: the rest is the operating system's
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked: the constants of 002's section 6 by default (reads after 70 samples of a replica)."""
+
+    machines: int
+    read_every: int = 70
+    reading: float = 0.0  # between the best (0) and the worst (1) case of reading
+    max_workers: int | None = None  # a replica
+    workers: int | None = None  # a fixed N_wr; likewise below
+    replicas: int | None = None
+    servers: int | None = None
+    threads: int | None = None
+    samples: int | None = None  # an epoch; the model's own by default
+
+    def __post_init__(self) -> None:
+        for name in ("machines", "read_every", "max_workers", "workers", "replicas", "servers", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInput(f"{name} is {value}; it must be at least 1")
+        if not 0 <= self.reading <= 1:
+            raise BadInput(f"reading is {self.reading}; it lies between 0 (best case) and 1 (worst)")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One configuration with its layers' choices. `split` sums to the epoch's time."""
+
+    workers: int  # a replica
+    replicas: int
+    servers: int
+    epoch_s: float
+    samples_per_s: float
+    split: Split
+    stages: tuple[Stage, ...]
+    spread: Spread
+    gap: float  # how far above the least possible this may lie, relative (0: proven optimal)
+    worst_epoch_s: float  # with all replicas reading from one server at once
+    worker_bytes: float  # the most that any worker of the replica holds
+
+    @property
+    def name(self) -> str:
+        return f"<{self.workers},{self.replicas},{self.servers}>"
+
+    @property
+    def machines(self) -> int:
+        return self.workers * self.replicas + self.servers
+
+
+@dataclass(frozen=True)
+class Result:
+    """Plans by epoch time, the best first; how many were looked at; the constants used."""
+
+    plans: tuple[Plan, ...]
+    considered: int
+    refused: int  # for memory
+    combinations: float  # ways to spread the layers, the power of ten, for the largest replica
+    programmes: int  # dynamic programmes solved
+    constants: Constants
+    notes: tuple[str, ...] = field(default=())
+
+
+def partition(model: Model, hardware: Hardware, request: Request, *, network: Network = "baseline") -> Result:
+    """The best plan for every (workers, replicas, servers) that the request allows, ranked."""
+    constants = constants_for(hardware, network)
+    if request.threads is not None and request.threads > constants.threads:
+        raise Infeasible(
+            f"C2 binds: {request.threads} threads are asked, {hardware.name} has {constants.threads} cores; "
+            f"--threads {constants.threads} is the most"
+        )
+    samples = request.samples or model.samples_per_epoch
+    if samples is None:
+        raise BadInput(f"{model.name} says no samples_per_epoch; give --samples")
+    shapes = list(_shapes(request))
+    if not shapes:
+        raise _no_machines(request)
+    stages = stages_of(model)
+    memory = USABLE_MEMORY * (hardware.memory_bytes or hardware.device.memory_bytes)
+    if hardware.device.kind == "gpu":
+        memory = USABLE_MEMORY * hardware.device.memory_bytes
+    plans: list[Plan] = []
+    programmes = refused = 0
+    shared = Memory()
+    least_bytes = float("inf")
+    combinations = 0.0
+    for workers in sorted({shape[0] for shape in shapes}):
+        problem = Problem(stages, constants, workers, threads=request.threads, memory=shared)
+        combinations = max(combinations, problem.combinations)
+        mine = [shape for shape in shapes if shape[0] == workers]
+        prices = {shape: _price(constants, request, *shape) for shape in mine}
+        spreads = _hull(problem, min(prices.values()), max(prices.values()))
+        programmes += len(spreads)
+        for shape in mine:
+            plan = _plan(problem, spreads, shape, request, samples)
+            least_bytes = min(least_bytes, plan.worker_bytes)
+            if plan.worker_bytes > memory:
+                refused += 1
+            else:
+                plans.append(plan)
+    if not plans:
+        raise Infeasible(
+            f"memory binds: every plan of {model.name} on {request.machines} machines needs at least "
+            f"{format_bytes(least_bytes)} on one worker, {hardware.name} has {format_bytes(memory)} usable; "
+            "more workers a replica (--max-workers, --machines) or fewer --threads need less"
+        )
+    plans.sort(key=lambda plan: (plan.epoch_s, plan.machines, plan.workers, plan.servers))
+    return Result(tuple(plans), len(shapes), refused, combinations, programmes, constants)
+
+
+def _shapes(request: Request) -> Iterator[tuple[int, int, int]]:
+    """All (N_wr, N_mr, N_ps) within C1 and the request."""
+    n = request.machines
+    for workers in range(1, min(n - 1, request.max_workers or n) + 1):
+        for replicas in range(1, (n - 1) // workers + 1):
+            for servers in range(1, n - workers * replicas + 1):
+                asked = (request.workers, request.replicas, request.servers)
+                if all(a is None or a == b for a, b in zip(asked, (workers, replicas, servers), strict=True)):
+                    yield workers, replicas, servers
+
+
+def _no_machines(request: Request) -> Infeasible:
+    workers, replicas, servers = request.workers or 1, request.replicas or 1, request.servers or 1
+    need = workers * replicas + servers
+    if request.max_workers is not None and workers > request.max_workers:
+        return Infeasible(
+            f"{workers} workers a replica are asked and at most {request.max_workers} allowed; "
+            f"--max-workers {workers} is the smallest change"
+        )
+    return Infeasible(
+        f"C1 binds: <{workers} workers a replica, {replicas} replicas, {servers} servers> need {need} "
+        f"machines, {request.machines} are given; --machines {need} is the smallest change"
+    )
+
+
+def _price(c: Constants, request: Request, workers: int, replicas: int, servers: int) -> float:
+    """Seconds a byte read costs a sample of a replica: all replicas wait while one reads (equation 12)."""
+    return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
+
+
+def _hull(problem: Problem, low: float, high: float) -> list[Spread]:
+    """The spreads that are best for some price of a byte between `low` and `high`."""
+
+    def solve(price: float) -> _Point:
+        states = minimise(problem.order, problem.factors(price))[1]
+        return _Point(tuple(states), *problem.cost_of(states))
+
+    def between(cheap: _Point, dear: _Point) -> list[_Point]:
+        if cheap.read_bytes <= dear.read_bytes:
+            return []
+        price = (dear.sample_s - cheap.sample_s) / (cheap.read_bytes - dear.read_bytes)
+        middle = solve(price)
+        line = cheap.sample_s + price * cheap.read_bytes
+        if middle.sample_s + price * middle.read_bytes >= line * (1 - 1e-9):
+            return []
+        return [*between(cheap, middle), middle, *between(middle, dear)]
+
+    first = solve(low)
+    last = solve(high) if high > low else first
+    points = [first] if last.states == first.states else [first, *between(first, last), last]
+    return [spread(problem, point.states) for point in points]
+
+
+class _Point(NamedTuple):
+    """One solution of the layers' problem: seconds a sample with the best mapping, and bytes read."""
+
+    states: tuple[int, ...]
+    sample_s: float
+    read_bytes: float
+
+
+def _plan(
+    problem: Problem, spreads: Sequence[Spread], shape: tuple[int, int, int], request: Request, samples: int
+) -> Plan:
+    workers, replicas, servers = shape
+    c = problem.constants
+    price = _price(c, request, *shape)
+    parse = c.parse_s * sum(stage.tensors for stage in problem.stages) / request.read_every * replicas
+    best = min(spreads, key=lambda s: s.sample_s + price * s.read_bytes)
+    least = min(s.least_s + price * s.read_bytes for s in spreads) + parse
+    sample_s = best.sample_s + price * best.read_bytes + parse
+    worst = _price(c, Request(request.machines, request.read_every, 1.0), *shape)
+    split = best.split + Split(reading_s=price * best.read_bytes + parse)
+    return Plan(
+        workers=workers,
+        replicas=replicas,
+        servers=servers,
+        epoch_s=samples * sample_s / replicas,
+        samples_per_s=replicas / sample_s,
+        split=split.times(samples / replicas),
+        stages=problem.stages,
+        spread=best,
+        gap=sample_s / least - 1.0,
+        worst_epoch_s=samples * (best.sample_s + worst * best.read_bytes + parse) / replicas,
+        worker_bytes=best.worker_bytes,
+    )
