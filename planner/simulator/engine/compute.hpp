@@ -183,8 +183,9 @@ class LazyCompute {
     lane.used_s += lane.end_s - lane.start_s;
     ++lane.ended;
     auto dependents = inner_.of(lane.op);
-    if (dependents.size() == 1) {
-      if (steps_.release(w, dependents[0])) lane.queue[lane.tail++] = dependents[0];
+    if (dependents.size() == 1 || steps_.compute_by_name()) {
+      for (int32_t dependent : dependents)
+        if (steps_.release(w, dependent)) lane.queue[lane.tail++] = dependent;
     } else if (dependents.size() > 1) {
       for (int32_t dependent : steps_.release_all(w, dependents)) lane.queue[lane.tail++] = dependent;
     }

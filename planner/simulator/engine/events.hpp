@@ -17,9 +17,9 @@ struct Event {
   Event(double time, uint64_t k) : time_bits(std::bit_cast<uint64_t>(time)), key(k) {}
   double time() const { return std::bit_cast<double>(time_bits); }
   bool none() const { return time_bits == ~uint64_t{0}; }
-  bool operator<(const Event& other) const {
-    return time_bits < other.time_bits || (time_bits == other.time_bits && key < other.key);
-  }
+  bool operator<(const Event& other) const { return whole() < other.whole(); }
+  // One wide number, so that comparing needs no branch.
+  unsigned __int128 whole() const { return static_cast<unsigned __int128>(time_bits) << 64 | key; }
 };
 
 inline constexpr int max_workers = 1 << 24, max_servers = 1 << 16;

@@ -23,7 +23,7 @@ class EqualShares {
     if (!targets_.empty()) virtual_ += (now - since_) * rate();
     since_ = now;
     weights_ += weight;
-    Target target{virtual_ + size / weight, worker};
+    Target target{virtual_ + (weight == 1 ? size : size / weight), worker};
     flows_[worker] = {size, weight, target.at};
     targets_.push(target);
     stale_ = true;
@@ -67,11 +67,19 @@ class EqualShares {
       return at < other.at || (at == other.at && worker < other.worker);
     }
   };
-  double rate() const { return std::min(capacity_ / weights_, flow_limit_); }
+  // Divides only when the weights have changed since it last did.
+  double rate() const {
+    if (weights_ != rate_of_) {
+      rate_ = std::min(capacity_ / weights_, flow_limit_);
+      rate_of_ = weights_;
+    }
+    return rate_;
+  }
 
   int resource_;
   double capacity_, flow_limit_;
   double weights_ = 0, virtual_ = 0, since_ = 0;
+  mutable double rate_ = 0, rate_of_ = 0;
   Heap<Target> targets_;
   std::vector<Flow> flows_;
   Event next_;
@@ -88,7 +96,11 @@ class MaxMinShares {
         flows_(size_t(2) * in.workers * in.servers),
         left_(in.nic_capacity.size()),
         weight_left_(in.nic_capacity.size()),
-        flows_left_(in.nic_capacity.size()) {
+        share_(in.nic_capacity.size()),
+        full_share_(in.nic_capacity.size()),
+        flows_left_(in.nic_capacity.size()),
+        flows_of_(in.nic_capacity.size()),
+        even_(in.fairness_sigma == 0 && in.flow_bytes_per_s == infinity) {
     for (int direction = 0; direction < 2; ++direction)
       for (int w = 0; w < in.workers; ++w)
         for (int s = 0; s < in.servers; ++s) {
@@ -121,7 +133,10 @@ class MaxMinShares {
     for (int f : touched_) changed_ = changed_ || flows_[f].running != flows_[f].shared;
     if (changed_) {
       for (int f : touched_) update_membership(f);
-      fill();
+      if (even_)
+        fill_even();
+      else
+        fill();
       for (int f : active_) reschedule(flows_[f], now);
       changed_ = false;
     } else {
@@ -142,6 +157,7 @@ class MaxMinShares {
     double size = 0, weight = 1, remaining = 0, since = 0, rate = 0, end = infinity, fair_rate = 0;
     double shared_weight = 0;
     uint64_t key = 0;
+    int64_t round = 0;  // of the filling that gave it its rate
     int link[2] = {0, 0};
     bool running = false, shared = false;  // shared: counted when rates were last computed
   };
@@ -161,11 +177,65 @@ class MaxMinShares {
     flow.shared_weight = flow.weight;
     if (flow.running == flow.shared) return;
     flow.shared = flow.running;
+    if (even_) update_links(f);
     auto place = std::lower_bound(active_.begin(), active_.end(), f);
     if (flow.running)
       active_.insert(place, f);
     else
       active_.erase(place);
+  }
+  // Each link's flows, and the links that have any.
+  void update_links(int f) {
+    for (int side = 0; side < 2; ++side) {
+      int link = flows_[f].link[side];
+      auto& on_link = flows_of_[link];
+      if (flows_[f].running) {
+        if (on_link.empty()) used_links_.push_back(link);
+        on_link.push_back(f);
+      } else {
+        *std::find(on_link.begin(), on_link.end(), f) = on_link.back();
+        on_link.pop_back();
+        if (on_link.empty()) used_links_.erase(std::find(used_links_.begin(), used_links_.end(), link));
+      }
+      if (!on_link.empty()) full_share_[link] = in_.nic_capacity[link] / static_cast<double>(on_link.size());
+    }
+  }
+  // The same for flows of weight 1 without a limit, where the order of flows makes no difference: visit only
+  // the flows of the link that is full, and divide only for links that lose some.
+  void fill_even() {
+    links_.clear();
+    for (int link : used_links_) {
+      links_.push_back(link);
+      left_[link] = in_.nic_capacity[link];
+      flows_left_[link] = static_cast<int>(flows_of_[link].size());
+      share_[link] = full_share_[link];
+    }
+    ++round_;
+    size_t frozen = 0;
+    while (frozen < active_.size()) {
+      double level = infinity;
+      int full = -1;
+      size_t kept = 0;
+      for (int link : links_) {
+        if (flows_left_[link] == 0) continue;
+        links_[kept++] = link;
+        double share = share_[link];
+        if (share < level || (share == level && link < full)) level = share, full = link;
+      }
+      links_.resize(kept);
+      for (int f : flows_of_[full]) {
+        Flow& flow = flows_[f];
+        if (flow.round == round_) continue;
+        flow.round = round_;
+        flow.fair_rate = level;
+        ++frozen;
+        int other = flow.link[0] == full ? flow.link[1] : flow.link[0];
+        left_[other] -= level;
+        if (--flows_left_[other] > 0)
+          share_[other] = std::max(0.0, left_[other]) / static_cast<double>(flows_left_[other]);
+      }
+      flows_left_[full] = 0;
+    }
   }
   void fill() {
     links_.clear();
@@ -216,8 +286,11 @@ class MaxMinShares {
 
   const Inputs& in_;
   std::vector<Flow> flows_;
-  std::vector<double> left_, weight_left_;
-  std::vector<int> flows_left_, links_, active_, waiting_, touched_;
+  std::vector<double> left_, weight_left_, share_, full_share_;
+  std::vector<int> flows_left_, links_, used_links_, active_, waiting_, touched_;
+  std::vector<std::vector<int>> flows_of_;
+  bool even_;
+  int64_t round_ = 0;
   bool changed_ = false;
   Event next_;
 };

@@ -198,7 +198,7 @@ class Simulation {
 
   void computation_shows(int worker, double now) {
     auto [end_s, op, last] = compute_.take_visible(worker);
-    for (int32_t dependent : steps_.release_all(worker, compute_.unlocked_by(op))) ready(worker, dependent);
+    release(worker, compute_.unlocked_by(op));
     if (!last)
       queue_.push(compute_.next_visible(worker));
     else if (steps_.op_ended(worker))
@@ -316,15 +316,18 @@ class Simulation {
     if (in_.sync) publish(op);
     const OpInfo& info = ops_[op];
     if (info.feeds) compute_.catch_up(worker, current_);
-    std::span<const int32_t> dependents = in_.dependent_index.subspan(
-        info.dependents_begin, static_cast<size_t>(info.dependents_end - info.dependents_begin));
-    if (dependents.size() == 1) {
-      if (steps_.release(worker, dependents[0])) ready(worker, dependents[0]);
-    } else {
-      for (int32_t dependent : steps_.release_all(worker, dependents)) ready(worker, dependent);
-    }
+    release(worker, in_.dependent_index.subspan(
+                        info.dependents_begin, static_cast<size_t>(info.dependents_end - info.dependents_begin)));
     if (info.feeds && compute_.fed(worker)) run_ahead(worker);
     if (steps_.op_ended(worker)) all_ended(worker, now);
+  }
+
+  void release(int worker, std::span<const int32_t> dependents) {
+    if (dependents.size() == 1) {
+      if (steps_.release(worker, dependents[0])) ready(worker, dependents[0]);
+    } else if (dependents.size() > 1) {
+      for (int32_t dependent : steps_.release_all(worker, dependents)) ready(worker, dependent);
+    }
   }
 
   // Every op that is an event has ended; updates that are not may still run, then the last ends the step.

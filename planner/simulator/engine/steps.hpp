@@ -109,6 +109,8 @@ class Steps {
     if (scratch_.size() > 1) sort_by_order(scratch_, workers_[w].order);
     return scratch_;
   }
+  // Do worker ops that become ready together go by name? Then they need no sorting.
+  bool compute_by_name() const { return !in_.has_order(); }
 
   double duration(int w, int32_t op, bool on_worker) const {
     const Worker& worker = workers_[w];
