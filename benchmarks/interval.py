@@ -49,7 +49,7 @@ def long_run(case: Case, runs: int, times: int, threads: ThreadPoolExecutor) -> 
 def covered(profile: Profile, workers: int, seeds: int, threads: ThreadPoolExecutor) -> int:
     cluster = Cluster.uniform(workers, profile.servers, profile.bandwidth_bytes_per_s or 1.0)
     case = Case(profile=profile, cluster=cluster)
-    truth, error = long_run(case, 100 if workers < 32 else 40, 5, threads)
+    truth, error = long_run(case, 400 if workers < 32 else 150, 5, threads)
     truth, error = truth * profile.batch, error * profile.batch
     predictions = list(threads.map(lambda seed: simulate(profile, cluster, seed=seed), range(seeds)))
     hits = sum(p.samples_per_s_low <= truth <= p.samples_per_s_high for p in predictions)

@@ -169,10 +169,12 @@ def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[Run
 
 
 def _one_run(case: Case, options: RunOptions, number: int, timeline: bool = False) -> RunResult:
-    offsets: tuple[float, ...] = ()
+    options = replace(options, run=number, timeline=timeline)
     if case.mode == "async":
         offsets = start_offsets_s(case.profile, case.cluster, options.seed, number)
-    options = replace(options, run=number, timeline=timeline, start_offsets_s=offsets)
+        options = replace(options, start_offsets_s=offsets)
+    else:  # all end a step together; cutting at the first would lose the others' last one
+        options = replace(options, until="all")
     return run(case.profile, case.cluster, case.policy, case.mode, options)
 
 

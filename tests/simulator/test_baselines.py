@@ -1,0 +1,80 @@
+"""The simpler models against their closed forms."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.cluster import Cluster
+from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.baselines import OneWorker, cynthia, ideal, one_worker, queueing
+
+
+def overlapping(servers: int = 1) -> Profile:
+    """Two layers; the second download overlaps with the first layer's computation, and so on back."""
+    last = servers - 1
+    ops = [
+        Op("down1", DOWNLINK, 0, 100),
+        Op("down2", DOWNLINK, last, 300),
+        Op("forward1", WORKER, deps=(0,)),
+        Op("forward2", WORKER, deps=(1, 2)),
+        Op("backward2", WORKER, deps=(3,)),
+        Op("backward1", WORKER, deps=(4,)),
+        Op("up2", UPLINK, last, 300, (4,)),
+        Op("up1", UPLINK, 0, 100, (5,)),
+        Op("update2", PS, last, deps=(6,)),
+        Op("update1", PS, 0, deps=(7,)),
+    ]
+    durations = [0, 0, 2, 1, 2, 4, 0, 0, 0.5, 0.5]
+    return Profile.build(ops, [durations], order=[range(10)], model="m", batch=10, servers=servers)
+
+
+def test_the_phases_of_a_single_worker() -> None:
+    one = one_worker(overlapping(), Cluster.uniform(8, 1, 100.0))
+    # Downloads to 4; forward 1 from 1 to 3, forward 2 to 5, backward 2 to 7, upload 2 to 10 and 1 from 11.
+    assert one.downlink_s == pytest.approx(4)
+    assert one.compute_s == pytest.approx(3)
+    assert one.uplink_s == pytest.approx(5)
+    assert one.update_s == pytest.approx(0.5)
+    assert one.step_s == pytest.approx(12.5)
+    assert one.busy_s == pytest.approx(9)
+    assert one.transfer_s == pytest.approx(4)
+    assert one.network_use == pytest.approx(4 / 12.5)
+
+
+def test_the_worker_nic_counts_with_two_servers() -> None:
+    one = one_worker(overlapping(2), Cluster.uniform(8, 2, 100.0))
+    assert one.transfer_s == pytest.approx(4)
+
+
+def balanced(demand_s: float, think_s: float = 0.0) -> OneWorker:
+    return OneWorker(
+        batch=1,
+        step_s=2 * demand_s + think_s,
+        downlink_s=demand_s,
+        compute_s=think_s,
+        uplink_s=demand_s,
+        update_s=0.0,
+        busy_s=think_s,
+        transfer_s=demand_s,
+        network_use=demand_s / (2 * demand_s + think_s),
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5, 50])
+def test_a_balanced_network_of_two_queues(workers: int) -> None:
+    """Without think time n customers at k equal queues give n / (D * (n + k - 1))."""
+    assert queueing(balanced(0.25), workers) == pytest.approx(workers / (0.25 * (workers + 1)))
+
+
+def test_queueing_lies_between_one_worker_and_the_busiest_queue() -> None:
+    one = balanced(1.0, think_s=4.0)
+    assert queueing(one, 1) == pytest.approx(ideal(one, 1)) == pytest.approx(1 / 6)
+    values = [queueing(one, workers) for workers in range(1, 100)]
+    assert values == sorted(values)
+    assert values[-1] == pytest.approx(1.0, rel=0.02)
+
+
+def test_cynthia_before_and_after_saturation() -> None:
+    one = balanced(1.0, think_s=6.0)  # U1 = 1 / 8
+    assert cynthia(one, 4) == pytest.approx(4 / (6 + 2))
+    assert cynthia(one, 16) == pytest.approx(16 / (6 * 2 + 2))
