@@ -203,13 +203,14 @@ def test_kernels_of_a_gpu_replace_the_time_of_launching_them():
     data = field(
         1,
         message(
-            field(1, field(1, worker) + node(b"conv", 1000, 5, b"conv = Conv2D(a, b)")),
             field(1, field(1, worker + b"/stream:all") + node(b"conv:Conv2D", 1100, 700)),
+            field(1, field(1, worker) + node(b"conv", 1000, 5, b"conv = Conv2D(a, b)")),
             field(1, field(1, worker + b"/stream:13") + node(b"conv:Conv2D", 1100, 700)),
         ),
     )
     step = runmetadata.read(data, "gpu")
     assert step.ran == {"conv": Span(1100, 1800)}
+    assert step.on_gpu == {"conv"}
     assert step.graph["conv"] == Node("Conv2D", worker.decode(), ("a", "b"))
 
 

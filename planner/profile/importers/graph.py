@@ -28,6 +28,7 @@ STRUCTURAL = frozenset(
     )
 )
 VARIABLES = frozenset(("VariableV2", "Variable", "VarHandleOp"))
+RECEIVES = ("_Recv", "_HostRecv")
 SMALL_BYTES = 64  # a scalar or two
 EDGE = re.compile(r"edge_(\d+)_(.*)")
 RECEIVED = re.compile(r"(.*?)(?:_S(\d+)|/_(\d+))$")  # the _Recv node of a tensor, as TF 2 and TF 1 name it
@@ -36,41 +37,48 @@ RECEIVED = re.compile(r"(.*?)(?:_S(\d+)|/_(\d+))$")  # the _Recv node of a tenso
 def joined(base: Recording, transfers: dict[str, Transfer]) -> dict[str, Node]:
     """The graph with a node for each transfer between its sender and its receivers. Transfer nodes are those
     with an `edge`, keyed by it."""
+    return _from_partition_graphs(base, transfers) if base.complete else _from_labels(base, transfers)
+
+
+def _from_partition_graphs(base: Recording, transfers: dict[str, Transfer]) -> dict[str, Node]:
     graph: dict[str, Node] = {}
     senders: dict[str, str] = {}
-    if base.complete:
-        for name, node in base.graph.items():
-            receives = node.edge and node.op in ("_Recv", "_HostRecv")
-            if node.edge and not receives:
-                senders[node.edge] = name
-            graph[name] = Node(node.op, node.device, (*node.inputs, node.edge) if receives else node.inputs)
-        edges = {node.edge: node.device for node in base.graph.values() if node.edge}
-        for edge, device in edges.items():
-            sender = senders.get(edge)
-            crosses = edge in transfers or (
-                sender is not None
-                and task_of(base.graph[sender].device) != task_of(receiver_of(base, edge, device))
-            )
-            graph[edge] = Node("RecvTensor", device, (sender,) if sender else (), edge if crosses else "")
-        return graph
-    by_tensor: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    receivers: dict[str, str] = {}
+    for name, node in base.graph.items():
+        inputs = node.inputs
+        if node.edge and node.op in RECEIVES:
+            receivers[node.edge] = node.device
+            inputs = (*inputs, node.edge)
+        elif node.edge:
+            senders[node.edge] = name
+        graph[name] = Node(node.op, node.device, inputs)
+    for edge, device in receivers.items():
+        sender = senders.get(edge)
+        source = task_of(base.graph[sender].device) if sender else ""
+        crosses = edge in transfers or source not in ("", task_of(device))
+        graph[edge] = Node("RecvTensor", device, (sender,) if sender else (), edge if crosses else "")
+    return graph
+
+
+def _from_labels(base: Recording, transfers: dict[str, Transfer]) -> dict[str, Node]:
+    graph: dict[str, Node] = {}
+    edges: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
     for edge, transfer in transfers.items():
         match = EDGE.fullmatch(edge)
         number, tensor = (int(match[1]), match[2]) if match else (0, edge)
-        by_tensor[tensor, task_of(transfer.target)].append((number, edge))
+        edges[tensor, task_of(transfer.target)].append((number, edge))
         graph[edge] = Node("RecvTensor", transfer.target, (tensor,) if tensor in base.graph else (), edge)
-    received: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+    references: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
     for node in base.graph.values():
         for reference in node.inputs:
             match = RECEIVED.fullmatch(reference)
             if match and reference not in base.graph:
-                received[match[1], task_of(node.device)].add((int(match[2] or match[3]), reference))
+                references[match[1], task_of(node.device)].add((int(match[2] or match[3]), reference))
     joins: dict[tuple[str, str], list[str]] = {}
-    for (tensor, task), references in received.items():
-        edges_here = [edge for _, edge in sorted(by_tensor.get((tensor, task), ()))]
-        paired = len(edges_here) == len(references)
-        for k, (_, reference) in enumerate(sorted(references)):
-            joins[reference, task] = edges_here[k : k + 1] if paired else edges_here
+    for (tensor, task), asked in references.items():
+        sent = [edge for _, edge in sorted(edges.get((tensor, task), ()))]
+        for k, (_, reference) in enumerate(sorted(asked)):
+            joins[reference, task] = sent[k : k + 1] if len(sent) == len(asked) else sent
     for name, node in base.graph.items():
         inputs: list[str] = []
         for reference in node.inputs:
@@ -80,12 +88,6 @@ def joined(base: Recording, transfers: dict[str, Transfer]) -> dict[str, Node]:
                 inputs += joins.get((reference, task_of(node.device)), ())
         graph[name] = Node(node.op, node.device, tuple(inputs))
     return graph
-
-
-def receiver_of(base: Recording, edge: str, device: str) -> str:
-    return next(
-        (n.device for n in base.graph.values() if n.edge == edge and n.op in ("_Recv", "_HostRecv")), device
-    )
 
 
 def kept_ops(
@@ -106,14 +108,11 @@ def kept_ops(
         deps = tuple(dict.fromkeys(a for dep in node.inputs if dep in above for a in above[dep]))
         if node.edge:
             transfer = transfers.get(name)
-            size = transfer.bytes if transfer and transfer.bytes is not None else None
-            if transfer and size is None:
-                size = transfer.rounded_bytes
-            keep = transfer is not None and bool(size)
-            if transfer is not None and not size:
+            keep = transfer is not None and transfer.size > 0
+            if transfer is not None and not keep:
                 control.append(name)
             elif (
-                keep and not deps and task_of(transfers[name].source) == worker and (size or 0) <= SMALL_BYTES
+                transfer and not deps and task_of(transfer.source) == worker and transfer.size <= SMALL_BYTES
             ):
                 constant.append(name)
                 keep = False
@@ -189,10 +188,9 @@ def tensors_of(graph: dict[str, Node], kept: dict[str, tuple[str, ...]]) -> tupl
 def restore_lost(graph: dict[str, Node], transfers: dict[str, Transfer]) -> list[str]:
     """Give transfers that no step recorded the size of another transfer of the same variable; the others are
     taken as control edges. Returns what was restored."""
-    lost = {name: node.inputs for name, node in graph.items() if node.edge and name not in transfers}
+    lost = [name for name, node in graph.items() if node.edge and name not in transfers]
     if not lost:
         return []
-    everything = {name: node.inputs for name, node in graph.items()}
     through: dict[str, tuple[str, ...]] = {}
     for name in topological(graph):  # the transfers that reach a node without an op in between
         node = graph[name]
@@ -202,7 +200,7 @@ def restore_lost(graph: dict[str, Node], transfers: dict[str, Transfer]) -> list
             direct = [t for dep in node.inputs if dep in through for t in through[dep]]
             through[name] = tuple(dict.fromkeys(direct)) if node.op in STRUCTURAL else ()
     updates = {
-        name: tuple(t for dep in everything[name] if dep in through for t in through[dep])
+        name: tuple(t for dep in node.inputs if dep in through for t in through[dep])
         for name, node in graph.items()
         if not node.edge and node.op not in STRUCTURAL and task_of(node.device).startswith("ps:")
     }

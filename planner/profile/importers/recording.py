@@ -43,6 +43,10 @@ class Transfer(NamedTuple):
     rounded_bytes: int | None
     span: Span | None
 
+    @property
+    def size(self) -> int:
+        return self.bytes if self.bytes is not None else self.rounded_bytes or 0
+
 
 @dataclass
 class Recording:
@@ -51,6 +55,7 @@ class Recording:
 
     where: str
     ran: dict[str, Span] = field(default_factory=dict)
+    on_gpu: set[str] = field(default_factory=set)  # ops whose span is that of their kernels
     transfers: dict[str, Transfer] = field(default_factory=dict)
     graph: dict[str, Node] = field(default_factory=dict)
     complete: bool = False

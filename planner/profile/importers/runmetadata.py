@@ -41,11 +41,15 @@ def read(data: bytes, where: str, graph: bool = True) -> Recording:
             if number == PARTITION_GRAPHS and graph:
                 recording.complete = True
                 _read_graph(recording, data, a, b)
+        kernels: dict[str, Span] = {}
+        labels = graph and not recording.complete
         for number, _, a, b in top:
             if number == STEP_STATS:
                 for inner, kind, c, d in fields(data, a, b):
                     if inner == DEV_STATS and kind == BYTES:
-                        _read_device(recording, data, c, d, graph and not recording.complete)
+                        kernels |= _read_device(recording, data, c, d, labels)
+        recording.ran |= kernels
+        recording.on_gpu.update(kernels)
     except WireError as error:
         raise BadInput(
             f"{where}: a truncated file, or not a TensorFlow RunMetadata ({error}); copy it again or {RECORD}"
@@ -57,7 +61,7 @@ def read(data: bytes, where: str, graph: bool = True) -> Recording:
     return recording
 
 
-def _read_device(recording: Recording, data: bytes, start: int, end: int, labels: bool) -> None:
+def _read_device(recording: Recording, data: bytes, start: int, end: int, labels: bool) -> dict[str, Span]:
     device = ""
     stats: list[tuple[int, int]] = []
     for number, kind, a, b in fields(data, start, end):
@@ -67,7 +71,7 @@ def _read_device(recording: Recording, data: bytes, start: int, end: int, labels
             device = text(data, a, b)
     on_stream = "/stream:" in device
     if on_stream and not device.endswith("/stream:all"):
-        return  # the same kernels again, by stream
+        return {}  # the same kernels again, by stream
     kernels: dict[str, Span] = {}
     for a, b in stats:
         name, label, size, span = _read_node(recording.where, data, a, b, labels)
@@ -79,7 +83,7 @@ def _read_device(recording: Recording, data: bytes, start: int, end: int, labels
             add_transfer(recording, label, size, span)
         else:
             add_op(recording, name, device, label, span)
-    recording.ran.update(kernels)
+    return kernels
 
 
 def _read_node(

@@ -87,10 +87,12 @@ def _check(step: Recording) -> None:
 
 
 def _check_clock(step: Recording, graph: dict[str, Node]) -> None:
+    """Refuse ops that start before an input on the same device has ended; kernels end later than their
+    launch."""
     for name, node in graph.items():
         span = step.ran.get(name)
         for dep in node.inputs if span else ():
-            before = step.ran.get(dep)
+            before = step.ran.get(dep) if dep not in step.on_gpu else None
             if before and span and graph.get(dep, node).device == node.device and node.op != "Merge":
                 gap_s = (before.end_us - span.start_us) * 1e-6
                 if gap_s > CLOCK_TOLERANCE_S:
@@ -149,7 +151,7 @@ def _profile(
         size = 0
         if node.edge:
             transfer = transfers[name]
-            size = transfer.bytes if transfer.bytes is not None else transfer.rounded_bytes or 0
+            size = transfer.size
             if transfer.bytes is None:
                 rounded.append(name)
             source, target = task_of(transfer.source), task_of(transfer.target)
