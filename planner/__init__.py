@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from planner.cluster import Node as Node
     from planner.cost.cluster import cluster_of as cluster_of
     from planner.profile import Profile as Profile
+    from planner.profile.importers import import_profile as import_profile
     from planner.profile.synthesis import profile_for as profile_for
     from planner.simulator import Prediction as Prediction
     from planner.simulator import simulate as simulate
@@ -29,6 +30,7 @@ _LAZY = {
     "Prediction": "planner.simulator",
     "Profile": "planner.profile",
     "cluster_of": "planner.cost.cluster",
+    "import_profile": "planner.profile.importers",
     "load_hardware": "planner.catalog",
     "load_model": "planner.catalog",
     "profile_for": "planner.profile.synthesis",
@@ -46,6 +48,7 @@ __all__ = [
     "Profile",
     "__version__",
     "cluster_of",
+    "import_profile",
     "load_hardware",
     "load_model",
     "profile_for",

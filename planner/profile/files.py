@@ -124,7 +124,7 @@ def encode(profile: Profile) -> bytes:
 def decode(data: bytes, where: str = "profile") -> Profile:
     """A profile from JSON; `where` names the file in messages."""
     try:
-        head = msgspec.json.decode(data, type=_Head)
+        head = msgspec.json.decode(data, type=_Head) if data.lstrip()[:1] == b"{" else _Head()
         if head.format != FORMAT:
             raise BadInput(f"{where}: not a profile of planner; import a trace with `planner profile import`")
         if head.version != VERSION:

@@ -134,8 +134,10 @@ def changed(index, **changes):
         (record().replace(b"0.2", b"NaN"), "malformed|invalid"),
         (record().replace(b"0.2", b"1e999"), "range"),
         (record()[:-9], "truncated"),
-        (b"[" * 100_000, "recursion|depth|truncated|Expected"),
-        (b"\xff\xfe", "malformed|invalid"),
+        pytest.param(b'{"a":' + b"[" * 100_000, "recursion|depth|truncated", id="deep"),
+        (b"[1, 2]", "not a profile"),
+        (b"\xff\xfe", "not a profile"),
+        (b'{"format": "\xff"}', "utf-8|UTF-8|malformed|invalid"),
     ],
 )
 def test_a_wrong_graph_or_wrong_json_is_refused(data, message):
