@@ -6,6 +6,7 @@
 `order` ranks the transfers of a profile as they are. `schedule` also rewrites the profile for strategies that
 cut or hold transfers (P3, ByteScheduler, Prophet): simulate `plan.profile` under `plan.policy`.
 Imports the nouns and profiles; the simulator imports nothing from here and enforces the policies.
+`download_overhead_s` None means the same as `overhead_s`.
 """
 
 from __future__ import annotations
@@ -47,12 +48,18 @@ def order(
     *,
     bandwidth_bytes_per_s: float,
     overhead_s: float = 0.0,
+    download_overhead_s: float | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Policy:
     """The policy of a strategy for the transfers of this profile as they are."""
-    setting = Setting(bandwidth_bytes_per_s=bandwidth_bytes_per_s, overhead_s=overhead_s, seed=seed)
-    return strategy(name, **options).policy(profile, setting)
+    setting = Setting(
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        overhead_s=overhead_s,
+        download_overhead_s=download_overhead_s,
+        seed=seed,
+    )
+    return setting.priced(strategy(name, **options).policy(profile, setting))
 
 
 def schedule(
@@ -61,9 +68,15 @@ def schedule(
     *,
     bandwidth_bytes_per_s: float,
     overhead_s: float = 0.0,
+    download_overhead_s: float | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Schedule:
     """The profile as a strategy would run it (cut, held) and the policy that goes with it."""
-    setting = Setting(bandwidth_bytes_per_s=bandwidth_bytes_per_s, overhead_s=overhead_s, seed=seed)
+    setting = Setting(
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        overhead_s=overhead_s,
+        download_overhead_s=download_overhead_s,
+        seed=seed,
+    )
     return strategy(name, **options).schedule(profile, setting)

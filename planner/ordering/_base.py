@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from planner.errors import BadInput
@@ -14,11 +14,12 @@ from planner.profile import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a strategy may know besides the profile: the bandwidth a worker has, the fixed cost of a message,
-    and the seed of a random order."""
+    """What a strategy may know besides the profile: the bandwidth a worker has, the fixed cost of a message
+    (of a download, if it differs), and the seed of a random order."""
 
     bandwidth_bytes_per_s: float = 1.25e9
     overhead_s: float = 0.0
+    download_overhead_s: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -26,8 +27,13 @@ class Setting:
             raise BadInput(
                 f"bandwidth is {self.bandwidth_bytes_per_s} bytes a second; ordering needs one above zero"
             )
-        if not (math.isfinite(self.overhead_s) and self.overhead_s >= 0):
-            raise BadInput(f"overhead_s is {self.overhead_s}; it must be a number of at least zero")
+        for value in (self.overhead_s, self.download_overhead_s or 0.0):
+            if not (math.isfinite(value) and value >= 0):
+                raise BadInput(f"overhead_s is {value}; it must be a number of at least zero")
+
+    def priced(self, policy: Policy) -> Policy:
+        """The policy with what a message costs."""
+        return replace(policy, overhead_s=self.overhead_s, download_overhead_s=self.download_overhead_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,8 @@ class Schedule:
 
 
 class Strategy(ABC):
-    """A way to order transfers. `policy` ranks the transfers of a profile as they are; `rewrite` cuts or
-    holds transfers first, for strategies that do."""
+    """A way to order transfers. `policy` ranks the transfers of a profile as they are, `rewrite` cuts them
+    first, for strategies that do; `schedule` is both, with the cost of messages."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -54,4 +60,4 @@ class Strategy(ABC):
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         rewritten = self.rewrite(profile, setting)
-        return Schedule(rewritten, self.policy(rewritten, setting))
+        return Schedule(rewritten, setting.priced(self.policy(rewritten, setting)))

@@ -33,5 +33,4 @@ class ByteScheduler(Strategy):
             slice_bytes=self.partition_bytes,
             credit_bytes=self.credit_bytes,
             priorities=layer_priorities(profile),
-            overhead_s=setting.overhead_s,
         )

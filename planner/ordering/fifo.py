@@ -18,4 +18,4 @@ class NoOrder(Strategy):
     summary: ClassVar[str] = "no order: whole transfers as they arrive"
 
     def policy(self, profile: Profile, setting: Setting) -> Fifo:
-        return Fifo(overhead_s=setting.overhead_s)
+        return Fifo()

@@ -22,4 +22,4 @@ class Layer(Strategy):
     summary: ClassVar[str] = "first consumed, first sent"
 
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        return Ordered(priorities=layer_priorities(profile), overhead_s=setting.overhead_s)
+        return Ordered(priorities=layer_priorities(profile))

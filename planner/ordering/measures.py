@@ -39,7 +39,8 @@ class Bounds:
     @property
     def communication_s(self) -> float:
         """N: the busiest link in one direction; links work side by side."""
-        return max((s for r, s in self.resource_s.items() if r.startswith(("down", "up"))), default=0.0)
+        links = (s for r, s in self.resource_s.items() if r.startswith(("downlink", "uplink", "link")))
+        return max(links, default=0.0)
 
     @property
     def computation_s(self) -> float:

@@ -30,5 +30,4 @@ class P3(Strategy):
         return Sliced(
             slice_bytes=self.slice_bytes,
             priorities=layer_priorities(profile),
-            overhead_s=setting.overhead_s,
         )

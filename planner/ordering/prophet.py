@@ -73,12 +73,11 @@ class Prophet(Strategy):
                 *(tuple(names[uploads[i]] for i in block) for block in by_priority),
                 *((names[op],) for op in StepGraph.of(profile).pulls),
             ),
-            overhead_s=setting.overhead_s,
         )
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         profile = self.rewrite(profile, setting)
-        policy = self.policy(profile, setting)
+        policy = setting.priced(self.policy(profile, setting))
         uploads, _, held = self._plan(profile, setting)
         times = generation_times_s(profile)
         last = max(uploads, key=lambda op: (times[op], op))

@@ -18,4 +18,4 @@ class Reverse(Strategy):
 
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
         pulls = list(reversed(StepGraph.of(profile).pulls))
-        return Ordered(priorities=with_pushes(profile, pulls), overhead_s=setting.overhead_s)
+        return Ordered(priorities=with_pushes(profile, pulls))

@@ -20,4 +20,4 @@ class Shuffled(Strategy):
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
         pulls = list(StepGraph.of(profile).pulls)
         random.Random(setting.seed).shuffle(pulls)
-        return Ordered(priorities=with_pushes(profile, pulls), overhead_s=setting.overhead_s)
+        return Ordered(priorities=with_pushes(profile, pulls))

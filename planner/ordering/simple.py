@@ -25,4 +25,4 @@ class Simple(Strategy):
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
         graph = StepGraph.of(profile)
         priorities = with_pushes(profile, list(graph.pulls), tied_ranks(graph))
-        return Ordered(priorities=priorities, overhead_s=setting.overhead_s)
+        return Ordered(priorities=priorities)

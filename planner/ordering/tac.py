@@ -93,4 +93,4 @@ class Tac(Strategy):
 
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
         order = tac_order(StepGraph.of(profile), setting.bandwidth_bytes_per_s, setting.overhead_s)
-        return Ordered(priorities=with_pushes(profile, order), overhead_s=setting.overhead_s)
+        return Ordered(priorities=with_pushes(profile, order))

@@ -47,4 +47,4 @@ class Tic(Strategy):
 
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
         order = tic_order(StepGraph.of(profile))
-        return Ordered(priorities=with_pushes(profile, order), overhead_s=setting.overhead_s)
+        return Ordered(priorities=with_pushes(profile, order))

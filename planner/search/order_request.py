@@ -1,0 +1,152 @@
+"""What `planner order` asks, in the words of the command line, and the answer to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from planner.catalog import load_hardware, load_model
+from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
+from planner.errors import BadInput, unknown_name
+from planner.ordering import STRATEGIES, Setting, priorities
+from planner.ordering.pipelined import pipelined
+from planner.policy import Fifo, Mode, Policy
+from planner.profile import Profile
+from planner.profile.synthesis import profile_for
+from planner.search.orders import (
+    OrderComparison,
+    compare_orders,
+    machines,
+    worker_bandwidth_bytes_per_s,
+)
+from planner.search.tune import Tuned, tune
+from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRequest:
+    """Sizes and bandwidths as people write them."""
+
+    model: str
+    hardware: str
+    batch: int | None = None
+    workers: int = 2
+    servers: int = 1
+    bandwidth: str | None = None
+    strategies: str = "all"
+    mode: str = "sync"
+    barrier: bool = False
+    placement: str = "greedy"
+    overhead_ms: float = 0.0
+    download_overhead_ms: float | None = None
+    slice_size: str | None = None
+    partition_size: str | None = None
+    credit_size: str | None = None
+    slow_worker: float | None = None
+    slow_link: str | None = None
+    tune: int = 0
+    study: Path | None = None
+    priorities: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderAnswer:
+    """The comparison, the profile it is about, and what was tuned."""
+
+    comparison: OrderComparison
+    profile: Profile
+    title: str
+    tuned: Tuned | None
+
+
+def order_for(request: OrderRequest) -> OrderAnswer:
+    """Answer a request."""
+    if request.mode not in ("sync", "async"):
+        raise unknown_name("mode", request.mode, ("sync", "async"))
+    names = _strategies(request.strategies)
+    options = _options(request)
+    model, hardware = load_model(request.model), load_hardware(request.hardware)
+    nic = bandwidth_bytes_per_s(request.bandwidth) if request.bandwidth else None
+    slow = bandwidth_bytes_per_s(request.slow_link) if request.slow_link else None
+    cluster = machines(
+        request.workers,
+        request.servers,
+        nic or network_figure(hardware).bytes_per_s,
+        slow_worker=request.slow_worker,
+        slow_link_bytes_per_s=slow,
+        flow_bytes_per_s=None if nic else flow_limit_bytes_per_s(hardware),
+    )
+    batch = request.batch or model.default_batch
+    profile = profile_for(model, batch, hardware, request.servers, request.placement, seed=request.seed)
+    overhead_s = request.overhead_ms / 1e3
+    download_s = None if request.download_overhead_ms is None else request.download_overhead_ms / 1e3
+    mode = cast(Mode, request.mode)
+
+    tuned = None
+    if request.tune:
+        setting = Setting(
+            bandwidth_bytes_per_s=worker_bandwidth_bytes_per_s(cluster),
+            overhead_s=overhead_s,
+            download_overhead_s=download_s,
+            seed=request.seed,
+        )
+        running = profile if request.barrier else pipelined(profile)
+        tuned = tune(
+            running, cluster, setting, mode, trials=request.tune, seed=request.seed, storage=request.study
+        )
+        options["bytescheduler"] = {
+            "partition_bytes": tuned.partition_bytes,
+            "credit_bytes": tuned.credit_bytes,
+        }
+    comparison = compare_orders(
+        profile,
+        cluster,
+        names,
+        mode,
+        barrier=request.barrier,
+        overhead_s=overhead_s,
+        download_overhead_s=download_s,
+        seed=request.seed,
+        options=options,
+        priorities=priorities.read(request.priorities, profile) if request.priorities else None,
+    )
+    where = f"{request.workers} x {hardware.name}, {request.servers} server(s)"
+    at = format_bandwidth(nic or network_figure(hardware).bytes_per_s)
+    title = f"{model.name}, batch {batch}, {where}, {at} a NIC, {request.mode}"
+    return OrderAnswer(comparison, profile, title, tuned)
+
+
+def exported(answer: OrderAnswer) -> str:
+    """The priorities of the fastest strategy that orders the transfers as they are, for `--priorities`."""
+    whole = set(answer.profile.names)
+    ranked = sorted(answer.comparison.results, key=lambda r: -r.samples_per_s)
+    for result in ranked:
+        policy: Policy = answer.comparison.schedules[result.strategy].policy
+        if not isinstance(policy, Fifo) and set(priorities.priorities_of(policy)) <= whole:
+            return priorities.to_json(answer.profile, result.strategy, policy)
+    raise BadInput("none of these strategies orders whole transfers; add tac or tic to --strategies")
+
+
+def _strategies(words: str) -> list[str]:
+    if words == "all":
+        return list(STRATEGIES)
+    names = [word.strip() for word in words.split(",") if word.strip()]
+    for name in names:
+        if name not in STRATEGIES:
+            raise unknown_name("strategy", name, STRATEGIES, hint="one of all, " + ", ".join(STRATEGIES))
+    return names
+
+
+def _options(request: OrderRequest) -> dict[str, dict[str, Any]]:
+    out: dict[str, dict[str, Any]] = {}
+    if request.slice_size:
+        out["p3"] = {"slice_bytes": size_bytes(request.slice_size)}
+    if request.partition_size:
+        partition = size_bytes(request.partition_size)
+        out["prophet"] = {"partition_bytes": partition}
+        out["bytescheduler"] = {"partition_bytes": partition, "credit_bytes": 5 * partition}
+    if request.credit_size:
+        out.setdefault("bytescheduler", {})["credit_bytes"] = size_bytes(request.credit_size)
+    return out
