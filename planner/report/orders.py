@@ -20,7 +20,6 @@ COLUMNS = (
     Column("overlap", "alpha", lambda v: f"{v:.2f}", align="right"),
     Column("straggler_share", "straggler", lambda v: f"{v:.1%}", align="right"),
     Column("wait_s", "wait", format_seconds, align="right"),
-    Column("summary", "what"),
 )
 
 

@@ -1,0 +1,81 @@
+"""`planner order`: the table, the files it writes and reads, and bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.errors import BadInput, PlannerError
+from planner.search.order_request import OrderRequest, exported, order_for
+
+COMMON = ("order", "--model", "googlenet", "--batch", "16", "--hardware", "g3.8xlarge", "--workers", "2")
+
+
+def planner(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "planner", *args], capture_output=True, text=True, check=False
+    )
+
+
+def test_table_json_export_and_import(tmp_path: Path) -> None:
+    path = tmp_path / "order.json"
+    few = ("--bandwidth", "3Gbit", "--strategies", "tic,bytescheduler")
+    done = planner(*COMMON, *few, "--export", str(path), "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["strategy"] for row in rows] == ["fifo", "tic", "bytescheduler", "(ideal)"]
+    assert all(row["step_s"] >= rows[-1]["step_s"] for row in rows)
+    transfers = json.loads(path.read_text())["transfers"]
+    assert transfers[0]["priority"] == 0
+    assert {t["name"].rpartition("/")[2] for t in transfers} == {"down", "up"}
+    again = planner(*COMMON, "--bandwidth", "3Gbit", "--strategies", "tic", "--priorities", str(path))
+    assert again.returncode == 0, again.stderr
+    assert "priorities " in again.stdout
+    assert "Communication takes" in again.stdout
+
+
+def request(**more: object) -> OrderRequest:
+    given = {"model": "googlenet", "hardware": "g3.8xlarge", "batch": 16, "bandwidth": "3Gbit"}
+    return OrderRequest(**(given | more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"bandwidth": "0Gbit"}, "must be above zero"),
+        ({"bandwidth": "fast"}, "not understood"),
+        ({"strategies": "tack"}, "unknown strategy 'tack'; nearest: tac"),
+        ({"credit_size": "1KiB"}, "smaller than slice_bytes"),
+        ({"slice_size": "0"}, "at least one byte"),
+        ({"mode": "bsp"}, "unknown mode"),
+        ({"priorities": "/nowhere.json"}, "cannot read priorities"),
+        ({"slow_link": "0Mbit"}, "must be above zero"),
+        ({"model": "googlenett"}, "googlenet"),
+        ({"overhead_ms": -1.0}, "at least zero"),
+    ],
+)
+def test_bad_input_is_one_line(more: dict[str, object], message: str) -> None:
+    with pytest.raises(PlannerError, match=message) as error:
+        order_for(request(**more))
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+
+
+def test_exit_code_of_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "order.json"
+    path.write_text('{"transfers": [{"name": "conv9/weights/down", "priority": 0}]}')
+    done = planner(*COMMON, "--bandwidth", "1Gbit", "--priorities", str(path))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("planner: unknown transfer")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nothing_to_export() -> None:
+    answer = order_for(request(strategies="fifo"))
+    with pytest.raises(BadInput, match="add tac or tic"):
+        exported(answer)
