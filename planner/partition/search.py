@@ -121,7 +121,7 @@ def partition(model: Model, hardware: Hardware, request: Request, *, network: Ne
         problem = Problem(stages, constants, workers, threads=request.threads, memory=shared)
         combinations = max(combinations, problem.combinations)
         mine = [shape for shape in shapes if shape[0] == workers]
-        prices = {shape: _price(constants, request, *shape) for shape in mine}
+        prices = {shape: reading_price(constants, request, *shape) for shape in mine}
         spreads = _hull(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
         for shape in mine:
@@ -166,7 +166,7 @@ def _no_machines(request: Request) -> Infeasible:
     )
 
 
-def _price(c: Constants, request: Request, workers: int, replicas: int, servers: int) -> float:
+def reading_price(c: Constants, request: Request, workers: int, replicas: int, servers: int) -> float:
     """Seconds a byte read costs a sample of a replica: all replicas wait while one reads (equation 12)."""
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
@@ -207,12 +207,12 @@ def _plan(
 ) -> Plan:
     workers, replicas, servers = shape
     c = problem.constants
-    price = _price(c, request, *shape)
+    price = reading_price(c, request, *shape)
     parse = c.parse_s * sum(stage.tensors for stage in problem.stages) / request.read_every * replicas
     best = min(spreads, key=lambda s: s.sample_s + price * s.read_bytes)
     least = min(s.least_s + price * s.read_bytes for s in spreads) + parse
     sample_s = best.sample_s + price * best.read_bytes + parse
-    worst = _price(c, Request(request.machines, request.read_every, 1.0), *shape)
+    worst = reading_price(c, Request(request.machines, request.read_every, 1.0), *shape)
     split = best.split + Split(reading_s=price * best.read_bytes + parse)
     return Plan(
         workers=workers,

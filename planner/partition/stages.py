@@ -46,11 +46,12 @@ class Stage:
     layers: tuple[str, ...]
     dense: bool
     connections: int
-    neurons: int
+    kept_elements: int  # outputs of all its layers
     weight_bytes: int
     tensors: int
     in_elements: int
     out_elements: int
+    neurons: int  # the largest output inside it, before any pool: one activation each
     rows: int  # how finely it can be cut
     links: tuple[Link, ...]
 
@@ -60,10 +61,9 @@ class Stage:
         return (
             self.dense,
             self.connections,
-            self.neurons,
             self.weight_bytes,
             self.in_elements,
-            self.out_elements,
+            self.neurons,
             self.rows,
             self.first,
         )
@@ -87,7 +87,7 @@ class Stage:
         """Weights of a segment, and for each thread its activations and errors."""
         part = self.share(partitions)
         weights = self.weight_bytes * (part if self.dense else 1.0)
-        taken = self.in_elements * (1.0 if self.dense else part) + self.out_elements * part
+        taken = self.in_elements * (1.0 if self.dense else part) + self.neurons * part
         return weights + 2 * threads * taken * BYTES_PER_ELEMENT
 
 
@@ -133,11 +133,12 @@ def _merged(stage: Stage, layer: Layer, before: Layer) -> Stage:
     return replace(
         stage,
         layers=(*stage.layers, layer.name),
-        neurons=stage.neurons + layer.output_elements,
+        kept_elements=stage.kept_elements + layer.output_elements,
         connections=stage.connections + layer.macs,
         weight_bytes=stage.weight_bytes + layer.bytes,
         tensors=stage.tensors + len(layer.tensors),
         out_elements=layer.output_elements,
+        neurons=max(stage.neurons, layer.output_elements),
         rows=rows,
         links=links,
     )
@@ -177,11 +178,12 @@ def _stage(layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], s
         layers=(layer.name,),
         dense=dense,
         connections=layer.macs,
-        neurons=layer.output_elements,
+        kept_elements=layer.output_elements,
         weight_bytes=layer.bytes,
         tensors=len(layer.tensors),
         in_elements=sum(shape[name].output_elements for name in layer.inputs),
         out_elements=layer.output_elements,
+        neurons=layer.output_elements,
         rows=rows,
         links=tuple(links),
     )

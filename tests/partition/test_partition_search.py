@@ -17,7 +17,7 @@ from planner.errors import BadInput, Infeasible
 from planner.model import Layer, Model, Tensor
 from planner.partition.costs import Problem
 from planner.partition.elimination import elimination_order, minimise
-from planner.partition.search import Request, _price, partition
+from planner.partition.search import Request, partition, reading_price
 from planner.partition.stages import Geometry, stages_of
 from planner.partition.traffic import best_placement, default_placement, overlaps, traffic_between
 
@@ -85,7 +85,7 @@ def test_agrees_with_brute_force(seed: int) -> None:
     ]
     request = Request(machines=9)
     for replicas, servers in ((1, 1), (3, 2)):
-        price = _price(c, request, workers, replicas, servers)
+        price = reading_price(c, request, workers, replicas, servers)
         states = minimise(problem.order, problem.factors(price))[1]
         sample_s, read = problem.cost_of(states)
         every_cost = map(full.cost_of, itertools.product(*(range(len(o)) for o in full.choices)))

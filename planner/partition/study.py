@@ -1,0 +1,80 @@
+"""Questions about one layer or one setting, beside the search: what a change costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.catalog import load_hardware, load_model
+from planner.errors import BadInput
+from planner.hardware import Hardware
+from planner.model import Model
+from planner.partition.costs import Problem, Spread, spread
+from planner.partition.elimination import minimise
+from planner.partition.search import Plan, Request, partition, reading_price
+from planner.partition.stages import stages_of
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChoice:
+    """One layer cut into as many parts as workers against as many copies: seconds a sample of a replica."""
+
+    partitioned_s: float
+    replicated_s: float
+    partitioned_activations_s: float
+    replicated_activations_s: float
+    partitioned_reading_s: float
+    replicated_reading_s: float
+    break_even_read_every: float  # samples between reads from which on copies are better
+
+
+def fixed(model: Model | str, hardware: Hardware | str, workers: int, replicas: int, servers: int) -> Plan:
+    """The best plan of one configuration."""
+    request = Request(workers * replicas + servers, workers=workers, replicas=replicas, servers=servers)
+    return partition(_model(model), _hardware(hardware), request).plans[0]
+
+
+def layer_choice(
+    model: Model | str,
+    hardware: Hardware | str,
+    layer: str,
+    shape: tuple[int, int, int],
+    read_every: int = 70,
+) -> LayerChoice:
+    """Partition or replicate one layer, the others at their best for either (the paper's Figure 14)."""
+    from planner.cost.constants import constants_for
+
+    workers = shape[0]
+    constants = constants_for(_hardware(hardware))
+    stages = stages_of(_model(model))
+    at = next((i for i, stage in enumerate(stages) if stage.name == layer), None)
+    if at is None:
+        raise BadInput(f"no layer {layer!r} to partition; there are {', '.join(s.name for s in stages)}")
+    price = reading_price(constants, replace(Request(1), read_every=read_every), *shape)
+
+    def best(pair: tuple[int, int]) -> Spread:
+        problem = Problem(stages, constants, workers)
+        choices = [list(options) for options in problem.choices]
+        choices[at] = [choice for choice in choices[at] if choice.pair == pair]
+        problem.__dict__["choices"] = choices
+        return spread(problem, minimise(problem.order, problem.factors(price))[1])
+
+    cut, copied = best((workers, 1)), best((1, workers))
+    extra = copied.read_bytes - cut.read_bytes
+    saved = cut.sample_s - copied.sample_s
+    return LayerChoice(
+        partitioned_s=cut.sample_s + price * cut.read_bytes,
+        replicated_s=copied.sample_s + price * copied.read_bytes,
+        partitioned_activations_s=cut.split.network_s,
+        replicated_activations_s=copied.split.network_s,
+        partitioned_reading_s=price * cut.read_bytes,
+        replicated_reading_s=price * copied.read_bytes,
+        break_even_read_every=price * extra * read_every / saved if saved > 0 else float("inf"),
+    )
+
+
+def _model(model: Model | str) -> Model:
+    return load_model(model) if isinstance(model, str) else model
+
+
+def _hardware(hardware: Hardware | str) -> Hardware:
+    return load_hardware(hardware) if isinstance(hardware, str) else hardware

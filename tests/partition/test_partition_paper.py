@@ -1,0 +1,72 @@
+"""What Yan et al. (KDD 2015) found on 20 machines; benchmarks/partition.py prints it all, with what fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.catalog import load_hardware, load_model
+from planner.partition.search import Request, Result, partition
+from planner.partition.study import fixed, layer_choice
+
+CLUSTER = "private-2xe5-2450-10gbe"
+
+
+@pytest.fixture(scope="module")
+def small() -> Result:
+    return partition(load_model("mnist-adam"), load_hardware(CLUSTER), Request(20, max_workers=4))
+
+
+@pytest.fixture(scope="module")
+def large() -> Result:
+    return partition(load_model("imagenet22k-adam"), load_hardware(CLUSTER), Request(20, max_workers=4))
+
+
+def speedup(model: str, few: tuple[int, int, int], many: tuple[int, int, int]) -> float:
+    return fixed(model, CLUSTER, *few).epoch_s / fixed(model, CLUSTER, *many).epoch_s
+
+
+def test_best_configurations(small: Result, large: Result) -> None:
+    assert small.plans[0].name == "<2,9,2>"
+    assert large.plans[0].name == "<4,4,4>"
+
+
+def test_spread_is_more_than_tenfold_and_near_the_published(large: Result) -> None:
+    ratio = large.plans[-1].epoch_s / large.plans[0].epoch_s
+    assert ratio > 10
+    assert ratio == pytest.approx(218.08 / 11.88, rel=0.25)
+
+
+def test_model_parallelism_is_superlinear_where_the_cache_gains() -> None:
+    assert speedup("imagenet22k-adam", (1, 4, 4), (2, 4, 4)) > 2
+    assert speedup("imagenet22k-adam", (1, 4, 4), (4, 4, 4)) > 4
+    two, four = (speedup("mnist-adam", (1, 4, 4), (w, 4, 4)) for w in (2, 4))
+    assert 1.9 < two <= 2
+    assert four / two < two  # flattens
+
+
+def test_servers_matter_more_for_the_large_network() -> None:
+    large = [speedup("imagenet22k-adam", (4, 4, 1), (4, 4, s)) for s in (2, 4)]
+    assert large[0] > 1.2
+    assert large[1] / large[0] < large[0]  # diminishing
+    assert speedup("mnist-adam", (4, 4, 1), (4, 4, 4)) - 1 < (large[1] - 1) / 2
+
+
+def test_two_workers_read_faster_than_one() -> None:
+    two, one = fixed("mnist-adam", CLUSTER, 2, 9, 2), fixed("mnist-adam", CLUSTER, 1, 18, 2)
+    assert two.epoch_s < one.epoch_s
+    assert one.split.reading_s - two.split.reading_s > one.epoch_s - two.epoch_s  # for the paper's reason
+
+
+def test_reading_less_often_helps() -> None:
+    model, hardware = load_model("imagenet22k-adam"), load_hardware(CLUSTER)
+    times = [
+        partition(model, hardware, Request(20, every, workers=4, replicas=4, servers=4)).plans[0].epoch_s
+        for every in (35, 70, 150)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_replicated_output_sends_fewer_activations_and_reads_more() -> None:
+    choice = layer_choice("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))
+    assert choice.replicated_activations_s < choice.partitioned_activations_s
+    assert choice.replicated_reading_s > choice.partitioned_reading_s
