@@ -207,3 +207,20 @@ def test_bad_requests() -> None:
         Request(0)
     with pytest.raises(BadInput, match="reading is 2"):
         Request(5, reading=2)
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from planner.cli.partition import command
+    from planner.report.output import Format
+
+    command(model="mnist-adam", hardware=HARDWARE.name, machines=6)
+    text = capsys.readouterr().out
+    assert "weight updates" in text
+    assert "configurations looked at" in text
+    command(model="mnist-adam", hardware=HARDWARE.name, machines=6, format=Format.json)
+    data = json.loads(capsys.readouterr().out)
+    assert data["considered"] == len(data["plans"])
+    assert sum(data["best"]["split_s"].values()) == pytest.approx(data["best"]["epoch_s"])
+    assert [layer["layer"] for layer in data["best"]["layers"]] == ["conv0", "conv1", "fc0", "fc1", "fc2"]
