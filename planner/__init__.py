@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from planner.profile import Profile as Profile
     from planner.profile.importers import import_profile as import_profile
     from planner.profile.synthesis import profile_for as profile_for
+    from planner.search.answers import compare as compare
+    from planner.search.answers import recommend as recommend
+    from planner.search.answers import saturation as saturation
+    from planner.search.request import Request as Request
     from planner.simulator import Prediction as Prediction
     from planner.simulator import simulate as simulate
     from planner.simulator import simulate_many as simulate_many
@@ -29,11 +33,15 @@ _LAZY = {
     "Node": "planner.cluster",
     "Prediction": "planner.simulator",
     "Profile": "planner.profile",
+    "Request": "planner.search.request",
     "cluster_of": "planner.cost.cluster",
     "import_profile": "planner.profile.importers",
+    "compare": "planner.search.answers",
     "load_hardware": "planner.catalog",
     "load_model": "planner.catalog",
     "profile_for": "planner.profile.synthesis",
+    "recommend": "planner.search.answers",
+    "saturation": "planner.search.answers",
     "simulate": "planner.simulator",
     "simulate_many": "planner.simulator",
 }
@@ -46,12 +54,16 @@ __all__ = [
     "PlannerError",
     "Prediction",
     "Profile",
+    "Request",
     "__version__",
     "cluster_of",
+    "compare",
     "import_profile",
     "load_hardware",
     "load_model",
     "profile_for",
+    "recommend",
+    "saturation",
     "simulate",
     "simulate_many",
 ]

@@ -46,7 +46,13 @@ def recommend_for(
     model = load_model(request.model)
     if trials is not None:
         return _sampled(
-            Scorer(request, model), executor, jobs=jobs, progress=progress, trials=trials, study=study
+            Scorer(request, model),
+            executor,
+            jobs=jobs,
+            progress=progress,
+            trials=trials,
+            study=study,
+            advice=advice,
         )
     space = enumerate_plans(request, model)
     if not space.plans:
@@ -152,6 +158,7 @@ def _sampled(
     progress: Progress,
     trials: int,
     study: str | None,
+    advice: bool,
 ) -> Recommendation:
     """The answer from a study of optuna's instead of an enumeration."""
     from planner.search.sampled import sample
@@ -163,7 +170,8 @@ def _sampled(
         if not scored:
             raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
         shown, chosen = choose(scored, request)
-        changes, curve = ([], None) if found.partial else _further(chosen, scorer, pool, progress)
+        look = advice and not found.partial
+        changes, curve = _further(chosen, scorer, pool, progress) if look else ([], None)
     return Recommendation(
         request=request,
         chosen=chosen,

@@ -1,0 +1,67 @@
+import pytest
+
+import planner
+from planner.errors import BadInput, Infeasible
+from planner.search.answers import one_plan, saturation_for, simulation_for
+from planner.search.request import Request
+
+ALEXNET = Request(
+    model="alexnet", batches=(64,), hardware=("p3.2xlarge",), servers=(1,), network="burst", precision=0.02
+)
+
+
+def test_a_link_that_is_full_saturates():
+    curve = saturation_for(ALEXNET, jobs=2, max_workers=8)
+    rates = [point.scored.samples_per_s for point in curve.points]
+    assert len(rates) == 8
+    assert max(rates) <= curve.ceiling_samples_per_s
+    saturated = curve.saturation_workers
+    assert saturated is not None
+    assert rates[saturated] - rates[saturated - 1] < 0.1 * rates[0]
+    assert all(rates[w] - rates[w - 1] >= 0.1 * rates[0] for w in range(1, saturated))
+    assert curve.bottleneck.split("[")[0] in ("downlink", "uplink", "ps")
+    assert [count for count, _ in curve.servers_needed] == [1, 2, 3, 4]
+
+
+def test_a_wrong_threshold_is_refused():
+    with pytest.raises(BadInput, match="--threshold"):
+        saturation_for(ALEXNET, threshold=1.5)
+
+
+def test_several_machines_where_one_is_needed():
+    with pytest.raises(BadInput, match=r"--hardware names"):
+        one_plan(ALEXNET.but(hardware=("p3.*",)))
+
+
+def test_a_batch_that_does_not_fit():
+    with pytest.raises(Infeasible, match="largest batch that fits"):
+        simulation_for(ALEXNET.but(batches=(100_000,)))
+
+
+def test_simulate_says_everything_of_a_plan():
+    result = simulation_for(ALEXNET.but(workers=(2,)))
+    data = result.as_dict()
+    assert data["plan"]["workers"] == 2
+    assert data["prediction"]["samples_per_s"] == data["plan"]["samples_per_s"]
+    assert set(data["prediction"]["utilisation"]) == {"downlink[0]", "worker", "uplink[0]", "ps[0]"}
+
+
+def test_a_second_server_needs_a_good_placement():
+    """Li et al., Fig. 25h: greedy placement puts 407 of VGG-11's 507 MB on one server."""
+
+    def rate(servers, placement):
+        request = Request(
+            model="vgg11",
+            hardware=("p3.2xlarge",),
+            workers=(8,),
+            servers=(servers,),
+            placements=(placement,),
+            network="burst",
+            precision=0.02,
+        )
+        return simulation_for(request).scored.samples_per_s
+
+    one, greedy, split = rate(1, "greedy"), rate(2, "greedy"), rate(2, "mxnet")
+    assert greedy / one < 1.35
+    assert split / one > 1.45
+    assert planner.__version__
