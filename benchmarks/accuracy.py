@@ -5,7 +5,7 @@ prints predicted against measured. Columns: the error; the noise of the measurem
 standard deviation between runs where there were several and otherwise the spread that the simulator expects
 of a window of that length; the errors of the baselines. Ends with a summary and whether the targets hold.
 
-`--data FOLDER` takes traces and measurements of the same form from elsewhere.
+`--data FOLDER` takes traces and measurements from elsewhere (see `testbed.trace_files`).
 `--ablate` also predicts without each of the effects that the model adds to the paper's.
 """
 
@@ -32,6 +32,8 @@ from planner.simulator.simulate import FAIRNESS_SIGMA
 # What must hold: mean absolute error, share of points within 15%, worst, and the mean relative to each
 # baseline's.
 MEAN, WITHIN, WITHIN_ERROR, WORST, OF_BASELINE = 0.06, 0.90, 0.15, 0.25, 0.5
+
+TRACING = 0.03  # difference of one-worker steps, traced and not, that is worth a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,17 @@ def summary(results: list[Result]) -> bool:
     for what, holds in checks.items():
         print(f"{'holds' if holds else 'FAILS'}: {what}")
     return all(checks.values())
+
+
+def warn_of_tracing(results: list[Result]) -> None:
+    """Tracing itself costs time; a profile that is longer than an untraced step predicts too little. Nothing
+    is rescaled: by how much tracing lengthens which op is not known."""
+    for result in results:
+        if result.point.workers == 1 and abs(result.error) > TRACING:
+            print(
+                f"note: {result.point.name}: traced steps are {-result.error:+.1%} longer than untraced ones "
+                f"(noise {result.noise:.1%})"
+            )
 
 
 def ablate(points: list[Point]) -> None:

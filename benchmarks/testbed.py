@@ -51,13 +51,22 @@ class Point:
         return f"{self.config}_ps{self.servers}"
 
 
+def trace_files() -> dict[str, Path]:
+    """The traces at hand by name, as `vgg11_b8_100_ps2`: files `<name>.json.gz`, or the layout in which the
+    runs were recorded, `<configuration>/.../compact_ps<servers>.json.gz`."""
+    found = {path.name.removesuffix(".json.gz"): path for path in DATA.glob("*_ps*.json.gz")}
+    for path in DATA.glob("*/**/compact_ps*.json.gz"):
+        servers = path.name.removesuffix(".json.gz").removeprefix("compact_")
+        found[f"{path.relative_to(DATA).parts[0]}_{servers}"] = path
+    return dict(sorted(found.items()))
+
+
 def traces() -> list[str]:
-    """Names of the traces at hand, as `vgg11_b8_100_ps2`."""
-    return sorted(path.name.removesuffix(".json.gz") for path in DATA.glob("*.json.gz"))
+    return list(trace_files())
 
 
 def read_trace(name: str) -> dict[str, Any]:
-    with gzip.open(DATA / f"{name}.json.gz", "rt") as file:
+    with gzip.open(trace_files()[name], "rt") as file:
         trace: dict[str, Any] = json.load(file)
     return trace
 
@@ -66,7 +75,8 @@ def measured() -> list[Point]:
     """Every measured point. A run counts by the length of its window, so that a run of 90 s weighs as much as
     three of 30 s."""
     runs = defaultdict(list)
-    with (DATA / "measured.csv").open(newline="") as file:
+    path = DATA / "measured.csv"
+    with (path if path.exists() else DATA / "summary.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             key = row["config"], int(row["n_ps"]), int(row["W"])
             runs[key].append((float(row["samples_per_s"]), float(row["window_s"])))
