@@ -1,0 +1,187 @@
+"""Orders of transfers: speed of TIC and TAC, how close to the best they come, what alpha explains, what sync
+training gains; then Prophet's tables. Ours beside the published figure wherever there is one.
+
+Run: python benchmarks/ordering.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import prophet_tables
+
+from planner.catalog import load_hardware, load_model
+from planner.cluster import Cluster
+from planner.ordering import measures, order
+from planner.ordering.graph import StepGraph
+from planner.ordering.tac import tac_order
+from planner.ordering.tic import tic_order
+from planner.policy import Ordered
+from planner.profile import DOWNLINK, WORKER, Op, Profile
+from planner.profile.synthesis import NO_PARSING, NO_VARIATION, profile_for
+from planner.search.orders import compare_orders, machines
+from planner.simulator.run import RunOptions, run
+
+MB_PER_S = 1e6
+M60 = "g3.8xlarge"
+
+
+def forward_pass(model: str, batch: int = 32, steps: int = 1) -> Profile:
+    variation = {"variation": NO_VARIATION} if steps == 1 else {}
+    return profile_for(
+        load_model(model),
+        batch,
+        load_hardware(M60),
+        training=False,
+        steps=steps,
+        parsing=NO_PARSING,
+        **variation,
+    )
+
+
+def balanced_bandwidth_bytes_per_s(profile: Profile) -> float:
+    """The bandwidth at which downloads take as long as computation: rho is 1."""
+    compute_s = float(profile.durations_s.mean(axis=0)[profile.resource == WORKER].sum())
+    return float(profile.bytes[profile.resource == DOWNLINK].sum()) / compute_s
+
+
+def step_s(profile: Profile, pulls: Sequence[int], bandwidth_bytes_per_s: float) -> float:
+    """A step of one worker under a fixed order."""
+    priorities = {profile.names[op]: float(rank) for rank, op in enumerate(pulls)}
+    cluster = Cluster.uniform(1, 1, bandwidth_bytes_per_s)
+    return run(profile, cluster, Ordered(priorities=priorities), "async", RunOptions(steps=1)).end_s
+
+
+def speed() -> None:
+    print("CPU time of an order                transfers      TIC      TAC    released TAC")
+    released = {"inception3": "8.3 s (190 transfers)", "resnet152": "15.8 s (210 transfers)"}
+    for model, published in released.items():
+        profile = profile_for(load_model(model), 32, load_hardware(M60))
+        start = time.process_time()
+        graph = StepGraph.of(profile)
+        built = time.process_time()
+        tic_order(graph)
+        tic_done = time.process_time()
+        tac_order(graph, 1.25e9)
+        tac_done = time.process_time()
+        tic_s, tac_s = tic_done - start, tac_done - tic_done + built - start
+        print(f"  {model:<34}{len(graph.pulls):>8}{tic_s:>8.3f}s{tac_s:>8.3f}s   {published}")
+
+
+def extremes() -> None:
+    """File 004: of a sequence only the order of consumption is best, of parallel layers every order is."""
+    print("\nstep over the bound max(N, C)         consumption   random (20)   reverse      E of these")
+    shuffle = random.Random(0)
+    for model in ("seq32", "par32"):
+        profile = forward_pass(model)
+        bandwidth = balanced_bandwidth_bytes_per_s(profile)
+        limits = measures.bounds(profile, bandwidth)
+        pulls = list(StepGraph.of(profile).pulls)
+        some = [shuffle.sample(pulls, len(pulls)) for _ in range(20)]
+        steps = [
+            step_s(profile, pulls, bandwidth),
+            float(np.mean([step_s(profile, p, bandwidth) for p in some])),
+            step_s(profile, pulls[::-1], bandwidth),
+        ]
+        ratios = "".join(f"{s / limits.lower_s:>13.3f}" for s in steps)
+        efficiency = " ".join(f"{measures.ordering_efficiency(s, limits):5.2f}" for s in steps)
+        print(f"  {model:<34}{ratios}    {efficiency}")
+
+
+def random_dag(seed: int, transfers: int = 5, ops: int = 8) -> Profile:
+    """Ops that read random earlier ops and downloads; every download is read by someone."""
+    draw = random.Random(seed)
+    out = [Op(f"r{i}", DOWNLINK, 0, draw.randint(1, 9) * 10**5) for i in range(transfers)]
+    for i in range(ops):
+        deps = {draw.randrange(transfers + i) for _ in range(draw.randint(1, 3))}
+        out.append(Op(f"op{i}", WORKER, deps=tuple(sorted(deps | ({i} if i < transfers else set())))))
+    seconds = [0.0] * transfers + [draw.randint(1, 9) / 10 for _ in range(ops)]
+    return Profile.build(out, seconds, model="random", batch=1)
+
+
+def distance_from_best(count: int = 60) -> None:
+    excess: dict[str, list[float]] = {"TAC": [], "TIC": [], "consumption": [], "random": []}
+    for seed in range(count):
+        profile = random_dag(seed)
+        graph = StepGraph.of(profile)
+        times = [step_s(profile, p, MB_PER_S) for p in itertools.permutations(graph.pulls)]
+        found = {
+            "TAC": step_s(profile, tac_order(graph, MB_PER_S), MB_PER_S),
+            "TIC": step_s(profile, tic_order(graph), MB_PER_S),
+            "consumption": step_s(profile, graph.pulls, MB_PER_S),
+            "random": float(np.mean(times)),
+        }
+        for name, value in found.items():
+            excess[name].append(value / min(times) - 1)
+    print(f"\n{count} random DAGs of 5 downloads: step over the best of all 120 orders")
+    for name, values in excess.items():
+        best = np.mean(np.array(values) < 1e-9)
+        print(f"  {name:<12} mean {np.mean(values):+.1%}, worst {np.max(values):+.1%}, best in {best:.0%}")
+
+
+def alpha_explains(steps: int = 400) -> None:
+    """File 001, Figure 13: over random orders, and with TAC's, alpha of each step against its time."""
+    profile = forward_pass("slim-inception-v2", 128, steps=50)
+    bandwidth = balanced_bandwidth_bytes_per_s(profile)
+    communication_s = float(profile.bytes[profile.resource == DOWNLINK].sum()) / bandwidth
+    alphas, times = {}, {}
+    for name in ("fifo", "tac"):
+        policy = order(profile, name, bandwidth_bytes_per_s=bandwidth)
+        options = RunOptions(steps=steps, timeline=True)
+        result = run(profile, Cluster.uniform(1, 1, bandwidth), policy, "async", options)
+        times[name] = result.step_ends_s[0] - result.step_starts_s[0]
+        compute_s = times[name] - measures.idle_s(result.timeline)
+        pairs = zip(compute_s, times[name], strict=True)
+        alphas[name] = np.array([measures.overlap(communication_s, c, t) for c, t in pairs])
+    r2 = np.corrcoef(alphas["fifo"], times["fifo"])[0, 1] ** 2
+    both = np.corrcoef(np.concatenate([*alphas.values()]), np.concatenate([*times.values()]))[0, 1] ** 2
+    print("\nslim-inception-v2, rho 1: alpha against step time        ours   published")
+    print(f"  R^2 over random orders                                {r2:.3f}   0.98 (both)")
+    print(f"  R^2 over random orders and TAC's                      {both:.3f}   0.98")
+    normal = {name: times["tac"].min() / values for name, values in times.items()}
+    print(
+        f"  5% of steps are slower than (of the fastest step)     "
+        f"{np.percentile(normal['fifo'], 5):.3f}   0.634 without order"
+    )
+    print(f"{'':<56}{np.percentile(normal['tac'], 5):.3f}   0.998 with TAC")
+    less = 1 - times["tac"].mean() / times["fifo"].mean()
+    print(f"  an order shortens the forward pass by                 {less:.1%}   46% (file 004)")
+    print(f"  mean alpha {alphas['fifo'].mean():.2f} without order and {alphas['tac'].mean():.2f} with TAC")
+
+
+def sync_training() -> None:
+    """File 001, Figures 9, 11 and 14: TIC against no order where communication is less, as much, or more."""
+    print("\nsync training, 4 workers, 1 server, barrier: TIC against no order (published: up to +19.2%,")
+    print("stragglers up to 2.3 times fewer; about 0, or -4.2%, where there is nothing to overlap)")
+    print("  model, batch              rho    gain   straggler share without, with    unique orders")
+    for model, batch in (("inception3", 32), ("resnet50", 32), ("vgg16", 32)):
+        profile = profile_for(load_model(model), batch, load_hardware(M60))
+        compute_s = float(profile.durations_s.mean(axis=0)[profile.resource == WORKER].sum())
+        size = float(profile.bytes[profile.is_transfer].sum())
+        for rho in (0.05, 1.0, 20.0):
+            cluster = machines(4, 1, 4 * size / compute_s / rho)
+            found = compare_orders(profile, cluster, ["tic"], barrier=True)
+            none, tic = found.results
+            print(
+                f"  {model + ', ' + str(batch):<24}{rho:>5g}{tic.gain:>+8.1%}"
+                f"{none.straggler_share:>14.1%}{tic.straggler_share:>8.1%}"
+                f"{none.orders_seen:>20}/{none.orders_of} {tic.orders_seen}/{tic.orders_of}"
+            )
+
+
+def main() -> None:
+    speed()
+    extremes()
+    distance_from_best()
+    alpha_explains()
+    sync_training()
+    print("\nProphet (ICPP 2021)")
+    prophet_tables.main()
+
+
+if __name__ == "__main__":
+    main()
