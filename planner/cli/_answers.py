@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from planner.cli._options import checked
+
+if TYPE_CHECKING:
+    from planner.search.results import ScoredPlan
 
 PLAN = "What"
 LIMITS = "Limits"
@@ -20,6 +27,7 @@ def _option(*names: str, help: str, panel: str = PLAN, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, envvar=variable, show_envvar=False, **more)
 
 
+FILE: dict[str, Any] = {"callback": checked}
 ModelOption = Annotated[
     str | None, _option("--model", "-m", help="A network of the catalogue or a .toml file.")
 ]
@@ -70,6 +78,23 @@ JobsOption = Annotated[
     int | None,
     _option("--jobs", "-j", help="Simulations at once; the answer does not depend on it.", panel=HOW, min=1),
 ]
+HtmlOption = Annotated[
+    Path | None,
+    _option("--html", metavar="FILE", help="Also write a report with charts, one file.", panel=HOW, **FILE),
+]
+TimelineOption = Annotated[
+    Path | None,
+    _option(
+        "--timeline",
+        metavar="FILE",
+        help="Also write what happens when as a Chrome trace (.json or .json.gz), for Perfetto.",
+        panel=HOW,
+        **FILE,
+    ),
+]
+TimelineStepsOption = Annotated[
+    int, _option("--timeline-steps", help="Steps of worker 0 in the timeline.", panel=HOW, min=1)
+]
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
 
 NOT_IN_SCENARIO = (
@@ -80,6 +105,7 @@ NOT_IN_SCENARIO = (
     "output",
     "html",
     "timeline",
+    "timeline_steps",
     "search",
     "trials",
     "study",
@@ -117,3 +143,31 @@ def finish(partial: bool) -> None:
     if partial:
         print("planner: interrupted; the result above is partial", file=sys.stderr)
         raise typer.Exit(130)
+
+
+def draw(
+    result: Any,
+    chosen: ScoredPlan,
+    *,
+    html: Path | None,
+    timeline: Path | None = None,
+    timeline_steps: int = 3,
+) -> None:
+    """Write the report and the timeline that were asked for."""
+    if html is not None:
+        from planner.report.html import write_html
+
+        write_html(result, html, reproducing())
+        print(f"planner: report in {html}", file=sys.stderr)
+    if timeline is not None:
+        from planner.report.chrome import write_chrome
+        from planner.search.timeline import timeline_of
+
+        write_chrome(timeline_of(result.request, chosen.plan, steps=timeline_steps), timeline)
+        print(f"planner: timeline in {timeline}; open it at ui.perfetto.dev", file=sys.stderr)
+
+
+def reproducing() -> str:
+    """The command line that gives this answer again, with the PLANNER_* variables that it depends on."""
+    variables = [f"{k}={shlex.quote(v)}" for k, v in sorted(os.environ.items()) if k.startswith("PLANNER_")]
+    return " ".join([*variables, shlex.join(["planner", *sys.argv[1:]])])

@@ -10,7 +10,8 @@ import typer
 from planner.report.output import Format, check_writable
 
 
-def _checked(path: Path | None) -> Path | None:
+def checked(path: Path | None) -> Path | None:
+    """A file to write, refused before the work if it cannot be."""
     if path is not None and str(path) != "-":
         check_writable(path)
     return path
@@ -25,7 +26,7 @@ OutputOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        callback=_checked,
+        callback=checked,
         help="Write the result to FILE (replaced whole or not at all) instead of stdout.",
     ),
 ]

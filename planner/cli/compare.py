@@ -40,6 +40,7 @@ def command(
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
     quiet: flags.QuietOption = False,
+    html: flags.HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -57,4 +58,5 @@ def command(
     with flags.progress(quiet) as report:
         result = compare_for(request, jobs=jobs, progress=report)
     emit(comparison_tables(result), format, output, data=result.as_dict())
+    flags.draw(result, result.rows[0], html=html)
     flags.finish(result.partial)

@@ -57,6 +57,9 @@ def command(
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
     quiet: flags.QuietOption = False,
+    html: flags.HtmlOption = None,
+    timeline: flags.TimelineOption = None,
+    timeline_steps: flags.TimelineStepsOption = 3,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -79,4 +82,5 @@ def command(
         sampled = (trials or 500) if search == "optuna" else None
         result = recommend_for(request, jobs=jobs, progress=report, trials=sampled, study=study)
     emit(recommendation_tables(result), format, output, data=result.as_dict())
+    flags.draw(result, result.chosen, html=html, timeline=timeline, timeline_steps=timeline_steps)
     flags.finish(result.partial)

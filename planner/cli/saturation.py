@@ -37,6 +37,7 @@ def command(
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
     quiet: flags.QuietOption = False,
+    html: flags.HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -61,4 +62,5 @@ def command(
             progress=report,
         )
     emit(saturation_tables(result), format, output, data=result.as_dict())
+    flags.draw(result, result.points[-1].scored, html=html)
     flags.finish(result.partial)

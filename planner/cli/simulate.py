@@ -26,6 +26,9 @@ def command(
     config: flags.ConfigOption = None,
     seed: flags.SeedOption = None,
     precision: flags.PrecisionOption = None,
+    html: flags.HtmlOption = None,
+    timeline: flags.TimelineOption = None,
+    timeline_steps: flags.TimelineStepsOption = 3,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -42,3 +45,4 @@ def command(
     request, _ = request_from(merged(given, config))
     result = simulation_for(request)
     emit(simulation_tables(result), format, output, data=result.as_dict())
+    flags.draw(result, result.scored, html=html, timeline=timeline, timeline_steps=timeline_steps)

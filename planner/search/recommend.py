@@ -86,6 +86,7 @@ def recommend_for(
         look = advice and not outcome.partial
         changes, curve = _further(chosen, scorer, pool, progress) if look else ([], None)
     simulated = set(outcome.scores)
+    in_full = {one.plan.key for one in scored}
     return Recommendation(
         request=request,
         chosen=chosen,
@@ -103,6 +104,11 @@ def recommend_for(
         changes=changes,
         saturation=curve,
         everything=scored,
+        screened=[
+            scorer.scored(plans[i], outcome.scores[i])
+            for i in sorted(simulated)
+            if plans[i].key not in in_full
+        ],
         bounded=[
             (plan, float(space.usd_per_hour[keep][i]), float(bounds[keep][i]))
             for i, plan in enumerate(plans)

@@ -116,6 +116,7 @@ class Recommendation(Shown):
     changes: Sequence[Change] = ()
     saturation: Saturation | None = None
     everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
+    screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly or short of a constraint
     bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
     partial: bool = False
 

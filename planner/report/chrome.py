@@ -1,0 +1,219 @@
+"""`--timeline`: what happens when, in Chrome's trace format, for Perfetto or chrome://tracing.
+
+One process is one node and one track in it one resource: a worker's downlinks, computation and uplinks, and a
+server's updates, a track for each worker it serves. An arrow leads from a transfer to each op that waited for
+it. A server's node counts its active transfers and the use of its NIC in both directions. Events are written
+worker by worker as they are made; only the chunks themselves are held.
+
+Format: "Trace Event Format" (Duffy, Google), JSON object form: X slices (name, cat, ph, ts, dur, pid, tid), s
+and f flows (id, bp "e"), C counters and M metadata; times in microseconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.atomic import replacing
+from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.report.link_use import link_use
+
+if TYPE_CHECKING:
+    from planner.search.timeline import Timeline
+
+BATCH = 20_000  # events turned into text at once
+COMPRESSION = 1  # of gzip: a third larger than the best, five times as fast
+
+Names = dict[tuple[int, int, int], tuple[int, int, str]]  # (worker, resource, server): pid, tid, name
+
+
+def write_chrome(timeline: Timeline, path: Path | str) -> None:
+    """Write a timeline, gzipped if the name ends in .gz, whole or not at all."""
+    with replacing(path) as file:
+        if str(path).endswith(".gz"):
+            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=COMPRESSION, mtime=0) as packed:
+                _write(timeline, packed)
+        else:
+            _write(timeline, file)
+
+
+def _write(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
+    plan = timeline.plan
+    about = {
+        "model": plan.model,
+        "cluster": plan.cluster_text,
+        "policy": plan.policy,
+        "mode": plan.mode,
+        "batch": plan.batch,
+        "steps of worker 0": f"{timeline.step} to {timeline.step + timeline.steps - 1}",
+    }
+    file.write(b'{"displayTimeUnit":"ms","otherData":' + json.dumps(about).encode() + b',"traceEvents":[\n')
+    first = True
+    for text in _events(timeline):
+        file.write((text if first else ",\n" + text).encode())
+        first = False
+    file.write(b"\n]}\n")
+
+
+def _events(timeline: Timeline) -> Iterator[str]:
+    """Pieces of text, each one or more events."""
+    tracks = _tracks(timeline)
+    yield ",\n".join(_metadata(timeline, tracks))
+    flow = 0
+    for worker in range(timeline.cluster.workers):
+        mine = timeline.rows[timeline.rows["worker"] == worker]
+        if len(mine):
+            yield from _slices(timeline, mine, worker, tracks)
+            arrows = _arrows(timeline, mine)
+            where = {
+                (resource, server): f'"pid":{pid},"tid":{tid}'
+                for (who, resource, server), (pid, tid, _) in tracks.items()
+                if who == worker
+            }
+            yield from _flows(timeline, mine, arrows, where=where, number=flow)
+            flow += len(arrows[0])
+    yield from _counters(timeline)
+
+
+def _tracks(timeline: Timeline) -> Names:
+    """Where each (worker, resource, server) is drawn. A transfer is drawn at the worker, an update at the
+    server; numbers of tracks start anew in each process."""
+    cluster = timeline.cluster
+    out: Names = {}
+    used: dict[int, int] = {}
+    for worker, node in enumerate(cluster.worker_nodes):
+        lanes = [(DOWNLINK, s) for s in range(cluster.servers)]
+        lanes += [(WORKER, -1), *((UPLINK, s) for s in range(cluster.servers))]
+        for resource, server in lanes:
+            used[node] = used.get(node, 0) + 1
+            name = "compute" if resource == WORKER else f"{RESOURCE_NAMES[resource]}[{server}]"
+            out[worker, resource, server] = node + 1, used[node], f"worker {worker} {name}"
+    for server, node in enumerate(cluster.server_nodes):
+        for worker in range(cluster.workers):
+            used[node] = used.get(node, 0) + 1
+            out[worker, PS, server] = node + 1, used[node], f"ps[{server}] update for worker {worker}"
+    return out
+
+
+def _metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
+    cluster = timeline.cluster
+    for node, machine in enumerate(cluster.nodes):
+        lives = [f"server {s}" for s, at in enumerate(cluster.server_nodes) if at == node]
+        lives += [f"worker {w}" for w, at in enumerate(cluster.worker_nodes) if at == node]
+        name = f"node {node}: {', '.join(lives)}" + (f" ({machine.hardware})" if machine.hardware else "")
+        yield _meta("process_name", node + 1, 0, name=name)
+        yield _meta("process_sort_index", node + 1, 0, sort_index=node)
+    for pid, tid, name in tracks.values():
+        yield _meta("thread_name", pid, tid, name=name)
+        yield _meta("thread_sort_index", pid, tid, sort_index=tid)
+
+
+def _meta(kind: str, pid: int, tid: int, **args: Any) -> str:
+    return json.dumps({"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
+
+
+def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Names) -> Iterator[str]:
+    """One X event for each chunk of one worker; its ts is when it takes its turn."""
+    profile = timeline.profile
+    heads = []
+    for name, resource, server in zip(
+        profile.names, profile.resource.tolist(), profile.server.tolist(), strict=True
+    ):
+        pid, tid, _ = tracks[worker, resource, server if resource != WORKER else -1]
+        kind = RESOURCE_NAMES[resource]
+        heads.append(f'{{"name":{json.dumps(name)},"cat":"{kind}","ph":"X","pid":{pid},"tid":{tid},"ts":')
+    for at in range(0, len(mine), BATCH):
+        rows = mine[at : at + BATCH]
+        start, lasts = _us(rows["start_s"] - timeline.start_s), _us(rows["end_s"] - rows["start_s"])
+        columns = (rows["op"].tolist(), start, lasts, rows["step"].tolist(), rows["bytes"].tolist())
+        yield ",\n".join(
+            [
+                f'{heads[op]}{ts},"dur":{dur},"args":{{"step":{step},"bytes":{size:.0f}}}}}'
+                if size
+                else f'{heads[op]}{ts},"dur":{dur},"args":{{"step":{step}}}}}'
+                for op, ts, dur, step, size in zip(*columns, strict=True)
+            ]
+        )
+
+
+def _us(seconds: npt.NDArray[np.float64]) -> list[float]:
+    """Microseconds with three decimals."""
+    return (np.round(seconds * 1e9) / 1e3).tolist()  # type: ignore[no-any-return]
+
+
+Where = dict[tuple[int, int], str]  # (resource, server) of one worker: its track
+Arrows = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # rows of `mine`: from the transfer, to the op
+
+
+def _arrows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
+    """The last chunk of each transfer and the first of each op that depends on it, within one step."""
+    profile = timeline.profile
+    consumer = np.repeat(np.arange(profile.ops), np.diff(profile.dep_start))
+    wanted = profile.is_transfer[profile.dep_index]
+    producer, consumer = profile.dep_index[wanted], consumer[wanted]
+    step = mine["step"] - int(mine["step"].min())
+    key = step.astype(np.int64) * profile.ops + mine["op"]
+    last = np.full((int(step.max()) + 1) * profile.ops, -1)
+    first = last.copy()
+    last[key] = np.arange(len(mine))  # rows are in the order of ends: the last one stays
+    first[key[::-1]] = np.arange(len(mine))[::-1]
+    base = np.arange(int(step.max()) + 1)[:, None] * profile.ops
+    source, target = last[(base + producer).ravel()], first[(base + consumer).ravel()]
+    both = (source >= 0) & (target >= 0)
+    return source[both], target[both]
+
+
+def _flows(
+    timeline: Timeline, mine: npt.NDArray[Any], arrows: Arrows, *, where: Where, number: int
+) -> Iterator[str]:
+    """An s event inside the transfer and an f event at the start of the op that waited for it."""
+    for at in range(0, len(arrows[0]), BATCH):
+        out = []
+        source, target = (mine[end[at : at + BATCH]] for end in arrows)
+        columns = (
+            *(_lanes(rows, where) for rows in (source, target)),
+            _us(source["end_s"] - timeline.start_s),
+            _us(target["start_s"] - timeline.start_s),
+        )
+        for index, (here, there, left, came) in enumerate(zip(*columns, strict=True), number + at):
+            out.append(
+                f'{{"name":"needs","cat":"needs","ph":"s","id":{index},{here},"ts":{left}}},\n'
+                f'{{"name":"needs","cat":"needs","ph":"f","bp":"e","id":{index},{there},"ts":{came}}}'
+            )
+        yield ",\n".join(out)
+
+
+def _lanes(rows: npt.NDArray[Any], where: Where) -> list[str]:
+    servers = np.where(rows["resource"] == WORKER, -1, rows["server"]).tolist()
+    return [where[lane] for lane in zip(rows["resource"].tolist(), servers, strict=True)]
+
+
+def _counters(timeline: Timeline) -> Iterator[str]:
+    """How many transfers run on each server's NIC in each direction, and how much of it they use."""
+    for direction in (DOWNLINK, UPLINK):
+        kind = RESOURCE_NAMES[direction]
+        for server, (times_s, active, share) in enumerate(
+            link_use(timeline.rows, timeline.cluster, direction)
+        ):
+            pid = timeline.cluster.server_nodes[server] + 1
+            times = _us(times_s - timeline.start_s)
+            for at in range(0, len(times), BATCH):
+                rows = zip(
+                    times[at : at + BATCH],
+                    active[at : at + BATCH].tolist(),
+                    share[at : at + BATCH].tolist(),
+                    strict=True,
+                )
+                yield ",\n".join(
+                    f'{{"name":"{kind}[{server}] active transfers","ph":"C","pid":{pid},"tid":0,"ts":{ts},'
+                    f'"args":{{"transfers":{count}}}}},\n'
+                    f'{{"name":"{kind}[{server}] use (%)","ph":"C","pid":{pid},"tid":0,"ts":{ts},'
+                    f'"args":{{"percent":{used:.1f}}}}}'
+                    for ts, count, used in rows
+                )

@@ -1,0 +1,169 @@
+"""`--html`: each answer as a page that says it in a sentence and shows it in charts.
+
+`page_of(result)` makes the page, `write_html(result, path)` writes it whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.atomic import write_file
+from planner.report import charts
+from planner.report.answers import tables_of
+from planner.report.charts_step import step_timeline
+from planner.report.output import Table
+from planner.report.page import Chart, Page, render_page
+
+if TYPE_CHECKING:
+    from planner.search.answers import Simulation
+    from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
+
+MOST_BARS = 12
+
+
+def write_html(result: Any, path: Path | str, command: str = "") -> None:
+    """Write the report of a result; `command` is shown as the way to get it again."""
+    write_file(path, render_page(page_of(result, command)))
+
+
+def page_of(result: Any, command: str = "") -> Page:
+    """The page of any of the answers."""
+    kinds: dict[str, Any] = {
+        "Recommendation": _recommendation,
+        "Comparison": _comparison,
+        "Saturation": _saturation,
+        "Simulation": _simulation,
+    }
+    page: Page = kinds[type(result).__name__](result)
+    tables = tables_of(result)
+    return replace(
+        page,
+        answer=tables[0].title,
+        tables=[replace(tables[0], title=page.tables[0].title), *(t for t in tables[1:] if t.rows)],
+        assumptions=[_split(note) for note in _notes(tables, "Assumed")],
+        next=[*_notes(tables, "Next"), *_notes(tables, "Looked at")],
+        command=command,
+    )
+
+
+def _notes(tables: Sequence[Table], title: str) -> list[str]:
+    return [note for table in tables if table.title == title for note in table.notes]
+
+
+def _split(note: str) -> tuple[str, str]:
+    """`Price: p3.2xlarge ...` as what it is about and what it says."""
+    about, colon, text = note.partition(": ")
+    return (about, text) if colon and about.count(" ") < 2 else ("", note)
+
+
+def _figures(one: ScoredPlan) -> list[tuple[str, str]]:
+    half, top = one.prediction.precision, one.prediction.bottleneck
+    return [
+        ("samples/s", f"{one.samples_per_s:,.4g} ± {half:.1%}"),
+        ("USD an hour", f"{one.usd_per_hour:,.2f}"),
+        ("USD a million samples", f"{one.usd_per_million_samples:,.4g}"),
+        ("of the upper bound", f"{one.bound_share:.0%}"),
+        ("bottleneck", f"{top} {one.prediction.utilisation.get(top, 0.0):.0%}"),
+    ]
+
+
+def _step(request: Any, one: ScoredPlan) -> Chart:
+    from planner.search.timeline import timeline_of
+
+    return step_timeline(timeline_of(request, one.plan, steps=1))
+
+
+def _bars(plans: Sequence[ScoredPlan], wanted: Sequence[ScoredPlan] = ()) -> list[ScoredPlan]:
+    """A few plans for bars: those wanted, then the cheapest, in the order of cost."""
+    kept = list({one.plan.key: one for one in [*wanted, *plans]}.values())[:MOST_BARS]
+    return sorted(kept, key=lambda one: (one.usd_per_million_samples, one.plan.key))
+
+
+def _recommendation(result: Recommendation) -> Page:
+    one = result.chosen
+    drawn = {scored.plan.key: scored for scored in [*result.everything, *result.plans, one]}
+    bars = _bars(result.plans, [one, *(plan for plan in result.plans if plan.marks)])
+    pictures = [
+        charts.pareto(
+            list(drawn.values()),
+            [b for b in result.bounded if b[0].key not in drawn],
+            [s for s in result.screened if s.plan.key not in drawn],
+            chosen=one,
+            marked=result.plans,
+        )
+    ]
+    if result.saturation is not None:
+        pictures.append(charts.workers_curve(result.saturation))
+    pictures += [
+        charts.cost_split(bars, [b.plan.cluster_text for b in bars], wide=True),
+        charts.utilisation(one, wide=True),
+        _step(result.request, one),
+    ]
+    return Page(
+        f"planner recommend: {one.plan.model}",
+        "",
+        _figures(one),
+        charts=pictures,
+        tables=[Table([], title="Plans")],
+    )
+
+
+def _comparison(result: Comparison) -> Page:
+    best = result.rows[0]
+    return Page(
+        f"planner compare: {best.plan.model}",
+        "",
+        _figures(best),
+        charts=[
+            charts.pareto(result.rows, chosen=best),
+            charts.cost_split(result.rows, [row.plan.cluster_text for row in result.rows], wide=True),
+            charts.utilisation(best, wide=True),
+            _step(result.request, best),
+        ],
+        tables=[Table([], title="The best plan of each machine")],
+    )
+
+
+def _saturation(result: Saturation) -> Page:
+    points = result.points
+    at = next((p for p in points if p.workers == result.saturation_workers), points[-1])
+    bars = [p.scored for p in points]
+    pictures = [charts.workers_curve(result)]
+    if result.servers_needed:
+        pictures.append(charts.servers_curve(result))
+    pictures += [
+        replace(charts.utilisation(at.scored), title=f"How busy each resource is at {at.workers} workers"),
+        charts.utilisation_curve(result),
+        charts.pareto(bars, chosen=at.scored),
+        charts.cost_split(bars, [_count(p.workers) for p in points], wide=True),
+        _step(result.request, at.scored),
+    ]
+    return Page(
+        f"planner saturation: {points[0].scored.plan.model}",
+        "",
+        [("saturates at", _count(result.saturation_workers)), *_figures(at.scored)],
+        charts=pictures,
+        tables=[Table([], title="Throughput against workers")],
+    )
+
+
+def _count(workers: int | None) -> str:
+    return "not reached" if workers is None else f"{workers} worker{'s' if workers != 1 else ''}"
+
+
+def _simulation(result: Simulation) -> Page:
+    one = result.scored
+    return Page(
+        f"planner simulate: {one.plan.model}",
+        "",
+        _figures(one),
+        charts=[
+            charts.cost_split([one], [one.plan.cluster_text]),
+            charts.utilisation(one),
+            _step(result.request, one),
+        ],
+        tables=[Table([], title="Figures")],
+    )

@@ -1,0 +1,72 @@
+"""What happens when: the chunks of a few steps of one plan, for the pictures of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.catalog import load_model
+from planner.cluster import Cluster
+from planner.errors import BadInput
+from planner.profile import Profile
+from planner.search.plan import Plan
+from planner.search.request import Request
+from planner.search.score import Scorer
+
+WARMUP_STEPS = 5  # that every worker has behind it before the window opens
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Chunks of a run that overlap the window from `start_s` to `end_s`, which is some steps of worker 0."""
+
+    plan: Plan
+    profile: Profile  # as simulated: a policy may have cut its transfers
+    cluster: Cluster
+    rows: npt.NDArray[Any]  # of planner.simulator.run.TIMELINE_DTYPE, in the order of ends
+    step: int  # of worker 0, the first of the window
+    steps: int
+    start_s: float
+    end_s: float
+
+
+def timeline_of(
+    request: Request, plan: Plan, *, steps: int = 3, warmup_steps: int = WARMUP_STEPS
+) -> Timeline:
+    """Simulate `plan` until worker 0 has done `steps` steps after a warm-up, and keep those."""
+    from planner.simulator.run import RunOptions, run
+    from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
+
+    if steps < 1:
+        raise BadInput(f"a timeline of {steps} steps is empty; ask for at least 1")
+    scorer = Scorer(request, load_model(request.model))
+    profile, policy = scorer.schedule_of(plan)
+    cluster = scorer.cluster_of(plan)
+    seed = plan.seed(request.seed)
+    offsets = start_offsets_s(profile, cluster, seed, 0) if plan.mode == "async" else ()
+    total = warmup_steps + steps + 1
+    while True:
+        options = RunOptions(
+            seed=seed,
+            steps=total,
+            warmup_steps=warmup_steps,
+            start_offsets_s=offsets,
+            fairness_sigma=FAIRNESS_SIGMA,
+            timeline=True,
+        )
+        result = run(profile, cluster, policy, plan.mode, options)
+        warm = all(len(ends) >= warmup_steps for ends in result.step_ends_s)
+        ends = result.step_ends_s[0]
+        starts = result.step_starts_s[0][: len(ends)]
+        first = int(np.searchsorted(starts, result.measured_from_s if warm else np.inf))
+        if first + steps <= len(ends):
+            break
+        total *= 2  # a fast worker ended the run before worker 0 was through
+    rows = result.timeline
+    assert rows is not None
+    start_s, end_s = float(starts[first]), float(ends[first + steps - 1])
+    inside = (rows["end_s"] >= start_s) & (rows["start_s"] < end_s)
+    return Timeline(plan, profile, cluster, rows[inside], first, steps, start_s, end_s)
