@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from planner.cli import _calibrate_machine
 from planner.cli._options import FormatOption, OutputOption
 from planner.report.output import Format, emit
 
 app = typer.Typer()
+app.registered_commands += _calibrate_machine.app.registered_commands  # compute, network
 
 TABLES = "Tables of isolated transfers (bytes, overhead_s), profiles, or TensorFlow RunMetadata."
 PROFILES = "One-worker profiles, or TensorFlow RunMetadata (a step each)."

@@ -39,8 +39,9 @@ def _split_table(best: Plan, result: Result, model: Model, hardware: Hardware) -
         rows.append(_part(name, compute_s, network_s, best.epoch_s))
     rows.append(_part("epoch", best.split.compute_s, best.split.network_s, best.epoch_s))
     title = (
-        f"{model.name} on {best.machines} x {hardware.name}: {best.replicas} replicas of {best.workers} "
-        f"workers, {best.servers} servers: {format_seconds(best.epoch_s)} an epoch, "
+        f"{model.name} on {best.machines} x {hardware.name}: {_count(best.replicas, 'replica')} of "
+        f"{_count(best.workers, 'worker')}, {_count(best.servers, 'server')}: "
+        f"{format_seconds(best.epoch_s)} an epoch, "
         f"{best.samples_per_s:,.4g} samples/s"
     )
     notes = [
@@ -51,6 +52,10 @@ def _split_table(best: Plan, result: Result, model: Model, hardware: Hardware) -
     if best.gap > 5e-5:
         notes.append(f"Where branches meet, the mapping may be {best.gap:.2%} above the best at most.")
     return Table(rows, [*_SPLIT_COLUMNS], title, notes)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("s" if number != 1 else "")
 
 
 def _part(name: str, compute_s: float, network_s: float, epoch_s: float) -> dict[str, Any]:

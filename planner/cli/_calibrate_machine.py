@@ -1,0 +1,92 @@
+"""`planner calibrate compute` and `planner calibrate network`: measurements on this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner.cli._options import FormatOption
+from planner.report.output import Format, emit
+
+app = typer.Typer()
+FileOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="The hardware file to write: mine.toml.")
+]
+
+
+@app.command()
+def compute(
+    output: FileOption = None,
+    name: Annotated[str, typer.Option("--name", help="Of the machine in the file.")] = "mine",
+    usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Its price, if any.")] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Measure how fast this machine computes layers, in cache and out of it, from one thread to all cores."""
+    from planner.calibrate.compute import calibrate_compute, hardware_tables
+    from planner.calibrate.hardware_file import write_hardware_file
+    from planner.report.calibrate import compute_table
+    from planner.report.output import check_writable
+
+    if output is not None:
+        check_writable(output)
+    found = calibrate_compute(_progress)
+    if output is not None:
+        write_hardware_file(output, hardware_tables(found, name, usd_per_hour))
+        print(
+            f"planner: wrote {output}; measure the network into it: planner calibrate network HOST "
+            f"--into {output}",
+            file=sys.stderr,
+        )
+    emit(compute_table(found), format)
+
+
+@app.command()
+def network(
+    *,
+    host: Annotated[str | None, typer.Argument(metavar="HOST", help="The other machine.")] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="FILE", help="A hardware file to put the figures into.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5203,
+    serve: Annotated[bool, typer.Option("--serve", help="Be the other machine, until Ctrl-C.")] = False,
+    connections: Annotated[int, typer.Option("--connections", min=1, max=64)] = 4,
+    format: FormatOption = Format.table,
+) -> None:
+    """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
+    import copy
+    from datetime import date
+
+    from planner.calibrate.hardware_file import merge_network, write_hardware_file
+    from planner.calibrate.network import calibrate_network
+    from planner.calibrate.network import serve as answer
+    from planner.errors import BadInput
+    from planner.report.calibrate import network_table
+    from planner.tomlfile import read
+
+    if serve:
+        print(f"planner: answering on port {port}; Ctrl-C ends it", file=sys.stderr)
+        answer(port)
+    if host is None:
+        raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
+    tables = copy.deepcopy(read(into).data) if into else None
+    found = calibrate_network(
+        host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
+    )
+    if into is not None and tables is not None:
+        source = {
+            "basis": "measured",
+            "source": f"planner calibrate network {host} ({found.method})",
+            "as_of": date.today().isoformat(),
+        }
+        merge_network(tables, found.figures(), source)
+        write_hardware_file(into, tables)
+        print(f"planner: wrote {into}", file=sys.stderr)
+    emit(network_table(found), format)
+
+
+def _progress(done: int, total: int, words: str) -> None:
+    count = f"{done}/{total} " if total else ""
+    print(f"planner: {count}{words}", file=sys.stderr, flush=True)

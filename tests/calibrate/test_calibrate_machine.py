@@ -1,0 +1,78 @@
+"""Calibrations: files the catalogue reads back, the probe over loopback, and what is said when it fails."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from planner.calibrate.compute import ComputeCalibration, _curve, _thread_counts, hardware_tables
+from planner.calibrate.hardware_file import merge_network, to_toml, write_hardware_file
+from planner.calibrate.network import calibrate_network
+from planner.catalog import load_hardware, load_model
+from planner.cost.constants import constants_for
+from planner.errors import BadInput
+from planner.partition.search import Request, partition
+
+FOUND = ComputeCalibration(
+    cpu="Some CPU @ 2.0",
+    cores=4,
+    clock_ghz=2.0,
+    flop_per_cycle=32.0,
+    memory_gib=16.0,
+    cache_bytes=8 * 2**20,
+    muladd_s=0.5e-9,
+    muladd_out_of_cache_s=0.9e-9,
+    interference=(1.0, 1.0, 1.1, 1.2),
+    interference_out_of_cache=(1.0, 1.3, 1.8, 2.4),
+    act_s=5e-9,
+    err_s=1e-9,
+    matrix_s=0.05e-9,
+    matrix_out_of_cache_s=0.06e-9,
+    copy_bytes_per_s=2e10,
+)
+
+
+def test_a_written_file_is_accepted_by_the_other_commands(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    tables = hardware_tables(FOUND, "mine", usd_per_hour=0.25)
+    write_hardware_file(path, tables)
+    with pytest.raises(BadInput, match="calibrate network"):
+        constants_for(load_hardware(str(path)))
+    source = {"basis": "measured", "source": "planner calibrate network", "as_of": "2026-11-16"}
+    merge_network(tables, {"nic_gbit_per_s": 9.4, "latency_s": (2e-5, 3e-5)}, source)
+    write_hardware_file(path, tables)
+    hardware = load_hardware(str(path))
+    constants = constants_for(hardware)
+    assert constants.muladd_s == 0.5e-9
+    assert constants.interference_out_of_cache == (1.0, 1.3, 1.8, 2.4)
+    assert constants.latency_s == (2e-5, 3e-5, 3e-5, 3e-5)
+    assert constants.nic_bytes_per_s == pytest.approx(9.4e9 / 8)
+    assert hardware.price.on_demand_usd_per_hour == 0.25
+    assert hardware.device.fp32_flops == 4 * 2e9 * 32
+    assert partition(load_model("mnist-adam"), hardware, Request(4)).plans
+
+
+def test_toml_round_trip() -> None:
+    tables = {"a": 1, "t": {"x y": 'say "hi"', "list": [1.5, 2e-9], "flag": True, "deep": {"k": "v"}}}
+    assert tomllib.loads(to_toml(tables)) == tables
+
+
+def test_threads_between_those_measured_are_interpolated() -> None:
+    assert _thread_counts(3) == [1, 2, 3]
+    assert _thread_counts(64)[-1] == 64
+    assert _curve({1: 1.0, 3: 2.0}, 3) == (1.0, 1.5, 2.0)
+    assert _curve({1: 1.0, 2: 0.9}, 2) == (1.0, 1.0)
+
+
+def test_probe_over_loopback() -> None:
+    found = calibrate_network("localhost", connections=2, seconds=0.05)
+    assert found.bytes_per_s > 1e6
+    assert len(found.latency_s) == 2
+    assert all(0 < value < 1 for value in found.latency_s)
+
+
+def test_nobody_answers() -> None:
+    with pytest.raises(BadInput, match="--serve"):
+        calibrate_network("127.0.0.2", port=1)
