@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from planner.search.answers import compare as compare
     from planner.search.answers import recommend as recommend
     from planner.search.answers import saturation as saturation
+    from planner.search.orders import compare_orders as compare_orders
     from planner.search.request import Request as Request
     from planner.simulator import Prediction as Prediction
     from planner.simulator import simulate as simulate
@@ -37,6 +38,7 @@ _LAZY = {
     "cluster_of": "planner.cost.cluster",
     "import_profile": "planner.profile.importers",
     "compare": "planner.search.answers",
+    "compare_orders": "planner.search.orders",
     "load_hardware": "planner.catalog",
     "load_model": "planner.catalog",
     "profile_for": "planner.profile.synthesis",
@@ -58,6 +60,7 @@ __all__ = [
     "__version__",
     "cluster_of",
     "compare",
+    "compare_orders",
     "import_profile",
     "load_hardware",
     "load_model",

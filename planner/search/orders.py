@@ -6,6 +6,7 @@ Every strategy runs on the same cluster and profile; beside them stands what no 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from planner.ordering.measures import Bounds
 from planner.ordering.pipelined import pipelined
 from planner.policy import Mode, Ordered
 from planner.profile import DOWNLINK, UPLINK, Profile
+from planner.search.executors import executor_of
 from planner.simulator import Prediction, simulate
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA
@@ -139,11 +141,14 @@ def compare_orders(
     precision: float = 0.01,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     priorities: Mapping[str, float] | None = None,
+    executor: Executor | None = None,
+    jobs: int | None = None,
 ) -> OrderComparison:
     """Simulate strategies on one cluster. `options` holds those of a strategy by its name; `priorities` adds
     a row of that name with an order of the user's own, for the transfers of the profile as it is.
 
     Without a `barrier` a tensor is downloaded as soon as it is updated, beside the next forward pass.
+    Strategies are simulated in `jobs` threads or by the `executor`; the result does not depend on it.
     """
     names = list(dict.fromkeys([BASELINE, *strategies]))
     running = profile if barrier else pipelined(profile)
@@ -161,14 +166,21 @@ def compare_orders(
             priorities=dict(priorities), overhead_s=overhead_s, download_overhead_s=download_overhead_s
         )
         schedules["priorities"] = Schedule(running, policy)
-    limits = cluster_bounds(profile, cluster, barrier=barrier)
-    results: list[OrderResult] = []
-    for name, plan in schedules.items():
-        prediction = simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision)
-        traced = _traced(plan, cluster, mode, seed)
-        base = results[0].samples_per_s if results else prediction.samples_per_s
-        results.append(_result(name, prediction, traced, limits, base))
-    return OrderComparison(tuple(results), schedules, limits, profile.batch, cluster.workers)
+    # P3 deals slices over the servers: a strategy's bound is that of the profile it runs.
+    limits = {
+        name: cluster_bounds(plan.profile, cluster, barrier=barrier) for name, plan in schedules.items()
+    }
+    with executor_of(executor, jobs) as pool:
+        predicted = pool.map(
+            lambda plan: simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision),
+            schedules.values(),
+        )
+        traced = pool.map(lambda plan: _traced(plan, cluster, mode, seed), schedules.values())
+        found = list(zip(schedules, predicted, traced, strict=True))
+    base = found[0][1].samples_per_s
+    results = tuple(_result(name, one, timeline, limits[name], base) for name, one, timeline in found)
+    lowest = min(limits.values(), key=lambda bounds: bounds.lower_s)
+    return OrderComparison(results, schedules, lowest, profile.batch, cluster.workers)
 
 
 def _traced(plan: Schedule, cluster: Cluster, mode: Mode, seed: int) -> measures.Timeline:

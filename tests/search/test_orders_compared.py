@@ -94,6 +94,17 @@ def test_bounds_of_a_cluster() -> None:
     assert cluster_bounds(profile, slow).resource_s["uplink"] == pytest.approx(4 * 6e6 / GBIT)
 
 
+def test_dealing_slices_evens_out_servers() -> None:
+    """Three quarters of the bytes lie on one of two servers; P3 deals its slices over both."""
+    whole = training(servers=2, compute_s=0.001)
+    profile = replace(whole, bytes=np.where(whole.server == 0, whole.bytes * 3, whole.bytes))
+    found = compare_orders(profile, machines(4, 2, GBIT), ["layer", "p3"], precision=0.05)
+    _, layer, p3 = found.results
+    assert p3.step_s < 0.75 * layer.step_s
+    assert p3.efficiency <= 1
+    assert found.ideal_step_s == pytest.approx(4 * 6e6 / GBIT, rel=0.02)
+
+
 def test_a_slow_worker_and_a_slow_link_slow_all_in_sync() -> None:
     profile = training()
     alike = compare_orders(profile, machines(2, 1, GBIT), ["layer"], precision=0.05).results[1]
