@@ -102,7 +102,7 @@ def test_dealing_slices_evens_out_servers() -> None:
     _, layer, p3 = found.results
     assert p3.step_s < 0.75 * layer.step_s
     assert p3.efficiency <= 1
-    assert found.ideal_step_s == pytest.approx(4 * 6e6 / GBIT, rel=0.02)
+    assert found.ideal_step_s == pytest.approx(4 * 6e6 / GBIT, rel=0.03)
 
 
 def test_a_slow_worker_and_a_slow_link_slow_all_in_sync() -> None:
