@@ -147,9 +147,9 @@ def finish(partial: bool) -> None:
 
 def draw(
     result: Any,
-    chosen: ScoredPlan,
     *,
     html: Path | None,
+    chosen: ScoredPlan | None = None,
     timeline: Path | None = None,
     timeline_steps: int = 3,
 ) -> None:
@@ -159,7 +159,7 @@ def draw(
 
         write_html(result, html, reproducing())
         print(f"planner: report in {html}", file=sys.stderr)
-    if timeline is not None:
+    if timeline is not None and chosen is not None:
         from planner.report.chrome import write_chrome
         from planner.search.timeline import timeline_of
 

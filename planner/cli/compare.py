@@ -58,5 +58,5 @@ def command(
     with flags.progress(quiet) as report:
         result = compare_for(request, jobs=jobs, progress=report)
     emit(comparison_tables(result), format, output, data=result.as_dict())
-    flags.draw(result, result.rows[0], html=html)
+    flags.draw(result, html=html)
     flags.finish(result.partial)

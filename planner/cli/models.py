@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from planner.cli._answers import HtmlOption, reproducing
 from planner.cli._options import FormatOption, OutputOption
+from planner.errors import BadInput
 from planner.report.output import Format, emit
 
 
@@ -23,6 +25,7 @@ def command(
             metavar="NAME", help="A model's name, or the path of a .toml file.", autocompletion=_complete
         ),
     ] = None,
+    html: HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -31,8 +34,15 @@ def command(
     from planner.model_files import load_model, model_names
     from planner.report import models as report
 
+    if name is None and html is not None:
+        raise BadInput("--html draws one model; name it, as `planner models vgg11 --html vgg11.html`")
     if name is None:
         emit(report.list_table(map(load_model, model_names())), format, output)
     else:
         model = load_model(name)
         emit(report.model_tables(model), format, output, data=report.model_data(model))
+        if html is not None:
+            from planner.report.html_layers import model_page
+            from planner.report.page import write_page
+
+            write_page(model_page(model, reproducing()), html)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli._answers import HtmlOption, draw
 from planner.cli._options import FormatOption, OutputOption, SeedOption
 from planner.report.output import Format
 
@@ -59,6 +60,7 @@ def command(
     export: Annotated[
         Path | None, typer.Option("--export", help="Write name and priority of the best order to FILE.")
     ] = None,
+    html: HtmlOption = None,
     seed: SeedOption = 0,
     format: FormatOption = Format.table,
     output: OutputOption = None,
@@ -101,3 +103,4 @@ def command(
     if export is not None:
         write_file(export, exported(answer))
     emit(order_table(answer.comparison, answer.title, barrier, answer.tuned), format, output)
+    draw(answer, html=html)

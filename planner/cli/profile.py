@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli._answers import HtmlOption, reproducing
 from planner.cli._options import FormatOption, OutputOption
 from planner.report.output import Format, check_writable, emit
 
@@ -60,8 +61,10 @@ def import_(
 @app.command()
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A profile (see `planner profile import`).")],
+    *,
     bandwidth: BandwidthOption = None,
     slowest: Annotated[int, typer.Option("--slowest", min=0, help="How many of the slowest ops.")] = 10,
+    html: HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -72,5 +75,11 @@ def show(
     from planner.units import bandwidth_bytes_per_s
 
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
-    summary = summarize(load(file), rate, slowest)
+    profile = load(file)
+    summary = summarize(profile, rate, slowest)
     emit(profile_tables(summary), format, output, data=summary)
+    if html is not None:
+        from planner.report.html_layers import profile_page
+        from planner.report.page import write_page
+
+        write_page(profile_page(profile, summary, reproducing()), html)

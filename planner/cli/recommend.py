@@ -82,5 +82,5 @@ def command(
         sampled = (trials or 500) if search == "optuna" else None
         result = recommend_for(request, jobs=jobs, progress=report, trials=sampled, study=study)
     emit(recommendation_tables(result), format, output, data=result.as_dict())
-    flags.draw(result, result.chosen, html=html, timeline=timeline, timeline_steps=timeline_steps)
+    flags.draw(result, html=html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps)
     flags.finish(result.partial)

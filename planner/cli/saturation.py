@@ -62,5 +62,5 @@ def command(
             progress=report,
         )
     emit(saturation_tables(result), format, output, data=result.as_dict())
-    flags.draw(result, result.points[-1].scored, html=html)
+    flags.draw(result, html=html)
     flags.finish(result.partial)

@@ -45,4 +45,4 @@ def command(
     request, _ = request_from(merged(given, config))
     result = simulation_for(request)
     emit(simulation_tables(result), format, output, data=result.as_dict())
-    flags.draw(result, result.scored, html=html, timeline=timeline, timeline_steps=timeline_steps)
+    flags.draw(result, html=html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps)

@@ -11,7 +11,8 @@ from planner.units import format_bandwidth, format_bytes, format_seconds
 if TYPE_CHECKING:
     from planner.search.timeline import Timeline
 
-MOST_BARS = 600  # on one resource; neighbours are joined until there are no more
+MOST_BARS = 600  # on one resource, unless gaps hold them apart
+SEEN = 3000  # a gap of this part of the step is wide enough to be seen
 FEW_BARS = 120  # have an edge; more would be all edge
 NAMES_SHOWN = 3
 KINDS = {
@@ -22,7 +23,7 @@ KINDS = {
 }
 
 
-def step_timeline(timeline: Timeline) -> Chart:
+def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step, by resource") -> Chart:
     """The chunks of one step of worker 0, a row for each resource."""
     rows = timeline.rows
     mine = rows[(rows["worker"] == 0) & (rows["step"] == timeline.step)]
@@ -70,8 +71,7 @@ def step_timeline(timeline: Timeline) -> Chart:
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         "dragmode": "zoom",
     }
-    plan = timeline.plan
-    others = plan.workers - 1
+    others = timeline.cluster.workers - 1
     company = (
         "It is alone."
         if not others
@@ -84,31 +84,25 @@ def step_timeline(timeline: Timeline) -> Chart:
         f"Step {timeline.step} of worker 0, {length} long, as simulated. {company} "
         "Drag to zoom, double-click to see all."
     )
-    return Chart("step", "One step, by resource", caption, {"data": data, "layout": layout})
+    return Chart(key, title, caption, {"data": data, "layout": layout})
 
 
 def _joined(rows: Any, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Bars of one resource. Neighbours closer than a gap are joined, and the gap grows until they are few."""
-    rows = sorted(
-        zip(
-            rows["start_s"].tolist(),
-            rows["end_s"].tolist(),
-            rows["op"].tolist(),
-            rows["bytes"].tolist(),
-            strict=True,
-        )
-    )
-    bars = [{"start": s, "end": e, "names": [names[op]], "count": 1, "bytes": b} for s, e, op, b in rows]
+    """Bars of one resource. Where there are many, short neighbours are joined, first the shortest; a gap that
+    can be seen stays one."""
+    columns = (rows[name].tolist() for name in ("start_s", "end_s", "op", "bytes"))
+    bars = [
+        {"start": start, "end": end, "names": [names[op]], "count": 1, "bytes": size}
+        for start, end, op, size in sorted(zip(*columns, strict=True))
+    ]
     span = bars[-1]["end"] - bars[0]["start"]
-    least = span / 5000
-    while len(bars) > MOST_BARS:
+    short = span / 4096
+    while len(bars) > MOST_BARS and short < span:
         out = [bars[0]]
         for bar in bars[1:]:
             last = out[-1]
-            if (
-                bar["start"] - last["end"] < least / 4
-                and min(bar["end"] - bar["start"], last["end"] - last["start"]) < least
-            ):
+            lasts = min(bar["end"] - bar["start"], last["end"] - last["start"])
+            if bar["start"] - last["end"] < span / SEEN and lasts < short:
                 out[-1] = {
                     "start": last["start"],
                     "end": max(last["end"], bar["end"]),
@@ -118,7 +112,7 @@ def _joined(rows: Any, names: tuple[str, ...]) -> list[dict[str, Any]]:
                 }
             else:
                 out.append(bar)
-        bars, least = out, 2 * least
+        bars, short = out, 2 * short
     return bars
 
 

@@ -44,15 +44,8 @@ def write_chrome(timeline: Timeline, path: Path | str) -> None:
 
 
 def _write(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
-    plan = timeline.plan
-    about = {
-        "model": plan.model,
-        "cluster": plan.cluster_text,
-        "policy": plan.policy,
-        "mode": plan.mode,
-        "batch": plan.batch,
-        "steps of worker 0": f"{timeline.step} to {timeline.step + timeline.steps - 1}",
-    }
+    last = timeline.step + timeline.steps - 1
+    about = {**timeline.about, "steps of worker 0": f"{timeline.step} to {last}"}
     file.write(b'{"displayTimeUnit":"ms","otherData":' + json.dumps(about).encode() + b',"traceEvents":[\n')
     first = True
     for text in _events(timeline):

@@ -10,12 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.atomic import write_file
 from planner.report import charts
 from planner.report.answers import tables_of
 from planner.report.charts_step import step_timeline
 from planner.report.output import Table
-from planner.report.page import Chart, Page, render_page
+from planner.report.page import Chart, Page, write_page
 
 if TYPE_CHECKING:
     from planner.search.answers import Simulation
@@ -26,7 +25,7 @@ MOST_BARS = 12
 
 def write_html(result: Any, path: Path | str, command: str = "") -> None:
     """Write the report of a result; `command` is shown as the way to get it again."""
-    write_file(path, render_page(page_of(result, command)))
+    write_page(page_of(result, command), path)
 
 
 def page_of(result: Any, command: str = "") -> Page:
@@ -37,6 +36,10 @@ def page_of(result: Any, command: str = "") -> Page:
         "Saturation": _saturation,
         "Simulation": _simulation,
     }
+    if type(result).__name__ == "OrderAnswer":
+        from planner.report.html_order import order_page
+
+        return order_page(result, command)
     page: Page = kinds[type(result).__name__](result)
     tables = tables_of(result)
     return replace(

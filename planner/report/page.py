@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import planner
+from planner.atomic import write_file
 from planner.report.output import Table
 
 Spec = dict[str, Any]  # data and layout as plotly takes them; colours are names of the page, as "@c1"
@@ -93,6 +95,11 @@ def render_page(page: Page) -> str:
 </body>
 </html>
 """
+
+
+def write_page(page: Page, path: Path | str) -> None:
+    """Write a page whole or not at all."""
+    write_file(path, render_page(page))
 
 
 def script_json(value: Any) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from planner.catalog import load_hardware, load_model
+from planner.cluster import Cluster
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.errors import BadInput, unknown_name
 from planner.ordering import STRATEGIES, Setting, priorities
@@ -59,6 +60,8 @@ class OrderAnswer:
     profile: Profile
     title: str
     tuned: Tuned | None
+    cluster: Cluster
+    request: OrderRequest
 
 
 def order_for(request: OrderRequest) -> OrderAnswer:
@@ -115,7 +118,7 @@ def order_for(request: OrderRequest) -> OrderAnswer:
     where = f"{request.workers} x {hardware.name}, {request.servers} server(s)"
     at = format_bandwidth(nic or network_figure(hardware).bytes_per_s)
     title = f"{model.name}, batch {batch}, {where}, {at} a NIC, {request.mode}"
-    return OrderAnswer(comparison, profile, title, tuned)
+    return OrderAnswer(comparison, profile, title, tuned, cluster, request)
 
 
 def exported(answer: OrderAnswer) -> str:

@@ -1,7 +1,8 @@
-"""What happens when: the chunks of a few steps of one plan, for the pictures of it."""
+"""What happens when: the chunks of a few steps, for the pictures of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from planner.catalog import load_model
 from planner.cluster import Cluster
 from planner.errors import BadInput
+from planner.policy import Mode, Policy
 from planner.profile import Profile
 from planner.search.plan import Plan
 from planner.search.request import Request
@@ -23,7 +25,6 @@ WARMUP_STEPS = 5  # that every worker has behind it before the window opens
 class Timeline:
     """Chunks of a run that overlap the window from `start_s` to `end_s`, which is some steps of worker 0."""
 
-    plan: Plan
     profile: Profile  # as simulated: a policy may have cut its transfers
     cluster: Cluster
     rows: npt.NDArray[Any]  # of planner.simulator.run.TIMELINE_DTYPE, in the order of ends
@@ -31,22 +32,42 @@ class Timeline:
     steps: int
     start_s: float
     end_s: float
+    about: Mapping[str, Any]
 
 
-def timeline_of(
-    request: Request, plan: Plan, *, steps: int = 3, warmup_steps: int = WARMUP_STEPS
+def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
+    """A few steps of a plan, with the seed that scored it."""
+    scorer = Scorer(request, load_model(request.model))
+    profile, policy = scorer.schedule_of(plan)
+    about = {
+        "model": plan.model,
+        "batch": plan.batch,
+        "cluster": plan.cluster_text,
+        "policy": plan.policy,
+        "mode": plan.mode,
+    }
+    seed = plan.seed(request.seed)
+    return traced(profile, scorer.cluster_of(plan), policy, plan.mode, seed=seed, steps=steps, about=about)
+
+
+def traced(
+    profile: Profile,
+    cluster: Cluster,
+    policy: Policy,
+    mode: Mode = "async",
+    *,
+    seed: int = 0,
+    steps: int = 3,
+    warmup_steps: int = WARMUP_STEPS,
+    about: Mapping[str, Any] | None = None,
 ) -> Timeline:
-    """Simulate `plan` until worker 0 has done `steps` steps after a warm-up, and keep those."""
+    """Simulate until worker 0 has done `steps` steps after a warm-up, and keep those."""
     from planner.simulator.run import RunOptions, run
     from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
 
     if steps < 1:
         raise BadInput(f"a timeline of {steps} steps is empty; ask for at least 1")
-    scorer = Scorer(request, load_model(request.model))
-    profile, policy = scorer.schedule_of(plan)
-    cluster = scorer.cluster_of(plan)
-    seed = plan.seed(request.seed)
-    offsets = start_offsets_s(profile, cluster, seed, 0) if plan.mode == "async" else ()
+    offsets = start_offsets_s(profile, cluster, seed, 0) if mode == "async" else ()
     total = warmup_steps + steps + 1
     while True:
         options = RunOptions(
@@ -57,7 +78,7 @@ def timeline_of(
             fairness_sigma=FAIRNESS_SIGMA,
             timeline=True,
         )
-        result = run(profile, cluster, policy, plan.mode, options)
+        result = run(profile, cluster, policy, mode, options)
         warm = all(len(ends) >= warmup_steps for ends in result.step_ends_s)
         ends = result.step_ends_s[0]
         starts = result.step_starts_s[0][: len(ends)]
@@ -69,4 +90,4 @@ def timeline_of(
     assert rows is not None
     start_s, end_s = float(starts[first]), float(ends[first + steps - 1])
     inside = (rows["end_s"] >= start_s) & (rows["start_s"] < end_s)
-    return Timeline(plan, profile, cluster, rows[inside], first, steps, start_s, end_s)
+    return Timeline(profile, cluster, rows[inside], first, steps, start_s, end_s, about or {})

@@ -1,0 +1,233 @@
+"""Pages of `planner models NAME --html` and `planner profile show FILE --html`: where time and bytes are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.report.models import layer_rows, model_tables
+from planner.report.output import Table
+from planner.report.page import Chart, Page, Spec, label
+from planner.report.profile import profile_tables
+from planner.units import MIB, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from planner.model import Model
+    from planner.profile import Profile
+    from planner.profile.summary import Summary
+
+FEW = 40  # bars that are named below the axis
+MOST = 3000  # bars
+
+
+def model_page(model: Model, command: str = "") -> Page:
+    """A model layer by layer: bytes, multiply-adds, activations."""
+    rows = layer_rows(model)
+    tables = model_tables(model)
+    pictures = [
+        _bars(key, title, unit, [(row["layer"], _layer_words(row), size(row)) for row in rows], colour)
+        for key, title, unit, size, colour in (
+            ("bytes", "Parameters, layer by layer", "MiB", lambda r: r["bytes"] / MIB, "@c1"),
+            ("macs", "Multiply-adds forward, layer by layer", "MMACs", lambda r: r["macs"] / 1e6, "@c2"),
+            ("outputs", "Outputs of one sample, layer by layer", "MiB", _output_mib, "@c3"),
+        )
+    ]
+    heaviest = max(rows, key=lambda row: row["bytes"])
+    slowest = max(rows, key=lambda row: row["macs"])
+    answer = f"{model.name} has {model.parameters:,} parameters, {format_bytes(model.bytes)}"
+    if model.bytes and model.macs:
+        answer += (
+            f"; {heaviest['bytes'] / model.bytes:.0%} of them in {heaviest['layer']}, and "
+            f"{slowest['macs'] / model.macs:.0%} of the {model.macs / 1e9:,.3g} GMACs in {slowest['layer']}"
+        )
+    return Page(
+        f"planner models: {model.name}",
+        answer + ".",
+        [
+            ("layers", f"{len(rows):,}"),
+            ("tensors", f"{len(model.tensors):,}"),
+            ("parameters", f"{model.parameters:,}"),
+            ("size", format_bytes(model.bytes)),
+            ("forward, one sample", f"{model.macs / 1e9:,.3g} GMACs"),
+        ],
+        next=[text for text in (model.description,) if text],
+        charts=pictures,
+        tables=[*map(_without_bars, tables[1:]), replace(tables[0], title="Layers")],
+        assumptions=[("Source", model.source)] if model.source else [],
+        command=command,
+    )
+
+
+def _without_bars(table: Table) -> Table:
+    """The table without the bars of characters that a terminal needs."""
+    return replace(table, columns=[column for column in table.columns if column.key != "bar"])
+
+
+def _layer_words(row: dict[str, Any]) -> str:
+    return f"<b>{label(row['layer'])}</b><br>{label(row['what'])}"
+
+
+def _output_mib(row: dict[str, Any]) -> float:
+    return float(4 * math.prod(row["output_shape"])) / MIB
+
+
+def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
+    """A profile: time by resource, then every op and every tensor in order."""
+    tables = profile_tables(summary)
+    mean, spread = profile.durations_s.mean(axis=0), profile.durations_s.std(axis=0)
+    order = profile.topological_order()
+    pictures = [_resources(summary)]
+    for kind, key, title, colour in (
+        (WORKER, "ops", "The worker's ops, one by one", "@c3"),
+        (PS, "updates", "The servers' updates, one by one", "@c4"),
+    ):
+        mine = order[(profile.resource[order] == kind) & (mean[order] > 0)]
+        bars = [
+            (
+                profile.names[i],
+                f"<b>{label(profile.names[i])}</b><br>± {format_seconds(float(spread[i]))} between steps",
+                1e3 * float(mean[i]),
+            )
+            for i in mine.tolist()
+        ]
+        if bars:
+            pictures.append(_bars(key, title, "ms", bars, colour))
+    for kind, key, title, colour in (
+        (DOWNLINK, "downloads", "Parameters that arrive, one by one", "@c1"),
+        (UPLINK, "uploads", "Gradients that leave, one by one", "@c2"),
+    ):
+        mine = np.flatnonzero(profile.resource == kind)
+        bars = [
+            (
+                profile.names[i],
+                f"<b>{label(profile.names[i])}</b><br>{RESOURCE_NAMES[kind]}[{profile.server[i]}]",
+                float(profile.bytes[i]) / MIB,
+            )
+            for i in mine.tolist()
+        ]
+        if bars:
+            pictures.append(_bars(key, title, "MiB", bars, colour))
+    ratio = summary.communication_to_computation
+    answer = (
+        f"A step of {summary.model or 'this profile'} (batch {summary.batch}) computes "
+        f"{format_seconds(summary.compute_s)} and moves "
+        f"{format_bytes(float(profile.bytes[profile.is_transfer].sum()))}"
+    )
+    if ratio is not None:
+        answer += f": communication takes {ratio:.2f} times as long as computation"
+    return Page(
+        f"planner profile: {summary.model or 'profile'}",
+        answer + ".",
+        [
+            ("steps", f"{summary.steps:,}"),
+            ("ops", f"{summary.ops:,}"),
+            ("tensors", f"{summary.tensors:,}"),
+            ("servers", f"{summary.servers:,}"),
+            ("critical path", format_seconds(summary.critical_path_s)),
+        ],
+        next=[*summary.suspicious],
+        charts=pictures,
+        tables=[replace(table, title=table.title.capitalize()) for table in tables[1:] if table.rows],
+        assumptions=[
+            ("Source", f"{summary.source or 'unknown'} ({summary.basis})"),
+            *(("Note", note) for note in summary.notes),
+        ],
+        command=command,
+    )
+
+
+def _resources(summary: Summary) -> Chart:
+    colours = {"downlink": "@c1", "worker": "@c3", "uplink": "@c2", "ps": "@c4"}
+    uses = summary.resources
+    data: list[Spec] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [use.resource for use in uses],
+            "x": [1e3 * use.time_s if use.time_s is not None else None for use in uses],
+            "text": [
+                f"{use.ops:,} ops" + (f", {format_bytes(use.bytes)}" if use.bytes else "") for use in uses
+            ],
+            "textposition": "auto",
+            "hovertemplate": "%{y}: %{x:,.4~g} ms, %{text}<extra></extra>",
+            "marker": {"color": [colours[use.resource.partition("[")[0]] for use in uses]},
+        }
+    ]
+    layout = {
+        "height": 110 + 36 * len(uses),
+        "bargap": 0.35,
+        "xaxis": {"title": {"text": "ms a step"}},
+        "yaxis": {"autorange": "reversed", "showgrid": False},
+    }
+    caption = "Means over steps; a link's time is its bytes over the bandwidth, for one worker alone."
+    return Chart("resources", "Time by resource", caption, {"data": data, "layout": layout})
+
+
+def _bars(
+    key: str,
+    title: str,
+    unit: str,
+    bars: Sequence[tuple[str, str, float]],
+    colour: str = "@c1",
+) -> Chart:
+    """Bars (name, words, value) in order, and the running share of the total."""
+    names, words, values = (list(column) for column in zip(*bars[:MOST], strict=True))
+    total = sum(values) or 1.0
+    places = list(range(len(names)))
+    data: list[Spec] = [
+        {
+            "type": "bar",
+            "name": unit,
+            "x": places,
+            "y": values,
+            "text": [
+                f"{word}<br>{value:,.4g} {unit}, {value / total:.1%}"
+                for word, value in zip(words, values, strict=True)
+            ],
+            "textposition": "none",
+            "hovertemplate": "%{text}<extra></extra>",
+            "marker": {"color": colour},
+        },
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "so far, of the total",
+            "x": places,
+            "y": (np.cumsum(values) / total).tolist(),
+            "yaxis": "y2",
+            "line": {"color": "@faint", "width": 1.5},
+            "hovertemplate": "%{y:.1%} so far<extra></extra>",
+        },
+    ]
+    axis: dict[str, Any] = {"showgrid": False, "showticklabels": False}
+    if len(names) <= FEW:
+        axis = {
+            "tickmode": "array",
+            "tickvals": places,
+            "ticktext": [label(n) for n in names],
+            "tickangle": -60,
+        }
+    layout = {
+        "height": 300 if len(names) > FEW else 380,
+        "bargap": 0.15,
+        "xaxis": axis,
+        "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
+        "yaxis2": {
+            "overlaying": "y",
+            "side": "right",
+            "range": [0, 1.02],
+            "tickformat": ".0%",
+            "tickmode": "linear",
+            "dtick": 0.25,
+            "showgrid": False,
+        },
+        "showlegend": False,
+        "margin": {"l": 64, "r": 56, "t": 12, "b": 24},
+    }
+    caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in all; the grey line adds them up."
+    return Chart(key, title, caption, {"data": data, "layout": layout})
