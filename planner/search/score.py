@@ -109,15 +109,18 @@ class Scorer:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
         above its bound by its own error; the bounds are raised by the precision that is asked for."""
         out = np.zeros(len(plans))
-        families: dict[tuple[str, int, str], list[int]] = {}
+        families: dict[tuple[str, int, str, bool], list[int]] = {}
         for index, plan in enumerate(plans):
-            families.setdefault((plan.worker_hardware, plan.batch, plan.placement), []).append(index)
-        for (worker_name, batch, placement), rows in families.items():
+            deals = plan.policy == "p3" and plan.servers > 1  # slices over servers: other bytes on each
+            families.setdefault((plan.worker_hardware, plan.batch, plan.placement, deals), []).append(index)
+        for (worker_name, batch, placement, deals), rows in families.items():
             worker = self.hardware(worker_name)
             members = [plans[row] for row in rows]
             profiles = {
-                servers: self.profile(worker, batch, servers, placement)
-                for servers in sorted({plan.servers for plan in members})
+                plan.servers: self.schedule_of(plan)[0]
+                if deals
+                else self.profile(worker, batch, plan.servers, placement)
+                for plan in sorted(members, key=lambda plan: plan.servers)
             }
             out[rows] = bound_plans(
                 profiles, self._grid(worker, members), None, members[0].mode, steps="mean"

@@ -8,12 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.catalog import load_model
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.ordering import STRATEGIES, Setting
 from planner.ordering.pipelined import pipelined
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.search.orders import cluster_bounds, compare_orders, machines
+from planner.search.request import Request
+from planner.search.score import Scorer
+from planner.search.space import enumerate_plans
 from planner.search.tune import tune
 
 LAYERS = 6
@@ -182,3 +186,18 @@ def test_tuning_refuses_what_is_no_study(tmp_path: Path) -> None:
 def test_uniform_machines() -> None:
     assert machines(3, 2, GBIT) == Cluster.uniform(3, 2, GBIT)
     assert np.isfinite(machines(3, 1, GBIT, flow_bytes_per_s=GBIT / 2).flow_bytes_per_s)
+
+
+def test_the_bound_of_a_plan_whose_slices_are_dealt() -> None:
+    """VGG-11 over two servers is split 407 : 100; P3's slices are not, and its bound must say so."""
+    request = Request(
+        model="vgg11", hardware=("g3.8xlarge",), server_hardware=("own",),
+        workers=(4,), servers=(2,), batches=(16,),
+        placements=("greedy",), policies=("layer", "p3"), bandwidth_bytes_per_s=5 * GBIT, precision=0.05,
+    )  # fmt: skip
+    model = load_model("vgg11")
+    plans = enumerate_plans(request, model).plans
+    assert sorted(plan.policy for plan in plans) == ["layer", "p3"]
+    found = Scorer(request, model).bounds(plans)
+    bounds = {plan.policy: bound for plan, bound in zip(plans, found, strict=True)}
+    assert bounds["p3"] > 1.5 * bounds["layer"]
