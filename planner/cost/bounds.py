@@ -17,6 +17,9 @@ Steps vary. A run draws its steps, and a lucky short run draws fast ones, so `st
 takes the fastest step of the profile: no run exceeds it however its steps fall. `steps="mean"` bounds the
 throughput in the long run (a worker's rate tends to 1 / E[step time], and E[step] >= the mean of the bounds);
 it is tighter, and a finite run may exceed it by its own sampling error.
+
+A rate counted in a window that cuts steps (as `simulate` does: ends of steps from the moment when all workers
+are warm) may hold up to one step a worker that began before it: `window_tolerance` says how much that is.
 """
 
 from __future__ import annotations
@@ -93,6 +96,12 @@ def upper_bound(
         if rate < best:
             best, reason = rate, name
     return Bound(best * profile.batch, reason)
+
+
+def window_tolerance(steps: int, workers: int, runs: int = 1) -> float:
+    """By how much, relative, the rate in windows with so many steps in all may exceed a bound: one step that
+    began before the window for each worker and run."""
+    return workers * runs / max(1, steps)
 
 
 def least_step_s(demand: Demand, rates: Rates, policy: Policy, steps: Steps) -> Floats:

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cluster import Cluster, Node
-from planner.cost.bounds import upper_bound, upper_bound_samples_per_s
+from planner.cost.bounds import upper_bound, upper_bound_samples_per_s, window_tolerance
 from planner.cost.bounds_grid import Plans, bound_plans
 from planner.errors import BadInput
 from planner.policy import Fifo, Sliced
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.run import RunOptions, run
+from planner.simulator.simulate import simulate
 
 cases = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "cases.py"))
 
@@ -136,3 +137,13 @@ def test_no_run_exceeds_its_bound(seed: int) -> None:
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
     bound = upper_bound_samples_per_s(profile, cluster, policy, mode)
     assert done * profile.batch / last <= bound * (1 + 1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(10_000, 10**6))
+def test_no_prediction_exceeds_its_bound(seed: int) -> None:
+    profile, cluster, policy, mode = cases["random_case"](seed)
+    prediction = simulate(profile, cluster, policy, mode, seed=seed, max_steps=200)
+    bound = upper_bound_samples_per_s(profile, cluster, policy, mode)
+    tolerance = window_tolerance(prediction.steps, cluster.workers, prediction.runs)
+    assert prediction.samples_per_s <= bound * (1 + tolerance)
