@@ -14,8 +14,15 @@ from planner.report.output import Format
 
 def command(
     *,
-    model: Annotated[str, typer.Option("--model", "-m", help="A network of the catalogue or a .toml file.")],
-    hardware: Annotated[str, typer.Option("--hardware", help="The workers' machine; one worker on each.")],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="A network of the catalogue or a .toml file.")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option("--hardware", help="The workers' machine; one worker on each.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option("--profile", help="A profile of your own instead of --model.")
+    ] = None,
     batch: Annotated[
         int | None, typer.Option("--batch", "-b", min=1, help="Samples a worker takes in a step.")
     ] = None,
@@ -79,6 +86,7 @@ def command(
     request = OrderRequest(
         model=model,
         hardware=hardware,
+        profile=profile,
         batch=batch,
         workers=workers,
         servers=servers,

@@ -29,8 +29,9 @@ from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
 class OrderRequest:
     """Sizes and bandwidths as people write them."""
 
-    model: str
-    hardware: str
+    model: str | None = None
+    hardware: str | None = None
+    profile: Path | None = None
     batch: int | None = None
     workers: int = 2
     servers: int = 1
@@ -70,19 +71,16 @@ def order_for(request: OrderRequest) -> OrderAnswer:
         raise unknown_name("mode", request.mode, ("sync", "async"))
     names = _strategies(request.strategies)
     options = _options(request)
-    model, hardware = load_model(request.model), load_hardware(request.hardware)
-    nic = bandwidth_bytes_per_s(request.bandwidth) if request.bandwidth else None
-    slow = bandwidth_bytes_per_s(request.slow_link) if request.slow_link else None
+    nic, flow = _network(request)
+    profile = _profile(request)
     cluster = machines(
         request.workers,
-        request.servers,
-        nic or network_figure(hardware).bytes_per_s,
+        profile.servers,
+        nic,
         slow_worker=request.slow_worker,
-        slow_link_bytes_per_s=slow,
-        flow_bytes_per_s=None if nic else flow_limit_bytes_per_s(hardware),
+        slow_link_bytes_per_s=bandwidth_bytes_per_s(request.slow_link) if request.slow_link else None,
+        flow_bytes_per_s=flow,
     )
-    batch = request.batch or model.default_batch
-    profile = profile_for(model, batch, hardware, request.servers, request.placement, seed=request.seed)
     overhead_s = request.overhead_ms / 1e3
     download_s = None if request.download_overhead_ms is None else request.download_overhead_ms / 1e3
     mode = cast(Mode, request.mode)
@@ -115,9 +113,9 @@ def order_for(request: OrderRequest) -> OrderAnswer:
         options=options,
         priorities=priorities.read(request.priorities, profile) if request.priorities else None,
     )
-    where = f"{request.workers} x {hardware.name}, {request.servers} server(s)"
-    at = format_bandwidth(nic or network_figure(hardware).bytes_per_s)
-    title = f"{model.name}, batch {batch}, {where}, {at} a NIC, {request.mode}"
+    where = f"{request.workers} x {profile.hardware or 'worker'}, {profile.servers} server(s)"
+    at = f"{format_bandwidth(nic)} a NIC"
+    title = f"{profile.model}, batch {profile.batch}, {where}, {at}, {request.mode}"
     return OrderAnswer(comparison, profile, title, tuned, cluster, request)
 
 
@@ -130,6 +128,37 @@ def exported(answer: OrderAnswer) -> str:
         if not isinstance(policy, Fifo) and set(priorities.priorities_of(policy)) <= whole:
             return priorities.to_json(answer.profile, result.strategy, policy)
     raise BadInput("none of these strategies orders whole transfers; add tac or tic to --strategies")
+
+
+def _network(request: OrderRequest) -> tuple[float, float | None]:
+    """Every NIC's bandwidth, and the limit of a single flow where the machine's own is taken."""
+    if request.bandwidth:
+        return bandwidth_bytes_per_s(request.bandwidth), None
+    if request.hardware is None:
+        raise BadInput("no bandwidth is known: give --bandwidth, as 3Gbit, or --hardware")
+    hardware = load_hardware(request.hardware)
+    return network_figure(hardware).bytes_per_s, flow_limit_bytes_per_s(hardware)
+
+
+def _profile(request: OrderRequest) -> Profile:
+    """The profile of the file, or one for the model, batch and hardware."""
+    if request.profile is not None:
+        if request.model or request.batch:
+            raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
+        from planner.profile.files import load
+
+        return load(request.profile)
+    if request.model is None or request.hardware is None:
+        raise BadInput("say what to train on what: --model and --hardware, or --profile")
+    model = load_model(request.model)
+    return profile_for(
+        model,
+        request.batch or model.default_batch,
+        load_hardware(request.hardware),
+        request.servers,
+        request.placement,
+        seed=request.seed,
+    )
 
 
 def _strategies(words: str) -> list[str]:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput, PlannerError
+from planner.profile.files import save
+from planner.profile.synthesis import profile_for
 from planner.search.order_request import OrderRequest, exported, order_for
 
 COMMON = ("order", "--model", "googlenet", "--batch", "16", "--hardware", "g3.8xlarge", "--workers", "2")
@@ -56,6 +59,9 @@ def request(**more: object) -> OrderRequest:
         ({"slow_link": "0Mbit"}, "must be above zero"),
         ({"model": "googlenett"}, "googlenet"),
         ({"overhead_ms": -1.0}, "at least zero"),
+        ({"model": None}, "--model and --hardware, or --profile"),
+        ({"profile": "/nowhere.json"}, "give --profile alone"),
+        ({"bandwidth": None, "hardware": None}, "no bandwidth is known"),
     ],
 )
 def test_bad_input_is_one_line(more: dict[str, object], message: str) -> None:
@@ -73,6 +79,15 @@ def test_exit_code_of_bad_input(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("planner: unknown transfer")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "googlenet.profile.json"
+    save(profile_for(load_model("googlenet"), 8, load_hardware("g3.8xlarge")), path)
+    own = request(model=None, batch=None, profile=path, strategies="tic")
+    answer = order_for(own)
+    assert answer.title.startswith("googlenet, batch 8, 2 x g3.8xlarge, 1 server(s), 3 Gbit/s a NIC")
+    assert [r.strategy for r in answer.comparison.results] == ["fifo", "tic"]
 
 
 def test_nothing_to_export() -> None:
