@@ -1,0 +1,58 @@
+"""Which checks there are, and running them: by paper (`li`), by check (`saturation`), or all."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from planner.errors import unknown_name
+from planner.validate.figures import figures
+from planner.validate.row import Check, Row
+
+SOURCES = ("li", "tictac", "yan", "prophet", "ordering_abstract", "testbed", "devices")
+
+Progress = Callable[[str, int, int], None]
+
+
+@cache
+def checks() -> dict[str, Check]:
+    """Every check as `li/saturation`, in the order of the report."""
+    found: dict[str, Check] = {}
+    for source in SOURCES:
+        module = importlib.import_module(f"planner.validate.{source}")
+        found |= {f"{source}/{name}": check for name, check in module.CHECKS.items()}
+    return found
+
+
+def names() -> list[str]:
+    """What can be asked for: papers, checks, and checks of one paper."""
+    return list(dict.fromkeys([*SOURCES, *(key.split("/")[1] for key in checks()), *checks()]))
+
+
+def chosen(asked: Sequence[str]) -> list[str]:
+    """The checks that the names stand for; all without names."""
+    known = names()
+    for name in asked:
+        if name not in known:
+            raise unknown_name("validation", name, known, hint="one of " + ", ".join(known))
+    return [key for key in checks() if not asked or set(asked) & {key, *key.split("/")}]
+
+
+def validate(
+    asked: Sequence[str] = (),
+    *,
+    jobs: int | None = None,
+    progress: Progress = lambda stage, done, of: None,
+) -> list[Row]:
+    """The rows of the checks asked for, in a fixed order whatever the number of threads."""
+    keys = chosen(asked)
+    rows: list[Row] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        results = pool.map(lambda key: checks()[key](), keys)
+        for done, (key, found) in enumerate(zip(keys, results, strict=True), 1):
+            rows += found
+            progress(f"checked {key}", done, len(keys))
+    known: dict[str, str] = figures("known")
+    return [row.listed(known[row.name]) if row.name in known else row for row in rows]
