@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 from planner.profile import Profile
+
+T = TypeVar("T")
 
 DATA: Traversable = files("planner.validate") / "data"
 
@@ -22,8 +26,7 @@ def figures(name: str) -> dict[str, Any]:
 
 def table(*path: str) -> list[dict[str, str]]:
     """The rows of a CSV file in `data/`."""
-    with DATA.joinpath(*path).open("r", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(DATA.joinpath(*path).read_text("utf-8").splitlines()))
 
 
 @cache
@@ -33,3 +36,14 @@ def profile(*path: str) -> Profile:
 
     with as_file(DATA.joinpath(*path)) as file:
         return load(file)
+
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """`make` called at the first need and once only, also where checks run side by side."""
+    lock, made = Lock(), cache(make)
+
+    def get() -> T:
+        with lock:
+            return made()
+
+    return get

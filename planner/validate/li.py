@@ -15,7 +15,11 @@ from planner.policy import Multiplexed
 from planner.profile import DOWNLINK, WORKER
 from planner.profile.placement import place_model
 from planner.profile.synthesis import GRPC_PARSING, NO_VARIATION, Parsing, profile_for
-from planner.search.answers import saturation
+from planner.search.answers import one_plan
+from planner.search.executors import executor_of
+from planner.search.saturation import saturation_of
+from planner.search.scenario import Scenario, request_from
+from planner.search.score import Scorer
 from planner.simulator import simulate
 from planner.units import GBIT_BYTES_PER_S, MIB
 from planner.validate import row, testbed
@@ -36,13 +40,17 @@ def saturation_points() -> list[Row]:
     given = figures("li")["saturation"]
     rows = []
     for batch, published in given["workers"].items():
-        found = saturation(
-            given["model"],
-            batch=batch,
-            hardware=given["hardware"],
-            network=given["network"],
-            precision=0.02,
+        request, model = request_from(
+            Scenario(
+                model=given["model"],
+                batch=batch,
+                hardware=given["hardware"],
+                network=given["network"],
+                precision=0.02,
+            )
         )
+        with executor_of(None, 1) as pool:
+            found = saturation_of(one_plan(request), Scorer(request, model), pool)
         rows.append(
             row.close(
                 published,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 Value = float | str
 
@@ -45,15 +44,6 @@ class Row:
     def listed(self, reason: str) -> Row:
         """The row as one of the listed ones; the reason is shown only where it is needed."""
         return replace(self, known=True, reason="" if self.holds else reason)
-
-
-class About(TypedDict):
-    """What every row tells."""
-
-    name: str
-    what: str
-    how: str
-    source: str
 
 
 def near(published: float, ours: float, tolerance: float, *, unit: str = "", **about: str) -> Row:

@@ -1,0 +1,141 @@
+"""The rows of `planner validate` as tables, as data and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import planner
+from planner.report.output import Column, Format, Table
+from planner.validate.row import Row, Value
+
+TITLES = {
+    "li": "Li et al.: asynchronous SGD in TensorFlow",
+    "tictac": "TicTac",
+    "yan": "Yan et al. (KDD 2015)",
+    "prophet": "Prophet (ICPP 2021)",
+    "ordering_abstract": "Model-aware ordering (extended abstract)",
+    "testbed": "Real runs of TensorFlow",
+    "devices": "Published throughputs of single devices",
+}
+WIDEST = 10_000  # above which a figure is shown without decimals
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """All rows in a sentence or two."""
+    held = sum(row.holds for row in rows)
+    broken = [row for row in rows if not row.as_claimed]
+    better = [row for row in rows if row.holds and row.known]
+    share = held / len(rows) if rows else 1.0
+    text = f"{held} of {len(rows)} rows hold ({share:.0%})"
+    if held < len(rows):
+        text += f"; {len(rows) - held - len(broken)} are listed as not holding, with the reason"
+    text += f"; {len(broken)} fail that are claimed to hold" if broken else ""
+    text += f"; {len(better)} hold that are listed as failing" if better else ""
+    return text + "."
+
+
+def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> list[Table]:
+    """A table a check for people; one with every row for programs."""
+    if format is Format.csv:
+        return [Table([asdict(row) for row in rows])]
+    head = Table([], notes=[f"planner {planner.__version__}: {summary(rows)}"])
+    checks = [
+        _check_table(key, list(found)) for key, found in groupby(rows, key=lambda r: r.name.rsplit("/", 1)[0])
+    ]
+    return [*checks, head]
+
+
+def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "version": planner.__version__,
+        "rows": [asdict(row) | {"status": row.status} for row in rows],
+        "held": sum(row.holds for row in rows),
+        "as_claimed": all(row.as_claimed for row in rows),
+    }
+
+
+def write_validation_html(rows: Sequence[Row], path: Path) -> None:
+    """A page with every table."""
+    from planner.atomic import write_file
+    from planner.report.page import Page, render_page
+
+    page = Page(
+        title="Validation: published and measured figures beside ours",
+        answer=summary(rows),
+        tables=validation_tables(rows)[:-1],
+        command="planner validate",
+    )
+    write_file(path, render_page(page))
+
+
+def write_validation_document(rows: Sequence[Row], path: Path) -> None:
+    """`docs/validation.md`, with the version and the date."""
+    import datetime
+
+    from planner.atomic import write_file
+
+    write_file(path, document(rows, datetime.date.today().isoformat()))
+
+
+def document(rows: Sequence[Row], date: str) -> str:
+    """The text of `docs/validation.md`."""
+    from planner.report.output import render
+
+    lines = [
+        "# Validation",
+        "",
+        f"Made by `planner validate --document docs/validation.md` of planner {planner.__version__}"
+        f" on {date}; a test fails when the figures no longer are those of the code.",
+        "",
+        summary(rows) + " A row that does not hold is never left out; the reason stands below its table.",
+        "",
+    ]
+    for source, found in groupby(rows, key=lambda row: row.name.split("/")[0]):
+        lines += [f"## {TITLES.get(source, source)}", ""]
+        lines.append(render(validation_tables(list(found))[:-1], Format.markdown))
+    return "\n".join(lines)
+
+
+def _check_table(key: str, rows: Sequence[Row]) -> Table:
+    notes = [f"How: {'; '.join(dict.fromkeys(row.how for row in rows))}."]
+    notes += [f"Source: {'; '.join(dict.fromkeys(row.source for row in rows))}."]
+    for row in rows:
+        if row.status != "holds":
+            why = f": {row.reason}" if row.reason else ""
+            notes.append(f"{row.what} {row.status}{why}.")
+    shown = [
+        asdict(row)
+        | {
+            "_published": figure(row.published, row.unit),
+            "_ours": figure(row.ours, row.unit),
+            "_error": row.error,
+            "_status": "yes" if row.holds else "NO",
+        }
+        for row in rows
+    ]
+    return Table(
+        shown,
+        [
+            Column("what", "What"),
+            Column("_published", "Published or measured", align="right"),
+            Column("_ours", "Ours", align="right"),
+            Column("_error", "Error", lambda error: f"{error:+.1%}", align="right"),
+            Column("claim", "Claim"),
+            Column("_status", "Holds"),
+        ],
+        title=key,
+        notes=notes,
+    )
+
+
+def figure(value: Value, unit: str) -> str:
+    """A figure with its unit, in as many digits as tell something."""
+    if isinstance(value, str):
+        return value
+    digits = f"{value:,.0f}" if abs(value) >= WIDEST or value == int(value) else f"{value:.4g}"
+    return f"{digits}{'' if unit in ('', '%') else ' '}{unit}"
