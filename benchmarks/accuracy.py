@@ -131,6 +131,7 @@ def line(name: str, errors: list[float]) -> None:
 def summary(results: list[Result]) -> bool:
     errors = [result.error for result in results]
     size = np.abs(errors)
+    warn_of_tracing(results)
     print(
         f"\n{len(results)} points; the noise of the measurements is {np.mean([r.noise for r in results]):.1%}"
     )
@@ -158,8 +159,8 @@ def warn_of_tracing(results: list[Result]) -> None:
     for result in results:
         if result.point.workers == 1 and abs(result.error) > TRACING:
             print(
-                f"note: {result.point.name}: traced steps are {-result.error:+.1%} longer than untraced ones "
-                f"(noise {result.noise:.1%})"
+                f"note: {result.point.name}: untraced steps of one worker differ by {result.error:+.1%} "
+                f"from traced ones (noise {result.noise:.1%})"
             )
 
 
