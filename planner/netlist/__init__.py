@@ -19,6 +19,7 @@ from planner.tomlfile import Source, decode, read
 
 __all__ = ["read_model"]
 
+LONGEST_NAME = 200
 INHERITED = ("input", "scope", "default_batch", "samples_per_epoch", "defaults", "names", "tensors", "blocks")
 
 
@@ -50,7 +51,7 @@ def _with_base(source: Source, find: Callable[[str], Path | None]) -> dict[str, 
             raise source.error(f"bases go round in a circle: {' -> '.join([*seen, base])}", ["base"])
         seen.append(base)
         beside = current.path.parent / f"{base}.toml"
-        file = beside if beside.is_file() else find(base)
+        file = beside if len(base) <= LONGEST_NAME and beside.is_file() else find(base)
         if file is None:
             raise current.error(f"there is no model {base!r} to start from", ["base"])
         current = read(file)

@@ -15,6 +15,7 @@ from planner.netlist import _format as f
 from planner.tomlfile import Key, Source, decode
 
 LARGEST_NETWORK = 100_000  # layers
+MOST_INPUTS = 1_000_000  # of all layers together
 HAVE_DEFAULTS = ("conv", "depthwise", "fc", "max_pool", "avg_pool")
 
 
@@ -74,6 +75,7 @@ class _Expansion:
         self.placed: list[Placed] = []
         self.ends = {"input": "input"}  # for each name the last layer it stands for: of `then`, of a block
         self.counts: dict[str, int] = {}
+        self.inputs = 0
 
     def unroll(self, items: list[f.Item], here: _Context) -> str:
         """Unroll a list of items that follow one another; the name of the last layer."""
@@ -172,8 +174,13 @@ class _Expansion:
             raise here.spot.error(self.source, f"the name {name!r} is taken; names must be unique")
         if len(self.placed) >= LARGEST_NETWORK:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
+        self.inputs += len(inputs)
+        if self.inputs > MOST_INPUTS:
+            raise here.spot.error(self.source, f"layers read more than {MOST_INPUTS:,} inputs in all")
         self.placed.append(Placed(kind, spec, name, name, inputs, here.spot))
         last = name
+        if len(self.placed) + len(spec.then) > LARGEST_NETWORK:
+            raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
             self.placed.append(Placed(after, None, part, name, (last,), here.spot))

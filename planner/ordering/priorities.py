@@ -18,6 +18,9 @@ from planner.errors import BadInput, unknown_name
 from planner.ordering.graph import with_pushes
 from planner.policy import Blocks, Credit, Ordered, Policy, Sliced
 from planner.profile import DOWNLINK, Profile
+from planner.profile.reading import read_bytes
+
+MAX_BYTES = 100_000_000
 
 
 class Transfer(msgspec.Struct, forbid_unknown_fields=True):
@@ -55,10 +58,8 @@ def to_json(profile: Profile, strategy: str, policy: Policy) -> str:
 def read(path: Path | str, profile: Profile) -> dict[str, float]:
     """The priorities of a file, checked against the transfers of a profile."""
     try:
-        file = msgspec.json.decode(Path(path).read_bytes(), type=PriorityFile)
-    except OSError as error:
-        raise BadInput(f"cannot read priorities {path}: {error.strerror or error}") from error
-    except msgspec.DecodeError as error:
+        file = msgspec.json.decode(read_bytes(path, MAX_BYTES), type=PriorityFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{path}: {error}; a priority file is what `planner order --export` writes") from error
     transfers = {n for n, transfer in zip(profile.names, profile.is_transfer, strict=True) if transfer}
     out: dict[str, float] = {}

@@ -11,6 +11,7 @@ recorded, is when op i started after the start of step k (for a transfer: when i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ from planner.errors import BadInput
 
 DOWNLINK, WORKER, UPLINK, PS = 0, 1, 2, 3
 RESOURCE_NAMES = ("downlink", "worker", "uplink", "ps")
+MAX_STEP_BYTES = 2**53  # transferred in one step: beyond it sums of bytes are no longer exact
+MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of the unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,11 @@ class Profile:
         **about: Any,
     ) -> Profile:
         """A profile from a list of ops and their durations (one row a step)."""
+        if sum(op.bytes for op in ops) > MAX_STEP_BYTES:
+            largest = max(ops, key=lambda op: op.bytes)
+            raise BadInput(
+                f"the transfers of a step hold more than 2**53 bytes, {largest.name!r} alone {largest.bytes}"
+            )
         start = np.zeros(len(ops) + 1, np.int32)
         np.cumsum([len(op.deps) for op in ops], out=start[1:])
         return Profile(
@@ -128,7 +136,7 @@ class Profile:
         if (np.diff(self.dep_start) < 0).any():
             raise BadInput("dep_start must not decrease")
         if len(set(self.names)) != n:
-            twice = next(name for name in self.names if self.names.count(name) > 1)
+            twice = Counter(self.names).most_common(1)[0][0]
             raise BadInput(f"op {twice!r} stands twice in the profile; names must be unique")
         if (self.resource > PS).any():
             raise BadInput(f"op {self.names[int(np.argmax(self.resource > PS))]!r} uses an unknown resource")
@@ -136,6 +144,11 @@ class Profile:
         if bad.any():
             step, op = np.argwhere(bad)[0]
             raise BadInput(f"op {self.names[op]!r} lasts {self.durations_s[step, op]} s in step {step}")
+        longest_s = self.durations_s.sum(axis=1).max()
+        if longest_s > MAX_STEP_S:
+            raise BadInput(
+                f"the ops of a step last {longest_s:.3g} s together; are the durations really in seconds?"
+            )
         on_server = self.resource != WORKER
         wrong = on_server & ((self.server < 0) | (self.server >= self.servers))
         if wrong.any():

@@ -14,12 +14,13 @@ import msgspec
 from planner.atomic import write_file
 from planner.errors import BadInput
 from planner.profile._profile import RESOURCE_NAMES, Op, Profile
-from planner.profile.reading import read_bytes
+from planner.profile.reading import check_values, read_bytes
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
 VERSION: Literal[1] = 1
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
+MAX_VALUES = 30_000_000
 
 # Beyond 2**53 a JSON number is not the same integer in every reader.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -123,6 +124,7 @@ def encode(profile: Profile) -> bytes:
 
 def decode(data: bytes, where: str = "profile") -> Profile:
     """A profile from JSON; `where` names the file in messages."""
+    check_values(data, where, b",", MAX_VALUES, "values")
     try:
         head = msgspec.json.decode(data, type=_Head) if data.lstrip()[:1] == b"{" else _Head()
         if head.format != FORMAT:

@@ -10,6 +10,11 @@ from planner.errors import BadInput
 from planner.units import format_bytes
 
 MAX_BYTES = 2**30  # of the uncompressed content; a 100-step ResNet-152 profile needs a fiftieth of it
+CHUNK_BYTES = 2**20
+# Traces and profiles shrink to a tenth. A large file that shrank to a hundredth and less is a gzip bomb, and
+# need not be unpacked to the limit to tell.
+SMALL_BYTES = 2**26
+MAX_RATIO = 150
 
 
 def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
@@ -24,7 +29,7 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
                 data = file.read(max_bytes + 1)
             else:
                 with gzip.GzipFile(fileobj=file) as unpacked:
-                    data = unpacked.read(max_bytes + 1)
+                    data = _unpack(unpacked, path, max_bytes)
     except EOFError as error:
         raise BadInput(f"{path}: the gzip data is cut off; copy or record the file again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -36,3 +41,26 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
     if not data:
         raise BadInput(f"{path}: the file is empty")
     return data
+
+
+def _unpack(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
+    packed_bytes = Path(path).stat().st_size
+    chunks: list[bytes] = []
+    total = 0
+    while total <= max_bytes and (chunk := unpacked.read(CHUNK_BYTES)):
+        chunks.append(chunk)
+        total += len(chunk)
+        if total > SMALL_BYTES and total > MAX_RATIO * packed_bytes:
+            raise BadInput(
+                f"{path}: {format_bytes(packed_bytes)} unpack to more than {format_bytes(total)}; such a "
+                "file is no trace; if it is one, unpack it with gunzip first"
+            )
+    return b"".join(chunks)
+
+
+def check_values(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
+    """Refuse JSON with more than `most` of a sign (a comma for each value, a brace for each event), before
+    decoding makes ten bytes of memory out of each byte."""
+    found = data.count(sign)
+    if found > most:
+        raise BadInput(f"{where}: {found:,} {what}; at most {most:,} can be held, split it by step")

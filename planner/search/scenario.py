@@ -142,6 +142,8 @@ def counts(words: Words | None, flag: str) -> tuple[int, ...]:
         if not 1 <= low <= high or high - low > MAX_COUNT:
             raise BadInput(f"{flag} is {words!r}; counts start at 1 and a range goes upwards")
         out.update(range(low, high + 1))
+        if len(out) > MAX_COUNT:
+            raise BadInput(f"{flag} holds more than {MAX_COUNT} numbers; give fewer")
     return tuple(sorted(out))
 
 

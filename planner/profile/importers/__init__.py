@@ -15,7 +15,7 @@ from planner.profile._profile import Profile
 from planner.profile.importers import kineto, pytorch, runmetadata, tensorflow, timeline
 from planner.profile.importers.kineto import Step
 from planner.profile.importers.recording import Recording
-from planner.profile.reading import read_bytes
+from planner.profile.reading import check_values, read_bytes
 from planner.profile.transmissions import with_sent_order
 
 __all__ = ["import_profile"]
@@ -24,6 +24,7 @@ RUN_METADATA = "TensorFlow RunMetadata"
 TIMELINE = "TensorFlow timeline"
 PYTORCH = "PyTorch profiler trace"
 MAX_TRACE_BYTES = 2 * 2**30
+MAX_OBJECTS = 20_000_000  # of a JSON trace; an event is one, and another for its arguments
 RECORDING = "docs/recording.md tells how to record one"
 
 
@@ -56,6 +57,8 @@ def import_profile(
         if kind and found != kind:
             raise BadInput(f"{paths[0]} is {kind} and {path} is {found}; import files of one kind")
         kind = found
+        if kind != RUN_METADATA:
+            check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
         if kind == PYTORCH:
             steps += kineto.read(data, where)
         elif kind == TIMELINE:

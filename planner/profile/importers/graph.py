@@ -30,6 +30,7 @@ STRUCTURAL = frozenset(
 VARIABLES = frozenset(("VariableV2", "Variable", "VarHandleOp"))
 RECEIVES = ("_Recv", "_HostRecv")
 SMALL_BYTES = 64  # a scalar or two
+MAX_DEPENDENCIES = 20_000_000  # carried through what is dropped; a hundred for each of 200,000 ops
 EDGE = re.compile(r"edge_(\d+)_(.*)")
 RECEIVED = re.compile(r"(.*?)(?:_S(\d+)|/_(\d+))$")  # the _Recv node of a tensor, as TF 2 and TF 1 name it
 
@@ -99,6 +100,7 @@ def kept_ops(
 ) -> dict[str, tuple[str, ...]]:
     """The ops to keep, in the order of the graph, each with the kept ops it depends on."""
     order = topological(graph)
+    carried = 0
     above: dict[str, tuple[str, ...]] = {}
     kept: dict[str, tuple[str, ...]] = {}
     control: list[str] = []
@@ -106,6 +108,11 @@ def kept_ops(
     for name in order:
         node = graph[name]
         deps = tuple(dict.fromkeys(a for dep in node.inputs if dep in above for a in above[dep]))
+        carried += len(deps)
+        if carried > MAX_DEPENDENCIES:
+            raise BadInput(
+                f"the recorded ops have more than {MAX_DEPENDENCIES:,} dependencies; is it one step?"
+            )
         if node.edge:
             transfer = transfers.get(name)
             keep = transfer is not None and transfer.size > 0
@@ -160,15 +167,15 @@ def tensors_of(graph: dict[str, Node], kept: dict[str, tuple[str, ...]]) -> tupl
     of: dict[str, int] = {}
 
     def variable_above(name: str) -> str | None:
-        seen = [name]
-        for at in seen:
+        todo, seen = [name], {name}
+        for at in todo:
             node = graph[at]
             if node.op in VARIABLES:
                 return at
             if at == name or node.op in STRUCTURAL:
-                seen += [
-                    dep for dep in node.inputs if dep in graph and dep not in seen and not graph[dep].edge
-                ]
+                fresh = dict.fromkeys(dep for dep in node.inputs if dep in graph and not graph[dep].edge)
+                todo += [dep for dep in fresh if dep not in seen]
+                seen.update(fresh)
         return None
 
     for name in kept:

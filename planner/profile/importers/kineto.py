@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import attrgetter
 
 import msgspec
@@ -125,6 +126,12 @@ def _steps(events: list[Event], where: str) -> list[Step]:
 
 def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[float, float]]:
     marks = sorted((e.ts, e.end) for e in notes if e.name.startswith("ProfilerStep#"))
+    for (_, end), (start, _) in pairwise(marks):
+        if start < end - CLOCK_TOLERANCE_US:
+            raise BadInput(
+                f"{where}: two steps overlap by {end - start:.0f} us: marks of several processes, or the "
+                "clock jumped; record one process"
+            )
     if marks:
         return marks
     optimizers = [e for e in notes if e.name.startswith("Optimizer.step#")]
@@ -182,7 +189,12 @@ def _restart_on_gpu(steps: list[Step], kernels: list[Event]) -> None:
     """Let each step start when the GPU had done the work before it."""
     ends = sorted(kernel.end for kernel in kernels)
     for step in steps:
-        first = min(op.start_us for op in step.ops if op.end_us > 0)
+        first = min((op.start_us for op in step.ops if op.end_us > 0), default=None)
+        if first is None:
+            raise BadInput(
+                f"{step.where}: no GPU kernel belongs to an op of the step; profile CPU and CUDA together, "
+                f"{RECORD}"
+            )
         k = bisect_right(ends, first) - 1
         step.start_us = max(step.start_us, ends[k]) if k >= 0 else step.start_us
         step.on_gpu = True

@@ -11,7 +11,7 @@ does not. With DistributedDataParallel the unit of transfer is the bucket, as it
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -51,15 +51,18 @@ def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Pro
     parameters = _parameters(first, names, notes)
     buckets = _buckets(first, parameters, notes)
     units = buckets or parameters
-    begin = next(k for k, op in enumerate(first.ops) if _is_forward(first, k))
+    begin = min(op.forward for op in first.ops if op.forward is not None)
+    reads: dict[int, list[int]] = defaultdict(list)
+    for i, unit in enumerate(units):
+        for k in unit.readers:
+            reads[k].append(i)
     ops = [Op(f"download/{unit.name}", DOWNLINK, 0, unit.bytes, (), i) for i, unit in enumerate(units)]
     start = len(ops)
     ops.append(Op("input", WORKER))
     place = {}
     for k in range(begin, len(first.ops)):
         place[k] = len(ops)
-        reads = tuple(i for i, unit in enumerate(units) if k in unit.readers)
-        ops.append(Op(names[k], WORKER, deps=(len(ops) - 1, *reads)))
+        ops.append(Op(names[k], WORKER, deps=(len(ops) - 1, *reads[k])))
     uploads = len(ops)
     for i, unit in enumerate(units):
         ops.append(Op(f"upload/{unit.name}", UPLINK, 0, unit.bytes, (place[unit.ready],), i))
@@ -112,15 +115,11 @@ def _names(ops: Sequence[OuterOp]) -> list[str]:
     return names
 
 
-def _is_forward(step: Step, k: int) -> bool:
-    return any(op.forward == k for op in step.ops)
-
-
 def _parameters(step: Step, names: list[str], notes: list[str]) -> list[Parameter]:
     found = []
     unsized = unread = 0
     producer: dict[Any, int] = {}
-    first_forward = next((op.forward for op in step.ops if op.forward is not None), None)
+    first_forward = min((op.forward for op in step.ops if op.forward is not None), default=None)
     if first_forward is None:
         raise BadInput(
             f"{step.where}: no flow from forward to backward ops (fwdbwd events); record with PyTorch 1.10 "
@@ -141,7 +140,7 @@ def _parameters(step: Step, names: list[str], notes: list[str]) -> list[Paramete
         reader = step.ops[producer[op.thread]].forward if op.thread in producer else None
         if reader is None:
             unread += 1
-            reader = min(o.forward for o in step.ops if o.forward is not None)
+            reader = first_forward
         size = prod(shape) * ITEM_BYTES[kind]
         if size:
             label = f"{names[reader].partition('/')[2]}/{'x'.join(map(str, shape)) or 'scalar'}"
@@ -168,7 +167,7 @@ def _parameters(step: Step, names: list[str], notes: list[str]) -> list[Paramete
 def _buckets(step: Step, parameters: list[Parameter], notes: list[str]) -> list[Parameter]:
     """The buckets of DistributedDataParallel: an all-reduce takes the gradients that are ready and not yet
     sent, in the order they became ready, up to its size."""
-    waiting: list[Parameter] = []
+    waiting: deque[Parameter] = deque()
     buckets: list[Parameter] = []
     by_op = {parameter.ready: parameter for parameter in parameters}
     short = 0
@@ -178,12 +177,14 @@ def _buckets(step: Step, parameters: list[Parameter], notes: list[str]) -> list[
         for elements, kind in op.buckets:
             size = elements * ITEM_BYTES[kind]
             inside: list[Parameter] = []
-            while waiting and sum(p.bytes for p in inside) + waiting[0].bytes <= size:
-                inside.append(waiting.pop(0))
-            short += sum(p.bytes for p in inside) != size
+            room = size
+            while waiting and waiting[0].bytes <= room:
+                room -= waiting[0].bytes
+                inside.append(waiting.popleft())
+            short += room != 0
             readers = tuple(sorted({r for p in inside for r in p.readers}))
             name = f"bucket_{len(buckets)}"
-            buckets.append(Parameter(name, size, readers or (min(p.readers[0] for p in parameters),), k))
+            buckets.append(Parameter(name, size, readers or (parameters[0].readers[0],), k))
     if not buckets:
         return []
     notes.append(

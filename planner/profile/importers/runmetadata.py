@@ -10,6 +10,7 @@ from __future__ import annotations
 from planner.errors import BadInput
 from planner.profile.importers.recording import Node, Recording, Span, add_op, add_transfer, node_name
 from planner.profile.importers.wire import BYTES, VARINT, WireError, fields, text
+from planner.units import format_bytes
 
 STEP_STATS, PARTITION_GRAPHS = 1, 3  # RunMetadata
 DEV_STATS = 1  # StepStats
@@ -20,6 +21,9 @@ GRAPH_NODE = 1  # GraphDef
 NODE_NAME, NODE_OP, NODE_INPUT, NODE_DEVICE, NODE_ATTR = 1, 2, 3, 4, 5  # NodeDef
 KEY, VALUE, STRING = 1, 2, 2  # an entry of the attr map, AttrValue
 
+MAX_BYTES = 2**28  # a step of a large network has some megabytes
+MAX_RECORDS = 5_000_000  # of one device; such a step has some thousands
+
 RECORD = (
     "record it with RunOptions(trace_level=FULL_TRACE, output_partition_graphs=True); docs/recording.md "
     "has the lines"
@@ -28,6 +32,8 @@ RECORD = (
 
 def read(data: bytes, where: str, graph: bool = True) -> Recording:
     """The step in a serialized RunMetadata. Its graph is the same in every step: once is enough."""
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"{where}: more than {format_bytes(MAX_BYTES)} for one step; {RECORD}")
     recording = Recording(where)
     try:
         top = [
@@ -67,6 +73,10 @@ def _read_device(recording: Recording, data: bytes, start: int, end: int, labels
     for number, kind, a, b in fields(data, start, end):
         if number == NODE_STATS and kind == BYTES:
             stats.append((a, b))
+            if len(stats) > MAX_RECORDS:
+                raise BadInput(
+                    f"{recording.where}: more than {MAX_RECORDS:,} records of one device; {RECORD}"
+                )
         elif number == DEVICE and kind == BYTES:
             device = text(data, a, b)
     on_stream = "/stream:" in device

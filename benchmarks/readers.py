@@ -1,0 +1,220 @@
+"""Every reader of files that others write, with real files to start from; for fuzzing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mutations import Form, slim
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read` gives an object or raises one of planner's errors, whatever the file holds."""
+
+    name: str
+    form: Form
+    suffix: str
+    seeds: Callable[[], Sequence[bytes]]
+    read: Callable[[Path], Any]
+
+
+def _model(path: Path) -> Any:
+    from planner.netlist import read_model
+
+    return read_model(path, lambda name: ROOT / "models" / f"{name}.toml" if name == "resnet50" else None)
+
+
+def _hardware(path: Path) -> Any:
+    from planner.hardware_files import load_hardware
+
+    return load_hardware(str(path)).price
+
+
+def _config(path: Path) -> Any:
+    from planner.search.scenario import read_scenario, request_from
+
+    return request_from(read_scenario(path))
+
+
+def _profile(path: Path) -> Any:
+    from planner.profile.files import encode, load
+
+    return encode(load(path))  # what is accepted can be written again
+
+
+def _trace(path: Path) -> Any:
+    from planner.profile.importers import import_profile
+
+    return import_profile([path], batch=4)
+
+
+@cache
+def _ordered() -> Any:
+    from planner.profile.files import decode
+
+    return decode(_profile_seeds()[0])
+
+
+def _priorities(path: Path) -> Any:
+    from planner.ordering.priorities import read
+
+    return read(path, _ordered())
+
+
+def _texts(folder: str, *names: str) -> Callable[[], list[bytes]]:
+    return lambda: [(ROOT / folder / f"{name}.toml").read_bytes() for name in names]
+
+
+MACHINE = b"""
+family = "mine"
+provider = "me"
+[defaults]
+region = "here"
+sources = { on_demand = { basis = "estimated", source = "a guess", as_of = "2026-01-01" } }
+[machines.big]
+device = "Fast"
+device_count = 2
+vcpus = 8
+nic_burst_gbit_per_s = 10
+nic_baseline_gbit_per_s = 2.5
+on_demand_usd_per_hour = 3.06
+spot_usd_per_hour = 0.9
+aliases = ["large"]
+other_regions = { there = { on_demand_usd_per_hour = 3.5 } }
+[devices.Fast]
+kind = "gpu"
+fp32_tflops = 15.7
+memory_gib = 16
+[kernels.Fast]
+rates = { conv = 1.2e13, fc = 6e12 }
+overhead_s = 1e-5
+"""
+
+
+def _machines() -> list[bytes]:
+    return [MACHINE, *_texts("hardware", "private-opteron")()]
+
+
+@cache
+def _profile_seeds() -> list[bytes]:
+    from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+    from planner.profile.files import encode
+
+    ops = [
+        Op("a/down", DOWNLINK, 0, 400, (), 0),
+        Op("b/down", DOWNLINK, 1, 800, (), 1),
+        Op("fwd", WORKER, deps=(0, 1)),
+        Op("a/up", UPLINK, 0, 400, (2,), 0),
+        Op("b/up", UPLINK, 1, 800, (2,), 1),
+        Op("a/update", PS, 0, deps=(3,), tensor=0),
+        Op("b/update", PS, 1, deps=(4,), tensor=1),
+    ]
+    times = [[0.1, 0.2, 1.0, 0.1, 0.2, 0.01, 0.02], [0.1, 0.3, 1.1, 0.1, 0.2, 0.01, 0.02]]
+    about: dict[str, Any] = {"model": "m", "batch": 4, "servers": 2, "tensors": ["a", "b"]}
+    order = [[0, 1, 2, 3, 4, 5, 6], [1, 0, 2, 4, 3, 6, 5]]
+    small = Profile.build(ops, times, order=order, starts_s=times, bandwidth_bytes_per_s=1e9, **about)
+    plain = Profile.build(ops, times[:1], **about)
+    return [encode(small), encode(plain), gzip.compress(encode(small))]
+
+
+def _unpacked(folder: str, *names: str) -> list[bytes]:
+    return [gzip.decompress((DATA / folder / f"{name}.gz").read_bytes()) for name in names]
+
+
+@cache
+def _run_metadata() -> list[bytes]:
+    return [slim(data) for data in _unpacked("tensorflow", "alexnet_ps1_step0.pb", "vgg11_ps2_step0.pb")]
+
+
+@cache
+def _timelines() -> list[bytes]:
+    """TensorFlow's own, and one with the labels that it drops."""
+    label = (
+        "[0.2MB] edge_{}_w{} from /job:ps/replica:0/task:0/device:CPU:0 to /job:worker/task:0/device:CPU:0"
+    )
+    back = "[0.2MB] edge_{}_g{} from /job:worker/task:0/device:CPU:0 to /job:ps/replica:0/task:0/device:CPU:0"
+    events: list[dict[str, Any]] = [
+        {
+            "ph": "M",
+            "name": "process_name",
+            "pid": 1,
+            "args": {"name": "/job:worker/task:0/device:CPU:0 Compute"},
+        },
+        {
+            "ph": "M",
+            "name": "process_name",
+            "pid": 2,
+            "args": {"name": "/job:ps/task:0/device:CPU:0 Compute"},
+        },
+    ]
+    for k in range(2):
+        args: dict[str, Any] = {"name": "RecvTensor", "label": label.format(k, k), "bytes": 200_000}
+        events.append({"ph": "X", "name": "RecvTensor", "pid": 1, "ts": 10 * k, "dur": 5, "args": args})
+        args = {"name": f"g{k}", "op": "MatMul", "input0": f"w{k}_S{k}"}
+        events.append({"ph": "X", "name": "MatMul", "pid": 1, "ts": 20 + 10 * k, "dur": 9, "args": args})
+        args = {"name": "RecvTensor", "label": back.format(k + 5, k), "bytes": 200_000}
+        events.append({"ph": "X", "name": "RecvTensor", "pid": 2, "ts": 40 + 10 * k, "dur": 5, "args": args})
+        args = {"name": f"u{k}", "op": "ApplyGradientDescent", "input0": f"g{k}_S{k + 5}"}
+        events.append({"ph": "X", "name": "Apply", "pid": 2, "ts": 60 + 10 * k, "dur": 2, "args": args})
+    made = json.dumps({"traceEvents": events}).encode()
+    real = json.loads(_unpacked("tensorflow", "timeline.json")[0])
+    real["traceEvents"] = real["traceEvents"][:80]
+    return [made, json.dumps(real).encode()]
+
+
+@cache
+def _pytorch() -> list[bytes]:
+    """One step of each recording, with the kinds of events that are read."""
+    out = []
+    for data in _unpacked("pytorch", "plain.json", "ddp.json"):
+        trace = json.loads(data)
+        events = [e for e in trace["traceEvents"] if e.get("cat") in ("cpu_op", "user_annotation", "fwdbwd")]
+        mark = next(e for e in events if e["name"].startswith("ProfilerStep#"))
+        low, high = mark["ts"], mark["ts"] + mark["dur"]
+        events = [e for e in events if low <= e["ts"] < high and not e["name"].startswith("aten::_")]
+        for e in events:
+            e["args"] = {k: v for k, v in e.get("args", {}).items() if k in ("Input Dims", "Input type")}
+        trace = {"traceEvents": events}
+        out.append(json.dumps(trace).encode())
+    trace = json.loads(out[0])
+    kernels = []
+    for k, e in enumerate(trace["traceEvents"]):  # a GPU that runs each op just after its launch
+        if e["cat"] == "cpu_op":
+            e["args"]["External id"] = k
+            times = {"ts": e["ts"] + 50, "dur": e["dur"] / 2}
+            kernels.append({"ph": "X", "cat": "kernel", "name": "gemm", **times, "args": {"External id": k}})
+    trace["traceEvents"] += kernels
+    return [*out, json.dumps(trace).encode()]
+
+
+def _priority_files() -> list[bytes]:
+    transfers = [{"name": name, "priority": k} for k, name in enumerate(("a/down", "b/down", "a/up"))]
+    return [json.dumps({"model": "m", "strategy": "tac", "transfers": transfers}).encode()]
+
+
+READERS = {
+    reader.name: reader
+    for reader in (
+        Reader("model", "toml", ".toml", _texts("models", "alexnet", "resnet18", "seq32"), _model),
+        Reader("hardware", "toml", ".toml", _machines, _hardware),
+        Reader(
+            "config", "toml", ".toml",
+            _texts("configs", "vgg11-20usd", "resnet152-deadline", "resnet50-compare"),
+            _config,
+        ),
+        Reader("profile", "json", ".profile", _profile_seeds, _profile),
+        Reader("run_metadata", "wire", ".pb", _run_metadata, _trace),
+        Reader("timeline", "json", ".json", _timelines, _trace),
+        Reader("pytorch", "json", ".json", _pytorch, _trace),
+        Reader("priorities", "json", ".json", _priority_files, _priorities),
+    )
+}  # fmt: skip
