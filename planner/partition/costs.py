@@ -254,18 +254,27 @@ def spread(problem: Problem, states: Sequence[int]) -> Spread:
     splits: list[Split] = []
     for stage, choice in zip(problem.stages, choices, strict=True):
         split = stage_split(c, stage, choice)
-        maps = [
-            (link, overlaps(link.geometry, choices[link.source].partitions, choice.partitions))
-            for link in stage.links
-        ]
-        if maps:
-            pulls = [(overlap * link.elements, placements[link.source]) for link, overlap in maps]
+        sources = [choices[link.source] for link in stage.links]
+        if len(sources) == 1 and sources[0].pair == choice.pair:  # every segment stays where its source is
+            link = stage.links[0]
+            place = placements[link.source]
+            traffic = best_traffic(link.geometry, choice.pair, choice.pair)
+            split += link_split(c, link, traffic, sources[0], choice)
+        elif sources:
+            maps = [
+                overlaps(link.geometry, source.partitions, choice.partitions)
+                for link, source in zip(stage.links, sources, strict=True)
+            ]
+            pulls = [
+                (overlap * link.elements, placements[link.source])
+                for link, overlap in zip(stage.links, maps, strict=True)
+            ]
             place = best_placement(problem.workers, *choice.pair, pulls)
+            for link, source, overlap in zip(stage.links, sources, maps, strict=True):
+                traffic = traffic_between(overlap, placements[link.source], place)
+                split += link_split(c, link, traffic, source, choice)
         else:
             place = default_placement(*choice.pair)
-        for link, overlap in maps:
-            traffic = traffic_between(overlap, placements[link.source], place)
-            split += link_split(c, link, traffic, choices[link.source], choice)
         placements.append(place)
         splits.append(split)
     least, read = problem.cost_of(states)

@@ -71,7 +71,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
             continue
         best = total.argmin(axis=0)
         choices.append((v, others, best))
-        put(others, np.take_along_axis(total, best[None], axis=0)[0])
+        put(others, total.min(axis=0))
     states: dict[int, int] = {}
     for v, others, best in reversed(choices):
         states[v] = int(best[tuple(states[u] for u in others)])
