@@ -18,22 +18,22 @@ struct Chunk {
   double ready_s = 0;  // when its overhead is over
 };
 
-// Ops in the order of arrival. A step queues each op a known number of times, so the array never wraps.
+// Ops in the order of arrival. A step queues each op of a lane at most a known number of times and leaves the
+// queue empty, so an array of that size never overflows.
 class Fifo {
  public:
-  void reset() { items_.clear(), head_ = 0; }
-  void reserve(size_t n) { items_.reserve(n); }
-  bool empty() const { return head_ == items_.size(); }
-  void push(int32_t op) { items_.push_back(op); }
+  void reserve(size_t n) { items_.resize(n); }
+  bool empty() const { return head_ == tail_; }
+  void push(int32_t op) { items_[tail_++] = op; }
   int32_t pop() {
     int32_t op = items_[head_++];
-    if (head_ == items_.size()) reset();
+    if (head_ == tail_) head_ = tail_ = 0;
     return op;
   }
 
  private:
   std::vector<int32_t> items_;
-  size_t head_ = 0;
+  size_t head_ = 0, tail_ = 0;
 };
 
 // What the schedulers of all workers' lanes to one server in one direction have in common.
@@ -41,11 +41,16 @@ struct LinkTraits {
   const Inputs* in = nullptr;
   double overhead_s = 0;
   std::vector<std::vector<int32_t>> blocks;  // the members of each block on this link, in order
+  size_t transfers = 0;
 };
 
 class Scheduler {
  public:
-  explicit Scheduler(const LinkTraits& link) : link_(link), gathered_(link.blocks.size(), 0) {}
+  explicit Scheduler(const LinkTraits& link) : link_(link), gathered_(link.blocks.size(), 0) {
+    Kind kind = link.in->policy.kind;
+    if (kind == Kind::fifo) queue_.reserve(link.transfers);
+    if (kind == Kind::multiplexed) queue_.reserve(2 * link.transfers);
+  }
 
   void add(int32_t op) {
     const Policy& policy = link_.in->policy;

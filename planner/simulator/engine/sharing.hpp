@@ -131,20 +131,22 @@ class MaxMinShares {
   void commit(double now) {
     if (touched_.empty()) return;
     for (int f : touched_) changed_ = changed_ || flows_[f].running != flows_[f].shared;
-    if (changed_) {
-      for (int f : touched_) update_membership(f);
-      if (even_)
-        fill_even();
-      else
-        fill();
-      for (int f : active_) reschedule(flows_[f], now);
-      changed_ = false;
-    } else {
+    if (!changed_) {
       for (int f : touched_) reschedule(flows_[f], now);
+      next_ = Event{};
+      for (int f : active_) next_ = std::min(next_, Event(flows_[f].end, flows_[f].key));
+    } else {
+      for (int f : touched_) update_membership(f);
+      next_ = Event{};
+      if (even_) {
+        fill_even(now);
+      } else {
+        fill();
+        for (int f : active_) settle(flows_[f], now);
+      }
+      changed_ = false;
     }
     touched_.clear();
-    next_ = Event{};
-    for (int f : active_) next_ = std::min(next_, Event(flows_[f].end, flows_[f].key));
   }
   Event next() const { return next_; }
   double delivered(double now, int direction, int worker, int server) const {
@@ -158,7 +160,8 @@ class MaxMinShares {
     double shared_weight = 0;
     uint64_t key = 0;
     int64_t round = 0;  // of the filling that gave it its rate
-    int link[2] = {0, 0};
+    int link[2] = {0, 0};   // egress, ingress
+    int place[3] = {0, 0, 0};  // in the lists of its links and among all flows
     bool running = false, shared = false;  // shared: counted when rates were last computed
   };
 
@@ -172,63 +175,79 @@ class MaxMinShares {
     flow.rate = flow.fair_rate;
     flow.end = now + flow.remaining / flow.rate;
   }
+  // Give a flow its fair rate and see whether it ends first.
+  void settle(Flow& flow, double now) {
+    reschedule(flow, now);
+    next_ = std::min(next_, Event(flow.end, flow.key));
+  }
   void update_membership(int f) {
     Flow& flow = flows_[f];
     flow.shared_weight = flow.weight;
     if (flow.running == flow.shared) return;
     flow.shared = flow.running;
-    if (even_) update_links(f);
+    if (even_) {
+      put(active_, f, 2);
+      for (int side = 0; side < 2; ++side) update_link(flow, f, side);
+      return;
+    }
     auto place = std::lower_bound(active_.begin(), active_.end(), f);
     if (flow.running)
       active_.insert(place, f);
     else
       active_.erase(place);
   }
-  // Each link's flows, and the links that have any.
-  void update_links(int f) {
-    for (int side = 0; side < 2; ++side) {
-      int link = flows_[f].link[side];
-      auto& on_link = flows_of_[link];
-      if (flows_[f].running) {
-        if (on_link.empty()) used_links_.push_back(link);
-        on_link.push_back(f);
-      } else {
-        *std::find(on_link.begin(), on_link.end(), f) = on_link.back();
-        on_link.pop_back();
-        if (on_link.empty()) used_links_.erase(std::find(used_links_.begin(), used_links_.end(), link));
-      }
-      if (!on_link.empty()) full_share_[link] = in_.nic_capacity[link] / static_cast<double>(on_link.size());
+  // Append a running flow to an unordered list, or take it out; it knows its place in each of its lists.
+  void put(std::vector<int>& list, int f, int which) {
+    if (flows_[f].running) {
+      flows_[f].place[which] = static_cast<int>(list.size());
+      list.push_back(f);
+      return;
     }
+    int moved = list.back(), place = flows_[f].place[which];
+    list[place] = moved;
+    flows_[moved].place[which] = place;
+    list.pop_back();
   }
-  // The same for flows of weight 1 without a limit, where the order of flows makes no difference: visit only
-  // the flows of the link that is full, and divide only for links that lose some.
-  void fill_even() {
-    links_.clear();
-    for (int link : used_links_) {
-      links_.push_back(link);
+  void update_link(const Flow& flow, int f, int side) {
+    int link = flow.link[side];
+    auto& on_link = flows_of_[link];
+    put(on_link, f, side);
+    if (on_link.empty())
+      used_links_.erase(std::find(used_links_.begin(), used_links_.end(), link));
+    else if (on_link.size() == 1 && flow.running)
+      used_links_.push_back(link);
+    if (!on_link.empty()) full_share_[link] = in_.nic_capacity[link] / static_cast<double>(on_link.size());
+  }
+  // As `fill`, for flows of weight 1 without a limit, where the order of flows makes no difference: visits only
+  // the flows of the link that is full, divides only for links that lose some, and settles flows on the way.
+  void fill_even(double now) {
+    links_ = used_links_;
+    for (int link : links_) {
       left_[link] = in_.nic_capacity[link];
       flows_left_[link] = static_cast<int>(flows_of_[link].size());
       share_[link] = full_share_[link];
     }
     ++round_;
-    size_t frozen = 0;
-    while (frozen < active_.size()) {
+    size_t links = links_.size();
+    for (size_t rest = active_.size(); rest > 0;) {
       double level = infinity;
       int full = -1;
       size_t kept = 0;
-      for (int link : links_) {
-        if (flows_left_[link] == 0) continue;
-        links_[kept++] = link;
-        double share = share_[link];
+      for (size_t i = 0; i < links; ++i) {
+        int link = links_[i];
+        links_[kept] = link;
+        kept += flows_left_[link] > 0;
+        double share = flows_left_[link] > 0 ? share_[link] : infinity;
         if (share < level || (share == level && link < full)) level = share, full = link;
       }
-      links_.resize(kept);
+      links = kept;
       for (int f : flows_of_[full]) {
         Flow& flow = flows_[f];
         if (flow.round == round_) continue;
         flow.round = round_;
         flow.fair_rate = level;
-        ++frozen;
+        settle(flow, now);
+        --rest;
         int other = flow.link[0] == full ? flow.link[1] : flow.link[0];
         left_[other] -= level;
         if (--flows_left_[other] > 0)

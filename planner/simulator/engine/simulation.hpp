@@ -48,6 +48,8 @@ class Simulation {
       ops_[op] = {in.dependent_start[op], in.dependent_start[op + 1],
                   in.lane_of(in.resource[op], in.server[op]), in.gated[op] != 0 || in.awaits[op] >= 0,
                   lazy && feeds_computation(in, op)};
+    std::vector<size_t> ops_on_lane(in.lanes(), 0);
+    for (const OpInfo& op : ops_) ++ops_on_lane[op.lane];
     lanes_.reserve(size_t(in.workers) * in.lanes());
     schedulers_.reserve(size_t(2) * in.workers * in.servers);
     for (int w = 0; w < in.workers; ++w) {
@@ -56,6 +58,9 @@ class Simulation {
       for (int s = 0; s < in.servers; ++s) add_link_lane(UPLINK, w, s);
       for (int s = 0; s < in.servers; ++s) add_lane(PS, w, s);
     }
+    for (Lane& lane : lanes_)  // lazy computation and leaf updates have queues of their own
+      if (!lane.on_link() && !(lazy && lane.resource == WORKER) && !(leaf_updates_ && lane.resource == PS))
+        lane.queue.reserve(ops_on_lane[in.lane_of(lane.resource, lane.server)]);
     queue_.reserve(lanes_.size());
   }
 
@@ -114,7 +119,7 @@ class Simulation {
   };
   struct Lane {
     int resource = 0, worker = 0, server = 0;
-    bool local = false, waits_for_core = false;
+    bool local = false, waits_for_core = false, marked = false;  // marked: in idle_
     uint64_t key = 0;
     Scheduler* scheduler = nullptr;  // links
     Fifo queue;                      // computation
@@ -175,8 +180,10 @@ class Simulation {
       end_of_step(worker, now);
     else
       end_of_chunk(lane_at(worker, in_.lane_of(resource, key_server(key))), now);
-    for (size_t i = 0; i < idle_.size(); ++i)
+    for (size_t i = 0; i < idle_.size(); ++i) {
+      idle_[i]->marked = false;
       if (idle_[i]->chunk.op < 0) start_chunk(*idle_[i], now);
+    }
     idle_.clear();
   }
 
@@ -236,7 +243,12 @@ class Simulation {
       lane.scheduler->add(op);
     else
       lane.queue.push(op);
-    if (lane.chunk.op < 0) idle_.push_back(&lane);
+    mark_idle(lane);
+  }
+  void mark_idle(Lane& lane) {
+    if (lane.chunk.op >= 0 || lane.marked) return;
+    lane.marked = true;
+    idle_.push_back(&lane);
   }
 
   void start_chunk(Lane& lane, double now) {
@@ -307,7 +319,7 @@ class Simulation {
     ++result_.events;
     if (in_.timeline) record(lane, now);
     chunk.op = -1;
-    idle_.push_back(&lane);
+    mark_idle(lane);
     if (lane.resource == PS) release_core(lane.server);
     if (last) end_of_op(lane.worker, op, now);
   }

@@ -23,9 +23,12 @@ inline std::vector<LinkTraits> link_traits(const Inputs& in) {
     traits[i].overhead_s = in.policy.overhead_s[i >= size_t(in.servers)];
     traits[i].blocks.resize(blocks);
   }
-  for (int op = 0; op < in.ops && blocks > 0; ++op) {
-    if (in.policy.block[op] < 0) continue;
-    auto& members = traits[(in.resource[op] == UPLINK) * in.servers + in.server[op]].blocks[in.policy.block[op]];
+  for (int op = 0; op < in.ops; ++op) {
+    if (in.resource[op] != DOWNLINK && in.resource[op] != UPLINK) continue;
+    LinkTraits& link = traits[(in.resource[op] == UPLINK) * in.servers + in.server[op]];
+    ++link.transfers;
+    if (blocks == 0 || in.policy.block[op] < 0) continue;
+    auto& members = link.blocks[in.policy.block[op]];
     members.resize(in.policy.members[op]);
     members[in.policy.place[op]] = op;
   }
