@@ -99,7 +99,7 @@ class RunResult:
     worker_busy_s: npt.NDArray[np.float64]  # (workers,)
     ps_busy_s: npt.NDArray[np.float64]  # (workers, servers)
     link_bytes: npt.NDArray[np.float64]  # (2, workers, servers)
-    events: int
+    events: int  # chunks that ended; on the lazy path, those that end at the instant of the cut may miss
     stopped: Literal["steps", "time", "events"]
     path: str  # "virtual time", "max-min", with "lazy " before it where the fast path ran; "reference"
     timeline: npt.NDArray[Any] | None = None  # of TIMELINE_DTYPE, in the order of ends

@@ -172,7 +172,6 @@ def options(draw: st.DrawFn, workers: int) -> RunOptions:
         local_bytes_per_s=draw(st.sampled_from([math.inf, 50.0])),
         max_events=draw(st.sampled_from([None, None, None, 20])),
         max_time_s=draw(st.sampled_from([math.inf, math.inf, math.inf, 15.0])),
-        timeline=draw(st.booleans()),
     )
 
 

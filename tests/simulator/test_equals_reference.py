@@ -15,27 +15,32 @@ def assert_equal(engine: RunResult, reference: RunResult) -> None:
     for name in ("step_starts_s", "step_ends_s", "staleness"):
         for ours, theirs in zip(getattr(engine, name), getattr(reference, name), strict=True):
             np.testing.assert_array_equal(ours, theirs, err_msg=name)
-    for name in ("end_s", "measured_from_s", "events", "stopped"):
+    for name in ("end_s", "measured_from_s", "stopped"):
         assert getattr(engine, name) == getattr(reference, name), name
     for name in ("worker_busy_s", "ps_busy_s", "link_bytes"):
         np.testing.assert_allclose(
             getattr(engine, name), getattr(reference, name), rtol=1e-9, atol=1e-9, err_msg=name
         )
+    # The fast path does not know the order of ends that nobody sees: at the instant of the cut they may count.
+    assert reference.timeline is not None
+    at_the_cut = int((reference.timeline["end_s"] == reference.end_s).sum())
+    unseen = at_the_cut if engine.path.startswith("lazy") else 0
+    assert abs(engine.events - reference.events) <= unseen
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(plans())
 def test_engine_equals_reference(plan: Plan) -> None:
-    parts = (plan.profile, plan.cluster, plan.policy, plan.mode, plan.options)
-    engine, reference = run(*parts), run(*parts, path="reference")
-    assert_equal(engine, reference)
-    if plan.options.timeline:
-        assert engine.timeline is not None
-        assert reference.timeline is not None
-        np.testing.assert_array_equal(engine.timeline, reference.timeline)
-    # Without a timeline a faster path may run; it must not be seen.
-    parts = (*parts[:4], replace(plan.options, timeline=not plan.options.timeline))
-    other = run(*parts)
-    event(other.path)
+    parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
+    with_timeline = replace(plan.options, timeline=True)
+    reference = run(*parts, with_timeline, path="reference")
+    engine = run(*parts, with_timeline)
     event(engine.path)
-    assert_equal(other, reference)
+    assert_equal(engine, reference)
+    assert engine.timeline is not None
+    assert reference.timeline is not None
+    np.testing.assert_array_equal(engine.timeline, reference.timeline)
+    # Without a timeline a faster path may run; it must not be seen.
+    engine = run(*parts, replace(plan.options, timeline=False))
+    event(engine.path)
+    assert_equal(engine, reference)

@@ -91,6 +91,7 @@ class LazyCompute {
     outer_ = Edges::select(in, [&in](int32_t op, int32_t dependent) {
       return in.resource[op] == WORKER && in.resource[dependent] != WORKER;
     });
+    for (int32_t op : outer_.index) uploads_only_ = uploads_only_ && in.resource[op] == UPLINK;
     lanes_.resize(in.workers);
     for (int32_t op = 0; op < in.ops; ++op) {
       ops_ += in.resource[op] == WORKER;
@@ -139,6 +140,7 @@ class LazyCompute {
   }
   bool has_visible(int w) const { return lanes_[w].next < lanes_[w].visible.size(); }
   Event next_visible(int w) const { return {lanes_[w].visible[lanes_[w].next].end_s, lanes_[w].key}; }
+  bool shows_uploads_only() const { return uploads_only_; }
   Visible take_visible(int w) { return lanes_[w].visible[lanes_[w].next++]; }
 
   // Seconds of computation up to `now` and ends up to `event`; what ran ahead does not count yet.
@@ -195,6 +197,7 @@ class LazyCompute {
   Steps& steps_;
   Edges inner_, outer_;
   int ops_ = 0, feeders_ = 0;
+  bool uploads_only_ = true;
   std::vector<Lane> lanes_;
 };
 

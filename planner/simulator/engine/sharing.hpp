@@ -37,7 +37,6 @@ class EqualShares {
     if (targets_.empty()) virtual_ = weights_ = 0;
     stale_ = true;
   }
-  void commit(double) {}
   Event next() {
     if (stale_) {
       stale_ = false;
@@ -320,14 +319,24 @@ class EqualLinks {
   explicit EqualLinks(const Inputs& in) : direction_{EqualShares(in, DOWNLINK), EqualShares(in, UPLINK)} {}
   void start(double now, int d, int w, int s, double size, double weight) {
     direction_[d].start(now, w, s, size, weight);
+    stale_ = true;
   }
-  void finish(double now, int d, int w, int s) { direction_[d].finish(now, w, s); }
-  void commit(double) {}
-  Event next() { return std::min(direction_[0].next(), direction_[1].next()); }
+  void finish(double now, int d, int w, int s) {
+    direction_[d].finish(now, w, s);
+    stale_ = true;
+  }
+  void commit(double) {
+    if (!stale_) return;
+    stale_ = false;
+    next_ = std::min(direction_[0].next(), direction_[1].next());
+  }
+  Event next() const { return next_; }
   double delivered(double now, int d, int w, int s) const { return direction_[d].delivered(now, w, s); }
 
  private:
   EqualShares direction_[2];
+  bool stale_ = false;
+  Event next_;
 };
 
 class MaxMinLinks {

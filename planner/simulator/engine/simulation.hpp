@@ -119,7 +119,9 @@ class Simulation {
   };
   struct Lane {
     int resource = 0, worker = 0, server = 0;
-    bool local = false, waits_for_core = false, marked = false;  // marked: in idle_
+    bool local = false, waits_for_core = false;
+    bool marked = false;    // in idle_
+    bool deferred = false;  // lazy computation: ends wait to be shown
     uint64_t key = 0;
     Scheduler* scheduler = nullptr;  // links
     Fifo queue;                      // computation
@@ -185,6 +187,7 @@ class Simulation {
       if (idle_[i]->chunk.op < 0) start_chunk(*idle_[i], now);
     }
     idle_.clear();
+    if (lazy && showing_ >= 0) show_next(std::exchange(showing_, -1));
   }
 
   void start_random_step(int worker, double now) {
@@ -207,9 +210,34 @@ class Simulation {
     auto [end_s, op, last] = compute_.take_visible(worker);
     release(worker, compute_.unlocked_by(op));
     if (!last)
-      queue_.push(compute_.next_visible(worker));
+      showing_ = worker;
     else if (steps_.op_ended(worker))
       all_ended(worker, now);
+  }
+
+  // The next end that shows is an event, unless it would only add an upload to the queue of a busy lane: then
+  // it is enough to queue it before that lane looks for its next chunk.
+  void show_next(int worker) {
+    if (compute_.shows_uploads_only() && all_uplinks_busy(worker))
+      lane_at(worker, in_.lane_of(WORKER, -1)).deferred = true;
+    else
+      queue_.push(compute_.next_visible(worker));
+  }
+  bool all_uplinks_busy(int worker) {
+    for (int s = 0; s < in_.servers; ++s)
+      if (lane_at(worker, in_.lane_of(UPLINK, s)).chunk.op < 0) return false;
+    return true;
+  }
+  void show_deferred(int worker) {
+    Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
+    if (!computation.deferred) return;
+    computation.deferred = false;
+    while (compute_.has_visible(worker) && compute_.next_visible(worker) < current_) {
+      auto [end_s, op, last] = compute_.take_visible(worker);
+      release(worker, compute_.unlocked_by(op));
+      if (last) steps_.op_ended(worker);  // not the end of the step: the upload of this event is still to end
+    }
+    if (compute_.has_visible(worker)) showing_ = worker;
   }
 
   void ready(int worker, int32_t op) {
@@ -309,6 +337,7 @@ class Simulation {
         start_flow(lane, now);
         return;
       }
+      if (lazy && lane.resource == UPLINK) show_deferred(lane.worker);
       if (!lane.local) links_.finish(now, direction(lane), lane.worker, lane.server);
       lane.used += chunk.size;
       lane.scheduler->done(chunk);
@@ -439,6 +468,7 @@ class Simulation {
   std::vector<int64_t> free_cores_;
   std::vector<std::deque<Lane*>> core_lines_;
   bool step_ended_ = false;
+  int showing_ = -1;  // lazy: the worker whose next end may have to become an event
   Event current_;
   Result result_;
 };
