@@ -28,7 +28,7 @@ from planner.simulator import compiled, reference
 from planner.simulator.inputs import Inputs, prepare
 from planner.simulator.run import RunOptions
 
-REPEATS = 1
+REPEATS = 5
 BANDWIDTH_BYTES_PER_S = 1.25e9
 
 

@@ -21,7 +21,7 @@ def assert_equal(engine: RunResult, reference: RunResult) -> None:
         np.testing.assert_allclose(
             getattr(engine, name), getattr(reference, name), rtol=1e-9, atol=1e-9, err_msg=name
         )
-    # The fast path does not know the order of ends that nobody sees: at the instant of the cut they may count.
+    # The fast path does not order ends that nobody sees: at the instant of the cut they may count or not.
     assert reference.timeline is not None
     at_the_cut = int((reference.timeline["end_s"] == reference.end_s).sum())
     unseen = at_the_cut if engine.path.startswith("lazy") else 0
