@@ -1,0 +1,9 @@
+"""Says at the end, in large letters, what was not tested."""
+
+
+def pytest_terminal_summary(terminalreporter):
+    missed = [r for r in terminalreporter.stats.get("skipped", []) if "no Chromium" in str(r.longrepr)]
+    if missed:
+        terminalreporter.section("REPORTS WERE NOT TESTED IN A BROWSER", sep="!", red=True, bold=True)
+        reason = missed[0].longrepr[2].removeprefix("Skipped: ")
+        terminalreporter.line(f"{len(missed)} tests skipped: {reason}", red=True)

@@ -1,0 +1,92 @@
+"""Small real answers for the tests of reports, and one large one that is made up."""
+
+import atexit
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from planner.profile.synthesis import profile_for
+from planner.search.answers import compare, recommend, saturation, simulation_for
+from planner.search.order_request import OrderRequest, order_for
+from planner.search.request import Request
+from planner.search.results import ScoredPlan
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+NOTE = "</script><script>alert(2)</script><b>bold</b> & $5"
+SMALL = """
+description = '''{note}'''
+source = '''{note}'''
+input = [28, 28, 1]
+default_batch = 40
+samples_per_epoch = 60_000
+layers = [
+  {{ conv = 24, kernel = 5 }}, {{ max_pool = 2 }}, {{ conv = 16, kernel = 5 }}, {{ max_pool = 2 }},
+  {{ fc = 120, then = ["bias", "relu"] }}, {{ fc = 10, then = ["bias"] }}, {{ softmax = true }},
+]
+[defaults]
+conv = {{ then = ["bias", "relu"] }}
+"""
+
+
+@cache
+def hostile_model() -> str:
+    """The path of a model whose name, description and source are markup."""
+    folder = Path(mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    path = folder / f"{HOSTILE}.toml"
+    path.write_text(SMALL.format(note=NOTE))
+    return str(path)
+
+
+ABOUT = {"hardware": "p3.2xlarge,c4.8xlarge", "workers": "1,2,4", "servers": "1,2", "precision": 0.1}
+
+
+@cache
+def recommended():
+    return recommend(hostile_model(), budget=40.0, jobs=1, **ABOUT)
+
+
+@cache
+def compared():
+    return compare(hostile_model(), jobs=1, **ABOUT)
+
+
+@cache
+def saturated():
+    return saturation("alexnet", batch="64", hardware="p3.2xlarge", precision=0.1, jobs=1)
+
+
+@cache
+def simulated():
+    return simulation_for(
+        Request(model="alexnet", hardware=("p3.2xlarge",), workers=(2,), servers=(2,), precision=0.1)
+    )
+
+
+@cache
+def ordered():
+    return order_for(
+        OrderRequest(model=hostile_model(), hardware="p3.2xlarge", strategies="fifo,tac", workers=2)
+    )
+
+
+@cache
+def profiled():
+    from planner.catalog import load_hardware, load_model
+
+    return profile_for(load_model(hostile_model()), 32, load_hardware("p3.2xlarge"), 2)
+
+
+def many_plans(count: int):
+    """A recommendation with `count` plans: the small one's, over and over, a little different each time."""
+    result = recommended()
+    every = [result.chosen]
+    for index in range(count - 1):
+        one = result.everything[index % len(result.everything)]
+        factor = 1 + index / count
+        plan = replace(one.plan, workers=1000 + index)
+        prediction = replace(one.prediction, samples_per_s=one.samples_per_s * factor)
+        every.append(ScoredPlan(plan, one.usd_per_hour, one.worker_usd_per_hour, 1e5, prediction))
+    return replace(result, everything=every, plans=every[:20], screened=[], bounded=[])

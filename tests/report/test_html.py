@@ -1,0 +1,161 @@
+"""Reports as text: what they weigh, what they hold, and that nothing from a file becomes markup."""
+
+import base64
+import hashlib
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+from report_answers import (
+    HOSTILE,
+    NOTE,
+    compared,
+    hostile_model,
+    many_plans,
+    ordered,
+    profiled,
+    recommended,
+    saturated,
+    simulated,
+)
+
+from planner.catalog import load_model
+from planner.profile.summary import summarize
+from planner.report.html import page_of, write_html
+from planner.report.html_layers import model_page, profile_page
+from planner.report.page import label, render_page, script_json
+
+COMMAND = "planner recommend --model 'a b' --budget 20"
+
+
+KINDS = {
+    "recommend": lambda: page_of(recommended(), COMMAND),
+    "compare": lambda: page_of(compared(), COMMAND),
+    "saturation": lambda: page_of(saturated(), COMMAND),
+    "simulate": lambda: page_of(simulated(), COMMAND),
+    "order": lambda: page_of(ordered(), COMMAND),
+    "model": lambda: model_page(load_model(hostile_model()), COMMAND),
+    "profile": lambda: profile_page(profiled(), summarize(profiled(), 1e8), COMMAND),
+}
+
+
+@cache
+def page(kind):
+    return KINDS[kind]()
+
+
+class Elements(HTMLParser):
+    """Which elements a page has, their addresses, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.handlers, self.text = [], [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_is_one_file_that_says_how_to_get_it_again(kind):
+    made = page(kind)
+    text = render_page(made)
+    found = Elements(text)
+    assert found.addresses == []
+    assert found.handlers == []
+    assert "img" not in found.tags
+    assert found.tags.count("script") == 3  # data, plotly, ours
+    assert COMMAND in found.text
+    assert made.answer in found.text
+    assert len(text.encode()) < 2e6
+
+
+def test_a_hostile_name_is_text_everywhere():
+    found = Elements(render_page(page("model")))
+    assert HOSTILE in found.text
+    assert NOTE in found.text
+    text = render_page(page("recommend"))
+    data = re.search(r'<script type="application/json" id="charts">(.*?)</script>', text, re.DOTALL)[1]
+    assert HOSTILE not in text
+    assert label(HOSTILE) == "&lt;img src=x onerror=alert(1)&gt;"  # as plotly must get it
+    assert json.loads(data).keys() == {"pareto", "workers", "cost", "utilisation", "step"}
+
+
+def test_json_in_a_script_cannot_end_it():
+    value = {"a": "</script><!--", "b": [float("nan"), float("inf"), 1.5], "c": "\u2028&"}
+    text = script_json(value)
+    assert "<" not in text
+    assert ">" not in text
+    assert "\u2028" not in text
+    assert json.loads(text) == {"a": "</script><!--", "b": [None, None, 1.5], "c": "\u2028&"}
+
+
+def test_only_the_scripts_of_the_page_may_run():
+    text = render_page(page("simulate"))
+    allowed = set(re.findall(r"'(sha256-[^']+)'", text))
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    hashes = {
+        "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    }
+    assert allowed == hashes
+    assert "default-src 'none'" in text
+
+
+def test_every_plan_that_was_looked_at_is_drawn():
+    result = recommended()
+    chart = next(chart for chart in page_of(result).charts if chart.key == "pareto")
+    drawn = [
+        trace for trace in chart.spec["data"] if trace["mode"] == "markers" and trace["name"] != "chosen"
+    ]
+    keys = {one.plan.key for one in [*result.everything, *result.screened, *result.plans]}
+    keys |= {plan.key for plan, _, _ in result.bounded}
+    assert sum(len(trace["x"]) for trace in drawn) == len(keys)
+    assert result.simulated <= len(keys)
+    assert result.considered == len(keys) + sum(
+        count for reason, count in result.pruned.items() if reason != "by the bound"
+    )
+
+
+def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
+    result = saturated()
+    spec = next(chart for chart in page_of(result).charts if chart.key == "workers").spec
+    ideal, bound, simulated_line = spec["data"]
+    one = result.points[0].scored.samples_per_s
+    assert ideal["y"] == pytest.approx([one * point.workers for point in result.points])
+    assert bound["y"] == [point.scored.bound_samples_per_s for point in result.points]
+    highs = [y + up for y, up in zip(simulated_line["y"], simulated_line["error_y"]["array"], strict=True)]
+    assert highs == pytest.approx([point.scored.prediction.samples_per_s_high for point in result.points])
+    words = " ".join(note["text"] for note in spec["layout"]["annotations"])
+    assert f"saturates at {result.saturation_workers}" in words
+
+
+def test_the_parts_of_the_cost_add_up():
+    result = simulated()
+    spec = next(chart for chart in page_of(result).charts if chart.key == "cost").spec
+    total = sum(trace["x"][0] for trace in spec["data"])
+    assert total == pytest.approx(result.scored.usd_per_million_samples)
+
+
+def test_the_step_that_is_drawn_computes_as_long_as_the_profile_says():
+    result = simulated()
+    spec = next(chart for chart in page_of(result).charts if chart.key == "step").spec
+    computes = next(trace for trace in spec["data"] if trace["name"] == "the worker computes")
+    from planner.catalog import load_model
+    from planner.search.score import Scorer
+
+    profile = Scorer(result.request, load_model("alexnet")).profile_of(result.scored.plan)
+    per_step = 1e3 * profile.durations_s[:, profile.resource == 1].sum(axis=1)
+    assert per_step.min() * 0.999 <= sum(computes["x"]) <= per_step.max() * 1.001
+
+
+def test_a_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
+    path = tmp_path / "many.html"
+    write_html(many_plans(1000), path)
+    assert 1e6 < path.stat().st_size < 6e6
