@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.errors import BadInput
+
 
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
     """Nested tables of texts, numbers, flags and lists as TOML; tables after the values of their parent."""
@@ -34,20 +36,29 @@ def _value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else str(value)
 
 
+def check_name(path: Path) -> None:
+    """Refuse a name that the catalogue would not take for a file."""
+    if path.suffix != ".toml":
+        raise BadInput(f"a hardware file's name ends in .toml; {path} would not be recognised as one")
+
+
 def write_hardware_file(path: Path, tables: Mapping[str, Any]) -> None:
     """Write the file and read it back: what comes out of here is what the other commands accept."""
     from planner.atomic import write_file
     from planner.catalog import load_hardware
 
+    check_name(path)
     head = "# Measured by `planner calibrate`; docs/hardware.md and docs/partition.md explain the figures.\n"
     write_file(path, head + to_toml(tables))
     for name in tables.get("machines", {}):
-        load_hardware(f"{path}:{name}" if path.suffix == ".toml" else str(path))
+        load_hardware(f"{path}:{name}")
 
 
 def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Mapping[str, str]) -> None:
     """Put the network's figures into every machine of a hardware file's tables."""
-    for machine in tables.get("machines", {}).values():
+    if not tables.get("machines"):
+        raise BadInput("the file defines no machine to put the network into; it needs [machines.NAME]")
+    for machine in tables["machines"].values():
         machine["nic_baseline_gbit_per_s"] = network["nic_gbit_per_s"]
         machine["nic_burst_gbit_per_s"] = network["nic_gbit_per_s"]
         threads = len(machine.get("calibration", {}).get("interference", [])) or int(machine.get("cores", 1))

@@ -26,11 +26,12 @@ def compute(
 ) -> None:
     """Measure how fast this machine computes layers, in cache and out of it, from one thread to all cores."""
     from planner.calibrate.compute import calibrate_compute, hardware_tables
-    from planner.calibrate.hardware_file import write_hardware_file
+    from planner.calibrate.hardware_file import check_name, write_hardware_file
     from planner.report.calibrate import compute_table
     from planner.report.output import check_writable
 
     if output is not None:
+        check_name(output)
         check_writable(output)
     found = calibrate_compute(_progress)
     if output is not None:

@@ -29,6 +29,9 @@ def command(
         float, typer.Option("--reading", help="0: replicas read in turn; 1: all from one server at once.")
     ] = 0.0,
     samples: Annotated[int | None, typer.Option("--samples", help="Of an epoch.")] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulate", help="Also simulate the best plan, replicas meeting at servers.")
+    ] = False,
     runner_ups: Annotated[int, typer.Option("--runner-ups", min=0, help="How many to show.")] = 7,
     network: Annotated[str, typer.Option("--network", help="baseline or burst.")] = "baseline",
     format: FormatOption = Format.table,
@@ -59,5 +62,13 @@ def command(
     )
     dnn, machine = load_model(model), load_hardware(hardware)
     result = partition(dnn, machine, request, network=cast(Network, network))
-    tables = partition_tables(result, dnn, machine, request, runner_ups)
-    emit(tables, format, output, data=partition_data(result, dnn, machine, request))
+    prediction = None
+    if simulated:
+        from planner.partition.profile import replica_cluster, replica_profile
+        from planner.simulator.simulate import simulate
+
+        best = result.plans[0]
+        profile = replica_profile(best, read_every, model=dnn.name)
+        prediction = simulate(profile, replica_cluster(best, result.constants))
+    tables = partition_tables(result, dnn, machine, request, runner_ups=runner_ups, prediction=prediction)
+    emit(tables, format, output, data=partition_data(result, dnn, machine, request, prediction))

@@ -9,6 +9,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.partition.search import Plan, Request, Result
 from planner.report.output import Column, Table
+from planner.simulator.prediction import Prediction
 from planner.units import format_bytes, format_seconds
 
 _PARTS = (
@@ -20,18 +21,26 @@ _PARTS = (
 
 
 def partition_tables(
-    result: Result, model: Model, hardware: Hardware, request: Request, runner_ups: int
+    result: Result,
+    model: Model,
+    hardware: Hardware,
+    request: Request,
+    *,
+    runner_ups: int = 7,
+    prediction: Prediction | None = None,
 ) -> list[Table]:
     """The answer, where its time goes, its layers, and the next best."""
     best = result.plans[0]
     return [
-        _split_table(best, result, model, hardware),
+        _split_table(best, result, model, hardware, prediction),
         _layer_table(best),
         _plans_table(result, request, runner_ups),
     ]
 
 
-def _split_table(best: Plan, result: Result, model: Model, hardware: Hardware) -> Table:
+def _split_table(
+    best: Plan, result: Result, model: Model, hardware: Hardware, prediction: Prediction | None
+) -> Table:
     rows = []
     for name, compute, network in _PARTS:
         compute_s = getattr(best.split, compute) if compute else 0.0
@@ -49,6 +58,13 @@ def _split_table(best: Plan, result: Result, model: Model, hardware: Hardware) -
         f"{format_seconds(best.worst_epoch_s)} if all read from one server at once.",
         f"A worker holds at most {format_bytes(best.worker_bytes)}. Constants {result.constants.basis}.",
     ]
+    if prediction is not None:
+        notes.insert(
+            0,
+            f"Simulated, with replicas that compute while others read and write their gradients: "
+            f"{prediction.samples_per_s:,.4g} samples/s (95% between {prediction.samples_per_s_low:,.4g} and "
+            f"{prediction.samples_per_s_high:,.4g}); busiest: {prediction.bottleneck}.",
+        )
     if best.gap > 5e-5:
         notes.append(f"Where branches meet, the mapping may be {best.gap:.2%} above the best at most.")
     return Table(rows, [*_SPLIT_COLUMNS], title, notes)
@@ -148,9 +164,21 @@ def _plans_table(result: Result, request: Request, runner_ups: int) -> Table:
     return Table(rows, columns, "The best of each number of workers and replicas:", notes)
 
 
-def partition_data(result: Result, model: Model, hardware: Hardware, request: Request) -> dict[str, Any]:
+def partition_data(
+    result: Result,
+    model: Model,
+    hardware: Hardware,
+    request: Request,
+    prediction: Prediction | None = None,
+) -> dict[str, Any]:
     """The result as plain values."""
     best = result.plans[0]
+    simulated = prediction and {
+        "samples_per_s": prediction.samples_per_s,
+        "samples_per_s_low": prediction.samples_per_s_low,
+        "samples_per_s_high": prediction.samples_per_s_high,
+        "bottleneck": prediction.bottleneck,
+    }
     return {
         "model": model.name,
         "hardware": hardware.name,
@@ -167,6 +195,7 @@ def partition_data(result: Result, model: Model, hardware: Hardware, request: Re
             },
             "layers": _layer_rows(best),
         },
+        "simulated": simulated,
         "plans": [_plan_row(plan, best) for plan in result.plans],
         "considered": result.considered,
         "refused_for_memory": result.refused,

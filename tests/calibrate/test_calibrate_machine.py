@@ -54,6 +54,14 @@ def test_a_written_file_is_accepted_by_the_other_commands(tmp_path: Path) -> Non
     assert partition(load_model("mnist-adam"), hardware, Request(4)).plans
 
 
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="ends in .toml"):
+        write_hardware_file(tmp_path / "mine.txt", hardware_tables(FOUND, "mine"))
+    assert not (tmp_path / "mine.txt").exists()
+    with pytest.raises(BadInput, match=r"\[machines.NAME\]"):
+        merge_network({}, {"nic_gbit_per_s": 1.0, "latency_s": (1e-5,)}, {})
+
+
 def test_toml_round_trip() -> None:
     tables = {"a": 1, "t": {"x y": 'say "hi"', "list": [1.5, 2e-9], "flag": True, "deep": {"k": "v"}}}
     assert tomllib.loads(to_toml(tables)) == tables

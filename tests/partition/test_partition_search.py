@@ -219,8 +219,9 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "weight updates" in text
     assert "configurations looked at" in text
-    command(model="mnist-adam", hardware=HARDWARE.name, machines=6, format=Format.json)
+    command(model="mnist-adam", hardware=HARDWARE.name, machines=6, simulated=True, format=Format.json)
     data = json.loads(capsys.readouterr().out)
     assert data["considered"] == len(data["plans"])
+    assert data["simulated"]["samples_per_s"] == pytest.approx(data["best"]["samples_per_s"], rel=0.2)
     assert sum(data["best"]["split_s"].values()) == pytest.approx(data["best"]["epoch_s"])
     assert [layer["layer"] for layer in data["best"]["layers"]] == ["conv0", "conv1", "fc0", "fc1", "fc2"]
