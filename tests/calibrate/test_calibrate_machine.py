@@ -55,7 +55,7 @@ def test_a_written_file_is_accepted_by_the_other_commands(tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="ends in .toml"):
+    with pytest.raises(BadInput, match=r"ends in \.toml"):
         write_hardware_file(tmp_path / "mine.txt", hardware_tables(FOUND, "mine"))
     assert not (tmp_path / "mine.txt").exists()
     with pytest.raises(BadInput, match=r"\[machines.NAME\]"):
