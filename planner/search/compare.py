@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
 
 DEFAULT_WORKERS = (1, 2, 4, 8)
+ROUND = 8  # plans of one hardware scored at once: few are needed to know the best
 
 
 def compare_for(
@@ -53,7 +54,13 @@ def compare_for(
             def evaluate(batch: Sequence[int], heat: Heat, plans: list[Plan] = plans) -> list[Prediction]:
                 return scorer.predict_all([plans[i] for i in batch], pool, heat)
 
-            outcome = race(bounds[indices], space.usd_per_hour[indices], evaluate)
+            outcome = race(
+                bounds[indices],
+                space.usd_per_hour[indices],
+                evaluate,
+                goal="front" if request.goal == "value" else request.goal,
+                round_size=ROUND,
+            )
             simulated += len(outcome.scores)
             scored = [scorer.scored(plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
             if scored:

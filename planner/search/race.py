@@ -19,8 +19,10 @@ import numpy as np
 
 from planner.search.front import Floats
 
-Heat = Literal["short", "long"]
+Heat = Literal["short", "medium", "long"]
+Goal = Literal["front", "cheapest", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
+NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
 
 
 class Score(Protocol):
@@ -51,9 +53,10 @@ class Outcome(Generic[S]):
 
 
 class _Frontier:
-    """Scored plans as pairs (throughput, cost a sample); answers whether a point is dominated by one."""
+    """Scored plans as pairs (throughput, cost a sample); answers whether a point can no longer be wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, goal: Goal) -> None:
+        self._goal = goal
         self._points: list[tuple[float, float, int]] = []  # descending throughput, descending cost
 
     def add(self, samples_per_s: float, usd_per_sample: float, plan: int) -> None:
@@ -62,7 +65,12 @@ class _Frontier:
             self._points = sorted([*kept, (samples_per_s, usd_per_sample, plan)], reverse=True)
 
     def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
-        """Is some other plan at least this fast at no more cost?"""
+        """Is some other plan at least this fast at no more cost, or so much better that the goal is met?"""
+        others = [point for point in self._points if point[2] != plan]
+        if others and self._goal == "cheapest" and min(point[1] for point in others) < usd_per_sample:
+            return True
+        if others and self._goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
+            return True
         return any(
             speed >= samples_per_s and cost <= usd_per_sample and other != plan
             for speed, cost, other in self._points
@@ -74,16 +82,19 @@ def race(
     usd_per_hour: Floats,
     evaluate: Evaluate[S],
     *,
+    goal: Goal = "front",
     caution: float = 2.0,
     short_heat: bool = True,
+    round_size: int = ROUND,
     progress: Progress = lambda scored, left: None,
 ) -> Outcome[S]:
-    """Score every plan that can be on the front of (throughput, cost a sample).
+    """Score every plan that can be on the front of (throughput, cost a sample) or, for a narrower `goal`,
+    only those that can be its cheapest end, or the cheapest of its fastest.
 
     Without `short_heat` every plan that survives its bound is scored in full, which makes the front exactly
     the one that scoring all plans would give.
     """
-    runner = _Race(usd_per_hour / 3600, evaluate, progress)
+    runner = _Race(usd_per_hour / 3600, evaluate, progress, goal, round_size)
     try:
         if short_heat:
             entrants = runner.heat("short", runner.order(bound_samples_per_s), bound_samples_per_s)
@@ -101,10 +112,14 @@ def race(
 
 
 class _Race(Generic[S]):
-    def __init__(self, usd_per_s: Floats, evaluate: Evaluate[S], progress: Progress) -> None:
+    def __init__(
+        self, usd_per_s: Floats, evaluate: Evaluate[S], progress: Progress, goal: Goal, round_size: int
+    ) -> None:
         self.usd_per_s = usd_per_s
         self.evaluate = evaluate
         self.progress = progress
+        self.goal: Goal = goal
+        self.round_size = round_size
         self.outcome: Outcome[S] = Outcome()
 
     def order(self, ceiling: Floats) -> list[int]:
@@ -113,15 +128,17 @@ class _Race(Generic[S]):
         index, cost = np.arange(len(ceiling)), self.usd_per_s / ceiling
         fastest = np.lexsort((index, cost, -ceiling)).tolist()
         cheapest = np.lexsort((index, -ceiling, cost)).tolist()
+        if self.goal != "front":
+            return list(fastest if self.goal == "fastest" else cheapest)
         return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
 
     def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats) -> list[int]:
         """Score the plans of `order` that nothing scored in this heat dominates; returns those scored."""
-        frontier, done, left = _Frontier(), list[int](), list(order)
+        frontier, done, left = _Frontier(self.goal), list[int](), list(order)
         while left:
             alive = [i for i in left if not frontier.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
             self.outcome.pruned_by_bound += len(left) - len(alive)
-            batch, left = alive[:ROUND], alive[ROUND:]
+            batch, left = alive[: self.round_size], alive[self.round_size :]
             for i, score in zip(batch, self.evaluate(batch, heat), strict=True):
                 self.outcome.scores[i] = score
                 if heat == "long":
@@ -144,7 +161,7 @@ class _Race(Generic[S]):
 
     def finalists(self, entrants: Sequence[int], ceiling: Floats, caution: float) -> list[int]:
         """The plans whose widened interval reaches the front, in the order of their new bounds."""
-        floors = _Frontier()
+        floors = _Frontier(self.goal)
         for i in entrants:
             score = self.outcome.scores[i]
             floor = score.samples_per_s - caution * (score.samples_per_s - score.samples_per_s_low)

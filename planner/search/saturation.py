@@ -21,6 +21,7 @@ from planner.search.score import Scorer
 
 CHUNK = 4  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
+PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
 
 
 def saturation_of(
@@ -113,9 +114,9 @@ def _by_servers(
     for count in counts:
         if plan.colocated and count > plan.machines:
             break
-        rules = scorer.request.placements if count > 1 else scorer.request.placements[:1]
+        rules = PLACEMENTS if count > 1 else PLACEMENTS[:1]
         plans = [replace(plan, servers=count, placement=rule) for rule in rules]
-        predictions = scorer.predict_all(plans, pool)
+        predictions = scorer.predict_all(plans, pool, "medium")
         scored = [scorer.scored(p, s) for p, s in zip(plans, predictions, strict=True)]
         best.append((count, max(scored, key=lambda one: one.samples_per_s)))
     return best

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
 
 # How hard a heat tries: the precision it asks for (None: the request's) and the steps of a worker at most.
-EFFORT: dict[Heat, tuple[float | None, int]] = {"short": (0.05, 180), "long": (None, 1500)}
+EFFORT: dict[Heat, tuple[float | None, int]] = {
+    "short": (0.05, 180),
+    "medium": (0.02, 400),
+    "long": (None, 1000),
+}
 
 
 class Scorer:
@@ -125,7 +129,9 @@ class Scorer:
             out[rows] = bound_plans(
                 profiles, self._grid(worker, members), None, members[0].mode, steps="mean"
             )
-        return out * (1 + self.request.precision)
+        out *= 1 + self.request.precision
+        self._bounds.update(zip(plans, out.tolist(), strict=True))
+        return out
 
     def _grid(self, worker: Hardware, members: Sequence[Plan]) -> Plans:
         servers = [self.hardware(plan.server_hardware) for plan in members]
@@ -179,5 +185,5 @@ class Scorer:
 
     def bound(self, plan: Plan) -> float:
         if plan not in self._bounds:
-            self._bounds[plan] = float(self.bounds([plan])[0])
+            self.bounds([plan])
         return self._bounds[plan]

@@ -139,7 +139,9 @@ def measurement_spread(
 
 
 def run_length(workers: int) -> tuple[int, int]:
-    """Steps that each worker drops and then does in a run."""
+    """Steps that each worker drops and then does in a run. One worker alone has no pattern to forget."""
+    if workers == 1:
+        return 2, 60
     return max(20, math.ceil(100 / workers)), max(40, math.ceil(400 / workers))
 
 
