@@ -141,7 +141,7 @@ def against_reference() -> Iterator[dict[str, object]]:
             profile = step_graph(size, general=general)
             for workers in (1, 8, 32):
                 slow = inputs_for(profile, workers, steps_for(profile, workers, 20_000))
-                fast = inputs_for(profile, workers, steps_for(profile, workers, 1_000_000))
+                fast = inputs_for(profile, workers, steps_for(profile, workers, 3_000_000))
                 path = compiled.run(slow).path
 
                 def ratio(slow: Inputs = slow, fast: Inputs = fast) -> float:
