@@ -2,13 +2,14 @@
 
 Run: python benchmarks/prophet_tables.py
 
-How we read the paper, in four choices; none is fitted to one figure:
+How we read the paper, in four choices. The last two were made with Table 2 in view, among the alternatives
+that the end of the output shows; Table 3 and the rest were not used:
 - Rates are of one worker (section 5.4 says so), one GPU a worker, synchronous, and every NIC, the server's
   too, is limited to the table's bandwidth: with a fast server 1 Gbit/s would give twice the rates shown.
 - A tensor is pulled as soon as it is updated, beside the next forward pass (equation 1).
 - What is pushed costs PUSH_S a message (sections 2.2 and 6.1: aggregation by key, copy to the host,
   blocking sends, slow start), once for a block of Prophet's; answers to pulls cost nothing more. 2 ms is the
-  one constant taken from the table: P3's column alone gives it, and the other columns then follow.
+  one constant taken from the table, where P3's column is matched best.
 - "ByteScheduler, implemented using BytePS with a default credit": in that code the credit governs the local
   reduction; what waits for the network is sent first come, first served, in partitions of 4,096,000 bytes.
 Compute times are the catalogue's for the M60. P3's slices are of 4 MB, as the paper set them.
@@ -46,20 +47,26 @@ def step(model: str, batch: int) -> Profile:
 
 
 def rate(
-    profile: Profile, system: str, cluster: Cluster, bandwidth_bytes_per_s: float, push_s: float = PUSH_S
+    profile: Profile,
+    system: str,
+    cluster: Cluster,
+    bandwidth_bytes_per_s: float,
+    *,
+    push_s: float = PUSH_S,
+    pull_s: float = 0.0,
 ) -> float:
     """Samples a second of one worker. `bandwidth_bytes_per_s` is what Prophet's monitor would report."""
     running = profile if system == "mxnet, barrier" else pipelined(profile)
     options = {"slice_bytes": P3_SLICE_BYTES} if system == "p3" else {}
     if system == "bytescheduler":
         running = cut(running, DEFAULT_PARTITION_BYTES)
-    name = system if system in ("prophet", "p3") else "fifo"
+    name = {"prophet": "prophet", "p3": "p3", "credit": "bytescheduler"}.get(system, "fifo")
     plan = schedule(
         running,
         name,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         overhead_s=push_s,
-        download_overhead_s=0.0,
+        download_overhead_s=pull_s,
         **options,
     )
     result = run(plan.profile, cluster, plan.policy, "sync", RunOptions(steps=STEPS, until="all"))
@@ -98,14 +105,16 @@ def main() -> None:
     for model, batch, *published in PUBLISHED["table3"]["rows"]:
         profile = step(model, batch)
         ours = [rate(profile, system, cluster, 3 * GBIT) for system in ("prophet", "bytescheduler")]
-        errors += line(f"  {model}, batch {batch}", ours, published)
+        found = line(f"  {model}, batch {batch}", ours, published)
+        errors += found if (model, batch) != ("resnet50", 64) else []  # stands in Table 2
 
     print(f"\n{'ResNet-18, Gbit/s':<26}{'MXNet':<22}{'P3':<22}Prophet")
     profile = step("resnet18", 64)
     for gbit, *published in PUBLISHED["resnet18"]["rows"]:
         cluster = machines(3, 1, gbit * GBIT)
         ours = [rate(profile, system, cluster, gbit * GBIT) for system in ("mxnet", "p3", "prophet")]
-        errors += line(f"  {gbit:g}", ours, published)
+        found = line(f"  {gbit:g}", ours, published)
+        errors += found[:2] if gbit == 3 else found  # Prophet's at 3 Gbit/s stands in Table 3
 
     print(f"\n{'One worker at 500 Mbit/s':<26}{'Prophet':<22}{'ByteScheduler':<22}MXNet (with a barrier)")
     cluster = machines(3, 1, 10 * GBIT, slow_link_bytes_per_s=0.5 * GBIT)
@@ -115,19 +124,37 @@ def main() -> None:
 
     print(f"\n{'Prophet, workers':<26}at 10 Gbit/s")
     for workers, published in PUBLISHED["scaling"]["rows"]:
-        found = rate(resnet50, "prophet", machines(workers, 1, 10 * GBIT), 10 * GBIT)
-        errors += line(f"  {workers}", [found], [published])
+        ours = [rate(resnet50, "prophet", machines(workers, 1, 10 * GBIT), 10 * GBIT)]
+        errors += line(f"  {workers}", ours, [published])
 
     within = sum(abs(e) <= 0.15 for e in errors)
-    print(f"\n{within} of {len(errors)} within 15%; mean error {np.mean(np.abs(errors)):.1%}")
-    print("sensitivity: mean error of Table 2 with another cost of a push")
+    print(
+        f"\n{within} of {len(errors)} different figures within 15%; mean error {np.mean(np.abs(errors)):.1%}"
+    )
+    alternatives(resnet50)
+
+
+def alternatives(profile: Profile) -> None:
+    """Mean error of Table 2 by column under other readings."""
+    print("\nmean error of Table 2 under other readings   Prophet  ByteScheduler     P3")
+    systems = ("prophet", "bytescheduler", "p3")
+
+    def row(what: str, push_s: float, pull_s: float, names: tuple[str, ...] = systems) -> None:
+        cells = []
+        for column, system in enumerate(names):
+            found = [
+                rate(profile, system, machines(3, 1, gbit * GBIT), gbit * GBIT, push_s=push_s, pull_s=pull_s)
+                / published[column]
+                - 1
+                for gbit, *published in PUBLISHED["table2"]["rows"]
+            ]
+            cells.append(f"{np.mean(np.abs(found)):>10.1%}")
+        print(f"  {what:<40}{''.join(cells)}")
+
     for push_s in (0.0, 0.001, 0.0015, 0.002, 0.0025, 0.003):
-        found = [
-            rate(resnet50, system, machines(3, 1, gbit * GBIT), gbit * GBIT, push_s) / value - 1
-            for gbit, *published in PUBLISHED["table2"]["rows"]
-            for system, value in zip(("prophet", "bytescheduler", "p3"), published, strict=True)
-        ]
-        print(f"  {push_s * 1e3:.1f} ms  {np.mean(np.abs(found)):.1%}")
+        row(f"{push_s * 1e3:.1f} ms a push", push_s, 0.0)
+    row("2 ms a push and a pull", 0.002, 0.002)
+    row("ByteScheduler with priorities and credit", 0.002, 0.0, ("prophet", "credit", "p3"))
 
 
 if __name__ == "__main__":
