@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli._options import checked
+from planner.report.output import Format
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from planner.search.results import ScoredPlan
 
 PLAN = "What"
@@ -25,6 +28,12 @@ HOW = "How"
 def _option(*names: str, help: str, panel: str = PLAN, **more: Any) -> Any:
     variable = "PLANNER_" + names[0].removeprefix("--").replace("-", "_").upper()
     return typer.Option(*names, help=help, rich_help_panel=panel, envvar=variable, show_envvar=False, **more)
+
+
+def _no_color(value: bool) -> bool:
+    if value:
+        os.environ["NO_COLOR"] = "1"  # which rich and everything else obeys
+    return value
 
 
 FILE: dict[str, Any] = {"callback": checked}
@@ -95,12 +104,16 @@ TimelineOption = Annotated[
 TimelineStepsOption = Annotated[
     int, _option("--timeline-steps", help="Steps of worker 0 in the timeline.", panel=HOW, min=1)
 ]
+NoColorOption = Annotated[
+    bool, _option("--no-color", help="Without colour, as NO_COLOR asks.", panel=HOW, callback=_no_color)
+]
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
 
 NOT_IN_SCENARIO = (
     "config",
     "jobs",
     "quiet",
+    "no_color",
     "format",
     "output",
     "html",
@@ -165,6 +178,14 @@ def draw(
 
         write_chrome(timeline_of(result.request, chosen.plan, steps=timeline_steps), timeline)
         print(f"planner: timeline in {timeline}; open it at ui.perfetto.dev", file=sys.stderr)
+
+
+def plot(make: Callable[[int], Text], format: Format, output: Path | None) -> None:
+    """A plot under the table, where a person reads it."""
+    if format is Format.table and output is None:
+        from planner.report.plots import show_plot
+
+        show_plot(make)
 
 
 def reproducing() -> str:

@@ -40,6 +40,7 @@ def command(
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
     quiet: flags.QuietOption = False,
+    no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,

@@ -57,6 +57,7 @@ def command(
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
     quiet: flags.QuietOption = False,
+    no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
     timeline: flags.TimelineOption = None,
     timeline_steps: flags.TimelineStepsOption = 3,
@@ -70,6 +71,7 @@ def command(
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.report.answers import recommendation_tables
     from planner.report.output import emit
+    from planner.report.plots import pareto_plot
     from planner.search.recommend import recommend_for
     from planner.search.scenario import merged, request_from
 
@@ -82,5 +84,6 @@ def command(
         sampled = (trials or 500) if search == "optuna" else None
         result = recommend_for(request, jobs=jobs, progress=report, trials=sampled, study=study)
     emit(recommendation_tables(result), format, output, data=result.as_dict())
+    flags.plot(lambda width: pareto_plot(result, width), format, output)
     flags.draw(result, html=html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps)
     flags.finish(result.partial)

@@ -37,6 +37,7 @@ def command(
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
     quiet: flags.QuietOption = False,
+    no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
@@ -48,6 +49,7 @@ def command(
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.report.answers import saturation_tables
     from planner.report.output import emit
+    from planner.report.plots import saturation_plot
     from planner.search.answers import saturation_for
     from planner.search.scenario import merged, request_from
 
@@ -62,5 +64,6 @@ def command(
             progress=report,
         )
     emit(saturation_tables(result), format, output, data=result.as_dict())
+    flags.plot(lambda width: saturation_plot(result, width), format, output)
     flags.draw(result, html=html)
     flags.finish(result.partial)

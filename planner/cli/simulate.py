@@ -26,6 +26,7 @@ def command(
     config: flags.ConfigOption = None,
     seed: flags.SeedOption = None,
     precision: flags.PrecisionOption = None,
+    no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
     timeline: flags.TimelineOption = None,
     timeline_steps: flags.TimelineStepsOption = 3,

@@ -119,6 +119,15 @@ def test_as_many_points_as_plans_and_pointing_at_one_shows_it(browser, tmp_path)
     assert result.chosen.plan.cluster_text in label
 
 
+def test_no_button_sends_anything_away(browser, tmp_path):
+    opened(browser, page("simulate"), tmp_path / "page.html")
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('#chart-cost .modebar-btn')].map(b => b.dataset.title)"
+    )
+    assert len(titles) == 6
+    assert not [title for title in titles if "loud" in title or "dit" in title]
+
+
 def test_a_hostile_name_shows_as_text(browser, tmp_path):
     from selenium.webdriver.common.by import By
 

@@ -5,7 +5,8 @@
   const CONFIG = {
     displaylogo: false,
     responsive: true,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    plotlyServerURL: "", // nothing here may leave the page
+    modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
   };
   const isColour = (key) => /colou?r$/i.test(key);
 

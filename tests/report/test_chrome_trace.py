@@ -1,0 +1,149 @@
+"""Chrome traces against the fields that the format requires, and against the timeline they are made of."""
+
+import gzip
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from report_answers import simulated
+
+from planner.profile import DOWNLINK, UPLINK, WORKER
+from planner.report.chrome import write_chrome
+from planner.report.link_use import link_use
+from planner.search.timeline import timeline_of
+
+REQUIRED = {  # Trace Event Format, by phase
+    "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
+    "s": {"name", "cat", "ph", "ts", "pid", "tid", "id"},
+    "f": {"name", "cat", "ph", "ts", "pid", "tid", "id", "bp"},
+    "C": {"name", "ph", "ts", "pid", "args"},
+    "M": {"name", "ph", "pid", "tid", "args"},
+}
+
+
+@pytest.fixture(scope="module")
+def timeline():
+    result = simulated()
+    return timeline_of(result.request, result.scored.plan, steps=2)
+
+
+@pytest.fixture(scope="module")
+def trace(timeline, tmp_path_factory):
+    path = tmp_path_factory.mktemp("trace") / "out.json"
+    write_chrome(timeline, path)
+    return json.loads(path.read_text())
+
+
+def by_phase(trace):
+    out = defaultdict(list)
+    for event in trace["traceEvents"]:
+        out[event["ph"]].append(event)
+    return out
+
+
+def test_every_event_has_the_fields_that_its_phase_requires(trace):
+    phases = by_phase(trace)
+    assert set(phases) == set(REQUIRED)
+    for phase, events in phases.items():
+        for event in events:
+            assert set(event) >= REQUIRED[phase]
+            assert isinstance(event.get("ts", 0), int | float)
+            assert event.get("dur", 0) >= 0
+            assert isinstance(event["pid"], int)
+
+
+def test_one_process_a_node_and_one_track_a_resource(trace, timeline):
+    cluster = timeline.cluster
+    meta = by_phase(trace)["M"]
+    processes = {e["pid"]: e["args"]["name"] for e in meta if e["name"] == "process_name"}
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in meta if e["name"] == "thread_name"}
+    assert len(processes) == len(cluster.nodes)
+    assert len(set(tracks.values())) == len(tracks) == cluster.workers * (1 + 3 * cluster.servers)
+    assert {(e["pid"], e["tid"]) for e in by_phase(trace)["X"]} <= set(tracks)
+    assert "server 0" in processes[cluster.server_nodes[0] + 1]
+
+
+def test_slices_are_the_chunks_and_do_not_overlap_on_a_track(trace, timeline):
+    slices = by_phase(trace)["X"]
+    assert len(slices) == len(timeline.rows)
+    sent = sum(event["args"].get("bytes", 0) for event in slices)
+    assert sent == pytest.approx(timeline.rows["bytes"].sum(), abs=len(slices))
+    tracks = defaultdict(list)
+    for event in slices:
+        tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in tracks.values():
+        spans.sort()
+        for (_, end), (start, _) in pairwise(spans):
+            assert start >= end - 0.002  # rounded to nanoseconds
+
+
+def test_an_arrow_goes_from_a_transfer_to_an_op_that_waited_for_it(trace, timeline):
+    phases = by_phase(trace)
+    leaves = {event["id"]: event for event in phases["s"]}
+    comes = {event["id"]: event for event in phases["f"]}
+    assert leaves.keys() == comes.keys()
+    assert len(leaves) == len(phases["s"]) == len(phases["f"]) > 0
+    ends, starts = defaultdict(set), defaultdict(set)
+    for event in phases["X"]:
+        ends[event["pid"], event["tid"], round(event["ts"] + event["dur"], 1)].add(event["name"])
+        starts[event["pid"], event["tid"], round(event["ts"], 1)].add(event["name"])
+    profile = timeline.profile
+    pairs = {
+        (profile.names[dep], profile.names[op])
+        for op in range(profile.ops)
+        for dep in profile.deps(op)
+        if profile.is_transfer[dep]
+    }
+    for number, leave in leaves.items():
+        come = comes[number]
+        assert come["ts"] >= leave["ts"]
+        sources = ends[leave["pid"], leave["tid"], round(leave["ts"], 1)]
+        targets = starts[come["pid"], come["tid"], round(come["ts"], 1)]
+        assert any((a, b) in pairs for a in sources for b in targets)
+
+
+def test_counters_stay_within_the_link_and_return_to_zero(trace, timeline):
+    counters = by_phase(trace)["C"]
+    names = {event["name"] for event in counters}
+    assert names == {
+        f"{way}[{s}] {what}"
+        for way in ("downlink", "uplink")
+        for s in range(timeline.cluster.servers)
+        for what in ("active transfers", "use (%)")
+    }
+    for event in counters:
+        (value,) = event["args"].values()
+        assert 0 <= value <= (100.05 if "use" in event["name"] else timeline.cluster.workers)
+    for name in names:
+        assert list([e for e in counters if e["name"] == name][-1]["args"].values()) == [0]
+
+
+@pytest.mark.parametrize("direction", [DOWNLINK, UPLINK])
+def test_what_the_links_are_said_to_carry_is_what_was_sent(timeline, direction):
+    """The area under the use of all links is the bytes of the chunks."""
+    rows, cluster = timeline.rows, timeline.cluster
+    sent = rows["bytes"][rows["resource"] == direction].sum()
+    carried = 0.0
+    for server, (times, _, percent) in enumerate(link_use(rows, cluster, direction)):
+        node = cluster.nodes[cluster.server_nodes[server]]
+        rate = node.egress_bytes_per_s if direction == DOWNLINK else node.ingress_bytes_per_s
+        carried += float((np.diff(times) * percent[:-1]).sum()) / 100 * rate
+    assert carried == pytest.approx(sent, rel=0.03)  # shares are uneven where flows of several servers meet
+
+
+def test_a_timeline_can_be_gzipped_and_says_what_it_is_of(timeline, trace, tmp_path):
+    path = tmp_path / "out.json.gz"
+    write_chrome(timeline, path)
+    assert json.loads(gzip.decompress(path.read_bytes())) == trace
+    assert trace["otherData"]["model"] == "alexnet"
+    assert trace["otherData"]["steps of worker 0"] == f"{timeline.step} to {timeline.step + 1}"
+
+
+def test_the_window_holds_whole_steps_of_worker_0(timeline):
+    rows = timeline.rows
+    for step in (timeline.step, timeline.step + 1):
+        mine = rows[(rows["worker"] == 0) & (rows["step"] == step)]
+        assert set(mine["op"].tolist()) == set(range(timeline.profile.ops))
+    assert (rows["resource"] == WORKER).any()

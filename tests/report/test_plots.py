@@ -1,0 +1,94 @@
+"""Plots for terminals: what they show, how wide they are, and where they are left out."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from report_answers import recommended, saturated
+
+from planner.report.plots import Axis, pareto_plot, saturation_plot, show_plot
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize(("plot", "result"), [(saturation_plot, saturated), (pareto_plot, recommended)])
+def test_a_plot_is_never_wider_than_the_terminal(plot, result, width):
+    lines = plot(result(), width).plain.splitlines()
+    assert max(map(len, lines)) <= width
+    assert 18 <= len(lines) <= 26
+
+
+def test_the_curve_marks_every_point_and_where_it_saturates():
+    result = saturated()
+    text = saturation_plot(result).plain
+    body = text.split("└")[0].partition("\n")[2]
+    assert body.count("o") + body.count("X") == len(result.points)
+    assert body.count("X") == 1
+    assert f"saturates at {result.saturation_workers}" in text
+    ticks = text.split("└")[1].splitlines()[1].split()
+    assert ticks == [str(point.workers) for point in result.points]
+
+
+def test_higher_throughput_is_drawn_higher():
+    result = saturated()
+    rows = {}
+    for number, line in enumerate(saturation_plot(result).plain.split("└")[0].splitlines()[1:]):
+        for column, char in enumerate(line):
+            if char in "oX":
+                rows[column] = number
+    drawn = [rows[column] for column in sorted(rows)]
+    speeds = [point.scored.samples_per_s for point in result.points]
+    order = sorted(range(len(speeds)), key=lambda i: -speeds[i])
+    assert [drawn[i] for i in order] == sorted(drawn)
+
+
+def test_the_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
+    result = recommended()
+    text = pareto_plot(result).plain
+    body, legend = text.split("└")
+    assert body.count("X") == 1
+    for letter, hardware in zip(
+        "ab", dict.fromkeys(p.plan.worker_hardware for p in result.everything), strict=False
+    ):
+        assert f"{letter} {hardware}" in legend
+
+
+@pytest.mark.parametrize(
+    ("axis", "ticks"),
+    [
+        (Axis("x", 0, 10), [0, 2, 4, 6, 8, 10]),
+        (Axis("x", 3, 40, log=True), [5, 10, 20]),
+        (Axis("x", 0.1, 1000, log=True), [0.1, 1, 10, 100, 1000]),
+    ],
+)
+def test_ticks_are_round(axis, ticks):
+    assert axis.ticks(6) == pytest.approx(ticks)
+
+
+def test_left_out_where_stdout_is_no_terminal(capsys):
+    show_plot(lambda width: pytest.fail("drawn"))
+    assert capsys.readouterr().out == ""
+
+
+SHOW = """
+from rich.text import Text
+from planner.report.plots import show_plot
+show_plot(lambda width: Text(f"width {width}", style="red"))
+"""
+
+
+@pytest.mark.parametrize(("variables", "colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_gets_the_plot_with_colour_unless_told(variables, colour):
+    parent, child = pty.openpty()
+    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")}
+    settings = {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "COLUMNS": "70", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW], stdout=child, stderr=subprocess.PIPE, env=clean | settings, check=True
+    )
+    os.close(child)
+    text = os.read(parent, 4096).decode()
+    os.close(parent)
+    assert done.stderr == b""
+    assert "width 70" in text
+    assert ("\x1b[" in text) is colour
