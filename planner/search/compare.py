@@ -60,6 +60,7 @@ def compare_for(
                 evaluate,
                 goal="front" if request.goal == "value" else request.goal,
                 round_size=ROUND,
+                tolerance=request.precision,
             )
             simulated += len(outcome.scores)
             scored = [scorer.scored(plans[i], outcome.scores[i]) for i in sorted(outcome.long)]

@@ -52,11 +52,16 @@ class Outcome(Generic[S]):
     partial: bool = False  # interrupted: what is here is right, but not all was looked at
 
 
+def _cheapest(points: list[tuple[float, float, int]]) -> float:
+    return min(cost for _, cost, _ in points)
+
+
 class _Frontier:
     """Scored plans as pairs (throughput, cost a sample); answers whether a point can no longer be wanted."""
 
-    def __init__(self, goal: Goal) -> None:
+    def __init__(self, goal: Goal, tolerance: float) -> None:
         self._goal = goal
+        self._tolerance = tolerance
         self._points: list[tuple[float, float, int]] = []  # descending throughput, descending cost
 
     def add(self, samples_per_s: float, usd_per_sample: float, plan: int) -> None:
@@ -67,7 +72,7 @@ class _Frontier:
     def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
         """Is some other plan at least this fast at no more cost, or so much better that the goal is met?"""
         others = [point for point in self._points if point[2] != plan]
-        if others and self._goal == "cheapest" and min(point[1] for point in others) < usd_per_sample:
+        if others and self._goal == "cheapest" and _cheapest(others) < usd_per_sample * (1 + self._tolerance):
             return True
         if others and self._goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
             return True
@@ -86,15 +91,17 @@ def race(
     caution: float = 2.0,
     short_heat: bool = True,
     round_size: int = ROUND,
+    tolerance: float = 0.0,
     progress: Progress = lambda scored, left: None,
 ) -> Outcome[S]:
     """Score every plan that can be on the front of (throughput, cost a sample) or, for a narrower `goal`,
     only those that can be its cheapest end, or the cheapest of its fastest.
 
+    With goal `cheapest` a plan that cannot save more than `tolerance` is not looked at any more.
     Without `short_heat` every plan that survives its bound is scored in full, which makes the front exactly
     the one that scoring all plans would give.
     """
-    runner = _Race(usd_per_hour / 3600, evaluate, progress, goal, round_size)
+    runner = _Race(usd_per_hour / 3600, evaluate, progress, goal, (round_size, tolerance))
     try:
         if short_heat:
             entrants = runner.heat("short", runner.order(bound_samples_per_s), bound_samples_per_s)
@@ -113,13 +120,18 @@ def race(
 
 class _Race(Generic[S]):
     def __init__(
-        self, usd_per_s: Floats, evaluate: Evaluate[S], progress: Progress, goal: Goal, round_size: int
+        self,
+        usd_per_s: Floats,
+        evaluate: Evaluate[S],
+        progress: Progress,
+        goal: Goal,
+        limits: tuple[int, float],
     ) -> None:
         self.usd_per_s = usd_per_s
         self.evaluate = evaluate
         self.progress = progress
         self.goal: Goal = goal
-        self.round_size = round_size
+        self.round_size, self.tolerance = limits
         self.outcome: Outcome[S] = Outcome()
 
     def order(self, ceiling: Floats) -> list[int]:
@@ -134,7 +146,7 @@ class _Race(Generic[S]):
 
     def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats) -> list[int]:
         """Score the plans of `order` that nothing scored in this heat dominates; returns those scored."""
-        frontier, done, left = _Frontier(self.goal), list[int](), list(order)
+        frontier, done, left = _Frontier(self.goal, self.tolerance), list[int](), list(order)
         while left:
             alive = [i for i in left if not frontier.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
             self.outcome.pruned_by_bound += len(left) - len(alive)
@@ -161,7 +173,7 @@ class _Race(Generic[S]):
 
     def finalists(self, entrants: Sequence[int], ceiling: Floats, caution: float) -> list[int]:
         """The plans whose widened interval reaches the front, in the order of their new bounds."""
-        floors = _Frontier(self.goal)
+        floors = _Frontier(self.goal, self.tolerance)
         for i in entrants:
             score = self.outcome.scores[i]
             floor = score.samples_per_s - caution * (score.samples_per_s - score.samples_per_s_low)
