@@ -45,6 +45,12 @@ def _config(path: Path) -> Any:
     return request_from(read_scenario(path))
 
 
+def _sweep(path: Path) -> Any:
+    from planner.search.sweep import read_sweep, requests_from
+
+    return requests_from(read_sweep(path))
+
+
 def _profile(path: Path) -> Any:
     from planner.profile.files import encode, load
 
@@ -211,6 +217,7 @@ READERS = {
             _texts("configs", "vgg11-20usd", "resnet152-deadline", "resnet50-compare"),
             _config,
         ),
+        Reader("sweep", "toml", ".toml", _texts("configs", "sweep"), _sweep),
         Reader("profile", "json", ".profile", _profile_seeds, _profile),
         Reader("run_metadata", "wire", ".pb", _run_metadata, _trace),
         Reader("timeline", "json", ".json", _timelines, _trace),

@@ -107,11 +107,16 @@ TimelineStepsOption = Annotated[
 NoColorOption = Annotated[
     bool, _option("--no-color", help="Without colour, as NO_COLOR asks.", panel=HOW, callback=_no_color)
 ]
+ClusterOption = Annotated[
+    str | None,
+    _option("--cluster", help="Simulate on a Dask cluster: its scheduler, as tcp://host:8786.", panel=HOW),
+]
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
 
 NOT_IN_SCENARIO = (
     "config",
     "jobs",
+    "cluster",
     "quiet",
     "no_color",
     "format",

@@ -39,6 +39,7 @@ def command(
     seed: flags.SeedOption = None,
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
+    cluster: flags.ClusterOption = None,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -53,11 +54,12 @@ def command(
     from planner.report.answers import comparison_tables
     from planner.report.output import emit
     from planner.search.compare import compare_for
+    from planner.search.executors import executor_of
     from planner.search.scenario import merged, request_from
 
     request, _ = request_from(merged(given, config))
-    with flags.progress(quiet) as report:
-        result = compare_for(request, jobs=jobs, progress=report)
+    with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
+        result = compare_for(request, executor=pool, progress=report)
     emit(comparison_tables(result), format, output, data=result.as_dict())
     flags.draw(result, html=html)
     flags.finish(result.partial)

@@ -56,6 +56,7 @@ def command(
     seed: flags.SeedOption = None,
     precision: flags.PrecisionOption = None,
     jobs: flags.JobsOption = None,
+    cluster: flags.ClusterOption = None,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -72,6 +73,7 @@ def command(
     from planner.report.answers import recommendation_tables
     from planner.report.output import emit
     from planner.report.plots import pareto_plot
+    from planner.search.executors import executor_of
     from planner.search.recommend import recommend_for
     from planner.search.scenario import merged, request_from
 
@@ -80,9 +82,9 @@ def command(
     if search != "optuna" and (trials is not None or study is not None):
         raise BadInput("--trials and --study need --search optuna")
     request, _ = request_from(merged(given, config))
-    with flags.progress(quiet) as report:
+    with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
         sampled = (trials or 500) if search == "optuna" else None
-        result = recommend_for(request, jobs=jobs, progress=report, trials=sampled, study=study)
+        result = recommend_for(request, executor=pool, progress=report, trials=sampled, study=study)
     emit(recommendation_tables(result), format, output, data=result.as_dict())
     flags.plot(lambda width: pareto_plot(result, width), format, output)
     flags.draw(result, html=html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps)

@@ -64,6 +64,16 @@ PLAN_COLUMNS = (
 )
 
 
+def plan_columns() -> list[Column]:
+    """The columns of a scored plan, without its marks."""
+    return list(PLAN_COLUMNS[:-1])
+
+
+def plan_row(scored: ScoredPlan) -> dict[str, Any]:
+    """The row of a scored plan."""
+    return _row(scored)
+
+
 def recommendation_tables(result: Recommendation) -> list[Table]:
     chosen = result.chosen
     rows = [_row(scored) for scored in _most_telling(result)]

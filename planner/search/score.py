@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
-from typing import TYPE_CHECKING
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,15 @@ EFFORT: dict[Heat, tuple[float | None, int]] = {
     "medium": (0.02, 400),
     "long": (None, 1000),
 }
+
+
+class _Here(Executor):
+    """Runs what it is given at once."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
 
 
 class Scorer:
@@ -147,28 +156,28 @@ class Scorer:
             ],
         )
 
-    def predict(self, plan: Plan, heat: Heat = "long") -> Prediction:
-        """One simulation; the same plan and seed give the same prediction whatever else is scored."""
-        from planner.simulator import simulate
+    def submit(self, plan: Plan, executor: Executor, heat: Heat = "long") -> Future[Prediction]:
+        """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
+        wherever. What is sent is the case, not the scorer: it may go to another machine."""
+        from planner.simulator.simulate import Case, simulate_case
 
         precision, max_steps = EFFORT[heat]
         profile, policy = self.schedule_of(plan)
-        return simulate(
-            profile,
-            self.cluster_of(plan),
-            policy,
-            plan.mode,
-            seed=plan.seed(self.request.seed),
-            precision=precision or self.request.precision,
-            max_steps=max_steps,
-        )
+        case = Case(profile=profile, cluster=self.cluster_of(plan), policy=policy, mode=plan.mode)
+        settings = {
+            "seed": plan.seed(self.request.seed),
+            "precision": precision or self.request.precision,
+            "max_steps": max_steps,
+        }
+        return executor.submit(simulate_case, case, settings)
+
+    def predict(self, plan: Plan, heat: Heat = "long") -> Prediction:
+        """One simulation, here and now."""
+        return self.submit(plan, _Here(), heat).result()
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor."""
-        plans = list(plans)
-        for plan in plans:  # made here, once, rather than by several threads at the same time
-            self.schedule_of(plan)
-        futures = [executor.submit(self.predict, plan, heat) for plan in plans]
+        futures = [self.submit(plan, executor, heat) for plan in plans]
         return [future.result() for future in futures]
 
     def price(self, plan: Plan) -> tuple[float, float]:

@@ -97,7 +97,7 @@ def simulate_many(
 ) -> Iterator[Prediction]:
     """`simulate` each case with the same settings, in threads or on any `concurrent.futures.Executor`;
     predictions come in the order of the cases and do not depend on how many run at once."""
-    call = partial(_simulate_case, settings=settings)
+    call = partial(simulate_case, settings=settings)
     if executor is not None:
         yield from executor.map(call, cases)
         return
@@ -195,7 +195,8 @@ def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) 
     return tuple((random.random(cluster.workers) * step_s).tolist())
 
 
-def _simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
+def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
+    """`simulate` as a function of two values that can be sent to another process."""
     return simulate(case.profile, case.cluster, case.policy, case.mode, **settings)
 
 

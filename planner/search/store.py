@@ -1,0 +1,179 @@
+"""Where a sweep keeps its results: an SQLite file that survives kill -9 and that several processes share.
+
+Each plan is one row. A process claims rows in a transaction before it works on them, so that no two do the
+same work, and stores each result in a transaction of its own as soon as it is there. A claim holds while the
+process lives; rows claimed by one that died are free again. Whether it lives can only be told on its own
+machine, and SQLite locks files of that machine only: one store is for the processes of one machine (several
+machines: `--cluster`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from planner.errors import BadInput
+
+VERSION = 1
+BUSY_S = 60.0
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS sweep (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER, fingerprint TEXT);
+CREATE TABLE IF NOT EXISTS plans (
+    number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, owner TEXT, result TEXT, tries INTEGER DEFAULT 0
+);
+"""
+
+
+class Store:
+    """The rows of one sweep. Not for several threads: each result passes through the one that opened it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.owner = _identity(os.getpid())
+        try:
+            # Transactions are written out below, so that one is never open without our knowing.
+            self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+            self._share()
+            self._db.execute(
+                "PRAGMA synchronous = NORMAL"
+            )  # kill -9 loses nothing; a power cut the last rows
+            with self._transaction():
+                for statement in SCHEMA.split(";"):
+                    self._db.execute(statement)
+        except sqlite3.Error as error:
+            raise BadInput(
+                f"cannot use {path} as the store of a sweep: {error}; name another file"
+            ) from error
+
+    def _share(self) -> None:
+        """Let readers and a writer not wait for each other. Only the first to open a store changes it, and
+        SQLite does not wait for a lock then: another may be opening it too."""
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def prepare(self, keys: Sequence[str], fingerprint: str) -> None:
+        """Lay out the rows, or check that the store holds this very sweep."""
+        with self._transaction():
+            known = self._db.execute("SELECT version, fingerprint FROM sweep").fetchone()
+            if known is None:
+                self._db.execute("INSERT INTO sweep VALUES (1, ?, ?)", (VERSION, fingerprint))
+                self._db.executemany("INSERT INTO plans (number, key) VALUES (?, ?)", enumerate(keys))
+            elif known != (VERSION, fingerprint):
+                raise BadInput(
+                    f"{self.path} holds another sweep (other keys, another catalogue or another version of "
+                    "planner); name another --store, or remove it to start afresh"
+                )
+
+    def claim(self, most: int) -> list[int]:
+        """Up to `most` plans that nobody has done nor works on, in order; they are ours from now on."""
+        with self._transaction():
+            owners = {
+                owner
+                for (owner,) in self._db.execute(
+                    "SELECT DISTINCT owner FROM plans WHERE result IS NULL AND owner IS NOT NULL"
+                )
+            }
+            for owner in owners:
+                if owner != self.owner and not _lives(owner):
+                    self._db.execute(
+                        "UPDATE plans SET owner = NULL WHERE result IS NULL AND owner = ?", (owner,)
+                    )
+            free = self._db.execute(
+                "SELECT number FROM plans WHERE result IS NULL AND owner IS NULL ORDER BY number LIMIT ?",
+                (most,),
+            ).fetchall()
+            self._db.executemany(
+                "UPDATE plans SET owner = ?, tries = tries + 1 WHERE number = ?",
+                [(self.owner, number) for (number,) in free],
+            )
+        return [number for (number,) in free]
+
+    def finish(self, number: int, result: str) -> None:
+        """Keep the result of a plan; the first one stays, should there be two."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE plans SET result = ? WHERE number = ? AND result IS NULL", (result, number)
+            )
+
+    def release(self) -> None:
+        """Give back what is claimed and not done."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE plans SET owner = NULL WHERE owner = ? AND result IS NULL", (self.owner,)
+            )
+
+    def results(self) -> dict[int, str]:
+        """All results so far, by the number of the plan."""
+        rows = self._db.execute("SELECT number, result FROM plans WHERE result IS NOT NULL ORDER BY number")
+        return dict(rows.fetchall())
+
+    def counts(self) -> tuple[int, int]:
+        """How many plans are done, and how many there are."""
+        done, total = self._db.execute("SELECT COUNT(result), COUNT(*) FROM plans").fetchone()
+        return int(done), int(total)
+
+    def tries(self) -> list[int]:
+        """How often each plan was begun."""
+        return [tries for (tries,) in self._db.execute("SELECT tries FROM plans ORDER BY number")]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise BadInput(f"cannot write to {self.path}: {error}; is it a sweep's store?") from error
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._rollback()
+            raise BadInput(f"cannot write to {self.path}: {error}") from error
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+
+def _identity(pid: int) -> str:
+    """A process of a machine; with its start, as process numbers come again."""
+    return f"{socket.gethostname()}/{pid}/{_started(pid)}"
+
+
+def _started(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:  # no such file system, or no such process
+        return ""
+
+
+def _lives(owner: str) -> bool:
+    """Whether the process that claimed lives; of another machine's we cannot tell, and believe it does."""
+    host, _, rest = owner.partition("/")
+    number, _, started = rest.partition("/")
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):
+        return True
+    return not started or started == _started(int(number))

@@ -1,0 +1,163 @@
+"""Sweeps: what is in the grid, and that neither kills nor company change the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
+
+from planner.errors import BadInput, Infeasible  # noqa: E402
+from planner.search.scenario import Scenario  # noqa: E402
+from planner.search.score import Scorer  # noqa: E402
+from planner.search.store import Store  # noqa: E402
+from planner.search.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
+
+SMALL = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
+
+
+def written(folder, text=SMALL):
+    path = folder / "sweep.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """A sweep that nobody disturbed, as JSON."""
+    folder = tmp_path_factory.mktemp("calm")
+    subprocess.run(command(written(folder), folder / "x.db", folder / "x.json"), check=True)
+    return (folder / "x.json").read_bytes()
+
+
+def test_the_grid_is_the_product_of_its_axes():
+    requests = requests_from(read_sweep(ROOT / "configs" / "sweep.toml"))
+    assert len(requests) == 3 * 2
+    plans = grid_of(requests).plans
+    assert len({plan.key for plan in plans}) == len(plans)
+    for axis, values in {
+        "model": {"alexnet", "vgg11", "resnet50"},
+        "mode": {"async", "sync"},
+        "policy": {"multiplexed", "tac"},
+        "workers": {1, 2, 4, 8, 16},
+        "servers": {1, 2},
+        "worker_hardware": {"p3.2xlarge", "g4dn.xlarge", "c4.8xlarge"},
+    }.items():
+        assert {getattr(plan, axis) for plan in plans} == values
+    # 3 models x 2 modes x 2 policies x 3 machines x 5 worker counts x 2 server counts, on servers of their
+    # own; beside the workers all but two servers with one worker
+    assert len(plans) == 3 * 2 * 2 * 3 * (5 * 2 + 5 * 2 - 1)
+
+
+def test_every_plan_has_the_prediction_that_it_has_alone(calm, tmp_path):
+    rows = json.loads(calm)["plans"]
+    grid = grid_of(requests_from(read_sweep(written(tmp_path))))
+    assert len(rows) == len(grid.plans) == 16
+    plan, scorer = grid.plans[5], grid.scorers[5]
+    alone = Scorer(scorer.request, scorer.model).predict(plan)
+    assert rows[5]["samples_per_s"] == alone.samples_per_s
+    assert rows[5]["policy"] == plan.policy
+
+
+def test_kills_do_not_change_the_result(calm, tmp_path):
+    store, result = tmp_path / "x.db", tmp_path / "x.json"
+    met = disturbed(written(tmp_path), store, result, 3, random.Random(1))
+    assert result.read_bytes() == calm
+    begun = begun_in(store)
+    assert sum(begun) - len(begun) <= met * 2 * (os.cpu_count() or 1)
+
+
+def test_two_processes_share_the_work(calm, tmp_path):
+    config, store = written(tmp_path), tmp_path / "x.db"
+    both = [subprocess.Popen(command(config, store, tmp_path / f"{k}.json")) for k in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert (tmp_path / "0.json").read_bytes() == (tmp_path / "1.json").read_bytes() == calm
+    assert begun_in(store) == [1] * 16
+
+
+def test_a_finished_sweep_is_only_read(tmp_path, monkeypatch):
+    requests = requests_from(read_sweep(written(tmp_path)))
+    first = sweep_for(requests, tmp_path / "x.db")
+    monkeypatch.setattr(Scorer, "submit", None)
+    assert sweep_for(requests, tmp_path / "x.db").as_dict() == first.as_dict()
+
+
+def test_another_sweep_does_not_fit_in_the_store(tmp_path):
+    requests = requests_from(read_sweep(written(tmp_path)))
+    store = Store(tmp_path / "x.db")
+    store.prepare([plan.key for plan in grid_of(requests).plans], "something else")
+    store.close()
+    with pytest.raises(BadInput, match="holds another sweep"):
+        sweep_for(requests, tmp_path / "x.db")
+
+
+def test_the_fingerprint_knows_what_results_depend_on():
+    def fingerprint(**changes):
+        scenario = Scenario(model="alexnet", hardware="p3.2xlarge", workers=1, servers=1, **changes)
+        return grid_of(requests_from([scenario])).fingerprint
+
+    kinds = [fingerprint(), fingerprint(seed=1), fingerprint(precision=0.02), fingerprint(bandwidth="1Gbit")]
+    assert len(set(kinds)) == 4
+    assert fingerprint() == kinds[0]
+
+
+def test_rows_of_a_process_that_died_are_free_again(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    store = Store(tmp_path / "x.db")
+    store.prepare(["a", "b"], "f")
+    mine, store.owner = store.owner, store.owner.replace(f"/{os.getpid()}/", f"/{dead.pid}/")
+    assert store.claim(1) == [0]
+    store.owner = mine
+    assert store.claim(5) == [0, 1]
+    store.finish(0, "{}")
+    store.release()
+    assert (store.results(), store.counts(), store.tries()) == ({0: "{}"}, (1, 2), [2, 1])
+    assert store.claim(5) == [1]
+
+
+def test_rows_of_a_process_that_lives_are_left_to_it(tmp_path):
+    living = Store(tmp_path / "x.db")
+    living.prepare(["a", "b", "c"], "f")
+    assert living.claim(2) == [0, 1]
+    other = Store(tmp_path / "x.db")
+    other.owner = other.owner.replace(f"/{os.getpid()}/", f"/{os.getppid()}/").rpartition("/")[0] + "/"
+    assert other.claim(5) == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = []", "model: is empty"),
+        (f"model = {['alexnet'] * 2000}".replace("'", '"'), "2,000 models and modes"),
+        ('model = ["alexnet", 7]', "model: expected str"),
+        ('model = "alexnet"\nwrokers = 3', "did you mean 'workers'"),
+        ('model = "alexnot"', "nearest: alexnet"),
+    ],
+)
+def test_bad_sweeps(text, message, tmp_path):
+    with pytest.raises(BadInput, match=message):
+        requests_from(read_sweep(written(tmp_path, text)))
+
+
+def test_a_store_that_is_something_else(tmp_path):
+    path = tmp_path / "x.db"
+    path.write_bytes(b"not a database at all, but long enough to be told apart from an empty file" * 20)
+    with pytest.raises(BadInput, match=r"cannot use .* as the store"):
+        Store(path)
+    with pytest.raises(BadInput, match=r"cannot use .* as the store"):
+        Store(tmp_path / "none" / "x.db")
+
+
+def test_nothing_to_sweep(tmp_path):
+    with pytest.raises(Infeasible, match="no plan"):
+        grid_of(requests_from([Scenario(model="vgg11", hardware="p3.2xlarge", budget=0.5)]))
