@@ -13,7 +13,7 @@ TRANSFER_LABEL = re.compile(
 )
 # "conv1/fwd = MatMul(a, b)"
 OP_LABEL = re.compile(r"(?P<name>\S+) = (?P<op>\w+)\((?P<inputs>.*)\)", re.DOTALL)
-TASK = re.compile(r"/job:(?P<job>[^/]+)(?:/replica:\d+)?/task:(?P<task>\d+)")
+TASK = re.compile(r"/job:(?P<job>[^/:]+)(?:/replica:\d+)?/task:(?P<task>\d+)")
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 

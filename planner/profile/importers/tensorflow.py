@@ -159,6 +159,11 @@ def _profile(
             server = int((source if resource == DOWNLINK else target).partition(":")[2])
         else:
             task = task_of(node.device)
+            if task != worker and not (task.startswith("ps:") and int(task[3:]) < servers):
+                raise BadInput(
+                    f"{steps[0].where}: {name!r} ran on {task}, which no transfer of {worker} names; record "
+                    "one worker and its servers"
+                )
             resource = WORKER if task == worker else PS
             server = -1 if resource == WORKER else int(task.partition(":")[2])
         deps_index = tuple(index[dep] for dep in deps)
