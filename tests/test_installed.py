@@ -45,3 +45,8 @@ def test_it_finds_its_catalogue_away_from_the_checkout(tmp_path):
         check=True,
     )
     assert done.stdout.count("\n") > 50
+
+
+def test_reports_find_their_charts():
+    names = {file.name for file in FILES if file.parts[:3] == ("planner", "report", "assets")}
+    assert names >= {"plotly-basic.min.js", "plotly-LICENSE.txt", "page.js", "page.css"}

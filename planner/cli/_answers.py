@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli._options import checked
+from planner.errors import BadInput
 from planner.report.output import Format
 
 if TYPE_CHECKING:
@@ -36,7 +37,13 @@ def _no_color(value: bool) -> bool:
     return value
 
 
-FILE: dict[str, Any] = {"callback": checked}
+def _file(path: Path | None) -> Path | None:
+    if path is not None and str(path) == "-":
+        raise BadInput("--html and --timeline need a file; '-' is stdout, which has the table")
+    return checked(path)
+
+
+FILE: dict[str, Any] = {"callback": _file}
 ModelOption = Annotated[
     str | None, _option("--model", "-m", help="A network of the catalogue or a .toml file.")
 ]

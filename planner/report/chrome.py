@@ -123,7 +123,7 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
         heads.append(f'{{"name":{json.dumps(name)},"cat":"{kind}","ph":"X","pid":{pid},"tid":{tid},"ts":')
     for at in range(0, len(mine), BATCH):
         rows = mine[at : at + BATCH]
-        start, lasts = _us(rows["start_s"] - timeline.start_s), _us(rows["end_s"] - rows["start_s"])
+        start, lasts = _us(rows["start_s"] - timeline.first_s), _us(rows["end_s"] - rows["start_s"])
         columns = (rows["op"].tolist(), start, lasts, rows["step"].tolist(), rows["bytes"].tolist())
         yield ",\n".join(
             [
@@ -171,8 +171,8 @@ def _flows(
         source, target = (mine[end[at : at + BATCH]] for end in arrows)
         columns = (
             *(_lanes(rows, where) for rows in (source, target)),
-            _us(source["end_s"] - timeline.start_s),
-            _us(target["start_s"] - timeline.start_s),
+            _us(source["end_s"] - timeline.first_s),
+            _us(target["start_s"] - timeline.first_s),
         )
         for index, (here, there, left, came) in enumerate(zip(*columns, strict=True), number + at):
             out.append(
@@ -195,7 +195,7 @@ def _counters(timeline: Timeline) -> Iterator[str]:
             link_use(timeline.rows, timeline.cluster, direction)
         ):
             pid = timeline.cluster.server_nodes[server] + 1
-            times = _us(times_s - timeline.start_s)
+            times = _us(times_s - timeline.first_s)
             for at in range(0, len(times), BATCH):
                 rows = zip(
                     times[at : at + BATCH],

@@ -34,6 +34,11 @@ class Timeline:
     end_s: float
     about: Mapping[str, Any]
 
+    @property
+    def first_s(self) -> float:
+        """When the first chunk began: before the window, unless it began the step."""
+        return float(self.rows["start_s"].min())
+
 
 def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
     """A few steps of a plan, with the seed that scored it."""

@@ -49,7 +49,7 @@ def test_every_event_has_the_fields_that_its_phase_requires(trace):
     for phase, events in phases.items():
         for event in events:
             assert set(event) >= REQUIRED[phase]
-            assert isinstance(event.get("ts", 0), int | float)
+            assert event.get("ts", 0) >= 0
             assert event.get("dur", 0) >= 0
             assert isinstance(event["pid"], int)
 
