@@ -11,7 +11,7 @@ from planner.errors import unknown_name
 from planner.validate.figures import figures
 from planner.validate.row import Check, Row
 
-SOURCES = ("li", "testbed")
+SOURCES = ("li", "tictac", "yan", "prophet", "ordering_abstract", "testbed", "devices")
 
 Progress = Callable[[str, int, int], None]
 
