@@ -16,10 +16,10 @@ from collections import defaultdict
 
 import numpy as np
 from calibration import (
-    DATA,
     FITTED,
     HARDWARE,
     PEAKS,
+    PUBLISHED,
     REFERENCE,
     Array,
     Fit,
@@ -86,7 +86,7 @@ def print_forward(fitted: Fit) -> None:
     """Forward passes, which no fit has seen: they tell whether the split in forward and backward is right."""
     print("\nForward passes only (batch of 16 and more): median error")
     by_model: dict[str, list[Row]] = defaultdict(list)
-    for row in read_rows(DATA / "throughput_forward.csv"):
+    for row in read_rows(PUBLISHED / "throughput_forward.csv"):
         if row.batch >= 16:
             by_model[row.model].append(row)
     for model, rows in sorted(by_model.items()):

@@ -14,7 +14,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.ordering import measures, order
 from planner.policy import Policy
-from planner.profile import DOWNLINK, WORKER, Profile
+from planner.profile import WORKER, Profile
 from planner.profile.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.simulator.run import RunOptions, run
 
@@ -58,9 +58,7 @@ class ForwardPass:
 
     def steps(self, strategy: str, count: int, *, seed: int = 0) -> Steps:
         """Steps under a strategy, or without order (`fifo`)."""
-        policy = order(
-            self.profile, strategy, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s, seed=seed
-        )
+        policy = order(self.profile, strategy, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s, seed=seed)
         return self.steps_under(policy, count)
 
     def steps_under(self, policy: Policy, count: int) -> Steps:

@@ -1,0 +1,149 @@
+"""Single-device throughputs of the catalogue against published ones.
+
+Kernel rates of four GPUs were fitted to the rows of `fitted`: those show how well six figures a device and
+one factor a framework describe all its networks and batches. `unseen` and `forward` were in no fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file
+
+import numpy as np
+
+from planner.catalog import load_hardware, load_model, model_names
+from planner.hardware import Hardware
+from planner.profile.compute import step_s
+from planner.profile.synthesis import kernel_rates
+from planner.validate import row
+from planner.validate.figures import DATA, figures, table
+from planner.validate.row import Row
+
+FITTED, UNSEEN = 0.15, 0.25
+LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published throughput of a device that the catalogue knows."""
+
+    model: str
+    batch: int
+    device: str
+    framework: str
+    images_per_s: float
+    role: str
+    source: str
+
+    @property
+    def tf32(self) -> bool:
+        return self.device.startswith("A100")
+
+    def predicted(self, factor: float = 1.0) -> float:
+        rates = kernel_rates(machine(self.device))
+        step = step_s(load_model(self.model), self.batch, rates, training=self.role != "forward")
+        return self.batch / (step * factor)
+
+
+@cache
+def machine(device: str) -> Hardware:
+    name = figures("devices")["machines"][device]
+    if not name.endswith(".toml"):
+        return load_hardware(name)
+    with as_file(DATA / name) as path:
+        return load_hardware(str(path))
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Rows of known devices with a published batch, in the precision that the device's rates are for: single,
+    or what frameworks take for it by default on the A100. Other image sizes are other networks."""
+    known, networks = figures("devices")["machines"], model_names()
+    return tuple(
+        Published(
+            line["model"],
+            int(line["batch"]),
+            line["device"],
+            line["framework"],
+            float(line["images_per_s"]),
+            line["role"],
+            line["source"],
+        )
+        for file in ("throughput.csv", "throughput_forward.csv")
+        for line in table(file)
+        if line["device"] in known
+        and line["model"] in networks
+        and line["batch"]
+        and line["precision"] == ("tf32" if line["device"].startswith("A100") else "fp32")
+        and "256" not in line["note"]
+    )
+
+
+@cache
+def framework_factor(framework: str) -> float:
+    """How much longer a framework takes than the reference: the median over its rows of the fit."""
+    if framework == figures("devices")["reference"]["framework"]:
+        return 1.0
+    mine = [one for one in published() if one.framework == framework and one.role == "fit"]
+    return float(np.exp(np.median([math.log(p.predicted() / p.images_per_s) for p in mine]))) if mine else 1.0
+
+
+def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
+    """One row for each device, framework and network: its worst batch."""
+    groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
+    for one in published():
+        if wanted(one):
+            groups[one.device, one.framework, one.model].append(one)
+    return [_worst(check, key, mine, tolerance, how=how) for key, mine in sorted(groups.items())]
+
+
+def _worst(
+    check: str, key: tuple[str, str, str], mine: Iterable[Published], tolerance: float, *, how: str
+) -> Row:
+    device, framework, model = key
+    factor = framework_factor(framework)
+    found = [(one, one.predicted(factor)) for one in mine]
+    worst, ours = max(found, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+    batches = sorted({one.batch for one, _ in found})
+    several = f"batch {worst.batch}, the worst of {batches[0]} to {batches[-1]}"
+    return row.near(
+        worst.images_per_s,
+        ours,
+        tolerance,
+        unit="images/s",
+        name=f"devices/{check}/{device}-{framework.replace(' ', '-')}-{model}",
+        what=f"{device}, {framework}, {model}, " + (several if len(batches) > 1 else f"batch {batches[0]}"),
+        how=how,
+        source=worst.source,
+    )
+
+
+def fitted() -> list[Row]:
+    """What the kernel rates were fitted to."""
+    how = "step time of the catalogue's kernel rates, fitted to these rows, times one factor a framework"
+    return _rows("fitted", lambda one: one.role == "fit", FITTED, how)
+
+
+def unseen() -> list[Row]:
+    """Training throughputs that were in no fit."""
+    how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
+    return _rows("unseen", lambda one: one.role == "check" and not one.tf32, UNSEEN, how)
+
+
+def tf32() -> list[Row]:
+    """The A100, whose matrix kernels have one fitted figure."""
+    how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
+    return _rows("tf32", lambda one: one.tf32, UNSEEN, how)
+
+
+def forward() -> list[Row]:
+    """Forward passes, which were in no fit."""
+    how = f"forward pass by the catalogue's kernel rates, batches from {LEAST_FORWARD} on"
+    return _rows("forward", lambda one: one.role == "forward" and one.batch >= LEAST_FORWARD, UNSEEN, how)
+
+
+CHECKS = {"fitted": fitted, "tf32": tf32, "unseen": unseen, "forward": forward}
