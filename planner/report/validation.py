@@ -12,15 +12,6 @@ import planner
 from planner.report.output import Column, Format, Table
 from planner.validate.row import Row, Value
 
-TITLES = {
-    "li": "Li et al.: asynchronous SGD in TensorFlow",
-    "tictac": "TicTac",
-    "yan": "Yan et al. (KDD 2015)",
-    "prophet": "Prophet (ICPP 2021)",
-    "ordering_abstract": "Model-aware ordering (extended abstract)",
-    "testbed": "Real runs of TensorFlow",
-    "devices": "Published throughputs of single devices",
-}
 WIDEST = 10_000  # above which a figure is shown without decimals
 
 
@@ -71,34 +62,6 @@ def write_validation_html(rows: Sequence[Row], path: Path) -> None:
         command="planner validate",
     )
     write_file(path, render_page(page))
-
-
-def write_validation_document(rows: Sequence[Row], path: Path) -> None:
-    """`docs/validation.md`, with the version and the date."""
-    import datetime
-
-    from planner.atomic import write_file
-
-    write_file(path, document(rows, datetime.date.today().isoformat()))
-
-
-def document(rows: Sequence[Row], date: str) -> str:
-    """The text of `docs/validation.md`."""
-    from planner.report.output import render
-
-    lines = [
-        "# Validation",
-        "",
-        f"Made by `planner validate --document docs/validation.md` of planner {planner.__version__}"
-        f" on {date}; a test fails when the figures no longer are those of the code.",
-        "",
-        summary(rows) + " A row that does not hold is never left out; the reason stands below its table.",
-        "",
-    ]
-    for source, found in groupby(rows, key=lambda row: row.name.split("/")[0]):
-        lines += [f"## {TITLES.get(source, source)}", ""]
-        lines.append(render(validation_tables(list(found))[:-1], Format.markdown))
-    return "\n".join(lines)
 
 
 def _check_table(key: str, rows: Sequence[Row]) -> Table:

@@ -28,7 +28,7 @@ from planner.validate.row import Row
 
 GOODPUT = 0.99  # of a line rate: TCP in frames of 9001 bytes
 AS_GOOD = 0.98  # what two simulations to 1% can tell apart
-PRECISION, MAX_STEPS = 0.01, 900
+PRECISION, MAX_STEPS = 0.01, 4000
 
 
 def _source(section: str) -> str:

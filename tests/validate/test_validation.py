@@ -1,0 +1,110 @@
+"""`planner validate`: the checks at hand, the document, and the door."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from planner.errors import BadInput
+from planner.report.output import Format, render
+from planner.report.validation import summary, validation_tables
+from planner.report.validation_document import document, drift
+from planner.validate import Row, names, validate
+from planner.validate.figures import figures
+from planner.validate.suite import checks
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "validation.md"
+# Checks of a few CPU seconds in all; CI compares every row (`planner validate --check docs/validation.md`).
+FAST = [
+    "li/split",
+    "li/overhead",
+    "tictac/table",
+    "tictac/overlap",
+    "tictac/orders",
+    "yan",
+    "prophet",
+    "ordering_abstract",
+    "devices",
+]
+
+
+@pytest.fixture(scope="module")
+def fast() -> list[Row]:
+    return validate(FAST)
+
+
+def test_rows_do_as_claimed(fast: list[Row]) -> None:
+    assert [row.name for row in fast if not row.as_claimed] == []
+    assert [row.name for row in fast if row.holds and row.known] == []
+    assert all(row.reason for row in fast if not row.holds)
+
+
+def test_every_row_has_one_name_and_says_how_and_whence(fast: list[Row]) -> None:
+    assert len({row.name for row in fast}) == len(fast)
+    assert all(row.name.rsplit("/", 1)[0] in checks() for row in fast)
+    assert all(row.how and row.source and row.claim for row in fast)
+
+
+def test_the_list_of_failing_rows_names_checks_that_exist(fast: list[Row]) -> None:
+    of_fast = {row.name.rsplit("/", 1)[0] for row in fast}
+    for name in figures("known"):
+        check = name.rsplit("/", 1)[0]
+        assert check in checks()
+        if check in of_fast:
+            assert name in {row.name for row in fast}
+
+
+def test_the_document_is_that_of_the_code(fast: list[Row]) -> None:
+    assert drift(fast, DOCUMENT.read_text("utf-8")) == []
+
+
+def test_the_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
+    text = DOCUMENT.read_text("utf-8")
+    assert [name for name in checks() if f"**{name}**" not in text] == []
+    cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    holds = [row[-1] for row in cells if len(row) == 6 and row[0] != "What"]
+    assert set(holds) == {"yes", "NO"}
+    assert holds.count("yes") >= 0.9 * len(holds)
+
+
+def test_a_figure_that_moved_is_found() -> None:
+    rows = validate(["li/split"])
+    text = document(rows, "2026-01-01")
+    assert drift(rows, text) == []
+    found = drift(rows, text.replace("406.6 MiB", "417.6 MiB"))
+    assert len(found) == 1
+    assert "was 417.6 MiB, is 406.6 MiB" in found[0]
+    assert drift(rows, text.replace("406.6 MiB", "408.6 MiB")) == []
+    assert "lacks" in drift(rows, text.replace("the larger one", "the other one"))[0]
+    assert "holds now" in drift(rows, text.replace("| yes |", "| NO |"))[0]
+    with pytest.raises(BadInput, match="no table of rows"):
+        drift(rows, "# nothing")
+
+
+def test_names_choose_papers_and_checks() -> None:
+    assert {row.name.split("/")[1] for row in validate(["overhead"])} == {"overhead"}
+    assert [row.name for row in validate(["li/split"])] == ["li/split/larger", "li/split/smaller"]
+    assert {"li", "saturation", "testbed/points"} <= set(names())
+    with pytest.raises(BadInput, match="nearest: split"):
+        validate(["splitt"])
+
+
+def test_rows_do_not_depend_on_the_number_of_threads() -> None:
+    asked = ["tictac/table", "ordering_abstract/extremes", "li/split"]
+    assert validate(asked, jobs=1) == validate(asked, jobs=4)
+
+
+def test_the_summary_counts(fast: list[Row]) -> None:
+    failing = [row for row in fast if not row.holds]
+    assert summary(fast).startswith(f"{len(fast) - len(failing)} of {len(fast)} rows hold")
+    assert f"{len(failing)} are listed as not holding" in summary(fast)
+
+
+def test_formats(fast: list[Row]) -> None:
+    lines = list(csv.DictReader(io.StringIO(render(validation_tables(fast, Format.csv), Format.csv))))
+    assert [line["name"] for line in lines] == [row.name for row in fast]
+    text = render(validation_tables(fast), Format.table)
+    assert all(row.reason.split()[0] in text for row in fast if not row.holds)
