@@ -123,8 +123,14 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
         heads.append(f'{{"name":{json.dumps(name)},"cat":"{kind}","ph":"X","pid":{pid},"tid":{tid},"ts":')
     for at in range(0, len(mine), BATCH):
         rows = mine[at : at + BATCH]
-        start, lasts = _us(rows["start_s"] - timeline.first_s), _us(rows["end_s"] - rows["start_s"])
-        columns = (rows["op"].tolist(), start, lasts, rows["step"].tolist(), rows["bytes"].tolist())
+        start, end = _ns(rows["start_s"], timeline), _ns(rows["end_s"], timeline)
+        columns = (
+            rows["op"].tolist(),
+            _us(start),
+            _us(end - start),
+            rows["step"].tolist(),
+            rows["bytes"].tolist(),
+        )
         yield ",\n".join(
             [
                 f'{heads[op]}{ts},"dur":{dur},"args":{{"step":{step},"bytes":{size:.0f}}}}}'
@@ -135,9 +141,15 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
         )
 
 
-def _us(seconds: npt.NDArray[np.float64]) -> list[float]:
-    """Microseconds with three decimals."""
-    return (np.round(seconds * 1e9) / 1e3).tolist()  # type: ignore[no-any-return]
+def _ns(times_s: npt.NDArray[np.float64], timeline: Timeline) -> npt.NDArray[np.float64]:
+    """Whole nanoseconds since the first chunk; durations are differences of these, so that chunks that abut
+    do so in the trace too."""
+    return np.round((times_s - timeline.first_s) * 1e9)
+
+
+def _us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
+    """Microseconds, the unit of the format."""
+    return (whole_ns / 1e3).tolist()  # type: ignore[no-any-return]
 
 
 Where = dict[tuple[int, int], str]  # (resource, server) of one worker: its track
@@ -171,8 +183,9 @@ def _flows(
         source, target = (mine[end[at : at + BATCH]] for end in arrows)
         columns = (
             *(_lanes(rows, where) for rows in (source, target)),
-            _us(source["end_s"] - timeline.first_s),
-            _us(target["start_s"] - timeline.first_s),
+            # the last nanosecond of the slice: readers drop an arrow that begins outside one
+            _us(np.maximum(_ns(source["end_s"], timeline) - 1, _ns(source["start_s"], timeline))),
+            _us(_ns(target["start_s"], timeline)),
         )
         for index, (here, there, left, came) in enumerate(zip(*columns, strict=True), number + at):
             out.append(
@@ -195,18 +208,14 @@ def _counters(timeline: Timeline) -> Iterator[str]:
             link_use(timeline.rows, timeline.cluster, direction)
         ):
             pid = timeline.cluster.server_nodes[server] + 1
-            times = _us(times_s - timeline.first_s)
+            times = _us(_ns(times_s, timeline))
+            link = f"{kind}[{server}]"
+            tail = f'"cat":"link","ph":"C","pid":{pid},"tid":0,"ts":'
             for at in range(0, len(times), BATCH):
-                rows = zip(
-                    times[at : at + BATCH],
-                    active[at : at + BATCH].tolist(),
-                    share[at : at + BATCH].tolist(),
-                    strict=True,
-                )
+                part = slice(at, at + BATCH)
+                rows = zip(times[part], active[part].tolist(), share[part].tolist(), strict=True)
                 yield ",\n".join(
-                    f'{{"name":"{kind}[{server}] active transfers","ph":"C","pid":{pid},"tid":0,"ts":{ts},'
-                    f'"args":{{"transfers":{count}}}}},\n'
-                    f'{{"name":"{kind}[{server}] use (%)","ph":"C","pid":{pid},"tid":0,"ts":{ts},'
-                    f'"args":{{"percent":{used:.1f}}}}}'
+                    f'{{"name":"{link} active transfers",{tail}{ts},"args":{{"transfers":{count}}}}},\n'
+                    f'{{"name":"{link} use (%)",{tail}{ts},"args":{{"percent":{used:.1f}}}}}'
                     for ts, count, used in rows
                 )

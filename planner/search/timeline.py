@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Timeline:
     end_s: float
     about: Mapping[str, Any]
 
-    @property
+    @cached_property
     def first_s(self) -> float:
         """When the first chunk began: before the window, unless it began the step."""
         return float(self.rows["start_s"].min())

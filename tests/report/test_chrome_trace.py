@@ -18,7 +18,7 @@ REQUIRED = {  # Trace Event Format, by phase
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
     "s": {"name", "cat", "ph", "ts", "pid", "tid", "id"},
     "f": {"name", "cat", "ph", "ts", "pid", "tid", "id", "bp"},
-    "C": {"name", "ph", "ts", "pid", "args"},
+    "C": {"name", "cat", "ph", "ts", "pid", "args"},
     "M": {"name", "ph", "pid", "tid", "args"},
 }
 
@@ -85,10 +85,9 @@ def test_an_arrow_goes_from_a_transfer_to_an_op_that_waited_for_it(trace, timeli
     comes = {event["id"]: event for event in phases["f"]}
     assert leaves.keys() == comes.keys()
     assert len(leaves) == len(phases["s"]) == len(phases["f"]) > 0
-    ends, starts = defaultdict(set), defaultdict(set)
+    slices = defaultdict(list)
     for event in phases["X"]:
-        ends[event["pid"], event["tid"], round(event["ts"] + event["dur"], 1)].add(event["name"])
-        starts[event["pid"], event["tid"], round(event["ts"], 1)].add(event["name"])
+        slices[event["pid"], event["tid"]].append(event)
     profile = timeline.profile
     pairs = {
         (profile.names[dep], profile.names[op])
@@ -99,8 +98,12 @@ def test_an_arrow_goes_from_a_transfer_to_an_op_that_waited_for_it(trace, timeli
     for number, leave in leaves.items():
         come = comes[number]
         assert come["ts"] >= leave["ts"]
-        sources = ends[leave["pid"], leave["tid"], round(leave["ts"], 1)]
-        targets = starts[come["pid"], come["tid"], round(come["ts"], 1)]
+        sources = [
+            event["name"]
+            for event in slices[leave["pid"], leave["tid"]]
+            if event["ts"] <= leave["ts"] <= event["ts"] + event["dur"]
+        ]
+        targets = [event["name"] for event in slices[come["pid"], come["tid"]] if event["ts"] == come["ts"]]
         assert any((a, b) in pairs for a in sources for b in targets)
 
 
