@@ -18,7 +18,8 @@ RESOURCES = {
     "ps": "updating on server {}",
     "worker": "the workers' computation",
 }
-MOST_ROWS = 12
+MOST_ROWS = 10
+FULL = 0.8  # a resource used less is not what limits
 
 
 def resource_words(resource: str) -> str:
@@ -35,6 +36,10 @@ def _usd(value: float) -> str:
     return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
+def _usd_or_never(value: float) -> str:
+    return _usd(value) if value < 1e6 else "-"
+
+
 def _interval(row: dict[str, Any]) -> str:
     return f"{_rate(row['samples_per_s'])} ± {_half(row):.1%}"
 
@@ -47,26 +52,26 @@ def _half(row: dict[str, Any]) -> float:
 def _row(scored: ScoredPlan) -> dict[str, Any]:
     row = scored.as_dict()
     used = row["utilisation"].get(row["bottleneck"])
-    row["samples_per_s_interval"] = _interval(row)
-    row["bottleneck_used"] = row["bottleneck"] + (f" {used:.0%}" if used is not None else "")
+    row["_interval"] = _interval(row)
+    row["_bottleneck"] = row["bottleneck"] + (f" {used:.0%}" if used is not None else "")
+    row["_workers"], row["_servers"] = scored.plan.workers_text, scored.plan.servers_text
+    row["_marks"] = ", ".join(scored.marks)
     return row
 
 
-PLAN_COLUMNS = (
-    Column("cluster", "cluster"),
-    Column("batch", "batch"),
-    Column("samples_per_s_interval", "samples/s", align="right"),
-    Column("bound_share", "of bound", show=lambda v: f"{v:.0%}"),
-    Column("usd_per_hour", "USD/h", show=_usd),
-    Column("usd_per_million_samples", "USD/M samples", show=_usd),
-    Column("bottleneck_used", "bottleneck"),
-    Column("marks", "", show=", ".join, style="bold green"),
-)
+WORKERS = Column("_workers", "workers")
+SERVERS = Column("_servers", "servers")
+INTERVAL = Column("_interval", "samples/s", align="right")
+BOUND = Column("bound_share", "of bound", show=lambda v: f"{v:.0%}", spare=True)
+USD_PER_HOUR = Column("usd_per_hour", "USD/h", show=_usd)
+USD_PER_MILLION = Column("usd_per_million_samples", "USD/M", show=_usd)
+BOTTLENECK = Column("_bottleneck", "busiest", spare=True)
+MARKS = Column("_marks", " ", style="bold green")
 
 
 def plan_columns() -> list[Column]:
     """The columns of a scored plan, without its marks."""
-    return list(PLAN_COLUMNS[:-1])
+    return [WORKERS, SERVERS, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK]
 
 
 def plan_row(scored: ScoredPlan) -> dict[str, Any]:
@@ -86,12 +91,13 @@ def recommendation_tables(result: Recommendation) -> list[Table]:
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
-    """Policy and placement appear where they differ between rows."""
-    columns = list(PLAN_COLUMNS)
-    for key in ("policy", "placement"):
-        if len({row[key] for row in rows}) > 1:
-            columns.insert(2, Column(key))
-    return columns
+    """Batch, policy and placement appear where they differ between rows."""
+    differ = [
+        Column(key, spare=key == "placement")
+        for key in ("batch", "policy", "placement")
+        if len({row[key] for row in rows}) > 1
+    ]
+    return [WORKERS, SERVERS, *differ, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK, MARKS]
 
 
 def _answer(result: Recommendation) -> str:
@@ -123,8 +129,7 @@ def _most_telling(result: Recommendation) -> list[ScoredPlan]:
 
 def _next(result: Recommendation) -> list[str]:
     one = result.chosen
-    used = one.prediction.utilisation.get(one.prediction.bottleneck, 0.0)
-    out = [f"The bottleneck is {resource_words(one.prediction.bottleneck)}, {used:.0%} used."]
+    out = [_bottleneck_words(one)]
     curve = result.saturation
     if curve is not None:
         out.append(_saturation_words(curve, one.plan.worker_hardware))
@@ -133,6 +138,17 @@ def _next(result: Recommendation) -> list[str]:
     elif not result.partial:
         out.append("No single change makes it at least 2% faster.")
     return out
+
+
+def _bottleneck_words(scored: ScoredPlan) -> str:
+    busiest = scored.prediction.bottleneck
+    used = scored.prediction.utilisation.get(busiest, 0.0)
+    if used >= FULL:
+        return f"The bottleneck is {resource_words(busiest)}, {used:.0%} used."
+    return (
+        f"No resource is full (the busiest is {resource_words(busiest)}, {used:.0%} used): what limits is "
+        "the chain of transfers, computation and updates that each worker goes through in a step."
+    )
 
 
 def _saturation_words(curve: Saturation, hardware: str) -> str:
@@ -162,15 +178,16 @@ def comparison_tables(result: Comparison) -> list[Table]:
     for scored, row in zip(result.rows, result.as_dict()["plans"], strict=True):
         rows.append({**_row(scored), **row})
     columns = [
-        Column("cluster", "best plan"),
-        Column("batch", "batch"),
-        Column("samples_per_s_interval", "samples/s", align="right"),
-        Column("usd_per_hour", "USD/h", show=_usd),
-        Column("usd_per_million_samples", "USD/M samples", show=_usd),
+        WORKERS,
+        SERVERS,
+        *([Column("batch")] if len({row["batch"] for row in rows}) > 1 else []),
+        INTERVAL,
+        USD_PER_HOUR,
+        USD_PER_MILLION,
         Column("usd_per_million_samples_spot", "spot", show=_usd),
-        Column("epoch_s", "epoch", show=format_seconds, align="right"),
-        Column("epoch_usd", "USD/epoch", show=_usd),
-        Column("bottleneck_used", "bottleneck"),
+        Column("epoch_s", "epoch", show=format_seconds, align="right", spare=True),
+        Column("epoch_usd", "USD/epoch", show=_usd, spare=True),
+        BOTTLENECK,
     ]
     best = result.rows[0]
     others = ""
@@ -194,18 +211,19 @@ def saturation_tables(result: Saturation) -> list[Table]:
     rows = []
     for point in result.points:
         row = {**_row(point.scored), **point.as_dict()}
-        row["saturated"] = ["saturation"] if point.workers == result.saturation_workers else []
+        row["_marks"] = "saturation" if point.workers == result.saturation_workers else ""
         rows.append(row)
     columns = [
         Column("workers", "workers"),
-        Column("samples_per_s_interval", "samples/s", align="right"),
+        INTERVAL,
         Column("efficiency", "efficiency", show=lambda v: f"{v:.0%}"),
         Column("marginal_samples_per_s", "last adds", show=lambda v: f"{v:+,.1f}"),
-        Column("bound_share", "of bound", show=lambda v: f"{v:.0%}"),
-        Column("usd_per_hour", "USD/h", show=_usd),
-        Column("usd_per_million_samples", "USD/M samples", show=_usd),
-        Column("bottleneck_used", "bottleneck"),
-        Column("saturated", "", show=", ".join, style="bold green"),
+        BOUND,
+        USD_PER_HOUR,
+        USD_PER_MILLION,
+        Column("marginal_usd_per_million_samples", "last USD/M", show=_usd_or_never, spare=True),
+        BOTTLENECK,
+        MARKS,
     ]
     first = result.points[0].scored.plan
     title = (
@@ -230,10 +248,10 @@ def _servers_table(result: Saturation) -> Table:
         [
             Column("servers", "servers"),
             Column("placement", "best placement"),
-            Column("samples_per_s_interval", "samples/s", align="right"),
-            Column("usd_per_hour", "USD/h", show=_usd),
-            Column("usd_per_million_samples", "USD/M samples", show=_usd),
-            Column("bottleneck_used", "bottleneck"),
+            INTERVAL,
+            USD_PER_HOUR,
+            USD_PER_MILLION,
+            BOTTLENECK,
         ],
         title=f"{enough}: one more adds less than {result.threshold:.0%}.",
     )
@@ -251,7 +269,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
         ("upper bound", f"{_rate(scored.bound_samples_per_s)} samples/s, {scored.bound_share:.0%} reached"),
         ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
         ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples"),
-        ("bottleneck", resource_words(prediction.bottleneck)),
+        ("bottleneck", _bottleneck_words(scored)),
         ("staleness", stale),
         (
             "simulated",

@@ -81,4 +81,7 @@ def _neighbours(plan: Plan, scorer: Scorer) -> Iterator[tuple[str, Plan]]:
         replace(plan, workers=more),
     )
     if request.profile is None and memory_fit(scorer.model, plan.batch * 2, worker).fits:
-        yield f"twice the batch ({plan.batch * 2})", replace(plan, batch=plan.batch * 2)
+        yield (
+            f"twice the batch ({plan.batch * 2}; it may need more epochs)",
+            replace(plan, batch=plan.batch * 2),
+        )

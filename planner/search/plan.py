@@ -45,6 +45,17 @@ class Plan:
         return int.from_bytes(digest, "little") >> 1
 
     @property
+    def workers_text(self) -> str:
+        """`6 x p3.2xlarge`, `1 x p3.8xlarge (4)` where a machine holds several workers."""
+        several = f" ({self.workers})" if self.workers_per_machine > 1 else ""
+        return f"{self.machines} x {self.worker_hardware}{several}"
+
+    @property
+    def servers_text(self) -> str:
+        """`2 on c5n.large`, or `1 beside` where they live on the workers' machines."""
+        return f"{self.servers} {'beside' if self.colocated else 'on ' + self.server_hardware}"
+
+    @property
     def cluster_text(self) -> str:
         """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server beside them`."""
         workers = f"{self.machines} x {self.worker_hardware}"
