@@ -83,6 +83,9 @@ class Profile:
         **about: Any,
     ) -> Profile:
         """A profile from a list of ops and their durations (one row a step)."""
+        if any(op.bytes < 0 for op in ops):
+            wrong = next(op for op in ops if op.bytes < 0)
+            raise BadInput(f"op {wrong.name!r} has {wrong.bytes} bytes; a size is not negative")
         if sum(op.bytes for op in ops) > MAX_STEP_BYTES:
             largest = max(ops, key=lambda op: op.bytes)
             raise BadInput(

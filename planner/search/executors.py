@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import planner
 from planner.errors import BadInput
+from planner.simulator.interrupts import stoppable
 
+T = TypeVar("T")
 CONNECT_S = 10
 
 
@@ -18,7 +22,7 @@ def executor_of(
     executor: Executor | None = None, jobs: int | None = None, cluster: str | None = None
 ) -> Iterator[Executor]:
     """The given executor, left open; or that of the Dask scheduler at the address `cluster`; or a pool of
-    threads that is closed at the end without waiting for what has not begun."""
+    threads that is closed at the end: what has not begun is dropped, what runs is stopped."""
     if executor is not None:
         yield executor
         return
@@ -26,11 +30,23 @@ def executor_of(
         with _dask(cluster) as remote:
             yield remote
         return
-    pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
+    pool = _Threads(jobs or os.cpu_count() or 1)
     try:
         yield pool
     finally:
+        pool.stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads whose simulations end when `stop` is set: after Ctrl-C nobody waits for them."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        self.stop = threading.Event()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return super().submit(stoppable, self.stop, fn, *args, **kwargs)
 
 
 @contextmanager

@@ -7,13 +7,14 @@ import numpy as np
 from planner.errors import BadInput
 from planner.simulator._engine import run as engine_run
 from planner.simulator.inputs import Inputs
+from planner.simulator.interrupts import check
 from planner.simulator.run import TIMELINE_DTYPE, RunResult
 
 
 def run(inputs: Inputs) -> RunResult:
     """One run, as `reference.run` does it, event for event."""
     try:
-        raw = engine_run(inputs)
+        raw = engine_run(inputs, check)
     except ValueError as error:
         raise BadInput(f"{error}; path='reference' has no such limit") from None
     servers = inputs.cluster.servers

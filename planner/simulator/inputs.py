@@ -17,6 +17,9 @@ from planner.policy import Blocks, Credit, Mode, Multiplexed, Ordered, Policy, S
 from planner.profile import DOWNLINK, PS, UPLINK, Profile
 from planner.simulator.run import RunOptions
 
+# Ops times workers: the engine needs some 20 bytes for each, so this is about 3 GB.
+MAX_STATES = 2**27
+
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
@@ -77,6 +80,11 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, opti
     if mode not in ("async", "sync"):
         raise unknown_name("mode", str(mode), ("async", "sync"))
     workers = cluster.workers
+    if profile.ops * workers > MAX_STATES:
+        raise BadInput(
+            f"{profile.ops:,} ops of {workers:,} workers are more than the {MAX_STATES:,} states that fit in "
+            f"memory; simulate at most {MAX_STATES // profile.ops:,} workers"
+        )
     offsets = options.start_offsets_s or (0.0,) * workers
     if len(offsets) != workers:
         raise BadInput(f"{len(offsets)} start offsets are given for {workers} workers")

@@ -57,6 +57,10 @@ def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) ->
             f"{len(restored)} transfers were recorded in no step; their sizes are those of the variables"
         )
     kept = kept_ops(graph, transfers, {name for step in steps for name in step.ran}, worker, notes)
+    if not kept:
+        raise BadInput(
+            f"{base.where}: no transfer of any size and no op of {worker} is recorded; {RECORD} it"
+        )
     return _profile(graph, kept, transfers, steps, worker=worker, notes=notes, dispatch=dispatch, **about)
 
 

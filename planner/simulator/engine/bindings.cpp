@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -144,12 +145,18 @@ nb::object timeline_bytes(const std::vector<planner::TimelineRow>& rows) {
   return nb::bytes(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(planner::TimelineRow));
 }
 
-nb::dict run(nb::handle inputs) {
+nb::dict run(nb::handle inputs, nb::callable check) {
   Arrays arrays;
   planner::Inputs in = read(inputs, arrays);
-  planner::Poll poll = [] {
+  // Reading a clock is cheap, taking the GIL is not: others may hold it.
+  auto asked = std::chrono::steady_clock::now();
+  planner::Poll poll = [&asked, &check] {
+    auto now = std::chrono::steady_clock::now();
+    if (now - asked < std::chrono::milliseconds(30)) return;
     nb::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    check();
+    asked = std::chrono::steady_clock::now();
   };
   planner::Result result;
   bool lazy = false;
@@ -184,5 +191,6 @@ nb::dict run(nb::handle inputs) {
 
 NB_MODULE(_engine, m) {
   m.doc() = "Event engine of planner's simulator";
-  m.def("run", &run, "inputs"_a, "One run, from planner.simulator.inputs.Inputs");
+  m.def("run", &run, "inputs"_a, "check"_a,
+        "One run, from planner.simulator.inputs.Inputs; `check` raises if it is to stop");
 }

@@ -70,7 +70,7 @@ struct Result {
   std::vector<TimelineRow> timeline;
 };
 
-using Poll = std::function<void()>;            // throws if the user interrupts
-inline constexpr int64_t poll_mask = (1 << 18) - 1;  // look every 2^18 events, some ten milliseconds
+using Poll = std::function<void()>;                  // throws if the user interrupts
+inline constexpr int64_t poll_mask = (1 << 10) - 1;  // ask every 2^10 events: at most some milliseconds
 
 }  // namespace planner
