@@ -55,7 +55,7 @@ def request(**more: object) -> OrderRequest:
         ({"credit_size": "1KiB"}, "smaller than slice_bytes"),
         ({"slice_size": "0"}, "at least one byte"),
         ({"mode": "bsp"}, "unknown mode"),
-        ({"priorities": "/nowhere.json"}, "cannot read priorities"),
+        ({"priorities": "/nowhere.json"}, "cannot read /nowhere.json"),
         ({"slow_link": "0Mbit"}, "must be above zero"),
         ({"model": "googlenett"}, "googlenet"),
         ({"overhead_ms": -1.0}, "at least zero"),

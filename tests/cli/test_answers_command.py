@@ -1,0 +1,99 @@
+"""The four answers from the command line: formats, schema, bad input, configuration."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "answers.schema.json").read_text())
+SMALL = ("--model", "alexnet", "--batch", "64", "--hardware", "p3.2xlarge", "--precision", "0.05")
+
+
+def planner(*args, **env):
+    return subprocess.run(
+        [sys.executable, "-m", "planner", *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **env},
+        cwd=ROOT,
+        check=False,
+    )
+
+
+def valid(data, kind):
+    jsonschema.validate(data, {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{kind}"}]})
+    return data
+
+
+def test_recommend_as_json_csv_and_markdown(tmp_path):
+    args = ("recommend", *SMALL, "--workers", "1-2", "--servers", "1", "--budget", "10")
+    out = tmp_path / "answer.json"
+    done = planner(*args, "--format", "json", "--output", str(out))
+    assert (done.returncode, done.stdout) == (0, "")
+    data = valid(json.loads(out.read_text()), "recommendation")
+    assert data["considered"] == data["pruned"] + data["simulated"]
+    rows = list(csv.DictReader(io.StringIO(planner(*args, "--format", "csv").stdout)))
+    assert [float(row["usd_per_million_samples"]) for row in rows] == [
+        plan["usd_per_million_samples"] for plan in data["plans"]
+    ]
+    table = planner(*args).stdout
+    assert table.startswith("Rent ")
+    assert "| workers |" in planner(*args, "--format", "markdown").stdout
+
+
+def test_compare_saturation_and_simulate_keep_the_schema():
+    compared = planner("compare", *SMALL, "--workers", "1,2", "--servers", "1", "--format", "json")
+    data = valid(json.loads(compared.stdout), "comparison")
+    assert data["plans"][0]["usd_per_million_samples_spot"] < data["plans"][0]["usd_per_million_samples"]
+    curve = planner("saturation", *SMALL, "--max-workers", "3", "--format", "json")
+    assert [p["workers"] for p in valid(json.loads(curve.stdout), "saturation")["points"]] == [1, 2, 3]
+    one = planner("simulate", *SMALL, "--workers", "2", "--format", "json")
+    assert valid(json.loads(one.stdout), "simulation")["plan"]["workers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("recommend", "--model", "vgg1"), 2, "vgg11"),
+        (("recommend", "--model", "vgg11", "--hardware", "p33.2xlarge"), 2, "p3.2xlarge"),
+        (("recommend", "--model", "vgg11", "--budget", "0.01"), 1, "over the budget"),
+        (("recommend", "--model", "vgg11", "--budget", "-1"), 2, "--budget"),
+        (("recommend", "--model", "vgg11", "--deadline", "3h"), 2, "--epochs or --samples"),
+        (("recommend", "--model", "vgg11", "--epochs", "1", "--samples", "5"), 2, "--epochs and --samples"),
+        (("recommend", "--model", "vgg11", "--trials", "5"), 2, "--search optuna"),
+        (("recommend", "--model", "vgg11", "--batch", "many"), 2, "--batch"),
+        (("recommend", "--config", "nowhere.toml"), 2, "nowhere.toml"),
+        (("recommend",), 2, "--model"),
+        (("saturation", "--model", "vgg11", "--hardware", "p3.*"), 2, "--hardware names"),
+        (("simulate", "--model", "vgg11", "--batch", "100000"), 1, "largest batch that fits"),
+        (("simulate", "--profile", "nowhere.json.gz"), 2, "nowhere.json.gz"),
+        (("compare", "--model", "resnet50", "--hardware", "c4.large"), 1, "network figure"),
+        (("simulate", "--model", "resnet50", "--bandwidth", "10"), 2, "unit"),
+    ],
+)
+def test_bad_input_is_one_line(args, code, words):
+    done = planner(*args)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_flag_over_environment_over_file(tmp_path):
+    config = tmp_path / "mine.toml"
+    config.write_text(
+        'model = "alexnet"\nbatch = 64\nhardware = "p3.2xlarge"\nworkers = 1\nprecision = 0.05\n'
+    )
+    base = ("simulate", "--config", str(config), "--format", "json")
+    assert json.loads(planner(*base).stdout)["plan"]["workers"] == 1
+    by_env = planner(*base, PLANNER_WORKERS="2")
+    assert json.loads(by_env.stdout)["plan"]["workers"] == 2
+    by_flag = planner(*base, "--workers", "3", PLANNER_WORKERS="2")
+    assert json.loads(by_flag.stdout)["plan"]["workers"] == 3
