@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
@@ -11,8 +12,8 @@ from planner.units import format_bandwidth, format_bytes, format_seconds
 if TYPE_CHECKING:
     from planner.search.timeline import Timeline
 
-MOST_BARS = 600  # on one resource, unless gaps hold them apart
-SEEN = 3000  # a gap of this part of the step is wide enough to be seen
+MOST_BARS = 600  # on one resource; more are shown as bins, the busier the darker
+BINS = 400
 FEW_BARS = 120  # have an edge; more would be all edge
 NAMES_SHOWN = 3
 KINDS = {
@@ -33,8 +34,9 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
     seen = set()
     for index, (resource, server) in enumerate(lanes):
         here = mine[(mine["resource"] == resource) & (mine["server"] == server)]
-        bars = _joined(here, timeline.profile.names)
+        bars = _bars(here, timeline.profile.names)
         name, colour = KINDS[resource]
+        share = [min(1.0, bar.busy_s / (bar.end_s - bar.start_s)) if bar.busy_s else 1.0 for bar in bars]
         data.append(
             {
                 "type": "bar",
@@ -43,13 +45,14 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
                 "legendgroup": name,
                 "showlegend": name not in seen,
                 "y": [index] * len(bars),
-                "base": [1e3 * (bar["start"] - start_s) for bar in bars],
-                "x": [1e3 * (bar["end"] - bar["start"]) for bar in bars],
-                "text": [_bar_words(bar) for bar in bars],
+                "base": [1e3 * (bar.start_s - start_s) for bar in bars],
+                "x": [1e3 * (bar.end_s - bar.start_s) for bar in bars],
+                "text": [bar.words for bar in bars],
                 "textposition": "none",
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {
                     "color": colour,
+                    "opacity": [round(max(0.1, one), 2) for one in share],
                     "line": {"width": 0.5 if len(bars) < FEW_BARS else 0, "color": "@surface"},
                 },
                 "width": 0.72,
@@ -82,49 +85,52 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
     length = format_seconds(timeline.end_s - timeline.start_s)
     caption = (
         f"Step {timeline.step} of worker 0, {length} long, as simulated. {company} "
-        "Drag to zoom, double-click to see all."
+        "Pale: busy for a part of that time. Drag to zoom, double-click to see all."
     )
     return Chart(key, title, caption, {"data": data, "layout": layout})
 
 
-def _joined(rows: Any, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Bars of one resource. Where there are many, short neighbours are joined, first the shortest; a gap that
-    can be seen stays one."""
-    columns = (rows[name].tolist() for name in ("start_s", "end_s", "op", "bytes"))
-    bars = [
-        {"start": start, "end": end, "names": [names[op]], "count": 1, "bytes": size}
-        for start, end, op, size in sorted(zip(*columns, strict=True))
-    ]
-    span = bars[-1]["end"] - bars[0]["start"]
-    short = span / 4096
-    while len(bars) > MOST_BARS and short < span:
-        out = [bars[0]]
-        for bar in bars[1:]:
-            last = out[-1]
-            lasts = min(bar["end"] - bar["start"], last["end"] - last["start"])
-            if bar["start"] - last["end"] < span / SEEN and lasts < short:
-                out[-1] = {
-                    "start": last["start"],
-                    "end": max(last["end"], bar["end"]),
-                    "names": (last["names"] + bar["names"])[:NAMES_SHOWN],
-                    "count": last["count"] + bar["count"],
-                    "bytes": last["bytes"] + bar["bytes"],
-                }
-            else:
-                out.append(bar)
-        bars, short = out, 2 * short
-    return bars
+@dataclass
+class Bar:
+    """A stretch of one resource: one chunk, or several, which fill a part of it (`busy_s`)."""
+
+    start_s: float
+    end_s: float
+    busy_s: float = 0.0
+    bytes: float = 0.0
+    parts: list[tuple[float, str]] = field(default_factory=list)  # seconds here, op
+
+    @property
+    def words(self) -> str:
+        first = sorted(self.parts, key=lambda part: -part[0])[:NAMES_SHOWN]
+        out = "<br>".join(f"<b>{label(name)}</b>" for _, name in first)
+        if len(self.parts) > NAMES_SHOWN:
+            out += f"<br>and {len(self.parts) - NAMES_SHOWN} more"
+        lasts = self.end_s - self.start_s
+        out += f"<br>{format_seconds(lasts)}"
+        if self.busy_s < 0.999 * lasts:
+            out += f", {self.busy_s / lasts:.0%} of it busy"
+        if self.bytes and self.busy_s:
+            out += f"<br>{format_bytes(self.bytes)} at {format_bandwidth(self.bytes / self.busy_s)}"
+        return out
 
 
-def _bar_words(bar: dict[str, Any]) -> str:
-    lasts = bar["end"] - bar["start"]
-    more = bar["count"] - len(bar["names"])
-    what = "<br>".join(f"<b>{label(name)}</b>" for name in bar["names"])
-    if more > 0:
-        what += f"<br>and {more} more"
-    rate = (
-        f"<br>{format_bytes(bar['bytes'])} at {format_bandwidth(bar['bytes'] / lasts)}"
-        if bar["bytes"] and lasts
-        else ""
-    )
-    return f"{what}<br>{format_seconds(lasts)}{rate}"
+def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
+    """A bar for each chunk of one resource; where they are too many to be seen, shaded bins instead."""
+    columns = [rows[name].tolist() for name in ("start_s", "end_s", "op", "bytes")]
+    if len(rows) <= MOST_BARS:
+        return [
+            Bar(start, end, end - start, size, [(end - start, names[op])])
+            for start, end, op, size in zip(*columns, strict=True)
+        ]
+    first, last = min(columns[0]), max(columns[1])
+    wide = (last - first) / BINS
+    bins = [Bar(first + i * wide, first + (i + 1) * wide) for i in range(BINS)]
+    for start, end, op, size in zip(*columns, strict=True):
+        for number in range(int((start - first) / wide), min(int((end - first) / wide), BINS - 1) + 1):
+            bar = bins[number]
+            here = max(0.0, min(end, bar.end_s) - max(start, bar.start_s))
+            bar.busy_s += here
+            bar.bytes += size * here / (end - start) if end > start else 0.0
+            bar.parts.append((here, names[op]))
+    return [bar for bar in bins if bar.busy_s]

@@ -227,7 +227,7 @@ def _bars(
             "showgrid": False,
         },
         "showlegend": False,
-        "margin": {"l": 64, "r": 56, "t": 12, "b": 24},
+        "margin": {"l": 64, "r": 56, "t": 34, "b": 24},
     }
     caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in all; the grey line adds them up."
     return Chart(key, title, caption, {"data": data, "layout": layout})

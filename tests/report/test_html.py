@@ -7,6 +7,7 @@ import re
 from functools import cache
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from report_answers import (
     HOSTILE,
@@ -23,6 +24,7 @@ from report_answers import (
 
 from planner.catalog import load_model
 from planner.profile.summary import summarize
+from planner.report.charts_step import BINS, _bars
 from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
 from planner.report.page import label, render_page, script_json
@@ -153,6 +155,21 @@ def test_the_step_that_is_drawn_computes_as_long_as_the_profile_says():
     profile = Scorer(result.request, load_model("alexnet")).profile_of(result.scored.plan)
     per_step = 1e3 * profile.durations_s[:, profile.resource == 1].sum(axis=1)
     assert per_step.min() * 0.999 <= sum(computes["x"]) <= per_step.max() * 1.001
+
+
+def test_many_short_chunks_become_bins_as_dark_as_they_are_busy():
+    names = ("a", "b")
+    rows = np.zeros(2000, [("start_s", float), ("end_s", float), ("op", int), ("bytes", float)])
+    rows["start_s"] = np.arange(2000) * 1e-3
+    rows["end_s"] = rows["start_s"] + 0.25e-3
+    rows["op"], rows["bytes"] = np.arange(2000) % 2, 1000.0
+    bars = _bars(rows, names)
+    assert len(bars) == BINS
+    assert sum(bar.busy_s for bar in bars) == pytest.approx(0.5)
+    assert sum(bar.bytes for bar in bars) == pytest.approx(2e6)
+    assert all(bar.busy_s <= 1.01 * (bar.end_s - bar.start_s) for bar in bars)
+    assert "% of it busy" in bars[5].words
+    assert [bar.words.split("<br>")[0] for bar in _bars(rows[:2], names)] == ["<b>a</b>", "<b>b</b>"]
 
 
 def test_a_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
