@@ -187,6 +187,15 @@ def _encoded(message: list[Field]) -> bytes:
     return bytes(out)
 
 
+def message(*fields: tuple[int, int | str | bytes]) -> bytes:
+    """A protobuf message of numbers, texts and messages."""
+    out: list[Field] = []
+    for number, value in fields:
+        content = value.encode() if isinstance(value, str) else value
+        out.append((number, wire.VARINT if isinstance(content, int) else wire.BYTES, content))
+    return _encoded(out)
+
+
 def _varint(value: int) -> bytes:
     out = bytearray()
     value &= 2**64 - 1

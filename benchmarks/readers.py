@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutations import Form, slim
+from mutations import Form, message, slim
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
@@ -138,7 +138,42 @@ def _unpacked(folder: str, *names: str) -> list[bytes]:
 
 @cache
 def _run_metadata() -> list[bytes]:
-    return [slim(data) for data in _unpacked("tensorflow", "alexnet_ps1_step0.pb", "vgg11_ps2_step0.pb")]
+    """Two real ones, and a step of two variables, which is quick to read: more often than they."""
+    real = [slim(data) for data in _unpacked("tensorflow", "alexnet_ps1_step0.pb", "vgg11_ps2_step0.pb")]
+    return [*[_small_run_metadata()] * 12, *real]
+
+
+def _small_run_metadata() -> bytes:
+    worker, server = (f"/job:{job}/replica:0/task:0/device:CPU:0" for job in ("worker", "ps"))
+    graph: dict[str, list[bytes]] = {worker: [], server: []}
+    stats: dict[str, list[bytes]] = {worker: [], server: []}
+
+    def node(name: str, op: str, device: str, *inputs: str, edge: str = "") -> None:
+        attr = message((1, b"tensor_name"), (2, message((2, edge.encode()))))
+        fields = [(1, name), (2, op), *((3, i) for i in inputs), (4, device), *([(5, attr)] if edge else [])]
+        graph[device].append(message(*fields))
+
+    def ran(name: str, device: str, start: int, last: int, label: str, *more: tuple[int, Any]) -> None:
+        times = ((2, start), (3, 0), (4, last), (5, last))
+        stats[device].append(message((1, name), *times, *more, (8, label)))
+
+    for k, at in enumerate((1000, 2000)):
+        node(f"v{k}", "VariableV2", server)
+        node(f"v{k}/send", "_Send", server, f"v{k}", edge=f"edge_{k}_v{k}")
+        node(f"v{k}/recv", "_Recv", worker, edge=f"edge_{k}_v{k}")
+        node(f"g{k}", "MatMul", worker, f"v{k}/recv")
+        node(f"g{k}/send", "_Send", worker, f"g{k}", edge=f"edge_{k + 5}_g{k}")
+        node(f"g{k}/recv", "_Recv", server, edge=f"edge_{k + 5}_g{k}")
+        node(f"u{k}", "ApplyGradientDescent", server, f"v{k}", f"g{k}/recv")
+        size = (7, message((3, message((4, message((1, 200_000)))))))
+        down, up = f"edge_{k}_v{k} from {server} to {worker}", f"edge_{k + 5}_g{k} from {worker} to {server}"
+        ran("RecvTensor", worker, at, 90, f"[0.2MB] {down}", size)
+        ran(f"g{k}", worker, at + 100, 300, f"g{k} = MatMul(v{k}/recv)")
+        ran("RecvTensor", server, at + 450, 90, f"[0.2MB] {up}", size)
+        ran(f"u{k}", server, at + 600, 30, f"u{k} = ApplyGradientDescent(v{k}, g{k}/recv)")
+    devices = [message((1, device), *((2, one) for one in stats[device])) for device in stats]
+    graphs = [(3, message(*((1, one) for one in nodes))) for nodes in graph.values()]
+    return message((1, message(*((1, device) for device in devices))), *graphs)
 
 
 @cache
@@ -186,7 +221,17 @@ def _pytorch() -> list[bytes]:
         events = [e for e in trace["traceEvents"] if e.get("cat") in ("cpu_op", "user_annotation", "fwdbwd")]
         mark = next(e for e in events if e["name"].startswith("ProfilerStep#"))
         low, high = mark["ts"], mark["ts"] + mark["dur"]
-        events = [e for e in events if low <= e["ts"] < high and not e["name"].startswith("aten::_")]
+        events, end = [e for e in events if low <= e["ts"] < high], dict[Any, float]()
+        for e in sorted(events, key=lambda e: (e["ts"], -e.get("dur", 0))):
+            if e["cat"] == "cpu_op" and e["ts"] >= end.get(e["tid"], 0):
+                end[e["tid"]] = e["ts"] + e["dur"]
+                e["outer"] = True
+        needed = ("AccumulateGrad", "c10d::")
+        events = [
+            e
+            for e in events
+            if e["cat"] != "cpu_op" or e.pop("outer", False) or any(w in e["name"] for w in needed)
+        ]
         for e in events:
             e["args"] = {k: v for k, v in e.get("args", {}).items() if k in ("Input Dims", "Input type")}
         trace = {"traceEvents": events}

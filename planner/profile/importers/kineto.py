@@ -225,7 +225,11 @@ def _listed(dims: list[object]) -> list[object]:
 
 
 def _numbers(dims: object) -> list[int]:
-    return [int(d) for d in dims] if isinstance(dims, list) else []
+    if not isinstance(dims, list):
+        return []
+    if not all(isinstance(d, int) and d >= 0 for d in dims):
+        raise msgspec.ValidationError(f"a tensor of shape {dims!r:.60}")
+    return dims
 
 
 def _product(dims: object) -> int:
