@@ -17,6 +17,8 @@ RESOURCES = {
     "uplink": "receiving gradients at server {}",
     "ps": "updating on server {}",
     "worker": "the workers' computation",
+    "worker downlink": "receiving parameters at the workers' NICs",
+    "worker uplink": "sending gradients from the workers' NICs",
 }
 MOST_ROWS = 10
 FULL = 0.8  # a resource used less is not what limits

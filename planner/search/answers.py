@@ -7,14 +7,14 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.catalog import load_model, match_hardware
+from planner.catalog import match_hardware
 from planner.errors import BadInput
 from planner.search.assumptions import assumptions
 from planner.search.compare import compare_for
 from planner.search.executors import executor_of
 from planner.search.plan import Plan
 from planner.search.recommend import recommend_for
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan, Shown
 from planner.search.saturation import saturation_of
 from planner.search.scenario import Scenario, request_from
@@ -51,7 +51,7 @@ class Simulation(Shown):
 
 def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     """The single plan that a request names; several where one is needed are refused."""
-    model = load_model(request.model)
+    model = model_of(request)
     default = request.hardware == Request(model=request.model).hardware
     kinds = match_hardware(DEFAULT_MACHINE if default else ",".join(request.hardware))
     for flag, values in (
@@ -92,7 +92,7 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
 def simulation_for(request: Request) -> Simulation:
     """All the figures of one plan."""
     plan = one_plan(request)
-    scorer = Scorer(request, load_model(request.model))
+    scorer = Scorer(request, model_of(request))
     scorer.check_memory(plan)
     scored = scorer.scored(plan, scorer.predict(plan))
     return Simulation(
@@ -114,7 +114,7 @@ def saturation_for(
 ) -> Saturation:
     """Throughput against workers for the plan that a request names, and the number of servers it wants."""
     plan = one_plan(request)
-    scorer = Scorer(request, load_model(request.model))
+    scorer = Scorer(request, model_of(request))
     scorer.check_memory(plan)
     with executor_of(executor, jobs) as pool:
         return saturation_of(

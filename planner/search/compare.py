@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from planner.catalog import load_model
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
 from planner.search.assumptions import assumptions
 from planner.search.executors import executor_of
 from planner.search.race import Heat, race
 from planner.search.recommend import choose
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.results import Comparison, ScoredPlan
 from planner.search.score import Scorer
 from planner.search.space import enumerate_plans, left_out_words, machine_price, no_plans
@@ -34,7 +33,7 @@ def compare_for(
     progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
 ) -> Comparison:
     """The plan that the objective picks on each hardware, ranked by cost a sample."""
-    model = load_model(request.model)
+    model = model_of(request)
     if not request.workers:
         request = request.but(workers=DEFAULT_WORKERS)
     space = enumerate_plans(request, model)

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.catalog import load_model
 from planner.errors import Infeasible
 from planner.search.advise import next_changes
 from planner.search.assumptions import assumptions
 from planner.search.executors import executor_of
 from planner.search.front import Floats, cheapest_of_fastest, front, knee
 from planner.search.race import Heat, Outcome, race
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.results import Change, Recommendation, Saturation, ScoredPlan
 from planner.search.saturation import saturation_of
 from planner.search.score import Scorer
@@ -43,7 +42,7 @@ def recommend_for(
 ) -> Recommendation:
     """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
     samples the space with optuna instead of enumerating it, in a `study` that can be gone on with."""
-    model = load_model(request.model)
+    model = model_of(request)
     if trials is not None:
         return _sampled(
             Scorer(request, model),

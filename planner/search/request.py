@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from planner.errors import BadInput
 from planner.hardware import Network
+from planner.model import Model
 from planner.policy import Mode
 
 if TYPE_CHECKING:
@@ -108,6 +109,17 @@ class Request:
         out["profile"] = None if self.profile is None else (self.profile.source or self.profile.model)
         out["objective"], out["network"] = self.goal, self.network_used
         return out
+
+
+def model_of(request: Request) -> Model:
+    """The model of a request. A profile of the user's own may be of a network that the catalogue does not
+    hold; then all that is known of it is its name."""
+    from planner.catalog import load_model, model_names
+
+    profile = request.profile
+    if profile is not None and request.model == profile.model and request.model not in model_names():
+        return Model(profile.model, layers=(), default_batch=profile.batch)
+    return load_model(request.model)
 
 
 _FLAGS = {

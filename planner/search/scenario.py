@@ -16,7 +16,7 @@ import msgspec
 
 from planner.errors import BadInput, unknown_name
 from planner.model import Model
-from planner.search.request import DEFAULT_HARDWARE, DEFAULT_SERVERS, Request
+from planner.search.request import DEFAULT_HARDWARE, DEFAULT_SERVERS, Request, model_of
 from planner.units import bandwidth_bytes_per_s
 
 _DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -76,8 +76,6 @@ def merged(flags: Mapping[str, Any], config: Path | None) -> Scenario:
 
 def request_from(scenario: Scenario) -> tuple[Request, Model]:
     """The request that a scenario means, and its model."""
-    from planner.catalog import load_model
-
     profile = None
     if scenario.profile is not None:
         from planner.profile.files import load
@@ -86,7 +84,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     name = scenario.model or (profile.model if profile is not None else None)
     if not name:
         raise BadInput("no model is given; add --model NAME (see `planner models`) or --profile FILE")
-    model = load_model(name)
+    model = model_of(Request(model=name, profile=profile))
     if scenario.epochs is not None and scenario.samples is not None:
         raise BadInput("--epochs and --samples contradict each other; give one of them")
     samples = scenario.samples
@@ -125,7 +123,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "precision": scenario.precision,
     }
     given = {key: value for key, value in given.items() if value is not None}
-    return Request(model=scenario.model or model.name, **given), model
+    return Request(model=name, **given), model
 
 
 def counts(words: Words | None, flag: str) -> tuple[int, ...]:

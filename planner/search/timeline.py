@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.catalog import load_model
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Mode, Policy
 from planner.profile import Profile
 from planner.search.plan import Plan
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.score import Scorer
 
 WARMUP_STEPS = 5  # that every worker has behind it before the window opens
@@ -43,7 +42,7 @@ class Timeline:
 
 def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
     """A few steps of a plan, with the seed that scored it."""
-    scorer = Scorer(request, load_model(request.model))
+    scorer = Scorer(request, model_of(request))
     profile, policy = scorer.schedule_of(plan)
     about = {
         "model": plan.model,

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 import planner
@@ -65,3 +68,21 @@ def test_a_second_server_needs_a_good_placement():
     assert greedy / one < 1.35
     assert split / one > 1.45
     assert planner.__version__
+
+
+def test_a_recorded_profile_of_an_unknown_network(tmp_path):
+    """Three recorded steps of distributed TensorFlow; its model is not in the catalogue."""
+    files = sorted((Path(__file__).parents[1] / "data" / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))
+    profile = replace(planner.import_profile(files, batch=16), model="mine")
+    request = Request(
+        model="mine",
+        profile=profile,
+        hardware=("p3.2xlarge",),
+        workers=(3,),
+        servers=(2,),
+        bandwidth_bytes_per_s=1.25e7,
+    )
+    result = simulation_for(request)
+    assert result.scored.plan.batch == 16
+    assert result.scored.prediction.samples_per_s <= result.scored.bound_samples_per_s
+    assert any("your profile" in line for line in result.assumptions)
