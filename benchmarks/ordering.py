@@ -1,5 +1,5 @@
-"""Orders of transfers: speed of TIC and TAC, how close to the best they come, what alpha explains, what sync
-training gains; then Prophet's tables. Ours beside the published figure wherever there is one.
+"""Orders of transfers: speed of TIC and TAC, how close to the best they come, what sync training gains by the
+ratio of communication to computation; then what `planner validate` says of TicTac, file 004 and Prophet.
 
 Run: python benchmarks/ordering.py
 """
@@ -16,37 +16,20 @@ import prophet_tables
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
-from planner.ordering import measures, order
 from planner.ordering.graph import StepGraph
 from planner.ordering.tac import tac_order
 from planner.ordering.tic import tic_order
 from planner.policy import Ordered
 from planner.profile import DOWNLINK, WORKER, Op, Profile
-from planner.profile.synthesis import NO_PARSING, NO_VARIATION, profile_for
+from planner.profile.synthesis import profile_for
+from planner.report.output import emit
+from planner.report.validation import validation_tables
 from planner.search.orders import compare_orders, machines
 from planner.simulator.run import RunOptions, run
+from planner.validate import validate
 
 MB_PER_S = 1e6
 M60 = "g3.8xlarge"
-
-
-def forward_pass(model: str, batch: int = 32, steps: int = 1) -> Profile:
-    variation = {"variation": NO_VARIATION} if steps == 1 else {}
-    return profile_for(
-        load_model(model),
-        batch,
-        load_hardware(M60),
-        training=False,
-        steps=steps,
-        parsing=NO_PARSING,
-        **variation,
-    )
-
-
-def balanced_bandwidth_bytes_per_s(profile: Profile) -> float:
-    """The bandwidth at which downloads take as long as computation: rho is 1."""
-    compute_s = float(profile.durations_s.mean(axis=0)[profile.resource == WORKER].sum())
-    return float(profile.bytes[profile.resource == DOWNLINK].sum()) / compute_s
 
 
 def step_s(profile: Profile, pulls: Sequence[int], bandwidth_bytes_per_s: float) -> float:
@@ -70,26 +53,6 @@ def speed() -> None:
         tac_done = time.process_time()
         tic_s, tac_s = tic_done - start, tac_done - tic_done + built - start
         print(f"  {model:<34}{len(graph.pulls):>8}{tic_s:>8.3f}s{tac_s:>8.3f}s   {published}")
-
-
-def extremes() -> None:
-    """File 004: of a sequence only the order of consumption is best, of parallel layers every order is."""
-    print("\nstep over the bound max(N, C)         consumption   random (20)   reverse      E of these")
-    shuffle = random.Random(0)
-    for model in ("seq32", "par32"):
-        profile = forward_pass(model)
-        bandwidth = balanced_bandwidth_bytes_per_s(profile)
-        limits = measures.bounds(profile, bandwidth)
-        pulls = list(StepGraph.of(profile).pulls)
-        some = [shuffle.sample(pulls, len(pulls)) for _ in range(20)]
-        steps = [
-            step_s(profile, pulls, bandwidth),
-            float(np.mean([step_s(profile, p, bandwidth) for p in some])),
-            step_s(profile, pulls[::-1], bandwidth),
-        ]
-        ratios = "".join(f"{s / limits.lower_s:>13.3f}" for s in steps)
-        efficiency = " ".join(f"{measures.ordering_efficiency(s, limits):5.2f}" for s in steps)
-        print(f"  {model:<34}{ratios}    {efficiency}")
 
 
 def random_dag(seed: int, transfers: int = 5, ops: int = 8) -> Profile:
@@ -123,36 +86,6 @@ def distance_from_best(count: int = 60) -> None:
         print(f"  {name:<12} mean {np.mean(values):+.1%}, worst {np.max(values):+.1%}, best in {best:.0%}")
 
 
-def alpha_explains(steps: int = 400) -> None:
-    """File 001, Figure 13: over random orders, and with TAC's, alpha of each step against its time."""
-    profile = forward_pass("slim-inception-v2", 128, steps=50)
-    bandwidth = balanced_bandwidth_bytes_per_s(profile)
-    communication_s = float(profile.bytes[profile.resource == DOWNLINK].sum()) / bandwidth
-    alphas, times = {}, {}
-    for name in ("fifo", "tac"):
-        policy = order(profile, name, bandwidth_bytes_per_s=bandwidth)
-        options = RunOptions(steps=steps, timeline=True)
-        result = run(profile, Cluster.uniform(1, 1, bandwidth), policy, "async", options)
-        times[name] = result.step_ends_s[0] - result.step_starts_s[0]
-        compute_s = times[name] - measures.idle_s(result.timeline)
-        pairs = zip(compute_s, times[name], strict=True)
-        alphas[name] = np.array([measures.overlap(communication_s, c, t) for c, t in pairs])
-    r2 = np.corrcoef(alphas["fifo"], times["fifo"])[0, 1] ** 2
-    both = np.corrcoef(np.concatenate([*alphas.values()]), np.concatenate([*times.values()]))[0, 1] ** 2
-    print("\nslim-inception-v2, rho 1: alpha against step time        ours   published")
-    print(f"  R^2 over random orders                                {r2:.3f}   0.98 (both)")
-    print(f"  R^2 over random orders and TAC's                      {both:.3f}   0.98")
-    normal = {name: times["tac"].min() / values for name, values in times.items()}
-    print(
-        f"  5% of steps are slower than (of the fastest step)     "
-        f"{np.percentile(normal['fifo'], 5):.3f}   0.634 without order"
-    )
-    print(f"{'':<56}{np.percentile(normal['tac'], 5):.3f}   0.998 with TAC")
-    less = 1 - times["tac"].mean() / times["fifo"].mean()
-    print(f"  an order shortens the forward pass by                 {less:.1%}   46% (file 004)")
-    print(f"  mean alpha {alphas['fifo'].mean():.2f} without order and {alphas['tac'].mean():.2f} with TAC")
-
-
 def sync_training() -> None:
     """File 001, Figures 9, 11 and 14: TIC against no order where communication is less, as much, or more."""
     print("\nsync training, 4 workers, 1 server, barrier: TIC against no order (published: up to +19.2%,")
@@ -175,10 +108,10 @@ def sync_training() -> None:
 
 def main() -> None:
     speed()
-    extremes()
     distance_from_best()
-    alpha_explains()
     sync_training()
+    print()
+    emit(validation_tables(validate(["ordering_abstract", "tictac"])))
     print("\nProphet (ICPP 2021)")
     prophet_tables.main()
 

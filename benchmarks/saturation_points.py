@@ -18,8 +18,9 @@ from planner.profile import Profile
 from planner.profile.synthesis import GRPC_PARSING, NO_PARSING, profile_for
 from planner.simulator.run import RunOptions, run
 from planner.units import GBIT_BYTES_PER_S
+from planner.validate.figures import figures
 
-MEASURED = {16: 4, 32: 4, 64: 5, 128: 7}
+MEASURED = {int(batch): workers for batch, workers in figures("li")["saturation"]["workers"].items()}
 WORKERS = range(1, 10)
 GOODPUT = 0.99
 SATURATED = 0.9

@@ -1,9 +1,11 @@
-"""Real runs of asynchronous training to test predictions with: one-worker profiles, and what was measured.
+"""Traces of real runs, made into the profiles that the package ships.
 
-`benchmarks/data/testbed/` holds traces of one worker, `<configuration>_ps<servers>.json.gz`, and
-`measured.csv`, the throughput of 1 to 8 workers without tracing; its README says how both were made. A trace
-is the static graph (`ops`: name, kind, resource, bytes, deps) and for each step the start and end of every op
-in microseconds after the call of `session.run`, null where TensorFlow lost the record.
+    python benchmarks/testbed.py        writes planner/validate/data/testbed/*.json.gz
+
+`benchmarks/data/testbed/` holds traces of one worker, `<configuration>_ps<servers>.json.gz`: the static graph
+(`ops`: name, kind, resource, bytes, deps) and for each step the start and end of every op in microseconds
+after the call of `session.run`, null where TensorFlow lost the record. What was measured with more workers
+stands in `planner/validate/data/testbed/`, whose README says how all of it was made.
 """
 
 from __future__ import annotations
@@ -12,43 +14,28 @@ import csv
 import gzip
 import json
 import math
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.policy import DEFAULT_WINDOW_BYTES, Multiplexed
 from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
-from planner.profile.transmissions import Wire
-from planner.profile.window import infer_window
+from planner.profile.files import save
+from planner.validate.testbed import Point, points_of, policy_of
+from planner.validate.testbed import measured as shipped
+
+__all__ = ["Point", "policy_of"]
 
 DATA = Path(__file__).parent / "data" / "testbed"
+PROFILES = Path(__file__).parent.parent / "planner" / "validate" / "data" / "testbed"
 MBIT_BYTES_PER_S = 1e6 / 8
 
 # TCP payload over line rate, from iperf3 between two hosts of the testbed (99.3 of 100 and 198.8 of 200
 # Mbit/s one way): Ethernet, IP and TCP headers at an MTU of 9000.
 GOODPUT = 0.993
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What was measured for one configuration and number of workers, repeats pooled."""
-
-    config: str
-    servers: int
-    workers: int
-    samples_per_s: float
-    runs: int
-    window_s: float  # over all runs
-    spread: float  # relative standard deviation between runs, weighed by their windows; nan for one run
-
-    @property
-    def name(self) -> str:
-        return f"{self.config}_ps{self.servers}"
 
 
 def trace_files() -> dict[str, Path]:
@@ -72,26 +59,12 @@ def read_trace(name: str) -> dict[str, Any]:
 
 
 def measured() -> list[Point]:
-    """Every measured point. A run counts by the length of its window, so that a run of 90 s weighs as much as
-    three of 30 s."""
-    runs = defaultdict(list)
-    path = DATA / "measured.csv"
-    with (path if path.exists() else DATA / "summary.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            key = row["config"], int(row["n_ps"]), int(row["W"])
-            runs[key].append((float(row["samples_per_s"]), float(row["window_s"])))
-    return [_pooled(*key, pairs) for key, pairs in sorted(runs.items())]
-
-
-def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> Point:
-    rates, windows = np.array(pairs).T
-    mean = float(np.average(rates, weights=windows))
-    spread = math.nan
-    if len(rates) > 1:
-        # Weights that say how much each run knows: the unbiased form for reliability weights.
-        weights = windows / windows.sum()
-        spread = math.sqrt(np.sum(weights * (rates - mean) ** 2) / (1 - np.sum(weights**2))) / mean
-    return Point(config, servers, workers, mean, len(rates), float(windows.sum()), spread)
+    """The measured points that belong to the traces."""
+    for name in ("measured.csv", "summary.csv"):
+        if (DATA / name).exists():
+            with (DATA / name).open(newline="") as file:
+                return points_of(csv.DictReader(file))
+    return shipped()
 
 
 def bandwidth_bytes_per_s(trace: dict[str, Any]) -> float:
@@ -138,14 +111,6 @@ def profile_of(trace: dict[str, Any], *, latency: bool = True, skip_steps: int =
         bandwidth_bytes_per_s=bandwidth_bytes_per_s(trace),
         source=f"testbed trace {trace['config']['name']}, {trace['n_ps']} server(s)",
     )
-
-
-def policy_of(profile: Profile) -> Multiplexed:
-    """How the recorded transfers shared their connection: gRPC's first window, or a larger one if the trace
-    shows that streams were sent whole beyond it."""
-    fit = infer_window([profile], Wire(bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s or math.inf))
-    window = min(fit.window_bytes, fit.largest_bytes)
-    return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
 
 
 def _times_s(trace: dict[str, Any], kept: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -225,3 +190,13 @@ def _with_latency(
     durations = np.column_stack([durations, begin_s, np.maximum(end_s, 0.0)])
     order = np.column_stack([order + 1, np.zeros(len(order), int), np.full(len(order), end)])
     return out, durations, order
+
+
+def main() -> None:
+    for name in traces():
+        save(profile_of(read_trace(name)), PROFILES / f"{name}.json.gz")
+        print(PROFILES / f"{name}.json.gz")
+
+
+if __name__ == "__main__":
+    main()

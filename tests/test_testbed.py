@@ -16,6 +16,7 @@ import testbed  # noqa: E402
 from planner.cluster import Cluster  # noqa: E402
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER  # noqa: E402
 from planner.simulator import simulate  # noqa: E402
+from planner.validate.testbed import recorded  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +94,14 @@ def test_repeats_weigh_by_their_windows() -> None:
     assert point.samples_per_s == pytest.approx((23.242 * 28.01 + 27.358 * 90) / 118.01)
     assert point.spread == pytest.approx((27.358 - 23.242) / np.sqrt(2) / point.samples_per_s)
     assert np.isnan(points["vgg11_b8_100", 1, 4].spread)
+
+
+@pytest.mark.parametrize("name", testbed.traces())
+def test_the_package_ships_these_profiles(name: str) -> None:
+    made, shipped = testbed.profile_of(testbed.read_trace(name)), recorded(name)
+    assert made.names == shipped.names
+    for array in ("resource", "server", "bytes", "dep_start", "dep_index", "tensor", "durations_s", "order"):
+        assert np.array_equal(getattr(made, array), getattr(shipped, array)), array
+    assert made.starts_s is not None
+    assert np.array_equal(made.starts_s, shipped.starts_s)
+    assert made.bandwidth_bytes_per_s == shipped.bandwidth_bytes_per_s

@@ -33,11 +33,21 @@ def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> lis
     """A table a check for people; one with every row for programs."""
     if format is Format.csv:
         return [Table([asdict(row) for row in rows])]
-    head = Table([], notes=[f"planner {planner.__version__}: {summary(rows)}"])
+    end = Table([], notes=[*_unexpected(rows), f"planner {planner.__version__}: {summary(rows)}"])
     checks = [
         _check_table(key, list(found)) for key, found in groupby(rows, key=lambda r: r.name.rsplit("/", 1)[0])
     ]
-    return [*checks, head]
+    return [*checks, end]
+
+
+def _unexpected(rows: Sequence[Row]) -> list[str]:
+    """The rows that do otherwise than is said of them, one a line."""
+    return [
+        f"{row.name} {row.status}: {figure(row.published, row.unit)}, ours {figure(row.ours, row.unit)}, "
+        f"claimed: {row.claim}."
+        for row in rows
+        if not row.as_claimed or (row.holds and row.known)
+    ]
 
 
 def rows_data(rows: Sequence[Row]) -> dict[str, Any]:

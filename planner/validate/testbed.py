@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -60,10 +60,15 @@ class Compared:
 
 
 def measured() -> list[Point]:
-    """Every measured point. A run counts by the length of its window, so that a run of 90 s weighs as much as
-    three of 30 s."""
+    """Every measured point of the package."""
+    return points_of(table("testbed", "measured.csv"))
+
+
+def points_of(lines: Iterable[Mapping[str, str]]) -> list[Point]:
+    """The points of measured runs. A run counts by the length of its window, so that a run of 90 s weighs as
+    much as three of 30 s."""
     runs = defaultdict(list)
-    for line in table("testbed", "measured.csv"):
+    for line in lines:
         key = line["config"], int(line["n_ps"]), int(line["W"])
         runs[key].append((float(line["samples_per_s"]), float(line["window_s"])))
     return [_pooled(*key, pairs) for key, pairs in sorted(runs.items())]
