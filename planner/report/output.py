@@ -197,12 +197,13 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
 def _fitting(table: Table, width: int) -> list[Column]:
     """The columns to show: a spare one goes if it would be squeezed into a few characters a line."""
     columns = list(table.shown())
+
+    def wants(column: Column) -> int:
+        return 3 + max(len(column.heading), *(len(column.cell(row)) for row in table.rows))
+
     for spare in [column for column in columns if column.spare]:
         others = [column for column in columns if column is not spare]
-        taken = sum(
-            3 + max(len(column.heading), *(len(column.cell(row)) for row in table.rows)) for column in others
-        )
-        if width - taken < SPARE_WIDTH:
+        if width - sum(map(wants, others)) < min(SPARE_WIDTH, wants(spare)):
             columns = others
     return columns
 

@@ -88,6 +88,11 @@ def _running(plans: list[Plan]) -> list[str]:
         out.append("Training: asynchronous SGD with parameter servers; a step's gradients may be stale.")
     elif modes == {"sync"}:
         out.append("Training: synchronous SGD with parameter servers.")
+    if any(plan.colocated for plan in plans):
+        out.append(
+            "Transfers: between a worker and a server on one machine nothing crosses the NIC, but messages "
+            "are still parsed, as gRPC does over loopback."
+        )
     if any(plan.policy == "multiplexed" for plan in plans):
         out.append(
             f"Transfers: HTTP/2 streams as gRPC sends them, windows of {format_bytes(DEFAULT_WINDOW_BYTES)}."
