@@ -85,19 +85,23 @@ def _bars(plans: Sequence[ScoredPlan], wanted: Sequence[ScoredPlan] = ()) -> lis
     return sorted(kept, key=lambda one: (one.usd_per_million_samples, one.plan.key))
 
 
+def _every_plan(result: Recommendation | Comparison, chosen: ScoredPlan) -> Chart:
+    """The front with every plan that was looked at, each once."""
+    shown = result.plans if hasattr(result, "plans") else result.rows
+    drawn = {one.plan.key: one for one in [*result.everything, *shown, chosen]}
+    return charts.pareto(
+        list(drawn.values()),
+        [one for one in result.bounded if one[0].key not in drawn],
+        [one for one in result.screened if one.plan.key not in drawn],
+        chosen=chosen,
+        marked=shown,
+    )
+
+
 def _recommendation(result: Recommendation) -> Page:
     one = result.chosen
-    drawn = {scored.plan.key: scored for scored in [*result.everything, *result.plans, one]}
     bars = _bars(result.plans, [one, *(plan for plan in result.plans if plan.marks)])
-    pictures = [
-        charts.pareto(
-            list(drawn.values()),
-            [b for b in result.bounded if b[0].key not in drawn],
-            [s for s in result.screened if s.plan.key not in drawn],
-            chosen=one,
-            marked=result.plans,
-        )
-    ]
+    pictures = [_every_plan(result, one)]
     if result.saturation is not None:
         pictures.append(charts.workers_curve(result.saturation))
     pictures += [
@@ -121,7 +125,7 @@ def _comparison(result: Comparison) -> Page:
         "",
         _figures(best),
         charts=[
-            charts.pareto(result.rows, chosen=best),
+            _every_plan(result, best),
             charts.cost_split(result.rows, [row.plan.cluster_text for row in result.rows], wide=True),
             charts.utilisation(best, wide=True),
             _step(result.request, best),

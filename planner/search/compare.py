@@ -45,6 +45,9 @@ def compare_for(
     for index, plan in enumerate(space.plans):
         by_hardware.setdefault(plan.worker_hardware, []).append(index)
     rows: list[ScoredPlan] = []
+    everything: list[ScoredPlan] = []
+    screened: list[ScoredPlan] = []
+    bounded: list[tuple[Plan, float, float]] = []
     simulated, partial = 0, False
     with executor_of(executor, jobs) as pool:
         for done, indices in enumerate(by_hardware.values()):
@@ -63,6 +66,12 @@ def compare_for(
             )
             simulated += len(outcome.scores)
             scored = [scorer.scored(plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
+            everything += scored
+            for i, plan in enumerate(plans):
+                if i not in outcome.scores:
+                    bounded.append((plan, float(space.usd_per_hour[indices[i]]), float(bounds[indices[i]])))
+                elif i not in outcome.long:
+                    screened.append(scorer.scored(plan, outcome.scores[i]))
             if scored:
                 rows.append(choose(scored, request)[1])
             progress("comparing", done + 1, len(by_hardware))
@@ -85,6 +94,9 @@ def compare_for(
         ],
         left_out=dict(space.dropped),
         partial=partial,
+        everything=everything,
+        screened=screened,
+        bounded=bounded,
     )
 
 

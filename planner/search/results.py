@@ -208,6 +208,9 @@ class Comparison(Shown):
     assumptions: Sequence[str]
     left_out: Mapping[str, int] = field(default_factory=dict)
     partial: bool = False
+    everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
+    screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly
+    bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
 
     def as_dict(self) -> dict[str, Any]:
         return {

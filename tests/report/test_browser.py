@@ -46,7 +46,7 @@ def opened(browser, made, path):
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(path.as_uri())
-    wait = WebDriverWait(browser, 20, poll_frequency=0.05)
+    wait = WebDriverWait(browser, 60, poll_frequency=0.05)
     wait.until(lambda b: b.execute_script("return document.documentElement.dataset.drawn"))
     messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
     requests = [
@@ -113,7 +113,7 @@ def test_as_many_points_as_plans_and_pointing_at_one_shows_it(browser, tmp_path)
     ring = browser.find_elements(By.CSS_SELECTOR, "#chart-pareto .scatterlayer path.point")[-1]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", ring)
     ActionChains(browser).move_to_element(ring).perform()
-    label = WebDriverWait(browser, 5, poll_frequency=0.05).until(
+    label = WebDriverWait(browser, 30, poll_frequency=0.05).until(
         lambda b: b.execute_script("return document.querySelector('#chart-pareto .hovertext')?.textContent")
     )
     assert result.chosen.plan.cluster_text in label

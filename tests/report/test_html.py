@@ -125,6 +125,16 @@ def test_every_plan_that_was_looked_at_is_drawn():
     )
 
 
+def test_a_comparison_draws_every_plan_too():
+    result = compared()
+    chart = next(chart for chart in page_of(result).charts if chart.key == "pareto")
+    drawn = [
+        trace for trace in chart.spec["data"] if trace["mode"] == "markers" and trace["name"] != "chosen"
+    ]
+    assert sum(len(trace["x"]) for trace in drawn) == result.considered - sum(result.left_out.values())
+    assert len(result.everything) + len(result.screened) == result.simulated
+
+
 def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
     result = saturated()
     spec = next(chart for chart in page_of(result).charts if chart.key == "workers").spec
