@@ -65,13 +65,15 @@ def compare_for(
                 tolerance=request.precision,
             )
             simulated += len(outcome.scores)
-            scored = [scorer.scored(plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
-            everything += scored
-            for i, plan in enumerate(plans):
+            scored: list[ScoredPlan] = []
+            for i, (plan, at) in enumerate(zip(plans, indices, strict=True)):
+                bound = float(bounds[at])
                 if i not in outcome.scores:
-                    bounded.append((plan, float(space.usd_per_hour[indices[i]]), float(bounds[indices[i]])))
-                elif i not in outcome.long:
-                    screened.append(scorer.scored(plan, outcome.scores[i]))
+                    bounded.append((plan, float(space.usd_per_hour[at]), bound))
+                    continue
+                one = scorer.scored(plan, outcome.scores[i], bound)
+                (scored if i in outcome.long else screened).append(one)
+            everything += scored
             if scored:
                 rows.append(choose(scored, request)[1])
             progress("comparing", done + 1, len(by_hardware))

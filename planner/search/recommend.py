@@ -75,8 +75,10 @@ def recommend_for(
                 evaluate,
                 progress=lambda done, left: progress("simulating", done, done + left),
             )
-        scored = [scorer.scored(plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
-        scored = _within(scored, request)
+        every = {
+            i: scorer.scored(plans[i], outcome.scores[i], float(bounds[keep][i])) for i in outcome.scores
+        }
+        scored = _within([every[i] for i in sorted(outcome.long)], request)
         if not scored:
             raise Infeasible(_short_of(scorer, plans, outcome, request))
         shown, chosen = choose(scored, request)
@@ -103,11 +105,7 @@ def recommend_for(
         changes=changes,
         saturation=curve,
         everything=scored,
-        screened=[
-            scorer.scored(plans[i], outcome.scores[i])
-            for i in sorted(simulated)
-            if plans[i].key not in in_full
-        ],
+        screened=[every[i] for i in sorted(every) if plans[i].key not in in_full],
         bounded=[
             (plan, float(space.usd_per_hour[keep][i]), float(bounds[keep][i]))
             for i, plan in enumerate(plans)
