@@ -67,12 +67,11 @@ def compare_for(
             simulated += len(outcome.scores)
             scored: list[ScoredPlan] = []
             for i, (plan, at) in enumerate(zip(plans, indices, strict=True)):
-                bound = float(bounds[at])
-                if i not in outcome.scores:
-                    bounded.append((plan, float(space.usd_per_hour[at]), bound))
-                    continue
-                one = scorer.scored(plan, outcome.scores[i], bound)
-                (scored if i in outcome.long else screened).append(one)
+                if i in outcome.scores:
+                    one = scorer.scored(plan, outcome.scores[i])
+                    (scored if i in outcome.long else screened).append(one)
+                else:
+                    bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
             everything += scored
             if scored:
                 rows.append(choose(scored, request)[1])

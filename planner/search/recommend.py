@@ -75,9 +75,7 @@ def recommend_for(
                 evaluate,
                 progress=lambda done, left: progress("simulating", done, done + left),
             )
-        every = {
-            i: scorer.scored(plans[i], outcome.scores[i], float(bounds[keep][i])) for i in outcome.scores
-        }
+        every = {i: scorer.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
         scored = _within([every[i] for i in sorted(outcome.long)], request)
         if not scored:
             raise Infeasible(_short_of(scorer, plans, outcome, request))

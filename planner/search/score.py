@@ -187,11 +187,10 @@ class Scorer:
         servers_usd = 0.0 if plan.colocated else (machine_price(server, self.request) or 0.0) * plan.servers
         return workers_usd, servers_usd
 
-    def scored(self, plan: Plan, prediction: Prediction, bound: float | None = None) -> ScoredPlan:
-        """A plan with its price and its bound, where it is known already, beside its prediction."""
+    def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
+        """A plan with its price and its bound beside its prediction."""
         workers_usd, servers_usd = self.price(plan)
-        limit = self.bound(plan) if bound is None else bound
-        return ScoredPlan(plan, workers_usd + servers_usd, workers_usd, limit, prediction)
+        return ScoredPlan(plan, workers_usd + servers_usd, workers_usd, self.bound(plan), prediction)
 
     def bound(self, plan: Plan) -> float:
         if plan not in self._bounds:
