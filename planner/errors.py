@@ -10,6 +10,10 @@ class PlannerError(Exception):
 
     exit_code = 2
 
+    def __str__(self) -> str:
+        """One line, even if what was wrong had several."""
+        return " ".join(super().__str__().splitlines())
+
 
 class BadInput(PlannerError):
     """A file, a flag or an argument that cannot be used as given."""
