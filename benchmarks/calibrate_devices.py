@@ -18,7 +18,19 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
-from calibration import DATA, FITTED, HARDWARE, PEAKS, Array, Fit, Row, errors, fit, peak_costs, read_rows
+from calibration import (
+    FITTED,
+    HARDWARE,
+    PEAKS,
+    PUBLISHED,
+    Array,
+    Fit,
+    Row,
+    errors,
+    fit,
+    peak_costs,
+    read_rows,
+)
 from scipy.optimize import least_squares, minimize_scalar
 
 from planner.catalog import load_hardware, load_model
@@ -134,7 +146,7 @@ def other_gpus(fitted: Fit, rows: list[Row]) -> list[Entry]:
 
 def cpu_shares() -> tuple[Array, float]:
     """Costs of one c4 core running MXNet with MKL forward, and the median error of that fit."""
-    with (DATA / "throughput_cpu.csv").open(newline="") as file:
+    with (PUBLISHED / "throughput_cpu.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["training"] == "no"]
     asked = np.array(
         [work_of(load_model(row["model"])).step(int(row["batch"]), training=False) for row in rows]

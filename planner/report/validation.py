@@ -12,6 +12,7 @@ import planner
 from planner.report.output import Column, Format, Table
 from planner.validate.row import Row, Value
 
+FEW_SOURCES = 2
 WIDEST = 10_000  # above which a figure is shown without decimals
 
 
@@ -22,10 +23,10 @@ def summary(rows: Sequence[Row]) -> str:
     better = [row for row in rows if row.holds and row.known]
     share = held / len(rows) if rows else 1.0
     text = f"{held} of {len(rows)} rows hold ({share:.0%})"
-    if held < len(rows):
-        text += f"; {len(rows) - held - len(broken)} are listed as not holding, with the reason"
-    text += f"; {len(broken)} fail that are claimed to hold" if broken else ""
-    text += f"; {len(better)} hold that are listed as failing" if better else ""
+    if known := len(rows) - held - len(broken):
+        text += f"; listed as not holding, with the reason: {known}"
+    text += f"; failing although claimed to hold: {len(broken)}" if broken else ""
+    text += f"; holding although listed as failing: {len(better)}" if better else ""
     return text + "."
 
 
@@ -76,7 +77,7 @@ def write_validation_html(rows: Sequence[Row], path: Path) -> None:
 
 def _check_table(key: str, rows: Sequence[Row]) -> Table:
     notes = [f"How: {'; '.join(dict.fromkeys(row.how for row in rows))}."]
-    notes += [f"Source: {'; '.join(dict.fromkeys(row.source for row in rows))}."]
+    notes += [f"Source: {_sources(rows)}."]
     for row in rows:
         if row.status != "holds":
             why = f": {row.reason}" if row.reason else ""
@@ -104,6 +105,15 @@ def _check_table(key: str, rows: Sequence[Row]) -> Table:
         title=key,
         notes=notes,
     )
+
+
+def _sources(rows: Sequence[Row]) -> str:
+    """The sources of a check; many files of a few places are told by their places."""
+    each = list(dict.fromkeys(row.source for row in rows))
+    if len(each) <= FEW_SOURCES:
+        return "; ".join(each)
+    places = dict.fromkeys(source.split()[0] for source in each)
+    return f"{', '.join(places)} (each row's own stands in --format csv)"
 
 
 def figure(value: Value, unit: str) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file
 
 import numpy as np
 
-from planner.catalog import load_hardware, load_model, model_names
+from planner.catalog import hardware_names, load_hardware, load_model, model_names
 from planner.hardware import Hardware
 from planner.profile.compute import step_s
 from planner.profile.synthesis import kernel_rates
@@ -33,7 +33,7 @@ class Published:
 
     model: str
     batch: int
-    device: str
+    device: str  # or a machine of CPUs
     framework: str
     images_per_s: float
     role: str
@@ -51,7 +51,7 @@ class Published:
 
 @cache
 def machine(device: str) -> Hardware:
-    name = figures("devices")["machines"][device]
+    name = figures("devices")["machines"].get(device, device)
     if not name.endswith(".toml"):
         return load_hardware(name)
     with as_file(DATA / name) as path:
@@ -89,7 +89,11 @@ def framework_factor(framework: str) -> float:
     if framework == figures("devices")["reference"]["framework"]:
         return 1.0
     mine = [one for one in published() if one.framework == framework and one.role == "fit"]
-    return float(np.exp(np.median([math.log(p.predicted() / p.images_per_s) for p in mine]))) if mine else 1.0
+    return _median_factor(mine) if mine else 1.0
+
+
+def _median_factor(mine: Sequence[Published]) -> float:
+    return float(np.exp(np.median([math.log(one.predicted() / one.images_per_s) for one in mine])))
 
 
 def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
@@ -146,4 +150,46 @@ def forward() -> list[Row]:
     return _rows("forward", lambda one: one.role == "forward" and one.batch >= LEAST_FORWARD, UNSEEN, how)
 
 
-CHECKS = {"fitted": fitted, "tf32": tf32, "unseen": unseen, "forward": forward}
+def cpus() -> list[Row]:
+    """CPUs of the catalogue, whose rates are estimates: one row a machine and framework, the worst network.
+
+    A framework has one factor here too, the median over its rows: MXNet's forward passes with MKL are faster
+    than the TensorFlow training that the rates stand for."""
+    groups: dict[str, list[Published]] = defaultdict(list)
+    for line in table("throughput_cpu.csv"):
+        if line["machine"] in hardware_names() and line["model"] in model_names():
+            groups[line["framework"]].append(
+                Published(
+                    line["model"],
+                    int(line["batch"]),
+                    line["machine"],
+                    line["framework"],
+                    float(line["images_per_s"]),
+                    "check" if line["training"] == "yes" else "forward",
+                    line["source"],
+                )
+            )
+    rows = []
+    for framework, all_rows in sorted(groups.items()):
+        mine = [one for one in all_rows if one.batch >= LEAST_FORWARD]
+        factor = _median_factor(mine)
+        for name in sorted({one.device for one in mine}):
+            found = [(one, one.predicted(factor)) for one in mine if one.device == name]
+            worst, ours = max(found, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+            rows.append(
+                row.near(
+                    worst.images_per_s,
+                    ours,
+                    UNSEEN,
+                    unit="images/s",
+                    name=f"devices/cpus/{name}-{framework.replace(' ', '-')}",
+                    what=f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
+                    f"the worst of {len({one.model for one, _ in found})} networks",
+                    how="step time of the catalogue's estimated kernel rates, one factor a framework",
+                    source=worst.source,
+                )
+            )
+    return rows
+
+
+CHECKS = {"fitted": fitted, "tf32": tf32, "unseen": unseen, "forward": forward, "cpus": cpus}

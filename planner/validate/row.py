@@ -88,6 +88,11 @@ def stated(published: str, ours: str, holds: bool, claim: str, **about: str) -> 
     return _row(about, published, ours, claim, holds)
 
 
+def workers(count: int) -> str:
+    """`1 worker`, `4 workers`."""
+    return f"{count} worker" + ("s" if count != 1 else "")
+
+
 def _row(
     about: dict[str, str],
     published: Value,

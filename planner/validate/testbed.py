@@ -132,7 +132,7 @@ def points() -> list[Row]:
             TOLERANCE,
             unit="samples/s",
             name=f"testbed/points/{found.point.name}-w{found.point.workers}",
-            what=f"{found.point.name}, {found.point.workers} worker(s)",
+            what=f"{found.point.name}, {row.workers(found.point.workers)}",
             how="simulated from the profile of a single worker; measured without tracing, repeats pooled",
             source=SOURCE,
         )
