@@ -100,7 +100,9 @@ def fuzz_with_atheris(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
     def mutator(data: bytes, max_size: int, number: int) -> bytes:
         if number % 3 == 0:
             return bytes(atheris.Mutate(data, max_size))
-        return mutate(data, fuzzer.reader.form, random.Random(number), seeds)[:max_size]
+        chance = random.Random(number)
+        start = chance.choice(seeds) if chance.random() < 0.5 else data  # most of the corpus is refused early
+        return mutate(start, fuzzer.reader.form, chance, seeds)[:max_size]
 
     corpus = fuzzer.path.parent / "corpus"
     corpus.mkdir()

@@ -77,6 +77,8 @@ def recommend_for(
             )
         every = {i: scorer.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
         scored = _within([every[i] for i in sorted(outcome.long)], request)
+        if not scored and outcome.partial:  # stopped before anything could be said
+            raise KeyboardInterrupt
         if not scored:
             raise Infeasible(_short_of(scorer, plans, outcome, request))
         shown, chosen = choose(scored, request)

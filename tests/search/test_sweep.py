@@ -17,6 +17,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 
 from planner.errors import BadInput, Infeasible  # noqa: E402
+from planner.search.recommend import recommend_for  # noqa: E402
+from planner.search.request import Request  # noqa: E402
 from planner.search.scenario import Scenario  # noqa: E402
 from planner.search.score import Scorer  # noqa: E402
 from planner.search.store import Store  # noqa: E402
@@ -161,3 +163,39 @@ def test_a_store_that_is_something_else(tmp_path):
 def test_nothing_to_sweep(tmp_path):
     with pytest.raises(Infeasible, match="no plan"):
         grid_of(requests_from([Scenario(model="vgg11", hardware="p3.2xlarge", budget=0.5)]))
+
+
+@pytest.mark.parametrize("after", [0, 5])
+def test_ctrl_c_keeps_what_is_stored(after, tmp_path, monkeypatch):
+    """Interrupted at once there is nothing to show; later there is, and going on gives the whole."""
+    requests = requests_from(read_sweep(written(tmp_path)))
+    submit, calls = Scorer.submit, []
+
+    def interrupted(self, plan, executor, heat="long"):
+        calls.append(plan)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        future = submit(self, plan, executor, heat)
+        future.result()
+        return future
+
+    monkeypatch.setattr(Scorer, "submit", interrupted)
+    if after == 0:
+        with pytest.raises(KeyboardInterrupt):
+            sweep_for(requests, tmp_path / "x.db", jobs=1)
+    else:
+        result = sweep_for(requests, tmp_path / "x.db", jobs=1)
+        assert result.partial
+        assert 0 < len(result.rows) <= after
+    monkeypatch.setattr(Scorer, "submit", submit)
+    whole = sweep_for(requests, tmp_path / "x.db", jobs=1)
+    assert (len(whole.rows), whole.partial) == (16, False)
+
+
+def test_ctrl_c_before_anything_is_scored_is_an_interruption(monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Scorer, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recommend_for(Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), servers=(1,)))
