@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
-from planner.errors import unknown_name
+from planner.errors import BadInput, unknown_name
+from planner.search.executors import executor_of
 from planner.validate.figures import figures
 from planner.validate.row import Check, Row
 
@@ -49,10 +49,14 @@ def validate(
     """The rows of the checks asked for, in a fixed order whatever the number of threads."""
     keys = chosen(asked)
     rows: list[Row] = []
-    with ThreadPoolExecutor(jobs) as pool:
+    with executor_of(None, jobs) as pool:
         results = pool.map(lambda key: checks()[key](), keys)
         for done, (key, found) in enumerate(zip(keys, results, strict=True), 1):
             rows += found
             progress(f"checked {key}", done, len(keys))
     known: dict[str, str] = figures("known")
+    here = {row.name for row in rows}
+    stale = [name for name in known if name.rsplit("/", 1)[0] in keys and name not in here]
+    if stale:
+        raise BadInput(f"planner/validate/data/known.toml lists rows that do not exist: {', '.join(stale)}")
     return [row.listed(known[row.name]) if row.name in known else row for row in rows]
