@@ -57,6 +57,10 @@ ServerHardwareOption = Annotated[
 ]
 WorkersOption = Annotated[str | None, _option("--workers", "-w", help="How many workers: 4, 1,2,4 or 1-8.")]
 ServersOption = Annotated[str | None, _option("--servers", help="How many parameter servers: 2 or 1-4.")]
+PerReplicaOption = Annotated[
+    str | None,
+    _option("--workers-per-replica", help="CPU workers that share one copy of the model: 2 or 1,2,4."),
+]
 BatchOption = Annotated[
     str | None, _option("--batch", "-b", help="Samples a worker takes in a step: 32, 32,64 or auto.")
 ]

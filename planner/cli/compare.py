@@ -18,6 +18,7 @@ def command(
     server_hardware: flags.ServerHardwareOption = None,
     workers: flags.WorkersOption = None,
     servers: flags.ServersOption = None,
+    workers_per_replica: flags.PerReplicaOption = None,
     batch: flags.BatchOption = None,
     placement: flags.PlacementOption = None,
     policy: flags.PolicyOption = None,

@@ -17,6 +17,7 @@ def command(
     hardware: flags.HardwareOption = None,
     server_hardware: flags.ServerHardwareOption = None,
     servers: flags.ServersOption = None,
+    workers_per_replica: flags.PerReplicaOption = None,
     workers: flags.WorkersOption = None,
     batch: flags.BatchOption = None,
     placement: flags.PlacementOption = None,

@@ -13,6 +13,7 @@ def command(
     hardware: flags.HardwareOption = None,
     workers: flags.WorkersOption = None,
     servers: flags.ServersOption = None,
+    workers_per_replica: flags.PerReplicaOption = None,
     server_hardware: flags.ServerHardwareOption = None,
     batch: flags.BatchOption = None,
     placement: flags.PlacementOption = None,

@@ -61,9 +61,12 @@ class Constants:
         return inside * cached + (1.0 - inside) * max(cached, streamed)
 
 
-def constants_for(hardware: Hardware, network: Network = "baseline") -> Constants:
-    """The constants of a machine: calibrated ones where its file has them, estimates elsewhere."""
-    nic = hardware.nic_bytes_per_s(network)
+def constants_for(
+    hardware: Hardware, network: Network = "baseline", *, bandwidth_bytes_per_s: float | None = None
+) -> Constants:
+    """The constants of a machine: calibrated ones where its file has them, estimates elsewhere.
+    `bandwidth_bytes_per_s` replaces its NIC."""
+    nic = bandwidth_bytes_per_s or hardware.nic_bytes_per_s(network)
     if nic is None:
         raise BadInput(
             f"the network of {hardware.name} is not known; measure it with `planner calibrate network HOST`"

@@ -113,6 +113,8 @@ class Problem:
     workers: int
     max_partitions: int | None = None
     threads: int | None = None  # a fixed H, for studies
+    every_worker: bool = False  # only choices with a segment on every worker
+    stage_s: tuple[float, ...] | None = None  # computing of a sample of each stage, instead of the constants'
     memory: Memory = field(default_factory=Memory)
 
     @cached_property
@@ -122,7 +124,10 @@ class Problem:
     def _choices(self, stage: Stage) -> list[Choice]:
         most = min(stage.rows, self.max_partitions or self.workers)
         return [
-            Choice(p, r, h) for p, r in degrees(self.workers) if p <= most for h in self._threads(stage, p)
+            Choice(p, r, h)
+            for p, r in degrees(self.workers)
+            if p <= most and (p * r == self.workers or not self.every_worker)
+            for h in self._threads(stage, p)
         ]
 
     def _threads(self, stage: Stage, p: int) -> list[int]:
@@ -150,6 +155,11 @@ class Problem:
 
     @cached_property
     def compute(self) -> list[Floats]:
+        if self.stage_s is not None:
+            return [
+                np.array([seconds * stage.share(c.partitions) / c.concurrency for c in options])
+                for seconds, stage, options in zip(self.stage_s, self.stages, self.choices, strict=True)
+            ]
         return [
             np.array([self._once(stage, choice) / choice.replications for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)

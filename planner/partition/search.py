@@ -122,7 +122,7 @@ def partition(model: Model, hardware: Hardware, request: Request, *, network: Ne
         combinations = max(combinations, problem.combinations)
         mine = [shape for shape in shapes if shape[0] == workers]
         prices = {shape: reading_price(constants, request, *shape) for shape in mine}
-        spreads = _hull(problem, min(prices.values()), max(prices.values()))
+        spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
         for shape in mine:
             plan = _plan(problem, spreads, shape, request, samples)
@@ -171,7 +171,7 @@ def reading_price(c: Constants, request: Request, workers: int, replicas: int, s
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
 
-def _hull(problem: Problem, low: float, high: float) -> list[Spread]:
+def best_spreads(problem: Problem, low: float, high: float) -> list[Spread]:
     """The spreads that are best for some price of a byte between `low` and `high`."""
 
     def solve(price: float) -> _Point:

@@ -17,12 +17,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.partition.stages import Geometry
 
+_FEW = 4
 Placement = npt.NDArray[np.intp]  # [p, r] -> worker
 
 
@@ -77,10 +79,20 @@ def best_placement(
     flat = gain.reshape(parts * copies, workers)
     wanted = flat.argmax(axis=1)
     if len(set(wanted.tolist())) < len(wanted):
-        from scipy.optimize import linear_sum_assignment
-
-        wanted = linear_sum_assignment(flat, maximize=True)[1]
+        wanted = _assigned(flat)
     return np.asarray(wanted, np.intp).reshape(parts, copies)
+
+
+def _assigned(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Each row's column, all different, with the most gain in all. Few are tried one by one: loading the
+    solver takes longer than that."""
+    rows, columns = gain.shape
+    if columns <= _FEW:
+        every = np.array(list(permutations(range(columns), rows)), np.intp)
+        return np.asarray(every[gain[np.arange(rows), every].sum(axis=1).argmax()])
+    from scipy.optimize import linear_sum_assignment
+
+    return np.asarray(linear_sum_assignment(gain, maximize=True)[1], np.intp)
 
 
 def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: Placement) -> Traffic:

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.catalog import load_hardware
 from planner.cost.memory import memory_fit
+from planner.partition.span import can_span
 from planner.search.plan import Plan
 from planner.search.results import Change, ScoredPlan
 from planner.search.score import Scorer
@@ -68,19 +69,25 @@ def _neighbours(plan: Plan, scorer: Scorer) -> Iterator[tuple[str, Plan]]:
             if rule != plan.placement:
                 yield f"another placement ({rule})", replace(plan, placement=rule)
     for strategy in ORDERS:
-        if plan.policy != strategy:
+        if plan.policy != strategy and plan.workers_per_replica == 1:
             yield f"ordered transfers ({strategy})", replace(plan, policy=strategy)
     if not plan.colocated:
         now = nic(load_hardware(plan.server_hardware), request) or 0.0
         for host in [*cheap_servers(worker, request), worker]:
             if (nic(host, request) or 0.0) > now and machine_price(host, request) is not None:
                 yield f"servers with a faster NIC ({host.name})", replace(plan, server_hardware=host.name)
-    more = plan.workers + worker.device_count
+    added = max(worker.device_count, plan.workers_per_replica)
     yield (
-        f"{worker.device_count} more worker{'s' if worker.device_count > 1 else ''}",
-        replace(plan, workers=more),
+        f"{added} more worker{'s' if added > 1 else ''}",
+        replace(plan, workers=plan.workers + added),
     )
-    if request.profile is None and memory_fit(scorer.model, plan.batch * 2, worker).fits:
+    many = plan.workers_per_replica
+    fits = (
+        can_span(scorer.model, plan.batch * 2, worker, many)
+        if many > 1
+        else request.profile is None and memory_fit(scorer.model, plan.batch * 2, worker).fits
+    )
+    if fits:
         yield (
             f"twice the batch ({plan.batch * 2}; it may need more epochs)",
             replace(plan, batch=plan.batch * 2),

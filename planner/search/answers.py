@@ -62,6 +62,11 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     ):
         if len(values) > 1:
             raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
+    spans = request.workers_per_replica
+    if spans == Request(model=request.model).workers_per_replica:
+        spans = (1,)
+    if len(spans) > 1:
+        raise BadInput(f"--workers-per-replica names {len(spans)}; this needs one")
     several = request.servers if request.servers != Request(model=request.model).servers else (1,)
     if len(several) > 1:
         raise BadInput(f"--servers names {len(several)}; this needs one")
@@ -78,7 +83,7 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
         model=model.name,
         batch=batch or (request.batches or (model.default_batch,))[0],
         worker_hardware=kinds[0].name,
-        workers=(request.workers or (default_workers,))[0],
+        workers=(request.workers or (max(default_workers, spans[0]),))[0],
         server_hardware=host,
         servers=several[0],
         placement=request.placements[0],
@@ -86,6 +91,7 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
         mode=request.mode,
         colocated=colocated,
         workers_per_machine=kinds[0].device_count,
+        workers_per_replica=spans[0],
     )
 
 

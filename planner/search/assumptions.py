@@ -93,6 +93,16 @@ def _running(plans: list[Plan]) -> list[str]:
             "Transfers: between a worker and a server on one machine nothing crosses the NIC, but messages "
             "are still parsed, as gRPC does over loopback."
         )
+    for many in sorted({plan.workers_per_replica for plan in plans} - {1}):
+        steps = " or ".join(
+            str(samples)
+            for samples in sorted({p.samples_per_step for p in plans if p.workers_per_replica == many})
+        )
+        out.append(
+            f"Replicas: {many} workers share one copy of the model, cut by the partition search, and take "
+            f"{steps} samples in a step, as one worker with that batch would; servers have machines of their "
+            "own."
+        )
     if any(plan.policy == "multiplexed" for plan in plans):
         out.append(
             f"Transfers: HTTP/2 streams as gRPC sends them, windows of {format_bytes(DEFAULT_WINDOW_BYTES)}."

@@ -24,6 +24,17 @@ class Plan:
     mode: Mode = "async"
     colocated: bool = False
     workers_per_machine: int = 1
+    workers_per_replica: int = 1  # above 1 the model is cut over so many workers (planner/partition/span.py)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that are trained side by side."""
+        return self.workers // self.workers_per_replica
+
+    @property
+    def samples_per_step(self) -> int:
+        """Of a replica: each of its workers brings one batch."""
+        return self.batch * self.workers_per_replica
 
     @property
     def machines(self) -> int:
@@ -34,9 +45,10 @@ class Plan:
     def key(self) -> str:
         """A name that tells the plan apart; ties are broken by it, and it seeds the plan's simulation."""
         place = "colocated" if self.colocated else self.server_hardware
+        spans = f"/x{self.workers_per_replica}" if self.workers_per_replica > 1 else ""
         return (
             f"{self.model}/{self.batch}/{self.worker_hardware}/{self.workers:05d}/{self.servers:03d}/{place}/"
-            f"{self.placement}/{self.policy}/{self.mode}"
+            f"{self.placement}/{self.policy}/{self.mode}{spans}"
         )
 
     def seed(self, seed: int) -> int:
@@ -57,9 +69,13 @@ class Plan:
 
     @property
     def cluster_text(self) -> str:
-        """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server beside them`."""
+        """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server beside them`,
+        `4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge`."""
         workers = f"{self.machines} x {self.worker_hardware}"
         if self.workers_per_machine > 1:
             workers += f" ({self.workers} workers)"
+        if self.workers_per_replica > 1:
+            many = f"{self.replicas} replica{'s' if self.replicas > 1 else ''}"
+            workers += f" ({many} of {self.workers_per_replica})"
         servers = f"{self.servers} server{'s' if self.servers > 1 else ''}"
         return f"{workers} + {servers} {'beside them' if self.colocated else 'on ' + self.server_hardware}"

@@ -19,6 +19,7 @@ Objective = Literal["fastest", "cheapest", "value"]
 DEFAULT_HARDWARE = ("p3.*", "c4.*", "private-*")
 DEFAULT_SERVERS = (1, 2, 3, 4)
 DEFAULT_PLACEMENTS = ("greedy", "best_fit", "mxnet")
+DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
 
 
@@ -36,6 +37,7 @@ class Request:
     server_hardware: tuple[str, ...] = ("own", "cheap", "colocated")
     workers: tuple[int, ...] = ()
     servers: tuple[int, ...] = DEFAULT_SERVERS
+    workers_per_replica: tuple[int, ...] = DEFAULT_PER_REPLICA
     batches: tuple[int, ...] = ()
     placements: tuple[str, ...] = DEFAULT_PLACEMENTS
     policies: tuple[str, ...] = ("multiplexed",)
@@ -70,7 +72,12 @@ class Request:
                 raise BadInput(f"{_flag(name)} is {value:g}; it must be a number above zero")
         if not 0 < self.precision < 0.5:
             raise BadInput(f"--precision is {self.precision:g}; it must lie between 0 and 0.5")
-        for name, lowest in (("workers", 1), ("servers", 1), ("batches", 0)):
+        for name, lowest in (
+            ("workers", 1),
+            ("servers", 1),
+            ("workers_per_replica", 1),
+            ("batches", 0),
+        ):
             if any(value < lowest for value in getattr(self, name)):
                 raise BadInput(f"{_flag(name)} must hold whole numbers from {lowest} on")
         if self.objective is not None and self.objective not in get_args(Objective):

@@ -61,6 +61,7 @@ class ScoredPlan:
             "policy": plan.policy,
             "worker_hardware": plan.worker_hardware,
             "workers": plan.workers,
+            "workers_per_replica": plan.workers_per_replica,
             "server_hardware": plan.server_hardware,
             "servers": plan.servers,
             "colocated": plan.colocated,

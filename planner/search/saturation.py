@@ -41,6 +41,7 @@ def saturation_of(
         raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
     per_machine = load_hardware(plan.worker_hardware).device_count
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
+    first = max(first, plan.workers_per_replica)
     fewest = plan.servers * per_machine if plan.colocated else first  # one server a machine at most
     counts = list(range(max(first, fewest), max_workers + 1, first))
     scored: list[ScoredPlan] = []

@@ -33,6 +33,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     server_hardware: str | list[str] | None = None
     workers: Words | None = None
     servers: Words | None = None
+    workers_per_replica: Words | None = None
     batch: Words | None = None
     placement: str | list[str] | None = None
     policy: str | list[str] | None = None
@@ -101,6 +102,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "server_hardware": _words(scenario.server_hardware),
         "workers": counts(scenario.workers, "--workers"),
         "servers": counts(scenario.servers, "--servers") or DEFAULT_SERVERS,
+        "workers_per_replica": counts(scenario.workers_per_replica, "--workers-per-replica") or None,
         "batches": (0,) if scenario.batch == "auto" else counts(scenario.batch, "--batch"),
         "placements": _placements(scenario.placement),
         "policies": _policies(scenario.policy),

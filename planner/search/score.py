@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.catalog import load_hardware
-from planner.cluster import Cluster
+from planner.cluster import Cluster, Node
 from planner.cost.bounds_grid import Plans, bound_plans
 from planner.cost.cluster import cluster_of, flow_limit_bytes_per_s
+from planner.cost.constants import constants_for
 from planner.cost.memory import memory_fit
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.partition.span import Span, pick, spanned, spans_of
 from planner.policy import Fifo, Multiplexed, Policy
 from planner.profile import Profile
 from planner.search.front import Floats
@@ -23,7 +26,7 @@ from planner.search.plan import Plan
 from planner.search.race import Heat
 from planner.search.request import Request
 from planner.search.results import ScoredPlan
-from planner.search.space import machine_price, nic
+from planner.search.space import machine_price, nic, span_refusal
 
 if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
@@ -54,6 +57,8 @@ class Scorer:
         self._hardware: dict[str, Hardware] = {}
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self._bounds: dict[Plan, float] = {}
+        self._spans: dict[tuple[str, int, int], list[Span]] = {}
+        self._spanned: dict[tuple[object, ...], Profile] = {}
         self._schedules: dict[tuple[object, ...], tuple[Profile, Policy]] = {}
 
     def hardware(self, name: str) -> Hardware:
@@ -77,17 +82,50 @@ class Scorer:
 
     def profile_of(self, plan: Plan) -> Profile:
         worker = self.hardware(plan.worker_hardware)
-        return self.profile(worker, plan.batch, plan.servers, plan.placement)
+        profile = self.profile(worker, plan.batch, plan.servers, plan.placement)
+        span = self.span_of(plan)
+        if span is None:
+            return profile
+        key = (plan.worker_hardware, plan.batch, plan.servers, plan.placement, span.cuts)
+        if key not in self._spanned:
+            self._spanned[key] = spanned(profile, span, self.model)
+        return self._spanned[key]
+
+    def span_of(self, plan: Plan) -> Span | None:
+        """How the plan's replicas are spread over their workers; None for one worker a replica."""
+        if plan.workers_per_replica == 1:
+            return None
+        worker = self.hardware(plan.worker_hardware)
+        key = (plan.worker_hardware, plan.batch, plan.workers_per_replica)
+        rate = nic(worker, self.request) or np.nan
+        if key not in self._spans:
+            constants = constants_for(worker, bandwidth_bytes_per_s=rate)
+            alone = self.profile(worker, plan.batch, 1, self.request.placements[0])
+            self._spans[key] = spans_of(self.model, worker, constants, alone, plan.workers_per_replica)
+        servers = plan.servers * (nic(self.hardware(plan.server_hardware), self.request) or np.nan)
+        return pick(self._spans[key], plan.replicas, rate, servers)
 
     def cluster_of(self, plan: Plan) -> Cluster:
-        return cluster_of(
+        """The plan's cluster; a replica of several workers is one worker with the NICs of all of them."""
+        cluster = cluster_of(
             plan.worker_hardware,
-            plan.workers,
+            plan.replicas,
             None if plan.colocated else plan.server_hardware,
             plan.servers,
             self.request.network_used,
             colocated=plan.colocated,
             bandwidth_bytes_per_s=self.request.bandwidth_bytes_per_s,
+        )
+        many = plan.workers_per_replica
+        if many == 1:
+            return cluster
+        spread = Node(
+            cluster.nodes[-1].egress_bytes_per_s * many, cluster.nodes[-1].ingress_bytes_per_s * many
+        )
+        return replace(
+            cluster,
+            nodes=(*cluster.nodes[: plan.servers], *(spread,) * plan.replicas),
+            flow_bytes_per_s=cluster.flow_bytes_per_s * many,
         )
 
     def schedule_of(self, plan: Plan) -> tuple[Profile, Policy]:
@@ -113,7 +151,10 @@ class Scorer:
     def check_memory(self, plan: Plan) -> None:
         """Refuse a plan whose batch the workers cannot hold."""
         worker = self.hardware(plan.worker_hardware)
-        if self.request.profile is None:
+        if plan.workers_per_replica > 1:
+            if refusal := span_refusal(plan, self.model, worker, self.request):
+                raise Infeasible(refusal)
+        elif self.request.profile is None:
             fit = memory_fit(self.model, plan.batch, worker)
             if not fit.fits:
                 raise Infeasible(fit.reason)
@@ -122,17 +163,26 @@ class Scorer:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
         above its bound by its own error; the bounds are raised by the precision that is asked for."""
         out = np.zeros(len(plans))
-        families: dict[tuple[str, int, str, bool], list[int]] = {}
+        families: dict[tuple[object, ...], list[int]] = {}
         for index, plan in enumerate(plans):
             deals = plan.policy == "p3" and plan.servers > 1  # slices over servers: other bytes on each
-            families.setdefault((plan.worker_hardware, plan.batch, plan.placement, deals), []).append(index)
-        for (worker_name, batch, placement, deals), rows in families.items():
-            worker = self.hardware(worker_name)
+            span = self.span_of(plan)
+            family = (
+                plan.worker_hardware,
+                plan.batch,
+                plan.placement,
+                deals,
+                span and (span.workers, span.cuts),
+            )
+            families.setdefault(family, []).append(index)
+        for rows in families.values():
             members = [plans[row] for row in rows]
+            worker = self.hardware(members[0].worker_hardware)
+            deals = members[0].policy == "p3"
             profiles = {
                 plan.servers: self.schedule_of(plan)[0]
-                if deals
-                else self.profile(worker, batch, plan.servers, placement)
+                if deals and plan.servers > 1
+                else self.profile_of(plan)
                 for plan in sorted(members, key=lambda plan: plan.servers)
             }
             out[rows] = bound_plans(
@@ -144,15 +194,17 @@ class Scorer:
 
     def _grid(self, worker: Hardware, members: Sequence[Plan]) -> Plans:
         servers = [self.hardware(plan.server_hardware) for plan in members]
+        many = members[0].workers_per_replica
         return Plans(
-            workers=[plan.workers for plan in members],
-            worker_nic_bytes_per_s=nic(worker, self.request) or np.nan,
+            workers=[plan.replicas for plan in members],
+            worker_nic_bytes_per_s=(nic(worker, self.request) or np.nan) * many,
             servers=[plan.servers for plan in members],
             server_nic_bytes_per_s=[nic(server, self.request) or np.nan for server in servers],
             workers_per_node=worker.device_count,
             colocated=[plan.colocated for plan in members],
             flow_bytes_per_s=[
-                min(flow_limit_bytes_per_s(worker), flow_limit_bytes_per_s(server)) for server in servers
+                min(flow_limit_bytes_per_s(worker), flow_limit_bytes_per_s(server)) * many
+                for server in servers
             ],
         )
 

@@ -18,10 +18,13 @@ from planner.cost.memory import largest_batch, memory_fit
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.partition.span import can_span
 from planner.search.front import Floats
 from planner.search.plan import Plan
 from planner.search.request import MAX_WORKERS, Request
 
+EVENLY = "mxnet"  # the placement that splits tensors over all servers
+SPAN_POLICIES = ("multiplexed", "fifo")
 EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
 
 
@@ -84,8 +87,15 @@ def _plans_on(worker: Hardware, request: Request, model: Model, space: Space) ->
         return
     hosts = list(_server_hosts(worker, request))
     for batch in _batches(request, model, worker):
-        if request.profile is None and not memory_fit(model, batch, worker).fits:
+        fits = request.profile is not None or memory_fit(model, batch, worker).fits
+        spans = [
+            many
+            for many in request.workers_per_replica
+            if (many == 1 and fits) or (many > 1 and _may_span(model, batch, worker, many, request))
+        ]
+        if not fits and 1 in request.workers_per_replica:
             space.dropped[f"batch {batch} does not fit in the memory of {worker.device.name}"] += 1
+        if not spans:
             continue
         for nodes in _node_counts(request, worker, worker_price):
             for servers in request.servers:
@@ -100,24 +110,69 @@ def _plans_on(worker: Hardware, request: Request, model: Model, space: Space) ->
                         space.dropped["over the number of machines"] += 1
                         continue
                     price = nodes * worker_price + (0.0 if host is None else servers * host_price)
-                    for placement in request.placements if servers > 1 else request.placements[:1]:
-                        for policy in request.policies:
-                            yield (
-                                Plan(
-                                    model=model.name,
-                                    batch=batch,
-                                    worker_hardware=worker.name,
-                                    workers=nodes * worker.device_count,
-                                    server_hardware=(host or worker).name,
-                                    servers=servers,
-                                    placement=placement,
-                                    policy=policy,
-                                    mode=request.mode,
-                                    colocated=host is None,
-                                    workers_per_machine=worker.device_count,
-                                ),
-                                price,
-                            )
+                    for many, placement, policy in _ways(request, nodes, servers, host, spans):
+                        plan = Plan(
+                            model=model.name,
+                            batch=batch,
+                            worker_hardware=worker.name,
+                            workers=nodes * worker.device_count,
+                            server_hardware=(host or worker).name,
+                            servers=servers,
+                            placement=placement,
+                            policy=policy,
+                            mode=request.mode,
+                            colocated=host is None,
+                            workers_per_machine=worker.device_count,
+                            workers_per_replica=many,
+                        )
+                        yield plan, price
+
+
+def _ways(
+    request: Request, nodes: int, servers: int, host: Hardware | None, spans: Iterable[int]
+) -> Iterator[tuple[int, str, str]]:
+    """Workers a replica, placement and policy. Replicas of several workers have their servers apart and their
+    tensors split evenly, as the partition search reads them, where the request allows that."""
+    rules = request.placements if servers > 1 else request.placements[:1]
+    for many in spans:
+        if many == 1:
+            yield from ((many, placement, policy) for placement in rules for policy in request.policies)
+        elif host is not None and nodes % many == 0:
+            evenly = (EVENLY,) if EVENLY in rules else rules
+            known = (policy for policy in request.policies if policy in SPAN_POLICIES)
+            yield from ((many, placement, policy) for policy in known for placement in evenly)
+
+
+def _may_span(model: Model, batch: int, worker: Hardware, many: int, request: Request) -> bool:
+    return (
+        request.profile is None
+        and worker.device.kind == "cpu"
+        and worker.device_count == 1
+        and can_span(model, batch, worker, many)
+    )
+
+
+def span_refusal(plan: Plan, model: Model, worker: Hardware, request: Request) -> str:
+    """Why the replicas of a plan cannot span several workers; empty if they can."""
+    many = plan.workers_per_replica
+    flag = f"--workers-per-replica {many}"
+    if request.profile is not None:
+        return f"{flag} contradicts --profile, which is that of one worker"
+    if worker.device.kind != "cpu" or worker.device_count != 1:
+        return f"{flag} is for CPU machines; {worker.name} has {worker.device.name}; take 1"
+    if plan.colocated:
+        return f"{flag} needs servers apart from the workers; give --server-hardware"
+    if plan.policy not in SPAN_POLICIES:
+        return f"{flag} runs with --policy {' or '.join(SPAN_POLICIES)}, not {plan.policy}"
+    if plan.workers % many:
+        whole = -(-plan.workers // many) * many
+        return f"{plan.workers} workers are no whole replicas of {many}; take --workers {whole}"
+    if not can_span(model, plan.batch, worker, many):
+        return (
+            f"{model.name} at batch {plan.batch} is not worth cutting over {many} {worker.name}: its fully "
+            "connected layers hold too few of the weights, or a share of it does not fit in memory"
+        )
+    return ""
 
 
 def owned(worker: Hardware, nodes: int, host: Hardware | None, servers: int) -> bool:

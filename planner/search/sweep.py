@@ -202,5 +202,10 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
 
 
 def requests_from(scenarios: list[Scenario]) -> list[Request]:
-    """The requests that the scenarios of a sweep mean."""
-    return [request_from(scenario)[0] for scenario in scenarios]
+    """The requests that the scenarios of a sweep mean. A grid is the product of its axes: replicas of several
+    workers are in it only where the sweep names them."""
+    alone = {"workers_per_replica": 1}
+    return [
+        request_from(msgspec.structs.replace(s, **alone) if s.workers_per_replica is None else s)[0]
+        for s in scenarios
+    ]
