@@ -117,6 +117,8 @@ def run(
     """Simulate one sample path of `profile` on `cluster`."""
     from planner.simulator import compiled, reference
     from planner.simulator.inputs import prepare
+    from planner.simulator.interrupts import check
 
+    check()  # a short run ends before the engine asks
     inputs = prepare(profile, cluster, policy, mode, options or RunOptions())
     return reference.run(inputs) if path == "reference" else compiled.run(inputs)
