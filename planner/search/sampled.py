@@ -26,7 +26,7 @@ from planner.search.plan import Plan
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.results import ScoredPlan
 from planner.search.score import Scorer
-from planner.search.space import cheap_servers, machine_price, nic, owned
+from planner.search.space import cheap_servers, machine_price, nic, owned, span_refusal
 from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -90,9 +90,10 @@ class _Choices:
         placement = trial.suggest_categorical("placement", request.placements)
         policy = trial.suggest_categorical("policy", request.policies)
         batch = self._batch(trial, worker)
+        many = self._workers_per_replica(trial, worker)
         colocated = host_name == "colocated"
         host = worker if host_name in ("own", "colocated") else self.scorer.hardware(host_name)
-        return self._refused(worker, nodes, host, servers, colocated) or self._misfit(worker, batch) or Plan(
+        plan = Plan(
             model=self.scorer.model.name,
             batch=batch,
             worker_hardware=worker.name,
@@ -104,7 +105,25 @@ class _Choices:
             mode=request.mode,
             colocated=colocated,
             workers_per_machine=worker.device_count,
-        )  # fmt: skip
+            workers_per_replica=many,
+        )
+        return (
+            self._refused(worker, nodes, host, servers, colocated)
+            or (self._misfit(worker, batch) if many == 1 else self._no_span(plan, worker))
+            or plan
+        )
+
+    def _no_span(self, plan: Plan, worker: Hardware) -> str | None:
+        refused = span_refusal(plan, self.scorer.model, worker, self.request)
+        return "replicas that cannot span so many workers" if refused else None
+
+    def _workers_per_replica(self, trial: Trial, worker: Hardware) -> int:
+        """Only where there is something to choose, so that other spaces keep their dimensions."""
+        request = self.request
+        alone = worker.device.kind != "cpu" or worker.device_count > 1 or request.profile is not None
+        options = (1,) if alone and 1 in request.workers_per_replica else request.workers_per_replica
+        many = options[0] if len(options) == 1 else trial.suggest_categorical("workers_per_replica", options)
+        return int(many)
 
     def _batch(self, trial: Trial, worker: Hardware) -> int:
         request = self.request
