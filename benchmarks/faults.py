@@ -73,11 +73,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kill sweeps and compare with an undisturbed one.")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--optuna", type=int, metavar="TRIALS", help="a study instead of a grid")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = folder / "sweep.toml"
-        config.write_text(SWEEP)
+        study = f'search = "optuna"\ntrials = {args.optuna}\n' if args.optuna else ""
+        config.write_text(SWEEP + study)
         subprocess.run(command(config, folder / "calm.db", folder / "calm.json"), check=True)
         met = disturbed(
             config, folder / "killed.db", folder / "killed.json", args.kills, random.Random(args.seed)

@@ -48,7 +48,7 @@ def _config(path: Path) -> Any:
 def _sweep(path: Path) -> Any:
     from planner.search.sweep import read_sweep, requests_from
 
-    return requests_from(read_sweep(path))
+    return requests_from(read_sweep(path).scenarios)
 
 
 def _profile(path: Path) -> Any:

@@ -33,8 +33,9 @@ def command(
     from planner.search.executors import executor_of
     from planner.search.sweep import read_sweep, requests_from, sweep_for
 
-    requests = requests_from(read_sweep(config))
+    sweep = read_sweep(config)
+    requests = requests_from(sweep.scenarios)
     with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
-        result = sweep_for(requests, store, executor=pool, jobs=jobs, progress=report)
+        result = sweep_for(requests, store, trials=sweep.trials, executor=pool, progress=report)
     emit(sweep_tables(result), format, output, data=result.as_dict())
     flags.finish(result.partial)

@@ -79,8 +79,19 @@ class Store:
                     "planner); name another --store, or remove it to start afresh"
                 )
 
-    def claim(self, most: int) -> list[int]:
-        """Up to `most` plans that nobody has done nor works on, in order; they are ours from now on."""
+    def add(self, keys: Sequence[str]) -> list[int]:
+        """The numbers of these plans, which get a row where they have none."""
+        with self._transaction():
+            self._db.executemany("INSERT OR IGNORE INTO plans (key) VALUES (?)", [(key,) for key in keys])
+            rows = [
+                self._db.execute("SELECT number FROM plans WHERE key = ?", (key,)).fetchone() for key in keys
+            ]
+        return [number for (number,) in rows]
+
+    def claim(self, most: int, among: Sequence[int] = ()) -> list[int]:
+        """Up to `most` plans that nobody has done nor works on, in order; they are ours from now on. `among`
+        names the only ones wanted."""
+        wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
         with self._transaction():
             owners = {
                 owner
@@ -94,7 +105,8 @@ class Store:
                         "UPDATE plans SET owner = NULL WHERE result IS NULL AND owner = ?", (owner,)
                     )
             free = self._db.execute(
-                "SELECT number FROM plans WHERE result IS NULL AND owner IS NULL ORDER BY number LIMIT ?",
+                f"SELECT number FROM plans WHERE result IS NULL AND owner IS NULL {wanted} "
+                "ORDER BY number LIMIT ?",
                 (most,),
             ).fetchall()
             self._db.executemany(
@@ -117,14 +129,18 @@ class Store:
                 "UPDATE plans SET owner = NULL WHERE owner = ? AND result IS NULL", (self.owner,)
             )
 
-    def results(self) -> dict[int, str]:
-        """All results so far, by the number of the plan."""
-        rows = self._db.execute("SELECT number, result FROM plans WHERE result IS NOT NULL ORDER BY number")
+    def results(self, among: Sequence[int] = ()) -> dict[int, str]:
+        """The results so far, by the number of the plan; of all, or of those named."""
+        wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
+        rows = self._db.execute(
+            f"SELECT number, result FROM plans WHERE result IS NOT NULL {wanted} ORDER BY number"
+        )
         return dict(rows.fetchall())
 
-    def counts(self) -> tuple[int, int]:
-        """How many plans are done, and how many there are."""
-        done, total = self._db.execute("SELECT COUNT(result), COUNT(*) FROM plans").fetchone()
+    def counts(self, among: Sequence[int] = ()) -> tuple[int, int]:
+        """How many plans are done, and how many there are; of all, or of those named."""
+        wanted = f"WHERE number IN ({','.join(map(str, among))})" if among else ""
+        done, total = self._db.execute(f"SELECT COUNT(result), COUNT(*) FROM plans {wanted}").fetchone()
         return int(done), int(total)
 
     def tries(self) -> list[int]:

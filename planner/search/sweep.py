@@ -3,39 +3,41 @@
 A sweep is a scenario (`configs/sweep.toml`) in which `model` and `mode` may be lists too. Every plan of the
 grid that can be run is simulated with full effort: nothing is pruned, for the table is the result. A plan's
 prediction depends on the plan and the seed alone, so it does not matter in which order, by which process or
-after how many interruptions it was made.
+after how many interruptions it was made. With `search = "optuna"` a sampler picks `trials` plans of each
+model and mode instead; the store then remembers what it asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import asdict, dataclass, field, replace
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 import planner
-from planner.errors import BadInput, Infeasible, PlannerError
+from planner.catalog import match_hardware
+from planner.errors import BadInput, Infeasible
+from planner.model import Model
 from planner.profile.files import encode
-from planner.search.executors import executor_of, slots
+from planner.search.executors import executor_of
 from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import ScoredPlan, Shown
 from planner.search.scenario import Scenario, request_from
 from planner.search.score import Scorer
+from planner.search.shared import RememberingScorer, decoded, fill
 from planner.search.space import enumerate_plans, no_plans
 from planner.search.store import Store
-from planner.simulator.prediction import Prediction
 
 MAX_PLANS = 1_000_000
 MAX_REQUESTS = 1000
-LOOK_S = 0.2  # how often to look whether others have finished, once nothing is left to claim
 Progress = Callable[[str, int, int], None]
 
 
@@ -54,13 +56,24 @@ class Grid:
         for plan in self.plans:
             digest.update(plan.key.encode() + b"\n")
         for scorer in dict.fromkeys(self.scorers):
-            request = scorer.request
-            digest.update(repr((request.but(profile=None), scorer.model)).encode())
-            digest.update(encode(request.profile) if request.profile is not None else b"")
+            _add_request(digest, scorer.request, scorer.model)
         names = {name for plan in self.plans for name in (plan.worker_hardware, plan.server_hardware)}
         for name in sorted(names):
             digest.update(repr(self.scorers[0].hardware(name)).encode())
         return digest.hexdigest()
+
+
+def _add_request(digest: Any, request: Request, model: Model) -> None:
+    digest.update(repr((request.but(profile=None), model)).encode())
+    digest.update(encode(request.profile) if request.profile is not None else b"")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep file: a scenario for each of its models and modes; with `trials`, sampled by optuna."""
+
+    scenarios: list[Scenario]
+    trials: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,11 +96,22 @@ class SweepResult(Shown):
         }
 
 
-def read_sweep(path: Path) -> list[Scenario]:
-    """The scenarios of a sweep file: one for each of its models and modes."""
+class _Search(msgspec.Struct):
+    """What a sweep file says besides a scenario."""
+
+    search: Literal["grid", "optuna"] = "grid"
+    trials: Annotated[int, msgspec.Meta(ge=1, le=MAX_PLANS)] | None = None
+
+
+def read_sweep(path: Path) -> Sweep:
+    """A sweep file; what is wrong is said with file, line and key."""
     from planner.tomlfile import decode, read
 
     source = read(path)
+    search = decode(source, source.data, _Search)
+    if search.search == "grid" and search.trials is not None:
+        raise source.error('a grid has no trials; add search = "optuna" or leave it out', ["trials"])
+    values = {key: value for key, value in source.data.items() if key not in _Search.__struct_fields__}
     axes = {}
     for name in ("model", "mode"):
         value = source.data.get(name)
@@ -99,11 +123,11 @@ def read_sweep(path: Path) -> list[Scenario]:
     out = []
     for model, mode in product(axes["model"], axes["mode"]):
         chosen = {name: word for name, word in (("model", model), ("mode", mode)) if word is not None}
-        scenario = decode(source, {**source.data, **chosen}, Scenario)
+        scenario = decode(source, {**values, **chosen}, Scenario)
         if scenario.profile is not None:
             scenario.profile = str(path.parent / scenario.profile)
         out.append(scenario)
-    return out
+    return Sweep(out, (search.trials or 500) if search.search == "optuna" else None)
 
 
 def grid_of(requests: list[Request]) -> Grid:
@@ -131,71 +155,77 @@ def sweep_for(
     requests: list[Request],
     store_path: Path | str,
     *,
+    trials: int | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
     progress: Progress = lambda stage, done, of: None,
 ) -> SweepResult:
-    """Score the plans that the store does not have yet; returns all."""
-    grid = grid_of(requests)
+    """Score the plans that the store does not have yet; returns all. With `trials`, so many of each request
+    are sampled by optuna instead of scoring the whole grid."""
     store = Store(store_path)
     try:
-        store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
         with executor_of(executor, jobs) as pool:
-            partial = _work(grid, store, pool, 2 * slots(pool), progress)
-        return _result(grid, store, partial)
+            if trials is not None:
+                return _sampled(requests, store, pool, trials, progress)
+            return _scored(grid_of(requests), store, pool, progress)
     finally:
         store.close()
 
 
-def _work(grid: Grid, store: Store, pool: Executor, most: int, progress: Progress) -> bool:
-    """Claim, simulate and store until nothing is left; True if interrupted."""
-    flying: dict[Future[Prediction], int] = {}
+def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
+    store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
+    tasks = {
+        number: partial(scorer.submit, plan)
+        for number, (plan, scorer) in enumerate(zip(grid.plans, grid.scorers, strict=True))
+    }
+    partly = False
     try:
-        while True:
-            if len(flying) < most:
-                for number in store.claim(most - len(flying)):
-                    try:
-                        plan, scorer = grid.plans[number], grid.scorers[number]
-                        flying[scorer.submit(plan, pool)] = number
-                    except PlannerError as error:  # no schedule, no profile: the same in every attempt
-                        store.finish(number, _encoded(error))
-            done, total = store.counts()
-            progress("simulating", done, total)
-            if done == total:
-                return False
-            if not flying:
-                time.sleep(LOOK_S)  # other processes have the rest; if one dies, its plans are ours
-                continue
-            for future in wait(flying, timeout=1.0, return_when=FIRST_COMPLETED).done:
-                number = flying.pop(future)
-                try:
-                    store.finish(number, _encoded(future.result()))
-                except PlannerError as error:
-                    store.finish(number, _encoded(error))
+        fill(store, tasks, pool, progress=partial(progress, "simulating"))
     except KeyboardInterrupt:
-        return True
-    finally:
-        for future in flying:
-            future.cancel()
-        store.release()
+        partly = True
+    return _result(grid, store, partly)
 
 
-def _encoded(result: Prediction | PlannerError) -> str:
-    if isinstance(result, PlannerError):
-        return msgspec.json.encode({"refused": str(result)}).decode()
-    return msgspec.json.encode({"prediction": asdict(replace(result, timeline=None))}).decode()
+def _sampled(
+    requests: list[Request], store: Store, pool: Executor, trials: int, progress: Progress
+) -> SweepResult:
+    """A study in memory for each request, its simulations in the store."""
+    from planner.catalog import load_model
+    from planner.search.sampled import sample
+
+    digest = hashlib.sha256(f"optuna {trials} {planner.__version__}".encode())
+    models = [load_model(request.model) for request in requests]
+    for request, model in zip(requests, models, strict=True):
+        _add_request(digest, request, model)
+        for kind in match_hardware(",".join(request.hardware)):
+            digest.update(repr(kind).encode())
+    store.prepare([], digest.hexdigest())
+    rows: dict[str, ScoredPlan] = {}
+    dropped: Counter[str] = Counter()
+    partly = False
+    for request, model in zip(requests, models, strict=True):
+        found = sample(
+            request, RememberingScorer(request, model, store), pool, trials=trials, progress=progress
+        )
+        rows.update({one.plan.key: one for one in found.scored})
+        dropped.update(found.dropped)
+        if found.partial:
+            partly = True
+            break
+    if not rows and partly:
+        raise KeyboardInterrupt
+    return SweepResult(list(rows.values()), {}, len(rows), dropped, partly)
 
 
 def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
     rows: list[ScoredPlan] = []
     refused: dict[str, str] = {}
     for number, text in store.results().items():
-        plan, found = grid.plans[number], msgspec.json.decode(text)
-        if "refused" in found:
-            refused[plan.key] = found["refused"]
+        plan, found = grid.plans[number], decoded(text)
+        if isinstance(found, str):
+            refused[plan.key] = found
         else:
-            prediction = msgspec.convert(found["prediction"], Prediction)
-            rows.append(grid.scorers[number].scored(plan, prediction))
+            rows.append(grid.scorers[number].scored(plan, found))
     if not rows and partial:
         raise KeyboardInterrupt
     return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial)

@@ -62,7 +62,7 @@ def test_a_worker_that_dies_costs_only_its_tasks(cluster, tmp_path):
     address, workers = cluster
     config = tmp_path / "sweep.toml"
     config.write_text(TINY)
-    requests = requests_from(read_sweep(config))
+    requests = requests_from(read_sweep(config).scenarios)
     here = sweep_for(requests, tmp_path / "here.db")
     killed = []
 

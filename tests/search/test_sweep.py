@@ -42,7 +42,7 @@ def calm(tmp_path_factory):
 
 
 def test_the_grid_is_the_product_of_its_axes():
-    requests = requests_from(read_sweep(ROOT / "configs" / "sweep.toml"))
+    requests = requests_from(read_sweep(ROOT / "configs" / "sweep.toml").scenarios)
     assert len(requests) == 3 * 2
     plans = grid_of(requests).plans
     assert len({plan.key for plan in plans}) == len(plans)
@@ -62,7 +62,7 @@ def test_the_grid_is_the_product_of_its_axes():
 
 def test_every_plan_has_the_prediction_that_it_has_alone(calm, tmp_path):
     rows = json.loads(calm)["plans"]
-    grid = grid_of(requests_from(read_sweep(written(tmp_path))))
+    grid = grid_of(requests_from(read_sweep(written(tmp_path)).scenarios))
     assert len(rows) == len(grid.plans) == 16
     plan, scorer = grid.plans[5], grid.scorers[5]
     alone = Scorer(scorer.request, scorer.model).predict(plan)
@@ -87,14 +87,14 @@ def test_two_processes_share_the_work(calm, tmp_path):
 
 
 def test_a_finished_sweep_is_only_read(tmp_path, monkeypatch):
-    requests = requests_from(read_sweep(written(tmp_path)))
+    requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     first = sweep_for(requests, tmp_path / "x.db")
-    monkeypatch.setattr(Scorer, "submit", None)
+    monkeypatch.setattr(Scorer, "submit", lambda *_: pytest.fail("all is there"))
     assert sweep_for(requests, tmp_path / "x.db").as_dict() == first.as_dict()
 
 
 def test_another_sweep_does_not_fit_in_the_store(tmp_path):
-    requests = requests_from(read_sweep(written(tmp_path)))
+    requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     store = Store(tmp_path / "x.db")
     store.prepare([plan.key for plan in grid_of(requests).plans], "something else")
     store.close()
@@ -144,11 +144,13 @@ def test_rows_of_a_process_that_lives_are_left_to_it(tmp_path):
         ('model = ["alexnet", 7]', "model: expected str"),
         ('model = "alexnet"\nwrokers = 3', "did you mean 'workers'"),
         ('model = "alexnot"', "nearest: alexnet"),
+        ('model = "alexnet"\ntrials = 5', "a grid has no trials"),
+        ('model = "alexnet"\nsearch = "random"', "allowed: grid, optuna"),
     ],
 )
 def test_bad_sweeps(text, message, tmp_path):
     with pytest.raises(BadInput, match=message):
-        requests_from(read_sweep(written(tmp_path, text)))
+        requests_from(read_sweep(written(tmp_path, text)).scenarios)
 
 
 def test_a_store_that_is_something_else(tmp_path):
@@ -168,7 +170,7 @@ def test_nothing_to_sweep(tmp_path):
 @pytest.mark.parametrize("after", [0, 5])
 def test_ctrl_c_keeps_what_is_stored(after, tmp_path, monkeypatch):
     """Interrupted at once there is nothing to show; later there is, and going on gives the whole."""
-    requests = requests_from(read_sweep(written(tmp_path)))
+    requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Scorer.submit, []
 
     def interrupted(self, plan, executor, heat="long"):
@@ -199,3 +201,30 @@ def test_ctrl_c_before_anything_is_scored_is_an_interruption(monkeypatch):
     monkeypatch.setattr(Scorer, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         recommend_for(Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), servers=(1,)))
+
+
+def test_a_study_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
+    text = SMALL.replace("[1, 2]", '"1-16"', 1) + 'search = "optuna"\ntrials = 24\n'
+    sweep = read_sweep(written(tmp_path, text))
+    requests = requests_from(sweep.scenarios)
+    calm = sweep_for(requests, tmp_path / "calm.db", trials=sweep.trials)
+    submit, calls = Scorer.submit, []
+
+    def stopped(self, plan, executor, heat="long"):
+        calls.append(plan)
+        if len(calls) % 6 == 0:
+            raise KeyboardInterrupt
+        return submit(self, plan, executor, heat)
+
+    monkeypatch.setattr(Scorer, "submit", stopped)
+    result, stops = None, 0
+    while result is None or result.partial:
+        try:
+            result = sweep_for(requests, tmp_path / "x.db", trials=sweep.trials)
+        except KeyboardInterrupt:  # in the first round there is nothing to show yet
+            stops += 1
+    assert stops >= 1
+    assert len(calls) >= 12
+    assert result.as_dict() == calm.as_dict()
+    with pytest.raises(BadInput, match="holds another sweep"):
+        sweep_for(requests, tmp_path / "x.db", trials=25)
