@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planner.search.answers import saturation as saturation
     from planner.search.orders import compare_orders as compare_orders
     from planner.search.request import Request as Request
+    from planner.search.sweep import sweep as sweep
     from planner.simulator import Prediction as Prediction
     from planner.simulator import simulate as simulate
     from planner.simulator import simulate_many as simulate_many
@@ -46,6 +47,7 @@ _LAZY = {
     "saturation": "planner.search.answers",
     "simulate": "planner.simulator",
     "simulate_many": "planner.simulator",
+    "sweep": "planner.search.sweep",
 }
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "saturation",
     "simulate",
     "simulate_many",
+    "sweep",
 ]
 
 

@@ -30,12 +30,9 @@ def command(
     """
     from planner.report.output import emit
     from planner.report.sweep import sweep_tables
-    from planner.search.executors import executor_of
-    from planner.search.sweep import read_sweep, requests_from, sweep_for
+    from planner.search.sweep import sweep
 
-    sweep = read_sweep(config)
-    requests = requests_from(sweep.scenarios)
-    with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
-        result = sweep_for(requests, store, trials=sweep.trials, executor=pool, progress=report)
+    with flags.progress(quiet) as report:
+        result = sweep(config, store, jobs=jobs, cluster=cluster, progress=report)
     emit(sweep_tables(result), format, output, data=result.as_dict())
     flags.finish(result.partial)

@@ -304,12 +304,15 @@ def simulation_tables(result: Simulation) -> list[Table]:
 
 
 def tables_of(result: Any) -> list[Table]:
-    """The tables of any of the four results."""
+    """The tables of any result."""
+    from planner.report.sweep import sweep_tables
+
     kinds = {
         "Recommendation": recommendation_tables,
         "Comparison": comparison_tables,
         "Saturation": saturation_tables,
         "Simulation": simulation_tables,
+        "SweepResult": sweep_tables,
     }
     make: Any = kinds[type(result).__name__]
     tables: list[Table] = make(result)

@@ -239,3 +239,18 @@ def requests_from(scenarios: list[Scenario]) -> list[Request]:
         request_from(msgspec.structs.replace(s, **alone) if s.workers_per_replica is None else s)[0]
         for s in scenarios
     ]
+
+
+def sweep(
+    config: Path | str,
+    store: Path | str = "sweep.db",
+    *,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    progress: Progress = lambda stage, done, of: None,
+) -> SweepResult:
+    """Score the plans of a sweep file into a store, here or on the Dask cluster at an address."""
+    asked = read_sweep(Path(config))
+    requests = requests_from(asked.scenarios)
+    with executor_of(None, jobs, cluster) as pool:
+        return sweep_for(requests, store, trials=asked.trials, executor=pool, progress=progress)

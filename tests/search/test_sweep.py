@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 
+import planner  # noqa: E402
 from planner.errors import BadInput, Infeasible  # noqa: E402
 from planner.search.recommend import recommend_for  # noqa: E402
 from planner.search.request import Request  # noqa: E402
@@ -91,6 +92,13 @@ def test_a_finished_sweep_is_only_read(tmp_path, monkeypatch):
     first = sweep_for(requests, tmp_path / "x.db")
     monkeypatch.setattr(Scorer, "submit", lambda *_: pytest.fail("all is there"))
     assert sweep_for(requests, tmp_path / "x.db").as_dict() == first.as_dict()
+
+
+def test_the_python_api_and_what_a_notebook_shows(tmp_path):
+    text = SMALL.replace("[1, 2]", "1").replace('["async", "sync"]', '"async"')
+    result = planner.sweep(written(tmp_path, text), tmp_path / "x.db")
+    assert len(result.rows) == 2
+    assert "2 of 2 plans scored, 0 refused." in result._repr_html_()
 
 
 def test_another_sweep_does_not_fit_in_the_store(tmp_path):
