@@ -166,7 +166,8 @@ def overhead() -> list[Row]:
                 unit="%",
                 name=f"li/overhead/{gbit}-gbit",
                 what=f"share of parsing in communication at {gbit} Gbit/s",
-                how="parse ops against transfers of a synthesized ResNet-50 step, gRPC's cost of a byte",
+                how="parse ops against transfers of a synthesized step; "
+                "the cost of a byte was chosen for 1 Gbit/s",
                 source=_source("overhead"),
             )
         )

@@ -49,7 +49,7 @@ TITLES = {
     "mxnet": "MXNet",
     "mxnet, barrier": "MXNet, with a barrier",
 }
-HOW = "simulated, synchronous, synthesized profile of the M60, 2 ms a pushed message (docs/ordering.md)"
+HOW = "simulated, synchronous, synthesized profile of the M60, 2 ms a pushed message, taken from Table 2"
 
 
 def _source(section: str) -> str:

@@ -56,12 +56,12 @@ def near(published: float, ours: float, tolerance: float, *, unit: str = "", **a
 
 def close(published: float, ours: float, distance: float, *, unit: str = "", **about: str) -> Row:
     """Ours at most `distance` away, in the figure's own unit."""
-    claim = "equal" if distance == 0 else f"within {distance:g} {unit}".rstrip()
+    claim = "equal" if distance == 0 else f"within {distance:g} {unit if distance != 1 else unit.rstrip('s')}"
     return _row(
         about,
         published,
         ours,
-        claim,
+        claim.rstrip(),
         abs(ours - published) <= distance,
         error=ours / published - 1 if published else None,
         unit=unit,

@@ -18,7 +18,10 @@ from planner.validate.row import Row
 
 GIVEN: dict[str, Any] = figures("yan")
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
-HOW = "`planner partition`: equation 12 with the constants of private-2xe5-2450-10gbe"
+HOW = (
+    "`planner partition`: equation 12 with the constants of private-2xe5-2450-10gbe, which the paper does "
+    "not print and which were chosen with these findings in view (docs/partition.md)"
+)
 
 
 def _source(section: str) -> str:
