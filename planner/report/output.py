@@ -176,7 +176,13 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
         if table.title:
             parts.append(Text(table.title, style="bold"))
         if table.rows:
-            grid = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+            grid = RichTable(
+                box=box.SIMPLE_HEAD,
+                show_edge=False,
+                pad_edge=False,
+                collapse_padding=True,
+                header_style="bold",
+            )
             columns = _fitting(table, width)
             for column in columns:
                 grid.add_column(
@@ -199,7 +205,7 @@ def _fitting(table: Table, width: int) -> list[Column]:
     columns = list(table.shown())
 
     def wants(column: Column) -> int:
-        return 3 + max(len(column.heading), *(len(column.cell(row)) for row in table.rows))
+        return 2 + max(len(column.heading), *(len(column.cell(row)) for row in table.rows))
 
     for spare in [column for column in columns if column.spare]:
         others = [column for column in columns if column is not spare]

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.errors import BadInput
-from planner.simulator._engine import run as engine_run
+from planner.errors import BadInput, PlannerError
 from planner.simulator.inputs import Inputs
 from planner.simulator.interrupts import check
 from planner.simulator.run import TIMELINE_DTYPE, RunResult
+
+try:
+    from planner.simulator._engine import run as engine_run
+except ImportError as error:  # a checkout on the path before the installed package, or a build gone wrong
+    raise PlannerError(
+        f"the compiled engine is not there ({error}); install with `pip install .` and start planner from "
+        "outside the checkout, or set PYTHONSAFEPATH=1"
+    ) from None
 
 
 def run(inputs: Inputs) -> RunResult:

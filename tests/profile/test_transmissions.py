@@ -83,11 +83,12 @@ def test_bytes_are_delivered_once_at_no_more_than_the_bandwidth(rows, window):
     assert len(out) == len(streams)
     first, last = min(s.requested_s for s in streams), max(t.end_s for t in out.values())
     total = sum(s.bytes for s in streams)
-    assert last - first >= total / 100.0 - 1e-9
+    slack_s = len(streams) * 2e-3 / 100.0  # a chunk ends when less than 1e-3 bytes are left of it
+    assert last - first >= total / 100.0 - slack_s
     for t in out.values():
         assert t.intervals_s[0][0] >= t.stream.requested_s - 1e-12
         assert len(t.intervals_s) == (2 if t.stream.bytes > window else 1)
-        assert sum(b - a for a, b in t.intervals_s) >= t.stream.bytes / 100.0 - 1e-9
+        assert sum(b - a for a, b in t.intervals_s) >= t.stream.bytes / 100.0 - slack_s
     for server in {s.server for s in streams}:  # one chunk at a time on a link
         spans = sorted(span for t in out.values() if t.stream.server == server for span in t.intervals_s)
         assert all(b <= c + 1e-9 for (_, b), (c, _) in pairwise(spans))
