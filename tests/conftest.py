@@ -2,7 +2,7 @@
 
 import os
 
-# A checkout has no compiled engine: programs that tests start must not find its `planner` in the current folder.
+# A checkout has no compiled engine: programs that tests start must not import it from the current folder.
 os.environ["PYTHONSAFEPATH"] = "1"
 
 
