@@ -159,18 +159,20 @@ nb::dict run(nb::handle inputs, nb::callable check) {
     asked = std::chrono::steady_clock::now();
   };
   planner::Result result;
-  bool lazy = false;
+  std::string path;
   {
     nb::gil_scoped_release release;
+    planner::Feeders feeders(in);
     // A timeline shows every op and a cap counts every event: those need them all in the queue.
-    lazy = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max() &&
-           planner::computation_is_separable(in);
+    bool lazy = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
+    path = std::string(!lazy ? "" : feeders.all_required() ? "lazy " : "run-ahead ") +
+           (in.equal_shares ? "virtual time" : "max-min");
     if (in.equal_shares)
-      result = lazy ? planner::Simulation<planner::EqualLinks, true>(in, poll).run()
-                    : planner::Simulation<planner::EqualLinks, false>(in, poll).run();
+      result = lazy ? planner::Simulation<planner::EqualLinks, true>(in, feeders, poll).run()
+                    : planner::Simulation<planner::EqualLinks, false>(in, feeders, poll).run();
     else
-      result = lazy ? planner::Simulation<planner::MaxMinLinks, true>(in, poll).run()
-                    : planner::Simulation<planner::MaxMinLinks, false>(in, poll).run();
+      result = lazy ? planner::Simulation<planner::MaxMinLinks, true>(in, feeders, poll).run()
+                    : planner::Simulation<planner::MaxMinLinks, false>(in, feeders, poll).run();
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;
@@ -182,7 +184,7 @@ nb::dict run(nb::handle inputs, nb::callable check) {
   out["used"] = to_numpy(std::move(result.used));
   out["events"] = result.events;
   out["stopped"] = stopped[static_cast<int>(result.stopped)];
-  out["path"] = std::string(lazy ? "lazy " : "") + (in.equal_shares ? "virtual time" : "max-min");
+  out["path"] = path;
   out["timeline"] = in.timeline ? timeline_bytes(result.timeline) : nb::none();
   return out;
 }

@@ -1,12 +1,13 @@
-// The fast path: a worker's computation is advanced only when something outside needs it.
+// The fast path: a worker's computation is no event until something outside can see it.
 //
-// It applies where computation takes in nothing but downloads, and gives out nothing before the last of them:
-// (1) what a worker op depends on is a worker op or a download; (2) a worker op that unlocks anything else
-// depends, through others, on every download that feeds computation. Then, until the last such download,
-// computation only has to catch up when one arrives; and from then on it can run ahead to its end, leaving
-// the ends that unlock something as events at their times.
+// The ends that can be seen ("visible") are those that unlock a transfer or an update, and the last of a step.
+// A "feeder" is a transfer or an update that computation waits for. Until the feeders that every visible end
+// depends on are in, nothing can be seen, and computation only has to catch up when a feeder arrives. From then
+// on it runs ahead: to its end if all feeders are in (always so on the paths called lazy), else to its next
+// visible end, and what turns out too hasty is undone when another feeder arrives.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -35,55 +36,59 @@ struct Edges {
   }
 };
 
-inline bool feeds_computation(const Inputs& in, int32_t op) {
-  if (in.resource[op] != DOWNLINK) return false;
-  for (int32_t i = in.dependent_start[op]; i < in.dependent_start[op + 1]; ++i)
-    if (in.resource[in.dependent_index[i]] == WORKER) return true;
-  return false;
-}
+// Transfers and updates that computation waits for, and those among them that every visible end depends on.
+struct Feeders {
+  std::vector<uint8_t> feeds, required;  // per op
+  int count = 0, required_count = 0;
+  bool all_required() const { return required_count == count; }
 
-// Do the two conditions hold? Sets of downloads are bits; ops are visited after all they depend on.
-inline bool computation_is_separable(const Inputs& in) {
-  std::vector<int32_t> feeder(in.ops, -1);
-  int feeders = 0;
-  for (int32_t op = 0; op < in.ops; ++op) {
-    if (feeds_computation(in, op)) feeder[op] = feeders++;
-    if (in.resource[op] == DOWNLINK || in.resource[op] == WORKER) continue;
-    for (int32_t i = in.dependent_start[op]; i < in.dependent_start[op + 1]; ++i)
-      if (in.resource[in.dependent_index[i]] == WORKER) return false;
-  }
-  size_t words = (size_t(feeders) + 63) / 64;
-  if (words * in.ops > (size_t(1) << 27)) return false;  // a gigabyte of bits: not worth it
-  std::vector<uint64_t> needs(words * in.ops, 0);
-  std::vector<int32_t> waiting(in.waiting.begin(), in.waiting.end());
-  std::vector<int32_t> ready(in.roots.begin(), in.roots.end());
-  while (!ready.empty()) {
-    int32_t op = ready.back();
-    ready.pop_back();
-    uint64_t* mine = needs.data() + words * op;
-    if (feeder[op] >= 0) mine[feeder[op] / 64] |= uint64_t{1} << (feeder[op] % 64);
-    int64_t needed = 0;
-    for (size_t k = 0; k < words; ++k) needed += std::popcount(mine[k]);
-    for (int32_t i = in.dependent_start[op]; i < in.dependent_start[op + 1]; ++i) {
-      int32_t dependent = in.dependent_index[i];
-      if (in.resource[op] == WORKER && in.resource[dependent] != WORKER && needed < feeders) return false;
-      uint64_t* theirs = needs.data() + words * dependent;
-      for (size_t k = 0; k < words; ++k) theirs[k] |= mine[k];
-      if (--waiting[dependent] == 0) ready.push_back(dependent);
+  // Sets of feeders are bits; ops are visited after all they depend on.
+  explicit Feeders(const Inputs& in) : feeds(in.ops, 0), required(in.ops, 0) {
+    std::vector<int32_t> number(in.ops, -1);
+    for (int32_t op = 0; op < in.ops; ++op) {
+      if (in.resource[op] == WORKER) continue;
+      auto on_worker = [&in](int32_t dependent) { return in.resource[dependent] == WORKER; };
+      if (std::ranges::any_of(dependents(in, op), on_worker)) feeds[op] = 1, number[op] = count++;
     }
+    size_t words = (size_t(count) + 63) / 64;
+    if (words * in.ops > (size_t(1) << 27)) return;  // a gigabyte of bits: not worth it
+    std::vector<uint64_t> needs(words * in.ops, 0), common(words, ~uint64_t{0});
+    std::vector<int32_t> waiting(in.waiting.begin(), in.waiting.end());
+    std::vector<int32_t> ready(in.roots.begin(), in.roots.end());
+    while (!ready.empty()) {
+      int32_t op = ready.back();
+      ready.pop_back();
+      uint64_t* mine = needs.data() + words * op;
+      if (number[op] >= 0) mine[number[op] / 64] |= uint64_t{1} << (number[op] % 64);
+      bool visible = false;
+      for (int32_t dependent : dependents(in, op)) {
+        visible = visible || (in.resource[op] == WORKER && in.resource[dependent] != WORKER);
+        uint64_t* theirs = needs.data() + words * dependent;
+        for (size_t k = 0; k < words; ++k) theirs[k] |= mine[k];
+        if (--waiting[dependent] == 0) ready.push_back(dependent);
+      }
+      for (size_t k = 0; k < words && visible; ++k) common[k] &= mine[k];
+    }
+    for (int32_t op = 0; op < in.ops; ++op)
+      if (number[op] >= 0 && (common[number[op] / 64] >> (number[op] % 64) & 1)) required[op] = 1, ++required_count;
   }
-  return true;
-}
+
+ private:
+  static std::span<const int32_t> dependents(const Inputs& in, int32_t op) {
+    return in.dependent_index.subspan(static_cast<size_t>(in.dependent_start[op]),
+                                      static_cast<size_t>(in.dependent_start[op + 1] - in.dependent_start[op]));
+  }
+};
 
 class LazyCompute {
  public:
-  struct Visible {  // the end of an op that unlocks something else, or of the last op of the step
+  struct Visible {
     double end_s;
     int32_t op;
-    bool last;
+    bool last;  // of the step
   };
 
-  LazyCompute(const Inputs& in, Steps& steps, bool used) : steps_(steps) {
+  LazyCompute(const Inputs& in, const Feeders& feeders, Steps& steps, bool used) : feeders_(feeders), steps_(steps) {
     if (!used) return;
     inner_ = Edges::select(in, [&in](int32_t op, int32_t dependent) {
       return in.resource[op] == WORKER && in.resource[dependent] == WORKER;
@@ -92,111 +97,175 @@ class LazyCompute {
       return in.resource[op] == WORKER && in.resource[dependent] != WORKER;
     });
     for (int32_t op : outer_.index) uploads_only_ = uploads_only_ && in.resource[op] == UPLINK;
-    lanes_.resize(in.workers);
+    links_.resize(in.ops);
     for (int32_t op = 0; op < in.ops; ++op) {
       ops_ += in.resource[op] == WORKER;
-      feeders_ += feeds_computation(in, op);
+      auto inner = inner_.of(op);
+      links_[op] = {inner.size() == 1 && in.waiting[inner[0]] == 1 ? inner[0] : -1, !outer_.of(op).empty()};
     }
+    lanes_.resize(in.workers);
     for (int w = 0; w < in.workers; ++w) {
       Lane& lane = lanes_[w];
+      lane.worker = w;
       lane.key = event_key(WORKER, w, 0);
       lane.queue.resize(ops_);
-      lane.ends_s.reserve(ops_);
+      lane.ends_s.resize(ops_);
     }
   }
 
   std::span<const int32_t> unlocked_by(int32_t op) const { return outer_.of(op); }
+  bool shows_uploads_only() const { return uploads_only_; }
 
-  void begin(int w) {
+  void begin(int w, double now, int64_t turn) {
     Lane& lane = lanes_[w];
-    lane.head = lane.tail = 0;
-    lane.feeders = feeders_;
-    lane.ends_s.clear();
+    lane.used_s += used_in_step(lane, infinity);
+    lane.ended += lane.head;
+    lane.head = lane.tail = lane.settled = 0;
+    lane.feeders = feeders_.count;
+    lane.required = feeders_.required_count;
+    lane.begin_s = now;
+    lane.idle_s = 0;
+    lane.turn = turn;
     lane.visible.clear();
     lane.next = 0;
   }
   void enqueue(int w, int32_t op, double now) {
     Lane& lane = lanes_[w];
     lane.queue[lane.tail++] = op;
-    if (lane.op < 0) start(lane, w, now);
+    if (lane.running) return;
+    lane.idle_s += now - (lane.head > 0 ? lane.ends_s[lane.head - 1] : lane.begin_s);
+    start(lane, now);
   }
-  // All ends before `event` happen; none of them unlocks anything outside.
-  void catch_up(int w, Event event) {
-    Lane& lane = lanes_[w];
-    while (lane.op >= 0 && Event(lane.end_s, lane.key) < event) finish(lane, w);
-  }
-  // A download that feeds computation has ended. True if it was the last: nothing more comes in.
-  bool fed(int w) { return --lanes_[w].feeders == 0; }
-  bool closed(int w) const { return lanes_[w].feeders == 0; }
-  void run_ahead(int w) {
-    Lane& lane = lanes_[w];
-    while (lane.op >= 0) {
-      int32_t op = lane.op;
-      double end_s = lane.end_s;
-      finish(lane, w);
-      lane.ends_s.push_back(end_s);
-      if (lane.op < 0 || outer_.start[op] != outer_.start[op + 1]) lane.visible.push_back({end_s, op, lane.op < 0});
-    }
-  }
-  bool has_visible(int w) const { return lanes_[w].next < lanes_[w].visible.size(); }
-  Event next_visible(int w) const { return {lanes_[w].visible[lanes_[w].next].end_s, lanes_[w].key}; }
-  bool shows_uploads_only() const { return uploads_only_; }
-  Visible take_visible(int w) { return lanes_[w].visible[lanes_[w].next++]; }
+  int64_t turn(int w) const { return lanes_[w].turn; }
 
-  // Seconds of computation up to `now` and ends up to `event`; what ran ahead does not count yet.
+  // A feeder has ended: all ends before `bound` happen, none after it has happened.
+  void arrive(int w, int32_t feeder, Event bound, int64_t turn) {
+    Lane& lane = lanes_[w];
+    advance(lane, bound);
+    undo(lane, bound);
+    lane.settled = lane.over();
+    lane.turn = turn;
+    --lane.feeders;
+    lane.required -= feeders_.required[feeder];
+  }
+
+  bool has_visible(int w) {
+    Lane& lane = lanes_[w];
+    if (lane.next == lane.visible.size() && lane.required == 0) run_ahead(lane);
+    return lane.next < lane.visible.size();
+  }
+  Event next_visible(int w) const {
+    const Lane& lane = lanes_[w];
+    return {lane.ends_s[lane.visible[lane.next]], lane.key};
+  }
+  Visible take_visible(int w) {
+    Lane& lane = lanes_[w];
+    int32_t place = lane.visible[lane.next++];
+    lane.settled = std::max(lane.settled, place + 1);
+    return {lane.ends_s[place], lane.queue[place], place + 1 == ops_};
+  }
+
+  // Seconds of computation up to `now`, and ends up to `event`; what ran ahead does not count yet.
   double used_s(int w, double now) {
     Lane& lane = lanes_[w];
-    if (lane.ends_s.empty()) {
-      catch_up(w, {now, lane.key});
-      return lane.used_s + (lane.op >= 0 ? now - lane.start_s : 0.0);
-    }
-    return lane.used_s - std::max(0.0, lane.ends_s.back() - now);  // it never pauses once it runs ahead
+    advance(lane, {now, lane.key});
+    return lane.used_s + used_in_step(lane, now);
   }
   int64_t ends_until(int w, Event event) {
     Lane& lane = lanes_[w];
-    catch_up(w, event);
-    auto later = std::partition_point(lane.ends_s.begin(), lane.ends_s.end(),
+    advance(lane, event);
+    auto later = std::partition_point(lane.ends_s.begin(), lane.ends_s.begin() + lane.head,
                                       [&](double end_s) { return Event(end_s, lane.key) < event; });
-    return lane.ended - (lane.ends_s.end() - later);
+    return lane.ended + (later - lane.ends_s.begin());
   }
 
  private:
+  static constexpr int burst = 32;  // ops that it runs ahead at a time, while they may have to be undone
+
+  // The ops of a step in the order in which they run, and the ends of those that have started.
   struct Lane {
     uint64_t key = 0;
-    int32_t op = -1;  // running
+    int worker = 0;
+    bool running = false;       // the op before `head`; else it has ended
     int32_t head = 0, tail = 0;
-    int feeders = 0;  // downloads still to come
-    double start_s = 0, end_s = 0, used_s = 0;
-    int64_t ended = 0;
+    int32_t settled = 0;        // ops whose ends will not be undone
+    int feeders = 0, required = 0;  // still to come
+    int64_t turn = 0;           // of the event loop, when something last came in
+    double begin_s = 0, idle_s = 0, used_s = 0;
+    int64_t ended = 0;          // in earlier steps
     std::vector<int32_t> queue;
-    std::vector<double> ends_s;  // of this step, since it ran ahead
-    std::vector<Visible> visible;
+    std::vector<double> ends_s;
+    std::vector<int32_t> visible;  // places in the queue
     size_t next = 0;
+    int32_t over() const { return head - running; }
+  };
+  // What the end of an op does: `next` if all it unlocks is one op that waits for nothing else.
+  struct Link {
+    int32_t next;
+    bool shows;
   };
 
-  void start(Lane& lane, int w, double now) {
-    lane.op = -1;
-    if (lane.head == lane.tail) return;
-    lane.op = lane.queue[lane.head++];
-    lane.start_s = now;
-    lane.end_s = now + steps_.duration(w, lane.op, true);
+  void start(Lane& lane, double now) {
+    int32_t op = lane.queue[lane.head];
+    lane.ends_s[lane.head++] = now + steps_.duration(lane.worker, op, true);
+    lane.running = true;
   }
-  void finish(Lane& lane, int w) {
-    lane.used_s += lane.end_s - lane.start_s;
-    ++lane.ended;
-    auto dependents = inner_.of(lane.op);
-    if (dependents.size() == 1 || steps_.compute_by_name()) {
+  void finish(Lane& lane) {
+    int32_t place = lane.head - 1, op = lane.queue[place];
+    Link link = links_[op];
+    if (link.shows || place + 1 == ops_) lane.visible.push_back(place);
+    if (link.next >= 0)
+      lane.queue[lane.tail++] = link.next;
+    else
+      release(lane, inner_.of(op));
+    if (lane.head == lane.tail)
+      lane.running = false;
+    else
+      start(lane, lane.ends_s[place]);
+  }
+  void release(Lane& lane, std::span<const int32_t> dependents) {
+    if (dependents.size() < 2 || steps_.compute_by_name()) {
       for (int32_t dependent : dependents)
-        if (steps_.release(w, dependent)) lane.queue[lane.tail++] = dependent;
-    } else if (dependents.size() > 1) {
-      for (int32_t dependent : steps_.release_all(w, dependents)) lane.queue[lane.tail++] = dependent;
+        if (steps_.release(lane.worker, dependent)) lane.queue[lane.tail++] = dependent;
+    } else {
+      for (int32_t dependent : steps_.release_all(lane.worker, dependents)) lane.queue[lane.tail++] = dependent;
     }
-    start(lane, w, lane.end_s);
+  }
+  void advance(Lane& lane, Event bound) {
+    while (lane.running && Event(lane.ends_s[lane.head - 1], lane.key) < bound) finish(lane);
+  }
+  void run_ahead(Lane& lane) {
+    if (lane.feeders == 0) {
+      while (lane.running) finish(lane);
+      return;
+    }
+    for (int left = burst; lane.running && lane.next == lane.visible.size(); --left) {
+      finish(lane);
+      if (left == 0 && lane.next == lane.visible.size()) lane.visible.push_back(lane.over() - 1);
+    }
+  }
+  void undo(Lane& lane, Event bound) {
+    while (lane.over() > lane.settled && !(Event(lane.ends_s[lane.over() - 1], lane.key) < bound)) {
+      int32_t op = lane.queue[lane.over() - 1];
+      if (links_[op].next >= 0)
+        --lane.tail;
+      else
+        for (int32_t dependent : inner_.of(op)) lane.tail -= steps_.hold(lane.worker, dependent);
+      lane.head -= lane.running;
+      lane.running = true;
+    }
+    while (lane.visible.size() > lane.next && lane.visible.back() >= lane.over()) lane.visible.pop_back();
+  }
+  // It pauses only when it waits for something to come in, so what counts is the last end and the pauses.
+  static double used_in_step(const Lane& lane, double now) {
+    return lane.head == 0 ? 0.0 : std::min(now, lane.ends_s[lane.head - 1]) - lane.begin_s - lane.idle_s;
   }
 
+  const Feeders& feeders_;
   Steps& steps_;
   Edges inner_, outer_;
-  int ops_ = 0, feeders_ = 0;
+  std::vector<Link> links_;
+  int32_t ops_ = 0;
   bool uploads_only_ = true;
   std::vector<Lane> lanes_;
 };

@@ -33,6 +33,43 @@ inline int key_resource(uint64_t key) { return static_cast<int>(key >> 60) - 1; 
 inline int key_worker(uint64_t key) { return static_cast<int>((key >> 24) & (max_workers - 1)); }
 inline int key_server(uint64_t key) { return static_cast<int>(key & 0xFFFFFF); }
 
+// The events of this instant so far. Most events are alone at theirs; but where things take no time, an event
+// can call forth another of the same time that sorts before it, and "earlier" is not "sorts before".
+class Instant {
+ public:
+  void add(Event event, int64_t turn) {
+    if (event.time_bits != time_bits_) latest_.clear();
+    time_bits_ = event.time_bits;
+    while (!latest_.empty() && latest_.back().key <= event.key) latest_.pop_back();
+    latest_.push_back({event.key, turn});
+  }
+  // The last in order among the events after the given turn: an end that was known then and sorts before this
+  // has happened.
+  Event latest_since(int64_t turn) const {
+    Event event;
+    event.time_bits = time_bits_;
+    for (auto [key, when] : latest_)
+      if (when > turn) {
+        event.key = key;
+        return event;
+      }
+    event.key = latest_.back().key;
+    return event;
+  }
+  // Has an end that was known in the given turn happened?
+  bool over(Event end, int64_t turn) const {
+    return end.time_bits < time_bits_ || (latest_.back().turn > turn && end < latest_since(turn));
+  }
+
+ private:
+  struct Turn {
+    uint64_t key;
+    int64_t turn;
+  };
+  uint64_t time_bits_ = ~uint64_t{0};
+  std::vector<Turn> latest_;  // keys fall, turns grow
+};
+
 // A binary heap. Taking the first item leaves a hole that the next push fills: an event that ends one chunk
 // mostly starts another, and one sift does for both. Call `settle` before looking at the first again.
 template <class Item>

@@ -1,8 +1,8 @@
 // The event loop: Algorithm 3.1 as reference.py specifies it, event for event.
 //
-// Two shortcuts leave out events that nobody else can see. `lazy` (compute.hpp): computation is not in the
-// event queue. `leaf_updates`: a server lane is first come first served, so the end of an op is known when it
-// queues; if no server op unlocks anything, only the last end of a step is an event.
+// Two shortcuts leave out events that nobody else can see. `lazy` (compute.hpp): of computation, only ends that
+// something outside can see are events. `known_updates`: a server lane is first come first served, so the end of
+// an op is known when it queues; only those that unlock something and the last of a step are events.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,23 +20,16 @@
 
 namespace planner {
 
-inline bool updates_are_leaves(const Inputs& in) {
-  if (in.sync || in.server_cores < in.workers || in.timeline) return false;
-  for (int op = 0; op < in.ops; ++op)
-    if (in.resource[op] == PS && in.dependent_start[op] != in.dependent_start[op + 1]) return false;
-  return true;
-}
-
 template <class Links, bool lazy>
 class Simulation {
  public:
-  Simulation(const Inputs& in, const Poll& poll)
+  Simulation(const Inputs& in, const Feeders& feeders, const Poll& poll)
       : in_(in),
         poll_(poll),
-        leaf_updates_(lazy && updates_are_leaves(in)),
+        known_updates_(lazy && !in.sync && in.server_cores >= in.workers),
         links_(in),
         steps_(in, counted_ops(in)),
-        compute_(in, steps_, lazy),
+        compute_(in, feeders, steps_, lazy),
         traits_(link_traits(in)),
         ops_(in.ops),
         arrived_(in.sync ? in.ops : 0, 0),
@@ -47,7 +40,7 @@ class Simulation {
     for (int op = 0; op < in.ops; ++op)
       ops_[op] = {in.dependent_start[op], in.dependent_start[op + 1],
                   in.lane_of(in.resource[op], in.server[op]), in.gated[op] != 0 || in.awaits[op] >= 0,
-                  lazy && feeds_computation(in, op)};
+                  lazy && feeders.feeds[op] != 0};
     std::vector<size_t> ops_on_lane(in.lanes(), 0);
     for (const OpInfo& op : ops_) ++ops_on_lane[op.lane];
     lanes_.reserve(size_t(in.workers) * in.lanes());
@@ -58,8 +51,8 @@ class Simulation {
       for (int s = 0; s < in.servers; ++s) add_link_lane(UPLINK, w, s);
       for (int s = 0; s < in.servers; ++s) add_lane(PS, w, s);
     }
-    for (Lane& lane : lanes_)  // lazy computation and leaf updates have queues of their own
-      if (!lane.on_link() && !(lazy && lane.resource == WORKER) && !(leaf_updates_ && lane.resource == PS))
+    for (Lane& lane : lanes_)  // lazy computation has queues of its own, known updates need none
+      if (!lane.on_link() && !(lazy && lane.resource == WORKER) && !(known_updates_ && lane.resource == PS))
         lane.queue.reserve(ops_on_lane[in.lane_of(lane.resource, lane.server)]);
     queue_.reserve(lanes_.size());
   }
@@ -69,8 +62,8 @@ class Simulation {
     std::vector<double> before(lanes_.size(), 0.0);
     bool warm = in_.warmup_steps == 0;
     double now = 0;
-    for (int64_t turn = 1;; ++turn) {
-      if ((turn & poll_mask) == 0) poll_();
+    for (;;) {
+      if ((++turn_ & poll_mask) == 0) poll_();
       Event event = queue_.empty() ? Event{} : queue_.top();
       Event on_link = links_.next();
       bool from_queue = event < on_link;
@@ -84,6 +77,7 @@ class Simulation {
       if (from_queue) queue_.take();
       now = event.time();
       current_ = event;
+      if (lazy) instant_.add(event, turn_);
       process(event.key, now);
       queue_.settle();
       links_.commit(now);
@@ -115,13 +109,14 @@ class Simulation {
     int32_t dependents_begin, dependents_end;
     int32_t lane;  // among the lanes of its worker
     bool may_wait;  // sync: for other workers
-    bool feeds;     // lazy: a download that computation waits for
+    bool feeds;     // lazy: computation waits for it
   };
   struct Lane {
     int resource = 0, worker = 0, server = 0;
     bool local = false, waits_for_core = false;
     bool marked = false;    // in idle_
     bool deferred = false;  // lazy computation: ends wait to be shown
+    double shows_s = -1;    // lazy computation: when the queue has its next end
     uint64_t key = 0;
     Scheduler* scheduler = nullptr;  // links
     Fifo queue;                      // computation
@@ -129,8 +124,11 @@ class Simulation {
     double used = 0;  // bytes or seconds of chunks that ended
     bool on_link() const { return scheduler != nullptr; }
 
-    // leaf_updates: the updates of this step, by their starts and ends.
+    // known_updates: the updates of this step, by their starts and ends; those that unlock something.
     std::vector<double> starts_s, ends_s;
+    std::deque<int32_t> unlocking;
+    bool last_unlocks = false;
+    int64_t turn = 0;  // of the event loop, when the last one queued
     int64_t updates = 0;  // of earlier steps
     void begin_updates() {
       for (size_t i = 0; i < ends_s.size(); ++i) used += ends_s[i] - starts_s[i];
@@ -138,10 +136,11 @@ class Simulation {
       starts_s.clear();
       ends_s.clear();
     }
-    void add_update(double now, double duration_s) {
+    double add_update(double now, double duration_s) {
       double start_s = ends_s.empty() ? now : std::max(now, ends_s.back());
       starts_s.push_back(start_s);
       ends_s.push_back(start_s + duration_s);
+      return ends_s.back();
     }
     int64_t updates_until(Event event) const {
       int64_t ended = updates;
@@ -178,8 +177,8 @@ class Simulation {
       start_random_step(worker, now);
     else if (lazy && resource == WORKER)
       computation_shows(worker, now);
-    else if (leaf_updates_ && resource == PS)
-      end_of_step(worker, now);
+    else if (known_updates_ && resource == PS)
+      end_of_update(lane_at(worker, in_.lane_of(PS, key_server(key))), now);
     else
       end_of_chunk(lane_at(worker, in_.lane_of(resource, key_server(key))), now);
     for (size_t i = 0; i < idle_.size(); ++i) {
@@ -192,21 +191,28 @@ class Simulation {
 
   void start_random_step(int worker, double now) {
     steps_.begin(worker, now);
-    if constexpr (lazy) compute_.begin(worker);
-    if (leaf_updates_)
+    if constexpr (lazy) compute_.begin(worker, now, turn_);
+    if (known_updates_)
       for (int s = 0; s < in_.servers; ++s) lane_at(worker, in_.lane_of(PS, s)).begin_updates();
     for (int32_t op : steps_.roots(worker)) ready(worker, op);
-    if (lazy && compute_.closed(worker)) run_ahead(worker);
+    if (lazy) show_soon(worker);
     if (steps_.unfinished(worker) == 0) queue_.push(last_update(worker));
   }
 
-  // Lazy: computation has all it needs; from here on only what it unlocks is an event.
-  void run_ahead(int worker) {
-    compute_.run_ahead(worker);
-    if (compute_.has_visible(worker)) queue_.push(compute_.next_visible(worker));
+  // Lazy: put the next end that shows into the queue, unless it is there.
+  void show_soon(int worker) {
+    Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
+    if (computation.deferred) return;
+    Event next = compute_.has_visible(worker) ? compute_.next_visible(worker) : Event{};
+    if (!next.none() && next.time() != computation.shows_s) queue_.push(next);
+    computation.shows_s = next.none() ? -1 : next.time();
   }
 
   void computation_shows(int worker, double now) {
+    Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
+    if (now != computation.shows_s) return;  // it ran ahead too far, and this end was put off
+    computation.shows_s = -1;
+    computation.deferred = false;
     auto [end_s, op, last] = compute_.take_visible(worker);
     release(worker, compute_.unlocked_by(op));
     if (!last)
@@ -218,10 +224,9 @@ class Simulation {
   // The next end that shows is an event, unless it would only add an upload to the queue of a busy lane: then
   // it is enough to queue it before that lane looks for its next chunk.
   void show_next(int worker) {
-    if (compute_.shows_uploads_only() && all_uplinks_busy(worker))
-      lane_at(worker, in_.lane_of(WORKER, -1)).deferred = true;
-    else
-      queue_.push(compute_.next_visible(worker));
+    Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
+    computation.deferred = computation.shows_s < 0 && compute_.shows_uploads_only() && all_uplinks_busy(worker);
+    show_soon(worker);
   }
   bool all_uplinks_busy(int worker) {
     for (int s = 0; s < in_.servers; ++s)
@@ -237,7 +242,7 @@ class Simulation {
       release(worker, compute_.unlocked_by(op));
       if (last) steps_.op_ended(worker);  // not the end of the step: the upload of this event is still to end
     }
-    if (compute_.has_visible(worker)) showing_ = worker;
+    showing_ = worker;
   }
 
   void ready(int worker, int32_t op) {
@@ -262,9 +267,16 @@ class Simulation {
   void enqueue(int worker, int32_t op) {
     Lane& lane = lane_at(worker, ops_[op].lane);
     if (lazy && lane.resource == WORKER) return compute_.enqueue(worker, op, current_.time());
-    if (leaf_updates_ && lane.resource == PS) {
-      lane.add_update(current_.time(), steps_.duration(worker, op, false));
-      steps_.op_ended(worker);
+    if (known_updates_ && lane.resource == PS) {
+      double end_s = lane.add_update(current_.time(), steps_.duration(worker, op, false));
+      lane.turn = turn_;
+      lane.last_unlocks = ops_[op].dependents_begin != ops_[op].dependents_end;
+      if (!lane.last_unlocks) {
+        steps_.op_ended(worker);
+      } else {
+        lane.unlocking.push_back(op);
+        queue_.push({end_s, lane.key});
+      }
       return;
     }
     if (lane.on_link())
@@ -356,10 +368,10 @@ class Simulation {
   void end_of_op(int worker, int32_t op, double now) {
     if (in_.sync) publish(op);
     const OpInfo& info = ops_[op];
-    if (info.feeds) compute_.catch_up(worker, current_);
+    if (info.feeds) compute_.arrive(worker, op, instant_.latest_since(compute_.turn(worker)), turn_);
     release(worker, in_.dependent_index.subspan(
                         info.dependents_begin, static_cast<size_t>(info.dependents_end - info.dependents_begin)));
-    if (info.feeds && compute_.fed(worker)) run_ahead(worker);
+    if (info.feeds) show_soon(worker);
     if (steps_.op_ended(worker)) all_ended(worker, now);
   }
 
@@ -371,21 +383,31 @@ class Simulation {
     }
   }
 
+  // known_updates: the end of one that unlocks something, or the last end of the step.
+  void end_of_update(Lane& lane, double now) {
+    if (lane.unlocking.empty()) return end_of_step(lane.worker, now);
+    int32_t op = lane.unlocking.front();
+    lane.unlocking.pop_front();
+    end_of_op(lane.worker, op, now);
+  }
+
   // Every op that is an event has ended; updates that are not may still run, then the last ends the step.
   void all_ended(int worker, double now) {
-    Event last = leaf_updates_ ? last_update(worker) : Event{};
-    if (last.none() || last < current_)
+    Event last = known_updates_ ? last_update(worker) : Event{};
+    if (last.none())
       end_of_step(worker, now);
     else
       queue_.push(last);
   }
 
+  // The last update of the step that still runs, where all those that unlock something are over.
   Event last_update(int worker) {
     Event last;
     for (int s = 0; s < in_.servers; ++s) {
       const Lane& lane = lane_at(worker, in_.lane_of(PS, s));
-      if (lane.ends_s.empty()) continue;
+      if (lane.ends_s.empty() || lane.last_unlocks) continue;
       Event end(lane.ends_s.back(), lane.key);
+      if (instant_.over(end, lane.turn)) continue;
       if (last.none() || last < end) last = end;
     }
     return last;
@@ -418,7 +440,7 @@ class Simulation {
   void count_hidden_events() {
     for (int w = 0; w < in_.workers && lazy; ++w) result_.events += compute_.ends_until(w, after(current_));
     for (Lane& lane : lanes_)
-      if (leaf_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(current_));
+      if (known_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(current_));
   }
   static Event after(Event event) {
     event.key += event.key != ~uint64_t{0};
@@ -432,7 +454,7 @@ class Simulation {
       double used = lane.used;
       if (lazy && lane.resource == WORKER)
         used = compute_.used_s(lane.worker, now);
-      else if (leaf_updates_ && lane.resource == PS)
+      else if (known_updates_ && lane.resource == PS)
         used = lane.updating_until(now);
       else if (lane.chunk.op >= 0 && !lane.on_link())
         used += now - lane.chunk.start_s;
@@ -452,7 +474,7 @@ class Simulation {
 
   const Inputs& in_;
   const Poll& poll_;
-  bool leaf_updates_;
+  bool known_updates_;
   Links links_;
   Steps steps_;
   LazyCompute compute_;
@@ -468,6 +490,8 @@ class Simulation {
   std::vector<int64_t> free_cores_;
   std::vector<std::deque<Lane*>> core_lines_;
   bool step_ended_ = false;
+  int64_t turn_ = 0;
+  Instant instant_;
   int showing_ = -1;  // lazy: the worker whose next end may have to become an event
   Event current_;
   Result result_;

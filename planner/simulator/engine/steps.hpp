@@ -103,7 +103,10 @@ class Steps {
   // One dependency of `op` has ended; is it the last?
   bool release(int w, int32_t op) { return --waiting_[size_t(w) * in_.ops + op] == 0; }
 
-  // The same for several dependents; those that are ready, in the order of this step.
+  // The opposite of `release`: was it the last?
+  bool hold(int w, int32_t op) { return waiting_[size_t(w) * in_.ops + op]++ == 0; }
+
+  // `release` for several dependents; those that are ready, in the order of this step.
   std::span<const int32_t> release_all(int w, std::span<const int32_t> dependents) {
     uint16_t* waiting = &waiting_[size_t(w) * in_.ops];
     scratch_.clear();
