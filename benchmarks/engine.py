@@ -4,7 +4,7 @@
     python benchmarks/engine.py --json     # the same for machines
 
 Graphs have the sizes of the paper's: AlexNet's about 100 ops, Inception-v3's about 2,000, ResNet-152's 4,700.
-"General" graphs break the conditions of the fast path by one edge, so that the event heap runs.
+"General" graphs break the conditions of the fast path by one edge: what ran ahead may have to be undone.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def growth() -> Iterator[dict[str, object]]:
 
 
 def timeline() -> Iterator[dict[str, object]]:
-    """The general path with the timeline off over on: what a caller without one does not pay."""
+    """A general graph with the timeline off over on: what a caller without one does not pay."""
     profile = step_graph(SIZES[1], general=True)
     off = inputs_for(profile, 8, 40)
     on = replace(off, options=replace(off.options, timeline=True))

@@ -99,9 +99,9 @@ class RunResult:
     worker_busy_s: npt.NDArray[np.float64]  # (workers,)
     ps_busy_s: npt.NDArray[np.float64]  # (workers, servers)
     link_bytes: npt.NDArray[np.float64]  # (2, workers, servers)
-    events: int  # chunks that ended; on the lazy path, those that end at the instant of the cut may miss
+    events: int  # chunks that ended; those at the very instant of the cut may miss where ends are no events
     stopped: Literal["steps", "time", "events"]
-    path: str  # "virtual time", "max-min", with "lazy " before it where the fast path ran; "reference"
+    path: str  # "virtual time", "max-min", with "lazy " or "run-ahead " before it (docs/simulator.md); "reference"
     timeline: npt.NDArray[Any] | None = None  # of TIMELINE_DTYPE, in the order of ends
 
 

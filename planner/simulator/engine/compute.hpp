@@ -235,14 +235,35 @@ class LazyCompute {
     while (lane.running && Event(lane.ends_s[lane.head - 1], lane.key) < bound) finish(lane);
   }
   void run_ahead(Lane& lane) {
-    if (lane.feeders == 0) {
-      while (lane.running) finish(lane);
-      return;
-    }
+    if (lane.feeders == 0 && lane.running) return run_to_end(lane);
     for (int left = burst; lane.running && lane.next == lane.visible.size(); --left) {
       finish(lane);
       if (left == 0 && lane.next == lane.visible.size()) lane.visible.push_back(lane.over() - 1);
     }
+  }
+  // `finish` until nothing is left: most ops are in chains with nothing beside them.
+  void run_to_end(Lane& lane) {
+    const double *durations = steps_.durations(lane.worker), speed = steps_.speed(lane.worker);
+    int32_t *queue = lane.queue.data(), head = lane.head, op = queue[head - 1];
+    double *ends_s = lane.ends_s.data(), end_s = ends_s[head - 1];
+    for (;;) {
+      Link link = links_[op];
+      if (link.shows || head == ops_) lane.visible.push_back(head - 1);
+      if (link.next >= 0 && head == lane.tail) {
+        op = queue[lane.tail++] = link.next;
+      } else {
+        if (link.next >= 0)
+          queue[lane.tail++] = link.next;
+        else
+          release(lane, inner_.of(op));
+        if (head == lane.tail) break;
+        op = queue[head];
+      }
+      end_s += speed == 1 ? durations[op] : durations[op] / speed;
+      ends_s[head++] = end_s;
+    }
+    lane.head = head;
+    lane.running = false;
   }
   void undo(Lane& lane, Event bound) {
     while (lane.over() > lane.settled && !(Event(lane.ends_s[lane.over() - 1], lane.key) < bound)) {

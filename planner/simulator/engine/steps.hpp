@@ -124,6 +124,9 @@ class Steps {
     return on_worker && worker.speed != 1 ? seconds / worker.speed : seconds;
   }
 
+  const double* durations(int w) const { return workers_[w].durations; }
+  double speed(int w) const { return workers_[w].speed; }
+
   bool op_ended(int w) { return --workers_[w].unfinished == 0; }
   int unfinished(int w) const { return workers_[w].unfinished; }
 
