@@ -29,6 +29,6 @@ class Prediction:
     staleness_mean: float = 0.0
     staleness_max: int = 0
     events: int = 0
-    engine: str = ""  # which path ran: "virtual time", "max-min", "lazy", "reference"
+    engine: str = ""  # which path ran, as RunResult.path says
     timeline: Any = None
     notes: tuple[str, ...] = field(default=())

@@ -101,7 +101,7 @@ class RunResult:
     link_bytes: npt.NDArray[np.float64]  # (2, workers, servers)
     events: int  # chunks that ended; those at the very instant of the cut may miss where ends are no events
     stopped: Literal["steps", "time", "events"]
-    path: str  # "virtual time", "max-min", with "lazy " or "run-ahead " before it (docs/simulator.md); "reference"
+    path: str  # "reference", "virtual time", "max-min", the latter with "lazy " or "run-ahead " before them
     timeline: npt.NDArray[Any] | None = None  # of TIMELINE_DTYPE, in the order of ends
 
 
