@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
 from planner.hardware import Hardware
-from planner.model import Model
+from planner.model import BYTES_PER_ELEMENT, Model
 from planner.partition.costs import Problem, Spread, spread
 from planner.partition.elimination import minimise
 from planner.partition.search import Plan, Request, partition, reading_price
@@ -70,6 +70,24 @@ def layer_choice(
         replicated_reading_s=price * copied.read_bytes,
         break_even_read_every=price * extra * read_every / saved if saved > 0 else float("inf"),
     )
+
+
+def copies_pay_below(
+    hardware: Hardware | str, outputs: int, shape: tuple[int, int, int], read_every: int = 70
+) -> float:
+    """The number of inputs of a dense layer below which copies of it beat its parts, in the case best for
+    copies: parts exchange all their inputs and, as equation 3 may be read, the error terms of all outputs
+    instead of sums of them, at two latencies a sample. Both sides grow with the inputs but for the outputs'
+    errors, while copies read inputs times outputs."""
+    from planner.cost.constants import constants_for
+
+    c = constants_for(_hardware(hardware))
+    workers = shape[0]
+    remote = (workers - 1) / workers * BYTES_PER_ELEMENT / c.nic_bytes_per_s  # seconds an element
+    latency = 2 * c.latency_s[-1] / c.threads
+    read = (workers - 1) * outputs * BYTES_PER_ELEMENT
+    price = reading_price(c, replace(Request(1), read_every=read_every), *shape)
+    return (outputs * remote + latency) / (read * price - remote)
 
 
 def _model(model: Model | str) -> Model:
