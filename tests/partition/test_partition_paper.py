@@ -6,7 +6,7 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.partition.search import Request, Result, partition
-from planner.partition.study import fixed, layer_choice
+from planner.partition.study import copies_pay_below, fixed, layer_choice
 
 CLUSTER = "private-2xe5-2450-10gbe"
 
@@ -70,3 +70,12 @@ def test_replicated_output_sends_fewer_activations_and_reads_more() -> None:
     choice = layer_choice("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))
     assert choice.replicated_activations_s < choice.partitioned_activations_s
     assert choice.replicated_reading_s > choice.partitioned_reading_s
+
+
+def test_copies_of_an_output_layer_pay_only_for_few_inputs() -> None:
+    """By hand: parts exchange 3/4 of the outputs' errors and of the inputs, copies read three times more."""
+    nic, outputs, inputs = 1.25e9, 22_000, copies_pay_below(CLUSTER, 22_000, (4, 4, 4))
+    parts_s = 0.75 * (outputs + inputs) * 4 / nic + 2 * 1.2e-5 / 16
+    copies_s = 3 * outputs * inputs * 4 / (4 * nic) / 70 * 4
+    assert parts_s == pytest.approx(copies_s)
+    assert inputs < 20
