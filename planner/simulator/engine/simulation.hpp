@@ -14,6 +14,7 @@
 #include "compute.hpp"
 #include "events.hpp"
 #include "generator.hpp"
+#include "lanes.hpp"
 #include "schedulers.hpp"
 #include "sharing.hpp"
 #include "steps.hpp"
@@ -51,8 +52,8 @@ class Simulation {
       for (int s = 0; s < in.servers; ++s) add_link_lane(UPLINK, w, s);
       for (int s = 0; s < in.servers; ++s) add_lane(PS, w, s);
     }
-    for (Lane& lane : lanes_)  // lazy computation has queues of its own, known updates need none
-      if (!lane.on_link() && !(lazy && lane.resource == WORKER) && !(known_updates_ && lane.resource == PS))
+    for (Lane& lane : lanes_)  // links and lazy computation have queues of their own
+      if (!lane.on_link() && !(lazy && lane.resource == WORKER))
         lane.queue.reserve(ops_on_lane[in.lane_of(lane.resource, lane.server)]);
     queue_.reserve(lanes_.size());
   }
@@ -111,49 +112,6 @@ class Simulation {
     bool may_wait;  // sync: for other workers
     bool feeds;     // lazy: computation waits for it
   };
-  struct Lane {
-    int resource = 0, worker = 0, server = 0;
-    bool local = false, waits_for_core = false;
-    bool marked = false;    // in idle_
-    bool deferred = false;  // lazy computation: ends wait to be shown
-    double shows_s = -1;    // lazy computation: when the queue has its next end
-    uint64_t key = 0;
-    Scheduler* scheduler = nullptr;  // links
-    Fifo queue;                      // computation
-    Chunk chunk;
-    double used = 0;  // bytes or seconds of chunks that ended
-    bool on_link() const { return scheduler != nullptr; }
-
-    // known_updates: the updates of this step, by their starts and ends; those that unlock something.
-    std::vector<double> starts_s, ends_s;
-    std::deque<int32_t> unlocking;
-    bool last_unlocks = false;
-    int64_t turn = 0;  // of the event loop, when the last one queued
-    int64_t updates = 0;  // of earlier steps
-    void begin_updates() {
-      for (size_t i = 0; i < ends_s.size(); ++i) used += ends_s[i] - starts_s[i];
-      updates += static_cast<int64_t>(ends_s.size());
-      starts_s.clear();
-      ends_s.clear();
-    }
-    double add_update(double now, double duration_s) {
-      double start_s = ends_s.empty() ? now : std::max(now, ends_s.back());
-      starts_s.push_back(start_s);
-      ends_s.push_back(start_s + duration_s);
-      return ends_s.back();
-    }
-    int64_t updates_until(Event event) const {
-      int64_t ended = updates;
-      for (double end_s : ends_s) ended += Event(end_s, key) < event;
-      return ended;
-    }
-    double updating_until(double now) const {
-      double seconds = used;
-      for (size_t i = 0; i < ends_s.size(); ++i) seconds += std::max(0.0, std::min(now, ends_s[i]) - starts_s[i]);
-      return seconds;
-    }
-  };
-
   void add_lane(int resource, int worker, int server) {
     Lane lane;
     lane.resource = resource;
@@ -274,7 +232,7 @@ class Simulation {
       if (!lane.last_unlocks) {
         steps_.op_ended(worker);
       } else {
-        lane.unlocking.push_back(op);
+        lane.queue.push(op);
         queue_.push({end_s, lane.key});
       }
       return;
@@ -385,10 +343,8 @@ class Simulation {
 
   // known_updates: the end of one that unlocks something, or the last end of the step.
   void end_of_update(Lane& lane, double now) {
-    if (lane.unlocking.empty()) return end_of_step(lane.worker, now);
-    int32_t op = lane.unlocking.front();
-    lane.unlocking.pop_front();
-    end_of_op(lane.worker, op, now);
+    if (lane.queue.empty()) return end_of_step(lane.worker, now);
+    end_of_op(lane.worker, lane.queue.pop(), now);
   }
 
   // Every op that is an event has ended; updates that are not may still run, then the last ends the step.

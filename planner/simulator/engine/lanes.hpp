@@ -1,0 +1,54 @@
+// A lane: what one worker runs on one resource, a queue and at most one chunk.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "events.hpp"
+#include "schedulers.hpp"
+
+namespace planner {
+
+struct Lane {
+  int resource = 0, worker = 0, server = 0;
+  bool local = false, waits_for_core = false;
+  bool marked = false;    // in idle_
+  bool deferred = false;  // lazy computation: ends wait to be shown
+  double shows_s = -1;    // lazy computation: when the queue has its next end
+  uint64_t key = 0;
+  Scheduler* scheduler = nullptr;  // links
+  Fifo queue;                      // computation
+  Chunk chunk;
+  double used = 0;  // bytes or seconds of chunks that ended
+  bool on_link() const { return scheduler != nullptr; }
+
+  // known_updates: the updates of this step, by their starts and ends. The queue holds those that unlock something.
+  std::vector<double> starts_s, ends_s;
+  bool last_unlocks = false;
+  int64_t turn = 0;     // of the event loop, when the last one queued
+  int64_t updates = 0;  // of earlier steps
+  void begin_updates() {
+    for (size_t i = 0; i < ends_s.size(); ++i) used += ends_s[i] - starts_s[i];
+    updates += static_cast<int64_t>(ends_s.size());
+    starts_s.clear();
+    ends_s.clear();
+  }
+  double add_update(double now, double duration_s) {
+    double start_s = ends_s.empty() ? now : std::max(now, ends_s.back());
+    starts_s.push_back(start_s);
+    ends_s.push_back(start_s + duration_s);
+    return ends_s.back();
+  }
+  int64_t updates_until(Event event) const {
+    int64_t ended = updates;
+    for (double end_s : ends_s) ended += Event(end_s, key) < event;
+    return ended;
+  }
+  double updating_until(double now) const {
+    double seconds = used;
+    for (size_t i = 0; i < ends_s.size(); ++i) seconds += std::max(0.0, std::min(now, ends_s[i]) - starts_s[i]);
+    return seconds;
+  }
+};
+
+}  // namespace planner
