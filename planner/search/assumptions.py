@@ -100,8 +100,7 @@ def _running(plans: list[Plan]) -> list[str]:
         )
         out.append(
             f"Replicas: {many} workers share one copy of the model, cut by the partition search, and take "
-            f"{steps} samples in a step, as one worker with that batch would; servers have machines of their "
-            "own."
+            f"{steps} samples in a step; training goes as with that batch, which may need more epochs."
         )
     if any(plan.policy == "multiplexed" for plan in plans):
         out.append(

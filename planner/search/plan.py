@@ -58,8 +58,11 @@ class Plan:
 
     @property
     def workers_text(self) -> str:
-        """`6 x p3.2xlarge`, `1 x p3.8xlarge (4)` where a machine holds several workers."""
+        """`6 x p3.2xlarge`, `1 x p3.8xlarge (4)` where a machine holds several workers,
+        `8 x c4.8xlarge (2 of 4)` where a replica spans several."""
         several = f" ({self.workers})" if self.workers_per_machine > 1 else ""
+        if self.workers_per_replica > 1:
+            several += f" ({self.replicas} of {self.workers_per_replica})"
         return f"{self.machines} x {self.worker_hardware}{several}"
 
     @property
