@@ -224,22 +224,24 @@ class _Family:
 
     def step_s(self, local: int) -> Floats:
         """The least step time of a worker beside server `local`, for each plan."""
-        if local not in self._steps:
-            flow = np.minimum(np.minimum(self.nic, self.server_nic), self._column("flow_bytes_per_s"))
-            kinds = np.stack([1.0 / flow, 1.0 / self.nic, self._column("speed")], axis=1)
-            table, kind = np.unique(kinds, axis=0, return_inverse=True)
-            here = np.zeros((len(table), len(self.demand.down_bytes)), bool)
-            if local >= 0:
-                here[:, local] = True
-            per_byte = np.where(here, 0.0, table[:, :1])
-            rates = Rates(per_byte, per_byte, table[:, 1], table[:, 1], table[:, 2], here)
-            least = least_step_s(self.demand, rates, self.policy, self.steps)
-            self._steps[local] = least[np.asarray(kind).reshape(-1)]
         return self._steps[local]
 
     @cached_property
     def _steps(self) -> dict[int, Floats]:
-        return {}
+        """All at once: a worker beside no server (-1) and beside each, at every rate that occurs."""
+        flow = np.minimum(np.minimum(self.nic, self.server_nic), self._column("flow_bytes_per_s"))
+        kinds = np.stack([1.0 / flow, 1.0 / self.nic, self._column("speed")], axis=1)
+        table, kind = np.unique(kinds, axis=0, return_inverse=True)
+        places = (-1, *self.hosts)
+        here = np.zeros((len(places), len(table), len(self.demand.down_bytes)), bool)
+        for at, local in enumerate(places[1:], start=1):
+            here[at, :, local] = True
+        local_rows = here.reshape(len(places) * len(table), -1)
+        rows = np.tile(table, (len(places), 1))
+        per_byte = np.where(local_rows, 0.0, rows[:, :1])
+        rates = Rates(per_byte, per_byte, rows[:, 1], rows[:, 1], rows[:, 2], local_rows)
+        least = least_step_s(self.demand, rates, self.policy, self.steps).reshape(len(places), -1)
+        return {local: least[at][np.asarray(kind).reshape(-1)] for at, local in enumerate(places)}
 
     def _column(self, name: str) -> Floats:
         return self.plans.column(name, self.rows)

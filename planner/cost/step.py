@@ -122,19 +122,15 @@ def step_lower_bound_s(demand: Demand, rates: Rates, policy: Policy) -> npt.NDAr
 def _bound(demand: Demand, rates: Rates, policy: Policy) -> Floats:
     p = demand.profile
     cost = _op_costs(demand, rates, policy)
-    heads, tails = _heads(demand, cost), _tails(demand, cost)
-    bound = np.zeros((len(rates), p.steps))
-    for head, own in zip(heads, cost, strict=True):
-        np.maximum(bound, head + own, out=bound)
+    heads = _longest_before(demand.order, demand.deps, cost)
+    tails = _longest_before(demand.order[::-1], demand.dependents, cost)
+    bound = (heads + cost).max(axis=0)
 
     def resource(ops: Sequence[int], total: Floats | None = None) -> None:
-        if not ops:
-            return
-        busy = sum(cost[op] for op in ops) if total is None else total
-        first, last = heads[ops[0]], tails[ops[0]]
-        for op in ops[1:]:
-            first, last = np.minimum(first, heads[op]), np.minimum(last, tails[op])
-        np.maximum(bound, busy + first + last, out=bound)
+        """What a resource does takes its time, after something has come to it and before what must follow."""
+        if ops:
+            busy = cost[ops].sum(axis=0) if total is None else total
+            np.maximum(bound, busy + heads[ops].min(axis=0) + tails[ops].min(axis=0), out=bound)
 
     resource(demand.on(WORKER))
     for server in range(p.servers):
@@ -147,44 +143,30 @@ def _bound(demand: Demand, rates: Rates, policy: Policy) -> Floats:
     ):
         total = (crossing @ moved) * s_per_byte
         resource(demand.on(kind), total[:, None])
-    return bound
+    return np.asarray(bound)
 
 
-def _op_costs(demand: Demand, rates: Rates, policy: Policy) -> list[Floats]:
-    """The least time of each op, shaped to broadcast over (kinds of worker, steps)."""
+def _op_costs(demand: Demand, rates: Rates, policy: Policy) -> Floats:
+    """The least time of each op: ops x kinds of worker x steps."""
     p = demand.profile
+    cost = np.repeat(p.durations_s.T[:, None, :], len(rates), axis=1)
+    cost[p.resource == WORKER] /= rates.speed[:, None]
     overhead = chunk_overhead_s(p, policy)
-    slowness = 1.0 / rates.speed[:, None]
-    cost: list[Floats] = []
-    for op in range(p.ops):
-        kind, server = int(p.resource[op]), int(p.server[op])
-        if kind == WORKER:
-            cost.append(p.durations_s[None, :, op] * slowness)
-        elif kind == PS:
-            cost.append(p.durations_s[None, :, op])
-        else:
-            per_byte = rates.down_s_per_byte if kind == DOWNLINK else rates.up_s_per_byte
-            cost.append(per_byte[:, server, None] * float(p.bytes[op]) + overhead[op])
+    for kind, per_byte in ((DOWNLINK, rates.down_s_per_byte), (UPLINK, rates.up_s_per_byte)):
+        ops = np.flatnonzero(p.resource == kind)
+        seconds = per_byte[:, p.server[ops]].T * p.bytes[ops, None] + overhead[ops, None]
+        cost[ops] = seconds[:, :, None]
     return cost
 
 
-def _heads(demand: Demand, cost: list[Floats]) -> list[Floats]:
-    """The longest path before each op."""
-    zero = np.zeros((1, 1))
-    heads: list[Floats] = [zero] * len(cost)
-    for op in demand.order:
-        for dep in demand.deps[op]:
-            end = heads[dep] + cost[dep]
-            heads[op] = end if heads[op] is zero else np.maximum(heads[op], end)
-    return heads
-
-
-def _tails(demand: Demand, cost: list[Floats]) -> list[Floats]:
-    """The longest path after each op."""
-    zero = np.zeros((1, 1))
-    tails: list[Floats] = [zero] * len(cost)
-    for op in reversed(demand.order):
-        for after in demand.dependents[op]:
-            rest = tails[after] + cost[after]
-            tails[op] = rest if tails[op] is zero else np.maximum(tails[op], rest)
-    return tails
+def _longest_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
+    """The longest path that ends just before each op; `order` puts what an op waits for first."""
+    begins, ends = np.zeros_like(cost), np.empty_like(cost)
+    for op in order:
+        waits = before[op]
+        if len(waits) == 1:
+            begins[op] = ends[waits[0]]
+        elif waits:
+            ends[waits].max(axis=0, out=begins[op])
+        np.add(begins[op], cost[op], out=ends[op])
+    return begins
