@@ -170,7 +170,6 @@ def progress(quiet: bool) -> Iterator[Report]:
 def finish(partial: bool) -> None:
     """Leave with 130 after Ctrl-C, once what was done is shown."""
     if partial:
-        print("planner: interrupted; the result above is partial", file=sys.stderr)
         raise typer.Exit(130)
 
 

@@ -109,6 +109,10 @@ def main() -> None:
         _leave(str(error), error.exit_code)
     except KeyboardInterrupt:
         _leave("interrupted", 130)
+    except SystemExit as leaving:  # typer turns Ctrl-C into this
+        if leaving.code == 130:
+            print("planner: interrupted", file=sys.stderr)
+        raise
     except BrokenPipeError:  # the reader, `head` perhaps, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -85,11 +85,17 @@ def recommendation_tables(result: Recommendation) -> list[Table]:
     chosen = result.chosen
     rows = [_row(scored) for scored in _most_telling(result)]
     return [
-        Table(rows, _columns(rows), title=_answer(result)),
+        Table(rows, _columns(rows), title=_answer(result), notes=_spans(result.plans)),
         Table([], title="Next", notes=_next(result)),
         Table([], title="Looked at", notes=[_looked_at(result)]),
         Table([], title="Assumed", notes=[*_plan_words(chosen), *result.assumptions]),
     ]
+
+
+def _spans(plans: Sequence[ScoredPlan]) -> list[str]:
+    if any(one.plan.workers_per_replica > 1 for one in plans):
+        return ["(3 of 4): 3 replicas, each split over 4 workers that train it together."]
+    return []
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> list[Column]:

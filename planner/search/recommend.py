@@ -76,7 +76,9 @@ def recommend_for(
                 progress=lambda done, left: progress("simulating", done, done + left),
             )
         every = {i: scorer.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
-        scored = _within([every[i] for i in sorted(outcome.long)], request)
+        # interrupted before the long heat: what the short one says is better than nothing
+        final = outcome.long if outcome.long or not outcome.partial else set(every)
+        scored = _within([every[i] for i in sorted(final)], request)
         if not scored and outcome.partial:  # stopped before anything could be said
             raise KeyboardInterrupt
         if not scored:
