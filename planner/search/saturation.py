@@ -49,7 +49,7 @@ def saturation_of(
     try:
         while len(scored) < len(counts):
             chunk = [replace(plan, workers=w) for w in counts[len(scored) : len(scored) + CHUNK]]
-            predictions = scorer.predict_all(chunk, pool)
+            predictions = scorer.predict_all(chunk, pool, "medium")
             scored += [scorer.scored(p, s) for p, s in zip(chunk, predictions, strict=True)]
             found = _saturated(scored, threshold)
             progress("adding workers", len(scored), len(counts))
@@ -111,16 +111,18 @@ def _by_servers(
     plan: Plan, scorer: Scorer, pool: Executor, counts: tuple[int, ...]
 ) -> list[tuple[int, ScoredPlan]]:
     """The plan with each number of servers, each under its best placement rule."""
-    best: list[tuple[int, ScoredPlan]] = []
-    for count in counts:
-        if plan.colocated and count > plan.machines:
-            break
-        rules = PLACEMENTS if count > 1 else PLACEMENTS[:1]
-        plans = [replace(plan, servers=count, placement=rule) for rule in rules]
-        predictions = scorer.predict_all(plans, pool, "medium")
-        scored = [scorer.scored(p, s) for p, s in zip(plans, predictions, strict=True)]
-        best.append((count, max(scored, key=lambda one: one.samples_per_s)))
-    return best
+    plans = [
+        replace(plan, servers=count, placement=rule)
+        for count in counts
+        for rule in (PLACEMENTS if count > 1 else PLACEMENTS[:1])
+        if not plan.colocated or count <= plan.machines
+    ]
+    best: dict[int, ScoredPlan] = {}
+    for one, prediction in zip(plans, scorer.predict_all(plans, pool, "medium"), strict=True):
+        scored = scorer.scored(one, prediction)
+        if one.servers not in best or scored.samples_per_s > best[one.servers].samples_per_s:
+            best[one.servers] = scored
+    return list(best.items())
 
 
 def _advised(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # How hard a heat tries: the precision it asks for (None: the request's) and the steps of a worker at most.
 EFFORT: dict[Heat, tuple[float | None, int]] = {
     "short": (0.05, 180),
-    "medium": (0.02, 400),
+    "medium": (0.02, 240),
     "long": (None, 1000),
 }
 
@@ -57,6 +57,7 @@ class Scorer:
         self._hardware: dict[str, Hardware] = {}
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self._bounds: dict[Plan, float] = {}
+        self._predictions: dict[tuple[Plan, Heat], Prediction] = {}
         self._spans: dict[tuple[str, int, int], list[Span]] = {}
         self._spanned: dict[tuple[object, ...], Profile] = {}
         self._schedules: dict[tuple[object, ...], tuple[Profile, Policy]] = {}
@@ -228,9 +229,12 @@ class Scorer:
         return self.submit(plan, _Here(), heat).result()
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
-        """Predictions in the order of the plans, by any executor."""
-        futures = [self.submit(plan, executor, heat) for plan in plans]
-        return [future.result() for future in futures]
+        """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
+        plans = list(plans)
+        known = self._predictions
+        begun = {plan: self.submit(plan, executor, heat) for plan in plans if (plan, heat) not in known}
+        known.update({(plan, heat): future.result() for plan, future in begun.items()})
+        return [known[plan, heat] for plan in plans]
 
     def price(self, plan: Plan) -> tuple[float, float]:
         """US dollars an hour for the workers' machines and for those of the servers."""

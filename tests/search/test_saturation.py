@@ -23,7 +23,7 @@ def test_a_link_that_is_full_saturates():
     assert rates[saturated] - rates[saturated - 1] < 0.1 * rates[0]
     assert all(rates[w] - rates[w - 1] >= 0.1 * rates[0] for w in range(1, saturated))
     assert curve.bottleneck.split("[")[0] in ("downlink", "uplink", "ps")
-    assert [count for count, _ in curve.servers_needed] == [1, 2, 3, 4]
+    assert [count for count, _ in curve.servers_needed] == [1, 2, 3]
 
 
 def test_a_wrong_threshold_is_refused():

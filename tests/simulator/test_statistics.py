@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from planner.errors import BadInput
 from planner.simulator.run import RunResult
@@ -41,8 +42,10 @@ def result(*ends: list[float], measured_from_s: float = 0.0, end_s: float | None
 @pytest.mark.parametrize(
     ("confidence", "degrees", "quantile"), [(0.95, 1, 12.7062), (0.95, 5, 2.5706), (0.99, 10, 3.1693)]
 )
-def test_t_quantiles_of_the_tables(confidence: float, degrees: int, quantile: float) -> None:
+def test_t_quantiles_of_the_tables_and_of_scipy(confidence: float, degrees: int, quantile: float) -> None:
     assert t_quantile(confidence, degrees) == pytest.approx(quantile, abs=1e-4)
+    for many in range(1, 80):
+        assert t_quantile(confidence, many) == pytest.approx(stdtrit(many, 0.5 + confidence / 2), rel=1e-9)
 
 
 def test_many_degrees_of_freedom_are_normal() -> None:
