@@ -12,7 +12,7 @@ from planner.search.assumptions import assumptions
 from planner.search.executors import executor_of
 from planner.search.race import Heat, race
 from planner.search.recommend import choose
-from planner.search.request import Request, model_of
+from planner.search.request import DEFAULT_PLACEMENTS, DEFAULT_SERVERS, Request, model_of
 from planner.search.results import Comparison, ScoredPlan
 from planner.search.score import Scorer
 from planner.search.space import enumerate_plans, left_out_words, machine_price, no_plans
@@ -34,8 +34,7 @@ def compare_for(
 ) -> Comparison:
     """The plan that the objective picks on each hardware, ranked by cost a sample."""
     model = model_of(request)
-    if not request.workers:
-        request = request.but(workers=DEFAULT_WORKERS)
+    request = _narrowed(request)
     space = enumerate_plans(request, model)
     if not space.plans:
         raise Infeasible(no_plans(space, request))
@@ -99,6 +98,19 @@ def compare_for(
         screened=screened,
         bounded=bounded,
     )
+
+
+def _narrowed(request: Request) -> Request:
+    """A comparison wants a good plan of every hardware rather than the very best of each: where nothing is
+    asked for, it looks at fewer worker counts, server counts and placements than `recommend` does."""
+    changes: dict[str, tuple[object, ...]] = {}
+    if not request.workers:
+        changes["workers"] = DEFAULT_WORKERS
+    if request.servers == DEFAULT_SERVERS:
+        changes["servers"] = (1, 2, 4)
+    if request.placements == DEFAULT_PLACEMENTS:
+        changes["placements"] = ("greedy", "mxnet")
+    return request.but(**changes)
 
 
 def _spot(rows: Sequence[ScoredPlan], request: Request) -> dict[str, float]:
