@@ -22,7 +22,7 @@ from planner.search.score import Scorer
 
 Progress = Callable[[str, int, int], None]
 DEFAULT_MACHINE = "p3.2xlarge"
-SERVERS_TRIED = (1, 2, 3)
+SERVERS_TRIED = (1, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
 from planner.search.score import Scorer
 
-CHUNK = 4  # points simulated at once; fixed, so that the result does not depend on the number of threads
+CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
 PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
 
@@ -63,7 +63,7 @@ def saturation_of(
     last = scored[-1] if found is None else scored[found]
     ceiling = float(scorer.bounds([replace(plan, workers=MANY_WORKERS * first)])[0])
     asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
-    by_servers = [] if partial else _by_servers(asked, scorer, pool, server_counts)
+    by_servers = [] if partial else _by_servers(asked, scorer, pool, server_counts, threshold)
     return Saturation(
         request=scorer.request,
         points=_points(scored),
@@ -108,21 +108,21 @@ def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
 
 
 def _by_servers(
-    plan: Plan, scorer: Scorer, pool: Executor, counts: tuple[int, ...]
+    plan: Plan, scorer: Scorer, pool: Executor, counts: tuple[int, ...], threshold: float
 ) -> list[tuple[int, ScoredPlan]]:
-    """The plan with each number of servers, each under its best placement rule."""
-    plans = [
-        replace(plan, servers=count, placement=rule)
-        for count in counts
-        for rule in (PLACEMENTS if count > 1 else PLACEMENTS[:1])
-        if not plan.colocated or count <= plan.machines
-    ]
-    best: dict[int, ScoredPlan] = {}
-    for one, prediction in zip(plans, scorer.predict_all(plans, pool, "medium"), strict=True):
-        scored = scorer.scored(one, prediction)
-        if one.servers not in best or scored.samples_per_s > best[one.servers].samples_per_s:
-            best[one.servers] = scored
-    return list(best.items())
+    """The plan with more and more servers, each under its best placement rule, until one adds too little."""
+    best: list[tuple[int, ScoredPlan]] = []
+    for count in counts:
+        if plan.colocated and count > plan.machines:
+            break
+        rules = PLACEMENTS if count > 1 else PLACEMENTS[:1]
+        plans = [replace(plan, servers=count, placement=rule) for rule in rules]
+        predictions = scorer.predict_all(plans, pool, "medium")
+        scored = [scorer.scored(p, s) for p, s in zip(plans, predictions, strict=True)]
+        best.append((count, max(scored, key=lambda one: one.samples_per_s)))
+        if _advised(best, threshold) != count:
+            break
+    return best
 
 
 def _advised(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:

@@ -23,7 +23,9 @@ def test_a_link_that_is_full_saturates():
     assert rates[saturated] - rates[saturated - 1] < 0.1 * rates[0]
     assert all(rates[w] - rates[w - 1] >= 0.1 * rates[0] for w in range(1, saturated))
     assert curve.bottleneck.split("[")[0] in ("downlink", "uplink", "ps")
-    assert [count for count, _ in curve.servers_needed] == [1, 2, 3]
+    counts = [count for count, _ in curve.servers_needed]
+    assert counts == [1, 2, 3, 4, 6, 8][: len(counts)]
+    assert curve.servers_advised in counts
 
 
 def test_a_wrong_threshold_is_refused():
