@@ -150,7 +150,7 @@ def _further(
     progress("looking further", 0, 2)
     changes = next_changes(chosen, scorer, pool)
     progress("looking further", 1, 2)
-    curve = saturation_of(chosen.plan, scorer, pool, extra=0, max_workers=max(32, chosen.plan.workers))
+    curve = saturation_of(chosen.plan, scorer, pool, extra=2, max_workers=max(32, chosen.plan.workers))
     progress("looking further", 2, 2)
     return changes, curve
 

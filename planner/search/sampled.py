@@ -251,7 +251,7 @@ def _as_attr(found: ScoredPlan) -> dict[str, Any]:
 
 
 def _remembered(trial: FrozenTrial, scorer: Scorer) -> ScoredPlan | None:
-    """The plan that a trial of an earlier session simulated."""
+    """The plan that a trial of an earlier call simulated."""
     attr = trial.user_attrs.get("scored")
     if attr is None:
         return None
