@@ -37,6 +37,8 @@ EFFORT: dict[Heat, tuple[float | None, int]] = {
     "medium": (0.02, 240),
     "long": (None, 1000),
 }
+MANY_WORKERS = 8
+FEWEST_STEPS = 72  # twelve a run
 
 
 class _Here(Executor):
@@ -215,6 +217,8 @@ class Scorer:
         from planner.simulator.simulate import Case, simulate_case
 
         precision, max_steps = EFFORT[heat]
+        if heat == "short" and plan.workers > MANY_WORKERS:  # many workers say as much in fewer steps each
+            max_steps = max(FEWEST_STEPS, max_steps * MANY_WORKERS // plan.workers)
         profile, policy = self.schedule_of(plan)
         case = Case(profile=profile, cluster=self.cluster_of(plan), policy=policy, mode=plan.mode)
         settings = {
