@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +33,6 @@ COMMANDS = {
     "sweep": "Score a grid of plans; can be resumed.",
     "validate": "Compare predictions with published and measured results.",
 }
-COMMANDS = {name: line for name, line in COMMANDS.items() if (Path(__file__).parent / f"{name}.py").exists()}
 
 
 class LazyGroup(TyperGroup):

@@ -59,7 +59,7 @@ def command(
     with flags.progress(quiet) as report:
         result = saturation_for(
             request,
-            threshold=scenario.threshold or 0.1,
+            threshold=0.1 if scenario.threshold is None else scenario.threshold,
             max_workers=scenario.max_workers,
             jobs=jobs,
             progress=report,
