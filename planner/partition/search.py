@@ -102,9 +102,7 @@ def partition(model: Model, hardware: Hardware, request: Request, *, network: Ne
             f"C2 binds: {request.threads} threads are asked, {hardware.name} has {constants.threads} cores; "
             f"--threads {constants.threads} is the most"
         )
-    samples = request.samples or model.samples_per_epoch
-    if samples is None:
-        raise BadInput(f"{model.name} says no samples_per_epoch; give --samples")
+    samples = epoch_samples(model, request)
     shapes = list(_shapes(request))
     if not shapes:
         raise _no_machines(request)
@@ -139,6 +137,14 @@ def partition(model: Model, hardware: Hardware, request: Request, *, network: Ne
         )
     plans.sort(key=lambda plan: (plan.epoch_s, plan.machines, plan.workers, plan.servers))
     return Result(tuple(plans), len(shapes), refused, combinations, programmes, constants)
+
+
+def epoch_samples(model: Model, request: Request) -> int:
+    """Samples of an epoch: those asked for, or the model's own."""
+    samples = request.samples or model.samples_per_epoch
+    if samples is None:
+        raise BadInput(f"{model.name} says no samples_per_epoch; give --samples")
+    return samples
 
 
 def _shapes(request: Request) -> Iterator[tuple[int, int, int]]:

@@ -90,6 +90,19 @@ def copies_pay_below(
     return (outputs * remote + latency) / (read * price - remote)
 
 
+def samples_within(plan: Plan, epoch_s: float) -> float:
+    """The samples of an epoch that takes the plan so long: for an epoch of which only the time is known."""
+    return plan.samples_per_s * epoch_s
+
+
+def most_samples_within(model: Model | str, hardware: Hardware | str, workers: int, epoch_s: float) -> float:
+    """The samples that so many machines could train in that time if every multiply-add of the three passes
+    ran at their peak and nothing travelled: no plan, constants or widths of ours allow more."""
+    stages = stages_of(_model(model))
+    passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.first)
+    return epoch_s * workers * _hardware(hardware).device.fp32_flops / (2 * passes)
+
+
 def _model(model: Model | str) -> Model:
     return load_model(model) if isinstance(model, str) else model
 

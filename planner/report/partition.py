@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.partition.search import Plan, Request, Result
+from planner.partition.search import Plan, Request, Result, epoch_samples
 from planner.report.output import Column, Table
 from planner.simulator.prediction import Prediction
 from planner.units import format_bytes, format_seconds
@@ -32,15 +32,16 @@ def partition_tables(
     """The answer, where its time goes, its layers, and the next best."""
     best = result.plans[0]
     return [
-        _split_table(best, result, model, hardware, prediction),
+        _split_table(result, model, hardware, request, prediction),
         _layer_table(best),
         _plans_table(result, request, runner_ups),
     ]
 
 
 def _split_table(
-    best: Plan, result: Result, model: Model, hardware: Hardware, prediction: Prediction | None
+    result: Result, model: Model, hardware: Hardware, request: Request, prediction: Prediction | None
 ) -> Table:
+    best = result.plans[0]
     rows = []
     for name, compute, network in _PARTS:
         compute_s = getattr(best.split, compute) if compute else 0.0
@@ -54,6 +55,12 @@ def _split_table(
         f"{best.samples_per_s:,.4g} samples/s"
     )
     notes = [
+        f"An epoch is {epoch_samples(model, request):,} samples, "
+        + (
+            "as --samples says."
+            if request.samples
+            else f"as the file of {model.name} says; --samples changes it."
+        ),
         f"Reading: {format_seconds(best.epoch_s)} an epoch if replicas take turns, "
         f"{format_seconds(best.worst_epoch_s)} if all read from one server at once.",
         f"A worker holds at most {format_bytes(best.worker_bytes)}. Constants {result.constants.basis}.",
@@ -183,6 +190,7 @@ def partition_data(
         "model": model.name,
         "hardware": hardware.name,
         "machines": request.machines,
+        "samples": epoch_samples(model, request),
         "best": {
             **_plan_row(best, best),
             "worst_case_epoch_s": float(best.worst_epoch_s),

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.catalog import load_hardware, load_model
 from planner.partition.search import Request, Result, partition
-from planner.partition.study import fixed, layer_choice
+from planner.partition.study import fixed, layer_choice, most_samples_within, samples_within
 from planner.validate import row
 from planner.validate.figures import figures, once
 from planner.validate.row import Row
@@ -66,11 +66,16 @@ def best() -> list[Row]:
 
 
 def spread() -> list[Row]:
-    """How far the worst configuration is from the best, and the epoch itself."""
+    """How far the worst configuration is from the best, and the epoch itself. The images of the paper's epoch
+    are not printed, and cannot be the 15 million of its data set: they are taken from its worst epoch, to
+    predict its best."""
     given = GIVEN["spread"]
     plans = _searched()["large"].plans
     first, last = plans[0], plans[-1]
     published = given["worst_minutes"] / given["best_minutes"]
+    images = samples_within(last, 60 * given["worst_minutes"])
+    workers = first.workers * first.replicas
+    most = most_samples_within(LARGE, HARDWARE, workers, 60 * given["best_minutes"])
     return [
         row.near(
             published,
@@ -84,13 +89,23 @@ def spread() -> list[Row]:
         ),
         row.near(
             given["best_minutes"],
-            first.epoch_s / 60,
+            images / first.samples_per_s / 60,
             0.25,
             unit="min",
             name="yan/spread/best",
-            what="imagenet22k: best epoch, of 15 million images",
+            what=f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, "
+            f"trains in the published worst epoch, {given['worst_minutes']} min",
             how=HOW,
             source=_source("spread"),
+        ),
+        _stated(
+            "spread",
+            "images",
+            f"imagenet22k: images of an epoch of {given['best_minutes']} min",
+            published=f"not printed; the data set has over {given['data_set_images']:,}",
+            ours=f"{images:,.0f}; {workers} workers at their peak train {most:,.0f}",
+            holds=images < most < given["data_set_images"],
+            claim="ours below the peak's, the peak's below the data set's",
         ),
     ]
 

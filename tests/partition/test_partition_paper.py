@@ -6,7 +6,14 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.partition.search import Request, Result, partition
-from planner.partition.study import copies_pay_below, fixed, layer_choice
+from planner.partition.study import (
+    copies_pay_below,
+    fixed,
+    layer_choice,
+    most_samples_within,
+    samples_within,
+)
+from planner.report.partition import partition_data, partition_tables
 
 CLUSTER = "private-2xe5-2450-10gbe"
 
@@ -34,6 +41,37 @@ def test_spread_is_more_than_tenfold_and_near_the_published(large: Result) -> No
     ratio = large.plans[-1].epoch_s / large.plans[0].epoch_s
     assert ratio > 10
     assert ratio == pytest.approx(218.08 / 11.88, rel=0.25)
+
+
+def test_the_worst_epoch_gives_the_images_of_the_best(large: Result) -> None:
+    """The paper prints both times and no number of images: one figure is taken from it, one predicted."""
+    best, worst = large.plans[0], large.plans[-1]
+    images = samples_within(worst, 218.08 * 60)
+    assert images / best.samples_per_s / 60 == pytest.approx(11.88, rel=0.25)
+    assert images < most_samples_within("imagenet22k-adam", CLUSTER, 16, 11.88 * 60)
+
+
+def test_the_data_set_does_not_fit_in_the_best_epoch() -> None:
+    """By hand: 2.07 billion connections, three passes but for the data, 268.8 GFLOP/s a machine."""
+    model = load_model("imagenet22k-adam")
+    first = next(layer.macs for layer in model if layer.macs)
+    most = 11.88 * 60 * 16 * 268.8e9 / (2 * (3 * model.macs - first))
+    assert most_samples_within(model, CLUSTER, 16, 11.88 * 60) == pytest.approx(most)
+    assert most < 15_000_000 / 50
+
+
+def test_the_answer_says_what_an_epoch_is(small: Result) -> None:
+    model, hardware = load_model("mnist-adam"), load_hardware(CLUSTER)
+    own = partition_tables(small, model, hardware, Request(20, max_workers=4))[0].notes
+    assert any("60,000 samples" in note and "--samples" in note for note in own)
+    asked = Request(4, samples=1000)
+    result = partition(model, hardware, asked)
+    assert (
+        "An epoch is 1,000 samples, as --samples says."
+        in partition_tables(result, model, hardware, asked)[0].notes
+    )
+    data = partition_data(result, model, hardware, asked)
+    assert data["best"]["epoch_s"] * data["best"]["samples_per_s"] == pytest.approx(data["samples"])
 
 
 def test_model_parallelism_is_superlinear_where_the_cache_gains() -> None:
