@@ -10,7 +10,7 @@ import time
 
 from planner.catalog import load_hardware, load_model
 from planner.partition.search import Request, partition
-from planner.partition.study import copies_pay_below, most_samples_within, samples_within
+from planner.partition.study import copies_pay_below, copy_readings, most_samples_within, samples_within
 from planner.report.output import emit
 from planner.report.validation import validation_tables
 from planner.validate import validate
@@ -40,6 +40,13 @@ def limits() -> None:
         f"images from the best epoch, 11.88 min on {best.name}: {images:,.0f}; the worst, {worst.name}, "
         f"then takes {images / worst.samples_per_s / 60:.1f} min (published: 218.08)"
     )
+    print("output layer cut in 4 or in 4 copies, ms a sample: computing + activations + reading")
+    for way in copy_readings(model, hardware, "fc2", (4, 4, 4)):
+        cut, copied = (
+            " + ".join(f"{1e3 * part:.2f}" for part in parts) + f" = {1e3 * sum(parts):.2f}"
+            for parts in (way.partitioned_s, way.replicated_s)
+        )
+        print(f"  {way.name}: parts {cut}, copies {copied}")
     inputs = copies_pay_below(CLUSTER, 22_000, (4, 4, 4))
     print(f"copies of a layer with 22,000 outputs pay below {inputs:.1f} inputs; ours has 3,000")
 

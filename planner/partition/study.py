@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.partition.costs import Problem, Spread, spread
+from planner.partition.costs import Choice, Problem, Spread, spread, stage_split
 from planner.partition.elimination import minimise
 from planner.partition.search import Plan, Request, partition, reading_price
-from planner.partition.stages import stages_of
+from planner.partition.stages import Stage, stages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,7 @@ def layer_choice(
     workers = shape[0]
     constants = constants_for(_hardware(hardware))
     stages = stages_of(_model(model))
-    at = next((i for i, stage in enumerate(stages) if stage.name == layer), None)
-    if at is None:
-        raise BadInput(f"no layer {layer!r} to partition; there are {', '.join(s.name for s in stages)}")
+    at = stages.index(_stage_named(stages, layer))
     price = reading_price(constants, replace(Request(1), read_every=read_every), *shape)
 
     def best(pair: tuple[int, int]) -> Spread:
@@ -90,6 +90,75 @@ def copies_pay_below(
     return (outputs * remote + latency) / (read * price - remote)
 
 
+@dataclass(frozen=True, slots=True)
+class CopyReading:
+    """One way to read the paper on partitioning against replicating a layer: computing, activations and
+    reading of the layer in seconds a sample of a replica, with as many parts as workers or as many copies."""
+
+    name: str
+    partitioned_s: tuple[float, float, float]
+    replicated_s: tuple[float, float, float]
+
+    @property
+    def copies_win(self) -> bool:
+        return sum(self.replicated_s) < sum(self.partitioned_s)
+
+
+def copy_readings(
+    model: Model | str,
+    hardware: Hardware | str,
+    layer: str,
+    shape: tuple[int, int, int],
+    read_every: int = 70,
+) -> list[CopyReading]:
+    """A dense layer behind one that is cut, alone, by every way that we see to read section 6.4 and equations
+    6 and 10 to 12. From the second line on parts exchange all they can: their inputs, the errors of their
+    inputs, all outputs (for the softmax) and the error terms of all outputs."""
+    from planner.cost.constants import constants_for
+
+    c = constants_for(_hardware(hardware))
+    stage = _stage_named(stages_of(_model(model)), layer)
+    workers, replicas, servers = shape
+    element_s, latency_s = BYTES_PER_ELEMENT / c.nic_bytes_per_s, c.latency_s[-1] / c.threads
+    remote = (workers - 1) / workers
+
+    def computing(cache_bytes: float, partitions: int, replications: int) -> float:
+        choice = Choice(partitions, replications, c.threads)
+        return stage_split(replace(c, cache_bytes=cache_bytes), stage, choice).compute_s
+
+    cut, copied = computing(c.cache_bytes, workers, 1), computing(c.cache_bytes, 1, workers)
+    cached = computing(math.inf, workers, 1)
+    inputs = 2 * (remote * stage.in_elements * element_s + latency_s)
+    everything = inputs + 2 * (remote * stage.out_elements * element_s + latency_s)
+    copies = (remote / workers + 1 / workers) * stage.in_elements * element_s + (1 + 1 / workers) * latency_s
+    read = stage.weight_bytes / (c.nic_bytes_per_s * min(workers, servers) * read_every)
+    alone = stage.weight_bytes / (c.nic_bytes_per_s * read_every * workers)
+    turns, h = replicas * read, c.threads
+    return [
+        CopyReading("as we count", (cut, inputs, turns), (copied, copies, workers * turns)),
+        CopyReading(
+            "all outputs and errors travel", (cut, everything, turns), (copied, copies, workers * turns)
+        ),
+        CopyReading(
+            "and threads do not share a wait",
+            (cut, h * everything, turns),
+            (copied, h * copies, workers * turns),
+        ),
+        CopyReading(
+            "only the reading replica waits", (cut, everything, read), (copied, copies, workers * read)
+        ),
+        CopyReading(
+            "each copy reads after its own samples, only it waits",
+            (cut, everything, read),
+            (copied, copies, alone),
+        ),
+        CopyReading("copies are read once", (cut, everything, turns), (copied, copies, turns)),
+        CopyReading(
+            "copies are read once, no cache effect", (cached, everything, turns), (cached, copies, turns)
+        ),
+    ]
+
+
 def samples_within(plan: Plan, epoch_s: float) -> float:
     """The samples of an epoch that takes the plan so long: for an epoch of which only the time is known."""
     return plan.samples_per_s * epoch_s
@@ -101,6 +170,13 @@ def most_samples_within(model: Model | str, hardware: Hardware | str, workers: i
     stages = stages_of(_model(model))
     passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.first)
     return epoch_s * workers * _hardware(hardware).device.fp32_flops / (2 * passes)
+
+
+def _stage_named(stages: Sequence[Stage], layer: str) -> Stage:
+    for stage in stages:
+        if stage.name == layer:
+            return stage
+    raise BadInput(f"no layer {layer!r} to partition; there are {', '.join(s.name for s in stages)}")
 
 
 def _model(model: Model | str) -> Model:

@@ -8,6 +8,7 @@ from planner.catalog import load_hardware, load_model
 from planner.partition.search import Request, Result, partition
 from planner.partition.study import (
     copies_pay_below,
+    copy_readings,
     fixed,
     layer_choice,
     most_samples_within,
@@ -117,3 +118,25 @@ def test_copies_of_an_output_layer_pay_only_for_few_inputs() -> None:
     copies_s = 3 * outputs * inputs * 4 / (4 * nic) / 70 * 4
     assert parts_s == pytest.approx(copies_s)
     assert inputs < 20
+
+
+def test_no_reading_of_the_paper_with_dearer_weights_lets_copies_win() -> None:
+    """Copies win only if they are read once and no cache helps the parts; the paper says neither."""
+    ways = {way.name: way for way in copy_readings("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))}
+    assert [name for name, way in ways.items() if way.copies_win] == ["copies are read once, no cache effect"]
+    ours = ways["as we count"]
+    turn_s = 264_088_000 / (4 * 1.25e9) / 70 * 4  # 22,000 x 3,001 weights, 4 links, 4 replicas in turn
+    assert (ours.partitioned_s[2], ours.replicated_s[2]) == pytest.approx((turn_s, 4 * turn_s))
+    assert ours.partitioned_s[1] == pytest.approx(2 * (0.75 * 3000 * 4 / 1.25e9 + 1.2e-5 / 16))
+
+
+def test_a_layer_alone_costs_what_it_costs_in_the_search() -> None:
+    ours = copy_readings("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))[0]
+    best = fixed("imagenet22k-adam", CLUSTER, 4, 4, 4).spread
+    assert best.choices[-1].pair == (4, 1)
+    split = best.splits[-1]
+    assert ours.partitioned_s[0] == pytest.approx(split.compute_s)
+    assert ours.partitioned_s[1] == pytest.approx(split.network_s)
+    choice = layer_choice("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))
+    more = choice.replicated_reading_s - choice.partitioned_reading_s
+    assert ours.replicated_s[2] - ours.partitioned_s[2] == pytest.approx(more)
