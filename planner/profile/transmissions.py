@@ -3,21 +3,21 @@
 Li et al. (throughput prediction of asynchronous SGD in TensorFlow), sections 2 and 3.2.2. A recorded transfer
 starts when it is requested and ends when the receiver has parsed it. In between it waits for the link, is
 sent in one chunk, or in two (the first WIN bytes, then, after the other streams that wait, the rest), and is
-parsed (alpha * bytes + beta).
+parsed (alpha * bytes + beta). How links pass the worker's port is told in `port.py`.
 
-What differs from the paper, because real runs show it:
+What differs from the paper, because real runs show it (`infer=False` leaves all of it out):
 - Where a step's own records contradict the order of requests, they are believed: a transfer that arrived
   before an earlier one by more than half of that one's time on the wire was sent before it (requests race).
+  Between servers too: none is completed before one that is recorded to have arrived earlier.
 - A link may start to send long after the first request (the server is busy with the others), so its first
-  arrival tells when it began. `infer=False` leaves both out, which is the paper's model.
-- Servers share the worker's NIC equally while several send.
-- A shaped link lets `burst_bytes` through at once after it was idle (token bucket).
+  arrival tells when it began.
+- TCP gives servers unequal shares of the worker's port, others in every step. The arrival of the largest
+  transfer of each server tells its share, except for the server that ends last, which has what is left.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -26,47 +26,25 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.profile._profile import DOWNLINK, UPLINK, Profile
+from planner.profile.port import Stream, Transmission, Wire, transmit
 
+__all__ = [
+    "EndTimeError",
+    "Stream",
+    "Transmission",
+    "Wire",
+    "end_time_error",
+    "reconstruct",
+    "sent_order",
+    "streams_of",
+    "transmit",
+    "with_sent_order",
+]
 
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """What the model needs to know of the network and of the receiver."""
-
-    bandwidth_bytes_per_s: float
-    window_bytes: float = inf
-    burst_bytes: float = 0.0
-    alpha_s_per_byte: float = 0.0
-    beta_s: float = 0.0
-
-    def parse_s(self, size: float) -> float:
-        return self.alpha_s_per_byte * size + self.beta_s
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """A transfer as recorded."""
-
-    op: int
-    server: int
-    bytes: int
-    requested_s: float
-    recorded_end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Transmission:
-    """A transfer as it must have been: when its bytes were on the wire, and when it was parsed. `anchor`
-    marks the first arrival of its link, whose recorded end the reconstruction has used."""
-
-    stream: Stream
-    intervals_s: tuple[tuple[float, float], ...]
-    end_s: float
-    anchor: bool = False
-
-    @property
-    def relative_error(self) -> float:
-        """|predicted end - recorded end| / recorded end, times counted from the start of the step."""
-        return abs(self.end_s - self.stream.recorded_end_s) / self.stream.recorded_end_s
+SETTLED_S = 1e-4  # what the clock of a record is worth
+MAX_ROUNDS = 10
+PASSES = 3
+SMALLEST_SHARE = 0.05  # TCP starves nobody for long
 
 
 def streams_of(profile: Profile, step: int, resource: int = DOWNLINK) -> list[Stream]:
@@ -90,25 +68,69 @@ def streams_of(profile: Profile, step: int, resource: int = DOWNLINK) -> list[St
 
 
 def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> list[Transmission]:
-    """When each transfer was on the wire. With `infer`, the recorded ends correct the order and tell when
-    each link began; without, only the times of the requests are used (the paper's model)."""
+    """When each transfer was on the wire. With `infer`, the recorded ends correct the order, and those of the
+    anchors tell when each link began and which share it had; without, only the times of the requests are used
+    and shares are equal (the paper's model)."""
     links: dict[int, list[Stream]] = {}
     for stream in sorted(streams, key=lambda s: (s.requested_s, s.op)):
         links.setdefault(stream.server, []).append(stream)
-    begin = dict.fromkeys(links, 0.0)
     if not infer:
-        return transmit(links, wire, begin)
+        return transmit(links, wire, dict.fromkeys(links, 0.0))
     links = {server: sent_order(link, wire) for server, link in links.items()}
-    first = {server: link[0].op for server, link in links.items()}
-    for sent in transmit(links, wire, begin):
-        stream = sent.stream
-        if stream.op == first[stream.server]:
-            late_s = max(stream.recorded_end_s - sent.end_s, 0.0)
-            begin[stream.server] = min(s.requested_s for s in links[stream.server]) + late_s
+    requested = {server: min(s.requested_s for s in link) for server, link in links.items()}
+    first = {server: link[0] for server, link in links.items()}
+    sharers = _sharers(links)
+    begin, shares = dict(requested), dict.fromkeys(links, 1.0)
+    # Shares explain first what they can, late begins the rest: fitted at once, a late begin of one server
+    # makes a small share of the other, and that a later begin.
+    for _ in range(PASSES if sharers else 1):
+        shares = _fitted_shares(links, wire, begin, shares, sharers)
+        end_s = {sent.stream.op: sent.end_s for sent in transmit(links, wire, begin, shares, True)}
+        for server, anchor in first.items():
+            if sharers.get(server) is not anchor:  # one record does not tell both
+                late_s = anchor.recorded_end_s - end_s[anchor.op]
+                begin[server] = max(begin[server] + late_s, requested[server])
+    shares = _fitted_shares(links, wire, begin, shares, sharers)
+    anchors = {stream.op for stream in (*first.values(), *sharers.values())}
     return [
-        Transmission(sent.stream, sent.intervals_s, sent.end_s, sent.stream.op == first[sent.stream.server])
-        for sent in transmit(links, wire, begin)
+        replace(sent, anchor=sent.stream.op in anchors) for sent in transmit(links, wire, begin, shares, True)
     ]
+
+
+def _fitted_shares(
+    links: dict[int, list[Stream]],
+    wire: Wire,
+    begin_s: dict[int, float],
+    shares: dict[int, float],
+    sharers: dict[int, Stream],
+) -> dict[int, float]:
+    """The shares with which the anchors end as recorded, by repeated substitution: a server whose anchor
+    takes k times as long as recorded has k times the share."""
+    shares, late_s = dict(shares), inf
+    for _ in range(MAX_ROUNDS):
+        if not sharers or late_s < SETTLED_S:
+            break
+        end_s = {sent.stream.op: sent.end_s for sent in transmit(links, wire, begin_s, shares, True)}
+        late_s = 0.0
+        for server, anchor in sharers.items():
+            took_s = max(end_s[anchor.op] - begin_s[server], SETTLED_S)
+            recorded_s = max(anchor.recorded_end_s - begin_s[server], SETTLED_S)
+            others = sum(shares.values()) - shares[server]
+            share = shares[server] / (shares[server] + others) * took_s / recorded_s
+            share = min(max(share, SMALLEST_SHARE), 1 - SMALLEST_SHARE)
+            shares[server] = others * share / (1 - share)
+            late_s = max(late_s, abs(took_s - recorded_s))
+    return shares
+
+
+def _sharers(links: dict[int, list[Stream]]) -> dict[int, Stream]:
+    """The largest transfer of each server but the one whose last arrival is the latest."""
+    last = max(links, key=lambda server: (max(s.recorded_end_s for s in links[server]), server), default=None)
+    return {
+        server: max(link, key=lambda s: (s.bytes, s.recorded_end_s))
+        for server, link in links.items()
+        if server != last
+    }
 
 
 def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
@@ -152,72 +174,6 @@ def with_sent_order(profile: Profile) -> Profile:
     return replace(profile, order=order)
 
 
-def transmit(links: dict[int, list[Stream]], wire: Wire, begin_s: dict[int, float]) -> list[Transmission]:
-    """Send the streams of each link in the order given, none before its request nor before `begin_s`."""
-    waiting = {server: deque(_requests(link, begin_s[server])) for server, link in links.items()}
-    ready: dict[int, deque[tuple[Stream, float, bool]]] = {server: deque() for server in links}
-    running: dict[
-        int, tuple[Stream, float, float, bool]
-    ] = {}  # stream, bytes left of chunk, of stream, since
-    since: dict[int, float] = {}
-    intervals: dict[int, list[tuple[float, float]]] = {}
-    done: list[Transmission] = []
-    now = idle_since = 0.0
-    tokens = wire.burst_bytes
-    while running or any(waiting.values()) or any(ready.values()):
-        for server, requests in waiting.items():
-            while requests and requests[0][0] <= now:
-                stream = requests.popleft()[1]
-                ready[server].append((stream, float(stream.bytes), False))
-        for server, queue in ready.items():
-            if queue and server not in running:
-                stream, left, again = queue.popleft()
-                chunk = left if again else min(left, wire.window_bytes)
-                if not running:
-                    refill = (now - idle_since) * wire.bandwidth_bytes_per_s
-                    tokens = min(wire.burst_bytes, tokens + refill)
-                free = min(tokens, chunk)
-                tokens -= free
-                running[server] = (stream, chunk - free, left - chunk, again)
-                since[server] = now
-        coming = [requests[0][0] for server, requests in waiting.items() if requests]
-        if not running:
-            now = min(coming)
-            continue
-        rate = wire.bandwidth_bytes_per_s / len(running)
-        finish_s = now + min(chunk for _, chunk, _, _ in running.values()) / rate
-        idle = [requests[0][0] for s, requests in waiting.items() if requests and s not in running]
-        then = min(finish_s, *idle) if idle else finish_s
-        for server, (stream, chunk, rest, again) in list(running.items()):
-            left = chunk - (then - now) * rate
-            if left > 1e-3:  # bytes; what is left of rounding is far below
-                running[server] = (stream, left, rest, again)
-                continue
-            del running[server]
-            intervals.setdefault(stream.op, []).append((since[server], then))
-            requests = waiting[server]
-            while requests and requests[0][0] <= then:
-                arrived = requests.popleft()[1]
-                ready[server].append((arrived, float(arrived.bytes), False))
-            if rest > 0:
-                ready[server].append((stream, rest, True))
-            else:
-                end_s = then + wire.parse_s(stream.bytes)
-                done.append(Transmission(stream, tuple(intervals[stream.op]), end_s))
-        now = idle_since = then
-    return done
-
-
-def _requests(link: Sequence[Stream], begin_s: float) -> Iterator[tuple[float, Stream]]:
-    """Times that respect the order: who is sent before another cannot have been requested after it."""
-    earliest = inf
-    times: list[float] = []
-    for stream in reversed(link):
-        earliest = min(earliest, stream.requested_s)
-        times.append(max(earliest, begin_s))
-    return zip(reversed(times), link, strict=True)
-
-
 @dataclass(frozen=True, slots=True)
 class EndTimeError:
     """Relative errors of predicted end times, as Table 1 of Li et al. has them."""
@@ -231,15 +187,24 @@ class EndTimeError:
 
 
 def end_time_error(
-    profile: Profile, wire: Wire, resource: int = DOWNLINK, infer: bool = True, steps: int | None = None
+    profile: Profile,
+    wire: Wire,
+    resource: int = DOWNLINK,
+    infer: bool = True,
+    *,
+    steps: int | None = None,
+    apart_s: float = 0.0,
 ) -> EndTimeError:
     """How far the model is from the recorded end times of a profile; anchors, which it was told, do not
-    count."""
+    count, nor do transfers recorded within `apart_s` of one, which it was nearly told."""
     relative: list[float] = []
     signed: list[float] = []
     for step in range(min(profile.steps, steps or profile.steps)):
-        for sent in reconstruct(streams_of(profile, step, resource), wire, infer):
-            if not sent.anchor and sent.stream.recorded_end_s > 0:
+        found = reconstruct(streams_of(profile, step, resource), wire, infer)
+        told_s = [sent.stream.recorded_end_s for sent in found if sent.anchor]
+        for sent in found:
+            near = any(abs(sent.stream.recorded_end_s - at_s) < apart_s for at_s in told_s)
+            if not sent.anchor and not near and sent.stream.recorded_end_s > 0:
                 relative.append(sent.relative_error)
                 signed.append(sent.end_s - sent.stream.recorded_end_s)
     if not relative:
