@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import threading
 import tomllib
 import types
 import typing
@@ -23,6 +24,9 @@ from planner.errors import BadInput
 T = TypeVar("T")
 Key = str | int
 LARGEST_FILE_BYTES = 10_000_000
+# msgspec 0.22 looks into a type when it first meets it and shows other threads the half of what it has found:
+# two threads that read their first file at once crash the process.
+_CONVERTING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ def _read(path: Path, size_bytes: int, _changed_ns: int) -> Source:
 def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
     """`value`, which stands at `at` in the file, as a typed value."""
     try:
-        return msgspec.convert(value, kind)
+        with _CONVERTING:
+            return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         message, inner = _split(str(error))
         inner = _named(value, kind, inner)
