@@ -2,8 +2,8 @@
 
 A plan moves samples no faster than each of these allows:
 
-- every worker: one batch a step, and a step lasts at least `step_lower_bound_s` (critical path, busiest
-  resource);
+- every worker: one batch a step, and a step lasts at least `least_steps_s` (critical path, busiest resource,
+  in the mean also the wait for downloads that come in random order);
 - the workers of one node together: their downloads pass the node's ingress, their uploads its egress;
 - every node that holds servers: what leaves it (downloads of the workers elsewhere, uploads of its own
   workers to servers elsewhere) passes its egress; ingress likewise.
@@ -26,18 +26,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster
-from planner.cost.step import Demand, Floats, Rates, step_lower_bound_s
+from planner.cost.paths import Floats
+from planner.cost.step import Demand, Rates, Steps, least_steps_s
 from planner.errors import BadInput
-from planner.policy import Mode, Multiplexed, Policy
+from planner.policy import Mode, Policy
 from planner.profile import Profile
-
-Steps = Literal["fastest", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,15 @@ def upper_bound(
     *,
     steps: Steps = "fastest",
 ) -> Bound:
-    """The bound with its reason. See the module's text for what is in it."""
+    """The bound with its reason (see the module's text). Without a policy it holds for all."""
     if profile.servers != cluster.servers:
         raise BadInput(
             f"the profile is for {profile.servers} servers, the cluster has {cluster.servers}; "
             "make the profile for the cluster's number of servers"
         )
-    policy = policy or Multiplexed()
     demand = Demand(profile)
     rates, kind_of_worker = _worker_rates(cluster)
-    step_s = least_step_s(demand, rates, policy, steps)[kind_of_worker]
+    step_s = least_steps_s([(demand, rates)], policy, mode, steps)[0][kind_of_worker]
     worker_node = np.array(cluster.worker_nodes)
     nodes = np.unique(worker_node)
     if mode == "sync":
@@ -102,13 +99,6 @@ def window_tolerance(steps: int, workers: int, runs: int = 1) -> float:
     """By how much, relative, the rate in windows with so many steps in all may exceed a bound: one step that
     began before the window for each worker and run."""
     return workers * runs / max(1, steps)
-
-
-def least_step_s(demand: Demand, rates: Rates, policy: Policy, steps: Steps) -> Floats:
-    """The least step time of each kind of worker: of the fastest step, or in the mean."""
-    bound = step_lower_bound_s(demand, rates, policy)
-    least = bound.min(axis=1) if steps == "fastest" else bound.mean(axis=1)
-    return np.asarray(np.maximum(least, 1e-12))
 
 
 def _sync_bound(demand: Demand, cluster: Cluster, step_s: Floats) -> Bound:

@@ -10,18 +10,18 @@ each node (the last may hold fewer), servers on nodes of their own or server i b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster, Node
-from planner.cost.bounds import Steps, least_step_s
-from planner.cost.step import Demand, Floats, Rates
+from planner.cost.paths import Floats
+from planner.cost.step import Demand, Rates, Steps, least_steps_s
 from planner.errors import BadInput
-from planner.policy import Mode, Multiplexed, Policy
+from planner.policy import Mode, Policy
 from planner.profile import Profile
 
 
@@ -39,7 +39,7 @@ class Plans:
     speed: npt.ArrayLike = 1.0
 
     def __post_init__(self) -> None:
-        names = [field.name for field in fields(self)]
+        names = [column.name for column in fields(self)]
         columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(getattr(self, name))) for name in names))
         for name, column in zip(names, columns, strict=True):
             object.__setattr__(self, name, np.ravel(column))
@@ -89,6 +89,14 @@ class Plans:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Plans of one model, batch and worker hardware; `profiles` maps servers to the profile with so many."""
+
+    profiles: Mapping[int, Profile]
+    plans: Plans
+
+
 def bound_plans(
     profiles: Mapping[int, Profile],
     plans: Plans,
@@ -97,29 +105,49 @@ def bound_plans(
     *,
     steps: Steps = "fastest",
 ) -> Floats:
-    """Upper bounds in samples a second, one a plan; `profiles` maps servers to the family's profile."""
-    policy = policy or Multiplexed()
-    servers = np.asarray(plans.servers)
-    out = np.zeros(len(plans))
+    """Upper bounds in samples a second, one a plan, of a family."""
+    return bound_families([Family(profiles, plans)], policy, mode, steps=steps)[0]
+
+
+def bound_families(
+    families: Sequence[Family],
+    policy: Policy | None = None,
+    mode: Mode = "async",
+    *,
+    steps: Steps = "fastest",
+) -> list[Floats]:
+    """The bounds of several families: what they have in common is computed once."""
+    parts = [
+        (number, part)
+        for number, family in enumerate(families)
+        for part in _alike(family.profiles, family.plans)
+    ]
+    least = least_steps_s([(part.demand, part.rates) for _, part in parts], policy, mode, steps)
+    out = [np.zeros(len(family.plans)) for family in families]
+    for (number, part), step_s in zip(parts, least, strict=True):
+        part.take(step_s)
+        rate = part.sync() if mode == "sync" else part.asynchronous()
+        out[number][part.rows] = rate * part.demand.profile.batch
+    return out
+
+
+def _alike(profiles: Mapping[int, Profile], plans: Plans) -> Iterator[_Alike]:
+    """The plans of a family by their number of servers and by where those stand."""
+    servers, beside = np.asarray(plans.servers), np.asarray(plans.colocated, bool)
     for count in np.unique(servers).tolist():
         if count not in profiles:
             raise BadInput(
                 f"no profile for {count} servers; there are profiles for {sorted(profiles)} servers"
             )
         demand = Demand(profiles[count])
-        rows = np.flatnonzero(servers == count)
-        beside = np.asarray(plans.colocated, bool)[rows]
         for colocated in (False, True):
-            chosen = rows[beside == colocated]
-            if len(chosen):
-                family = _Family(demand, plans, chosen, colocated, policy, steps)
-                rate = family.sync() if mode == "sync" else family.asynchronous()
-                out[chosen] = rate * profiles[count].batch
-    return out
+            rows = np.flatnonzero((servers == count) & (beside == colocated))
+            if len(rows):
+                yield _Alike(demand, plans, rows, colocated)
 
 
-@dataclass(frozen=True, eq=False)
-class _Family:
+@dataclass(eq=False)
+class _Alike:
     """Plans of one profile, all with or all without servers beside the workers. A node is known by the server
     it holds, or -1 for none; `rate` is steps a second over all workers."""
 
@@ -127,8 +155,7 @@ class _Family:
     plans: Plans
     rows: npt.NDArray[np.intp]
     colocated: bool
-    policy: Policy
-    steps: Steps
+    _steps: dict[int, Floats] = field(default_factory=dict)
 
     def sync(self) -> Floats:
         """All workers at one rate, that of the most loaded place."""
@@ -227,21 +254,34 @@ class _Family:
         return self._steps[local]
 
     @cached_property
-    def _steps(self) -> dict[int, Floats]:
-        """All at once: a worker beside no server (-1) and beside each, at every rate that occurs."""
+    def _kinds(self) -> tuple[Floats, npt.NDArray[np.intp]]:
+        """The rates that occur (a flow's, the NIC's, the speed of the worker), and those of each plan."""
         flow = np.minimum(np.minimum(self.nic, self.server_nic), self._column("flow_bytes_per_s"))
         kinds = np.stack([1.0 / flow, 1.0 / self.nic, self._column("speed")], axis=1)
         table, kind = np.unique(kinds, axis=0, return_inverse=True)
-        places = (-1, *self.hosts)
-        here = np.zeros((len(places), len(table), len(self.demand.down_bytes)), bool)
-        for at, local in enumerate(places[1:], start=1):
+        return table, np.asarray(kind).reshape(-1)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        return (-1, *self.hosts)
+
+    @property
+    def rates(self) -> Rates:
+        """Those of a worker beside no server (-1) and beside each, at every rate that occurs."""
+        table, _ = self._kinds
+        here = np.zeros((len(self.places), len(table), len(self.demand.down_bytes)), bool)
+        for at, local in enumerate(self.places[1:], start=1):
             here[at, :, local] = True
-        local_rows = here.reshape(len(places) * len(table), -1)
-        rows = np.tile(table, (len(places), 1))
+        local_rows = here.reshape(len(self.places) * len(table), -1)
+        rows = np.tile(table, (len(self.places), 1))
         per_byte = np.where(local_rows, 0.0, rows[:, :1])
-        rates = Rates(per_byte, per_byte, rows[:, 1], rows[:, 1], rows[:, 2], local_rows)
-        least = least_step_s(self.demand, rates, self.policy, self.steps).reshape(len(places), -1)
-        return {local: least[at][np.asarray(kind).reshape(-1)] for at, local in enumerate(places)}
+        return Rates(per_byte, per_byte, rows[:, 1], rows[:, 1], rows[:, 2], local_rows)
+
+    def take(self, least_s: Floats) -> None:
+        """Take over the least step times that belong to `rates`."""
+        _, kind = self._kinds
+        table = least_s.reshape(len(self.places), -1)
+        self._steps = {local: table[at][kind] for at, local in enumerate(self.places)}
 
     def _column(self, name: str) -> Floats:
         return self.plans.column(name, self.rows)

@@ -9,23 +9,29 @@ We take the larger of two bounds, each valid for every policy that shares the li
   least path after any: the resource cannot start earlier, and something must still follow its last op.
 
 A worker's steps do not overlap, in synchronous mode either (a step ends when all its ops have), so the bound
-of n steps is the sum of theirs.
+of n steps is the sum of theirs. In the mean over many steps a third one holds where downloads come in random
+order (`planner.cost.queueing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.policy import Fifo, Multiplexed, Ordered, Policy, Sliced, overheads_s
+from planner.cost.paths import Floats, Graph, graph_of
+from planner.cost.queueing import Releases, queues_at_random, releases_of
+from planner.policy import Fifo, Mode, Multiplexed, Ordered, Policy, Sliced, overheads_s
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
 
-Floats = npt.NDArray[np.float64]
-_CELLS = 4_000_000  # ops x rates x steps evaluated at once
+Ops = npt.NDArray[np.intp]
+Steps = Literal["fastest", "mean"]
+_CELLS = 1_000_000  # ops x columns evaluated at once: what fits in a cache is faster
+LEAST_S = 1e-12
 
 
 @dataclass(frozen=True)
@@ -43,62 +49,141 @@ class Rates:
     def __len__(self) -> int:
         return len(self.speed)
 
-    def rows(self, start: int, stop: int) -> Rates:
-        cut = slice(start, stop)
-        return Rates(
-            self.down_s_per_byte[cut],
-            self.up_s_per_byte[cut],
-            self.nic_down_s_per_byte[cut],
-            self.nic_up_s_per_byte[cut],
-            self.speed[cut],
-            self.local[cut],
-        )
+    def take(self, rows: npt.NDArray[np.intp]) -> Rates:
+        return Rates(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @staticmethod
+    def joined(parts: Sequence[Rates]) -> Rates:
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(Rates))
+        return Rates(*(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """What a step asks of each resource, and the graph in the form the paths need."""
+    """What a step asks of each resource."""
 
     profile: Profile
 
     @cached_property
+    def graph(self) -> Graph:
+        return graph_of(self.profile)
+
+    @cached_property
     def down_bytes(self) -> Floats:
-        return self._bytes(DOWNLINK)
+        return self.graph.bytes_by_server(DOWNLINK)
 
     @cached_property
     def up_bytes(self) -> Floats:
-        return self._bytes(UPLINK)
-
-    def _bytes(self, resource: int) -> Floats:
-        p = self.profile
-        on = p.resource == resource
-        return np.bincount(p.server[on], p.bytes[on], p.servers).astype(np.float64)
-
-    @cached_property
-    def order(self) -> list[int]:
-        return [int(op) for op in self.profile.topological_order()]
-
-    @cached_property
-    def deps(self) -> list[list[int]]:
-        p = self.profile
-        return [p.deps(op).tolist() for op in range(p.ops)]
-
-    @cached_property
-    def dependents(self) -> list[list[int]]:
-        start, index = self.profile.dependents()
-        return [index[start[op] : start[op + 1]].tolist() for op in range(self.profile.ops)]
-
-    def on(self, resource: int, server: int | None = None) -> list[int]:
-        p = self.profile
-        mask = p.resource == resource
-        if server is not None:
-            mask = mask & (p.server == server)
-        return [int(op) for op in np.flatnonzero(mask)]
+        return self.graph.bytes_by_server(UPLINK)
 
 
-def chunk_overhead_s(profile: Profile, policy: Policy) -> Floats:
+def least_steps_s(
+    cases: Sequence[tuple[Demand, Rates]], policy: Policy | None, mode: Mode, steps: Steps
+) -> list[Floats]:
+    """For each case the least step time of its kinds of worker: of the fastest step, or in the mean. Without
+    a policy it holds for all. Cases that share a graph are evaluated together, which is what takes time."""
+    groups: dict[tuple[Graph, bool], list[int]] = {}
+    for at, (demand, _) in enumerate(cases):
+        random = steps == "mean" and mode == "async" and queues_at_random(demand.profile, policy)
+        groups.setdefault((demand.graph, random), []).append(at)
+    out = [np.zeros(0)] * len(cases)
+    for (graph, random), members in groups.items():
+        releases = releases_of(graph, policy) if random and policy is not None else None
+        bounds = _bounds(
+            graph, [cases[at] for at in members], chunk_overhead_s(graph.profile, policy), releases
+        )
+        for at, bound in zip(members, bounds, strict=True):
+            least = bound.min(axis=1) if steps == "fastest" else bound.mean(axis=1)
+            out[at] = np.maximum(least, LEAST_S)
+    return out
+
+
+def _bounds(
+    graph: Graph, cases: Sequence[tuple[Demand, Rates]], overhead_s: Floats, releases: Releases | None
+) -> list[Floats]:
+    """For each case a table of kinds x steps. One kind in one step is a column of what is evaluated."""
+    rates = Rates.joined([rates for _, rates in cases])
+    durations_s = np.concatenate([demand.profile.durations_s for demand, _ in cases])
+    shapes = [(len(rates), demand.profile.steps) for demand, rates in cases]
+    first = np.cumsum([(0, 0), *shapes], axis=0)[:-1]
+    pairs = [np.indices(shape).reshape(2, -1) + at[:, None] for shape, at in zip(shapes, first, strict=True)]
+    kind, row = np.concatenate(pairs, axis=1)
+    work_s = None if releases is None else releases.work_s(durations_s[:, graph.on(WORKER)])
+    width = max(1, _CELLS // graph.profile.ops)
+    bound = np.zeros(len(kind))
+    for at in range(0, len(kind), width):
+        cut = slice(at, at + width)
+        columns = rates.take(kind[cut])
+        paths = _Paths(graph, _op_costs(graph.profile, durations_s[row[cut]].T, columns, overhead_s))
+        bound[cut] = paths.any_order_s(columns)
+        if releases is not None and work_s is not None:
+            least = paths.random_order_s(columns, releases, work_s[:, :, row[cut]] / columns.speed)
+            np.maximum(bound[cut], least, out=bound[cut])
+    tables = np.split(bound, np.cumsum([kinds * steps for kinds, steps in shapes])[:-1])
+    return [table.reshape(shape) for table, shape in zip(tables, shapes, strict=True)]
+
+
+class _Paths:
+    """Paths and totals of a graph whose ops cost what they do at least: ops x columns."""
+
+    def __init__(self, graph: Graph, cost: Floats) -> None:
+        self.graph = graph
+        self.cost = cost
+        self.heads = graph.heads_s(cost)
+        self.tails = graph.tails_s(cost)
+
+    def any_order_s(self, rates: Rates) -> Floats:
+        """Critical path and busiest resource, for each column."""
+        graph = self.graph
+        bounds = [np.asarray((self.heads + self.cost).max(axis=0)), self.around(graph.on(WORKER))]
+        for server in range(graph.profile.servers):
+            bounds += [self.around(graph.on(kind, server)) for kind in (DOWNLINK, UPLINK, PS)]
+        bounds += [self.around(graph.on(kind), _nic_s(graph, rates, kind)) for kind in (DOWNLINK, UPLINK)]
+        return np.asarray(np.maximum.reduce(bounds))
+
+    def around(self, ops: Ops, busy_s: Floats | None = None) -> Floats:
+        """What a resource does takes its time, after something has come to it and before what must follow."""
+        if not len(ops):
+            return np.zeros(self.cost.shape[1])
+        total_s = self.cost[ops].sum(axis=0) if busy_s is None else busy_s
+        return np.asarray(total_s + self.heads[ops].min(axis=0) + self.tails[ops].min(axis=0))
+
+    def random_order_s(self, rates: Rates, releases: Releases, work_s: Floats) -> Floats:
+        """The bound of `planner.cost.queueing`, for each column."""
+        graph, delivered = self.graph, releases.delivered_bytes
+        each = (delivered[:, None] * rates.down_s_per_byte).max(axis=2)
+        together = delivered @ ~rates.local.T * rates.nic_down_s_per_byte
+        after, before_uploads = work_s
+        then = after + self.tails[graph.on(WORKER)].min(axis=0)
+        uploads = graph.on(UPLINK)
+        if len(uploads):
+            by_server = (graph.bytes_by_server(UPLINK) * rates.up_s_per_byte).max(axis=1)
+            upload_s = np.maximum(by_server, _nic_s(graph, rates, UPLINK))
+            then = np.maximum(then, before_uploads + upload_s + self.tails[uploads].min(axis=0))
+        return np.asarray((np.maximum(each, together) + then).max(axis=0))
+
+
+def _nic_s(graph: Graph, rates: Rates, direction: int) -> Floats:
+    """Seconds that a worker's NIC is busy with the transfers of a direction."""
+    s_per_byte = rates.nic_down_s_per_byte if direction == DOWNLINK else rates.nic_up_s_per_byte
+    return np.asarray(~rates.local @ graph.bytes_by_server(direction) * s_per_byte)
+
+
+def _op_costs(p: Profile, durations_s: Floats, rates: Rates, overhead_s: Floats) -> Floats:
+    """The least time of each op: ops x columns."""
+    cost = np.array(durations_s, order="C")
+    cost[p.resource == WORKER] /= rates.speed
+    for kind, per_byte in ((DOWNLINK, rates.down_s_per_byte), (UPLINK, rates.up_s_per_byte)):
+        ops = np.flatnonzero(p.resource == kind)
+        cost[ops] = per_byte[:, p.server[ops]].T * p.bytes[ops, None] + overhead_s[ops, None]
+    return cost
+
+
+def chunk_overhead_s(profile: Profile, policy: Policy | None) -> Floats:
     """Seconds that each transfer spends on its link besides its bytes. Blocks and Credit share the overhead
-    between transfers; none is counted for them, which keeps the bound valid."""
+    between transfers; none is counted for them, nor for an unknown policy, which keeps the bound valid."""
+    if policy is None:
+        return np.zeros(profile.ops)
     chunks = np.zeros(profile.ops)
     if isinstance(policy, Fifo | Ordered):
         chunks += 1.0
@@ -109,64 +194,3 @@ def chunk_overhead_s(profile: Profile, policy: Policy) -> Floats:
     down_s, up_s = overheads_s(policy)
     each_s = np.where(profile.resource == DOWNLINK, down_s, up_s)
     return np.where(profile.is_transfer, chunks * each_s, 0.0)
-
-
-def step_lower_bound_s(demand: Demand, rates: Rates, policy: Policy) -> npt.NDArray[np.float64]:
-    """Seconds that a step lasts at least: one row for each kind of worker, one column for each step."""
-    p = demand.profile
-    rows = max(1, _CELLS // max(1, p.ops * p.steps))
-    parts = [_bound(demand, rates.rows(at, at + rows), policy) for at in range(0, len(rates), rows)]
-    return np.concatenate(parts) if parts else np.zeros((0, p.steps))
-
-
-def _bound(demand: Demand, rates: Rates, policy: Policy) -> Floats:
-    p = demand.profile
-    cost = _op_costs(demand, rates, policy)
-    heads = _longest_before(demand.order, demand.deps, cost)
-    tails = _longest_before(demand.order[::-1], demand.dependents, cost)
-    bound = (heads + cost).max(axis=0)
-
-    def resource(ops: Sequence[int], total: Floats | None = None) -> None:
-        """What a resource does takes its time, after something has come to it and before what must follow."""
-        if ops:
-            busy = cost[ops].sum(axis=0) if total is None else total
-            np.maximum(bound, busy + heads[ops].min(axis=0) + tails[ops].min(axis=0), out=bound)
-
-    resource(demand.on(WORKER))
-    for server in range(p.servers):
-        for kind in (DOWNLINK, UPLINK, PS):
-            resource(demand.on(kind, server))
-    crossing = ~rates.local
-    for kind, moved, s_per_byte in (
-        (DOWNLINK, demand.down_bytes, rates.nic_down_s_per_byte),
-        (UPLINK, demand.up_bytes, rates.nic_up_s_per_byte),
-    ):
-        total = (crossing @ moved) * s_per_byte
-        resource(demand.on(kind), total[:, None])
-    return np.asarray(bound)
-
-
-def _op_costs(demand: Demand, rates: Rates, policy: Policy) -> Floats:
-    """The least time of each op: ops x kinds of worker x steps."""
-    p = demand.profile
-    cost = np.repeat(p.durations_s.T[:, None, :], len(rates), axis=1)
-    cost[p.resource == WORKER] /= rates.speed[:, None]
-    overhead = chunk_overhead_s(p, policy)
-    for kind, per_byte in ((DOWNLINK, rates.down_s_per_byte), (UPLINK, rates.up_s_per_byte)):
-        ops = np.flatnonzero(p.resource == kind)
-        seconds = per_byte[:, p.server[ops]].T * p.bytes[ops, None] + overhead[ops, None]
-        cost[ops] = seconds[:, :, None]
-    return cost
-
-
-def _longest_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
-    """The longest path that ends just before each op; `order` puts what an op waits for first."""
-    begins, ends = np.zeros_like(cost), np.empty_like(cost)
-    for op in order:
-        waits = before[op]
-        if len(waits) == 1:
-            begins[op] = ends[waits[0]]
-        elif waits:
-            ends[waits].max(axis=0, out=begins[op])
-        np.add(begins[op], cost[op], out=ends[op])
-    return begins

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -197,29 +198,43 @@ class Profile:
 
     def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """The reverse of the dependencies, as (start, index); dependents of an op in ascending order."""
-        n = self.ops
-        consumer = np.repeat(np.arange(n, dtype=np.int32), np.diff(self.dep_start))
-        by_producer = np.argsort(self.dep_index, kind="stable")
-        start = np.zeros(n + 1, np.int32)
-        np.cumsum(np.bincount(self.dep_index, minlength=n), out=start[1:])
-        return start, consumer[by_producer]
+        return _reversed(self.dep_start, self.dep_index)
 
     def topological_order(self) -> npt.NDArray[np.int32]:
         """Ops in an order where dependencies come first (Kahn, lowest index first in each wave)."""
-        waiting: list[int] = np.diff(self.dep_start).tolist()
-        starts, index = (array.tolist() for array in self.dependents())
-        wave = [op for op, count in enumerate(waiting) if count == 0]
-        order: list[int] = []
-        while wave:
-            order += wave
-            ready: list[int] = []
-            for op in wave:
-                for dependent in index[starts[op] : starts[op + 1]]:
-                    waiting[dependent] -= 1
-                    if waiting[dependent] == 0:
-                        ready.append(dependent)
-            wave = sorted(ready)
+        order = _topological_order(self.dep_start.tobytes(), self.dep_index.tobytes())
         if len(order) != self.ops:
-            stuck = next(name for name, count in zip(self.names, waiting, strict=True) if count > 0)
+            stuck = self.names[min(set(range(self.ops)) - set(order.tolist()))]
             raise BadInput(f"the ops of the profile wait for each other in a cycle through {stuck!r}")
-        return np.array(order, np.int32)
+        return order
+
+
+@lru_cache(maxsize=64)
+def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int32]:
+    """Cached: a search makes many profiles that differ in durations only. Ops in or after a cycle miss."""
+    dep_starts, deps = np.frombuffer(dep_start, np.int32), np.frombuffer(dep_index, np.int32)
+    waiting: list[int] = np.diff(dep_starts).tolist()
+    starts, index = (array.tolist() for array in _reversed(dep_starts, deps))
+    wave = [op for op, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while wave:
+        order += wave
+        ready: list[int] = []
+        for op in wave:
+            for dependent in index[starts[op] : starts[op + 1]]:
+                waiting[dependent] -= 1
+                if waiting[dependent] == 0:
+                    ready.append(dependent)
+        wave = sorted(ready)
+    return _frozen(order, np.int32)
+
+
+def _reversed(
+    dep_start: npt.NDArray[np.int32], dep_index: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    n = len(dep_start) - 1
+    consumer = np.repeat(np.arange(n, dtype=np.int32), np.diff(dep_start))
+    by_producer = np.argsort(dep_index, kind="stable")
+    start = np.zeros(n + 1, np.int32)
+    np.cumsum(np.bincount(dep_index, minlength=n), out=start[1:])
+    return start, consumer[by_producer]

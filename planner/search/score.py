@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.catalog import load_hardware
 from planner.cluster import Cluster, Node
-from planner.cost.bounds_grid import Plans, bound_plans
+from planner.cost.bounds_grid import Family, Plans, bound_families
 from planner.cost.cluster import cluster_of, flow_limit_bytes_per_s
 from planner.cost.constants import constants_for
 from planner.cost.memory import memory_fit
@@ -19,7 +19,7 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.partition.span import Span, pick, spanned, spans_of
-from planner.policy import Fifo, Multiplexed, Policy
+from planner.policy import Fifo, Mode, Multiplexed, Policy
 from planner.profile import Profile
 from planner.search.front import Floats
 from planner.search.plan import Plan
@@ -37,6 +37,7 @@ EFFORT: dict[Heat, tuple[float | None, int]] = {
     "medium": (0.02, 240),
     "long": (None, 1000),
 }
+UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a profile as it is
 MANY_WORKERS = 8
 FEWEST_STEPS = 72  # twelve a run
 
@@ -135,10 +136,8 @@ class Scorer:
         """What is simulated: the profile and the policy. `multiplexed` and `fifo` take the profile as it is;
         other names are ordering strategies, which may cut its transfers and need the worker's bandwidth."""
         profile = self.profile_of(plan)
-        if plan.policy == "multiplexed":
-            return profile, Multiplexed()
-        if plan.policy == "fifo":
-            return profile, Fifo()
+        if plan.policy in UNRANKED:
+            return profile, UNRANKED[plan.policy]
         worker = self.hardware(plan.worker_hardware)
         bandwidth = nic(worker, self.request)
         if bandwidth is None:
@@ -166,34 +165,35 @@ class Scorer:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
         above its bound by its own error; the bounds are raised by the precision that is asked for."""
         out = np.zeros(len(plans))
-        families: dict[tuple[object, ...], list[int]] = {}
+        groups: dict[tuple[Policy | None, Mode], dict[tuple[object, ...], list[int]]] = {}
         for index, plan in enumerate(plans):
-            deals = plan.policy == "p3" and plan.servers > 1  # slices over servers: other bytes on each
             span = self.span_of(plan)
+            kind = (UNRANKED.get(plan.policy), plan.mode)
             family = (
                 plan.worker_hardware,
                 plan.batch,
                 plan.placement,
-                deals,
+                _deals(plan),
                 span and (span.workers, span.cuts),
             )
-            families.setdefault(family, []).append(index)
-        for rows in families.values():
-            members = [plans[row] for row in rows]
-            worker = self.hardware(members[0].worker_hardware)
-            deals = members[0].policy == "p3"
-            profiles = {
-                plan.servers: self.schedule_of(plan)[0]
-                if deals and plan.servers > 1
-                else self.profile_of(plan)
-                for plan in sorted(members, key=lambda plan: plan.servers)
-            }
-            out[rows] = bound_plans(
-                profiles, self._grid(worker, members), None, members[0].mode, steps="mean"
-            )
+            groups.setdefault(kind, {}).setdefault(family, []).append(index)
+        for (policy, mode), by_family in groups.items():
+            families = [self._family([plans[row] for row in rows]) for rows in by_family.values()]
+            found = bound_families(families, policy, mode, steps="mean")
+            for rows, bounds in zip(by_family.values(), found, strict=True):
+                out[rows] = bounds
         out *= 1 + self.request.precision
         self._bounds.update(zip(plans, out.tolist(), strict=True))
         return out
+
+    def _family(self, members: Sequence[Plan]) -> Family:
+        """Plans that differ in workers and servers only."""
+        worker = self.hardware(members[0].worker_hardware)
+        profiles = {
+            plan.servers: self.schedule_of(plan)[0] if _deals(plan) else self.profile_of(plan)
+            for plan in sorted(members, key=lambda plan: plan.servers)
+        }
+        return Family(profiles, self._grid(worker, members))
 
     def _grid(self, worker: Hardware, members: Sequence[Plan]) -> Plans:
         servers = [self.hardware(plan.server_hardware) for plan in members]
@@ -256,3 +256,8 @@ class Scorer:
         if plan not in self._bounds:
             self.bounds([plan])
         return self._bounds[plan]
+
+
+def _deals(plan: Plan) -> bool:
+    """P3 deals slices over the servers: other bytes on each than the placement says."""
+    return plan.policy == "p3" and plan.servers > 1
