@@ -55,7 +55,10 @@ class Releases:
 
     def work_s(self, durations_s: Floats) -> Floats:
         """Seconds of the worker's ops after each release, and of those before any upload: 2 x ops x steps."""
-        return np.stack([self.follow @ durations_s.T, self.precede_uploads @ durations_s.T])
+        which = np.stack([self.follow, self.precede_uploads])
+        return np.asarray(
+            np.einsum("kvo,so->kvs", which, durations_s)
+        )  # too small for threads, as @ has them
 
 
 def releases_of(graph: Graph, policy: Policy) -> Releases:

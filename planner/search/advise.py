@@ -12,6 +12,7 @@ from planner.catalog import load_hardware
 from planner.cost.memory import memory_fit
 from planner.partition.span import can_span
 from planner.search.plan import Plan
+from planner.search.race import Heat
 from planner.search.results import Change, ScoredPlan
 from planner.search.score import Scorer
 from planner.search.space import cheap_servers, machine_price, nic
@@ -33,17 +34,26 @@ def next_changes(chosen: ScoredPlan, scorer: Scorer, pool: Executor) -> list[Cha
         for option, bound in zip(options, bounds, strict=True)
         if bound > chosen.samples_per_s * (1 + WORTH)
     ]
-    predictions = scorer.predict_all([plan for _, plan in promising], pool)
+    # a rough look at all of them, a close one at those that are shown
+    tried = _changes(chosen, promising, scorer, pool, "trial")
+    shown = [(change.words, change.scored.plan) for change in _one_of_each(tried)[:SHOWN]]
+    return _one_of_each(_changes(chosen, shown, scorer, pool, "long"))
+
+
+def _changes(
+    chosen: ScoredPlan, options: list[tuple[str, Plan]], scorer: Scorer, pool: Executor, heat: Heat
+) -> list[Change]:
+    """What the options bring, those that are worth a sentence, by cost a sample."""
+    predictions = scorer.predict_all([plan for _, plan in options], pool, heat)
     budget = scorer.request.budget_usd_per_hour or np.inf
     changes = []
-    for (words, plan), prediction in zip(promising, predictions, strict=True):
+    for (words, plan), prediction in zip(options, predictions, strict=True):
         scored = scorer.scored(plan, prediction)
         gain = scored.samples_per_s / chosen.samples_per_s - 1
         if gain >= WORTH:
             more = scored.usd_per_hour - chosen.usd_per_hour
             changes.append(Change(words, scored, gain, more, scored.usd_per_hour <= budget))
-    changes.sort(key=lambda change: (change.scored.usd_per_million_samples, change.words))
-    return _one_of_each(changes)[:SHOWN]
+    return sorted(changes, key=lambda change: (change.scored.usd_per_million_samples, change.words))
 
 
 def _one_of_each(changes: list[Change]) -> list[Change]:

@@ -5,8 +5,10 @@ when one already scored is at least as fast as that bound and costs at most the 
 simulator would say, it could not enter the front, so nothing is lost. Plans are scored in the order of their
 bounds, in rounds of a fixed size, so that the result does not depend on the number of threads.
 
-Scoring is a race in two heats. A short one gives every plan that its bound cannot exclude a rough interval;
-only the plans whose interval still reaches the front get the long one. `caution` widens the rough interval.
+Scoring is a race in heats. A short one gives every plan that its bound cannot exclude a rough interval. The
+plans whose interval reaches the front get a trial, the first runs of the long heat; those that still do get
+the rest of it. `caution` widens the intervals of the heats before the last. From the second heat on, plans
+that look best go first, in small rounds: what is sure of them spares others the rest.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from planner.search.front import Floats
+from planner.search.front import Floats, front
 
-Heat = Literal["short", "medium", "long"]
+Heat = Literal["short", "medium", "trial", "long"]
 Goal = Literal["front", "cheapest", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
+LONG_ROUND = 4  # likewise where a plan takes long
+RUN_OFF: tuple[Heat, ...] = ("trial", "long")
 NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
 
 
@@ -101,18 +105,20 @@ def race(
     Without `short_heat` every plan that survives its bound is scored in full, which makes the front exactly
     the one that scoring all plans would give.
     """
-    runner = _Race(usd_per_hour / 3600, evaluate, progress, goal, (round_size, tolerance))
+    runner = _Race(usd_per_hour / 3600, evaluate, progress, goal, tolerance)
+    bound = bound_samples_per_s
     try:
         if short_heat:
-            entrants = runner.heat("short", runner.order(bound_samples_per_s), bound_samples_per_s)
-            ceiling = runner.narrow(entrants, bound_samples_per_s, caution)
-            finalists = runner.finalists(entrants, ceiling, caution)
+            entrants = runner.heat("short", runner.order(bound), bound, round_size)
             bounded = runner.outcome.pruned_by_bound
-            runner.heat("long", finalists, ceiling)
+            for heat in RUN_OFF:
+                ceiling = runner.narrow(entrants, bound, caution)
+                finalists = runner.finalists(entrants, ceiling, caution)
+                entrants = runner.heat(heat, finalists, ceiling, LONG_ROUND)
             runner.outcome.pruned_by_bound = bounded
-            runner.outcome.pruned_by_race = len(entrants) - len(runner.outcome.long)
+            runner.outcome.pruned_by_race = len(runner.outcome.scores) - len(runner.outcome.long)
         else:
-            runner.heat("long", runner.order(bound_samples_per_s), bound_samples_per_s)
+            runner.heat("long", runner.order(bound), bound, round_size)
     except KeyboardInterrupt:
         runner.outcome.partial = True
     return runner.outcome
@@ -125,13 +131,13 @@ class _Race(Generic[S]):
         evaluate: Evaluate[S],
         progress: Progress,
         goal: Goal,
-        limits: tuple[int, float],
+        tolerance: float,
     ) -> None:
         self.usd_per_s = usd_per_s
         self.evaluate = evaluate
         self.progress = progress
         self.goal: Goal = goal
-        self.round_size, self.tolerance = limits
+        self.tolerance = tolerance
         self.outcome: Outcome[S] = Outcome()
 
     def order(self, ceiling: Floats) -> list[int]:
@@ -144,13 +150,13 @@ class _Race(Generic[S]):
             return list(fastest if self.goal == "fastest" else cheapest)
         return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
 
-    def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats) -> list[int]:
+    def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
         """Score the plans of `order` that nothing scored in this heat dominates; returns those scored."""
         frontier, done, left = _Frontier(self.goal, self.tolerance), list[int](), list(order)
         while left:
             alive = [i for i in left if not frontier.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
             self.outcome.pruned_by_bound += len(left) - len(alive)
-            batch, left = alive[: self.round_size], alive[self.round_size :]
+            batch, left = alive[:round_size], alive[round_size:]
             for i, score in zip(batch, self.evaluate(batch, heat), strict=True):
                 self.outcome.scores[i] = score
                 if heat == "long":
@@ -172,16 +178,23 @@ class _Race(Generic[S]):
         return ceiling
 
     def finalists(self, entrants: Sequence[int], ceiling: Floats, caution: float) -> list[int]:
-        """The plans whose widened interval reaches the front, in the order of their new bounds."""
+        """The plans whose widened interval reaches the front, the likeliest first."""
         floors = _Frontier(self.goal, self.tolerance)
         for i in entrants:
             score = self.outcome.scores[i]
             floor = score.samples_per_s - caution * (score.samples_per_s - score.samples_per_s_low)
             if floor > 0:
                 floors.add(floor, self.usd_per_s[i] / floor, i)
-        entered = set(entrants)
-        return [
-            i
-            for i in self.order(ceiling)
-            if i in entered and not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)
-        ]
+        reach = [i for i in entrants if not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
+        return self.by_looks(sorted(reach))
+
+    def by_looks(self, plans: Sequence[int]) -> list[int]:
+        """Those on the front as it looks now, then the others."""
+        speed = np.array([self.outcome.scores[i].samples_per_s for i in plans])
+        if not (speed > 0).all():  # a rough run in which no step ended
+            return list(plans)
+        cost = self.usd_per_s[list(plans)] / speed
+        first = front(speed, cost)
+        if self.goal == "cheapest":
+            first.reverse()
+        return [plans[at] for at in dict.fromkeys([*first, *np.argsort(cost, kind="stable").tolist()])]

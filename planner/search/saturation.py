@@ -44,6 +44,10 @@ def saturation_of(
     first = max(first, plan.workers_per_replica)
     fewest = plan.servers * per_machine if plan.colocated else first  # one server a machine at most
     counts = list(range(max(first, fewest), max_workers + 1, first))
+    most = replace(plan, workers=MANY_WORKERS * first)
+    scorer.bounds(
+        [most, *(replace(plan, workers=w) for w in counts)]
+    )  # all at once: they have a step in common
     scored: list[ScoredPlan] = []
     partial, found = False, None
     try:
@@ -61,14 +65,13 @@ def saturation_of(
     if not scored:
         raise KeyboardInterrupt
     last = scored[-1] if found is None else scored[found]
-    ceiling = float(scorer.bounds([replace(plan, workers=MANY_WORKERS * first)])[0])
     asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
     by_servers = [] if partial else _by_servers(asked, scorer, pool, server_counts, threshold)
     return Saturation(
         request=scorer.request,
         points=_points(scored),
         saturation_workers=None if found is None else scored[found].plan.workers,
-        ceiling_samples_per_s=ceiling,
+        ceiling_samples_per_s=scorer.bound(most),
         bottleneck=last.prediction.bottleneck,
         threshold=threshold,
         servers_needed=by_servers,

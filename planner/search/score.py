@@ -30,13 +30,17 @@ from planner.search.space import machine_price, nic, span_refusal
 
 if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
+    from planner.simulator.simulate import Begun, Case, Effort
 
 # How hard a heat tries: the precision it asks for (None: the request's) and the steps of a worker at most.
+# A trial is the first runs of a long heat, which go into it.
 EFFORT: dict[Heat, tuple[float | None, int]] = {
     "short": (0.05, 180),
     "medium": (0.02, 240),
+    "trial": (None, 1000),
     "long": (None, 1000),
 }
+TRIAL_RUNS = 3
 UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a profile as it is
 MANY_WORKERS = 8
 FEWEST_STEPS = 72  # twelve a run
@@ -61,6 +65,7 @@ class Scorer:
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self._bounds: dict[Plan, float] = {}
         self._predictions: dict[tuple[Plan, Heat], Prediction] = {}
+        self._begun: dict[Plan, Begun] = {}
         self._spans: dict[tuple[str, int, int], list[Span]] = {}
         self._spanned: dict[tuple[object, ...], Profile] = {}
         self._schedules: dict[tuple[object, ...], tuple[Profile, Policy]] = {}
@@ -214,19 +219,27 @@ class Scorer:
     def submit(self, plan: Plan, executor: Executor, heat: Heat = "long") -> Future[Prediction]:
         """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
         wherever. What is sent is the case, not the scorer: it may go to another machine."""
-        from planner.simulator.simulate import Case, simulate_case
+        from planner.simulator.simulate import finish, predict
+
+        if heat == "long" and plan in self._begun:
+            return executor.submit(finish, self._begun.pop(plan))
+        return executor.submit(predict, *self._task(plan, heat))
+
+    def _task(self, plan: Plan, heat: Heat) -> tuple[Case, Effort]:
+        from planner.simulator.simulate import Case, Effort
 
         precision, max_steps = EFFORT[heat]
         if heat == "short" and plan.workers > MANY_WORKERS:  # many workers say as much in fewer steps each
             max_steps = max(FEWEST_STEPS, max_steps * MANY_WORKERS // plan.workers)
         profile, policy = self.schedule_of(plan)
-        case = Case(profile=profile, cluster=self.cluster_of(plan), policy=policy, mode=plan.mode)
-        settings = {
-            "seed": plan.seed(self.request.seed),
-            "precision": precision or self.request.precision,
-            "max_steps": max_steps,
-        }
-        return executor.submit(simulate_case, case, settings)
+        return (
+            Case(profile=profile, cluster=self.cluster_of(plan), policy=policy, mode=plan.mode),
+            Effort(
+                seed=plan.seed(self.request.seed),
+                precision=precision or self.request.precision,
+                max_steps=max_steps,
+            ),
+        )
 
     def predict(self, plan: Plan, heat: Heat = "long") -> Prediction:
         """One simulation, here and now."""
@@ -234,11 +247,24 @@ class Scorer:
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
-        plans = list(plans)
-        known = self._predictions
-        begun = {plan: self.submit(plan, executor, heat) for plan in plans if (plan, heat) not in known}
-        known.update({(plan, heat): future.result() for plan, future in begun.items()})
+        plans, known = list(plans), self._predictions
+        if heat == "trial":
+            known.update({(plan, heat): known[plan, "long"] for plan in plans if (plan, "long") in known})
+        new = [plan for plan in dict.fromkeys(plans) if (plan, heat) not in known]
+        if heat == "trial":
+            self._try(new, executor)
+        else:
+            begun = {plan: self.submit(plan, executor, heat) for plan in new}
+            known.update({(plan, heat): future.result() for plan, future in begun.items()})
         return [known[plan, heat] for plan in plans]
+
+    def _try(self, plans: Iterable[Plan], executor: Executor) -> None:
+        from planner.simulator.simulate import begin
+
+        tasks = {plan: executor.submit(begin, *self._task(plan, "trial"), TRIAL_RUNS) for plan in plans}
+        for plan, task in tasks.items():
+            self._begun[plan] = task.result()
+            self._predictions[plan, "trial"] = self._begun[plan].prediction()
 
     def price(self, plan: Plan) -> tuple[float, float]:
         """US dollars an hour for the workers' machines and for those of the servers."""

@@ -80,16 +80,76 @@ def simulate(
     if max_steps < 1:
         raise BadInput(f"max_steps is {max_steps}; it must be at least 1")
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode)
-    options = _options(cluster.workers, max_steps, seed, fairness_sigma, server_cores)
-    options, pilot = _pilot(case, options, timeline)
-    one = partial(_one_run, case, options)
-    everywhere: Callable[..., Iterable[RunResult]] = executor.map if executor else map
+    effort = Effort(
+        seed=seed,
+        precision=precision,
+        max_steps=max_steps,
+        confidence=confidence,
+        fairness_sigma=fairness_sigma,
+        server_cores=server_cores,
+    )
+    return begin(case, effort, runs=1, timeline=timeline).finish(executor)
 
-    results = [pilot, *everywhere(one, range(1, FIRST_RUNS))]
-    first = tuple(float(steps_per_s(result).sum()) for result in results)
-    stages = TwoStage(confidence, precision, first)
-    results += everywhere(one, range(FIRST_RUNS, stages.runs(most=max_steps // options.steps)))
-    return _summary(case, results, stages, server_cores=server_cores, max_steps=max_steps)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How hard to simulate, and with which seed; the words of `simulate`."""
+
+    seed: int = 0
+    precision: float = PRECISION
+    max_steps: int = MAX_STEPS
+    confidence: float = CONFIDENCE
+    fairness_sigma: float = FAIRNESS_SIGMA
+    server_cores: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A simulation after some of its runs. It can be sent to another process and gone on with there."""
+
+    case: Case
+    effort: Effort
+    options: RunOptions
+    results: tuple[RunResult, ...]
+
+    def prediction(self) -> Prediction:
+        """What the runs so far say (two at least): a rougher interval, as honest as the final one."""
+        stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(self.results))
+        return _summary(self.case, self.results, stages, self.effort)
+
+    def finish(self, executor: Executor | None = None) -> Prediction:
+        """The prediction that `simulate` gives, whatever runs there are already."""
+        one = partial(_one_run, self.case, self.options)
+        everywhere: Callable[..., Iterable[RunResult]] = executor.map if executor else map
+        results = [*self.results, *everywhere(one, range(len(self.results), FIRST_RUNS))]
+        stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(results[:FIRST_RUNS]))
+        most = self.effort.max_steps // self.options.steps
+        results += everywhere(one, range(len(results), stages.runs(most)))
+        return _summary(self.case, results, stages, self.effort)
+
+
+def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> Begun:
+    """The first runs of a simulation, at most as many as it has in any case."""
+    options = _options(
+        case.cluster.workers, effort.max_steps, effort.seed, effort.fairness_sigma, effort.server_cores
+    )
+    options, pilot = _pilot(case, options, timeline)
+    more = [_one_run(case, options, number) for number in range(1, min(runs, FIRST_RUNS))]
+    return Begun(case, effort, options, (pilot, *more))
+
+
+def predict(case: Case, effort: Effort) -> Prediction:
+    """`simulate` as a function of two values that can be sent to another process."""
+    return begin(case, effort, runs=1).finish()
+
+
+def finish(begun: Begun) -> Prediction:
+    """`Begun.finish`, likewise."""
+    return begun.finish()
+
+
+def _totals(results: Sequence[RunResult]) -> tuple[float, ...]:
+    return tuple(float(steps_per_s(result).sum()) for result in results)
 
 
 def simulate_many(
@@ -200,14 +260,7 @@ def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
     return simulate(case.profile, case.cluster, case.policy, case.mode, **settings)
 
 
-def _summary(
-    case: Case,
-    results: Sequence[RunResult],
-    stages: TwoStage,
-    *,
-    server_cores: int | None,
-    max_steps: int,
-) -> Prediction:
+def _summary(case: Case, results: Sequence[RunResult], stages: TwoStage, effort: Effort) -> Prediction:
     batch = case.profile.batch
     rates = np.array([steps_per_s(result) for result in results]) * batch  # runs x workers
     interval = stages.interval((rates.sum(axis=1) / batch).tolist())
@@ -215,12 +268,12 @@ def _summary(
     pooled = [measured_steps(result) for result in results]
     lengths = np.concatenate([length for length, _ in pooled])
     staleness = np.concatenate([stale for _, stale in pooled])
-    used = utilisation(case.cluster, results, server_cores)
+    used = utilisation(case.cluster, results, effort.server_cores)
     notes = []
     if interval.precision > stages.precision:
         notes.append(
             f"reached a precision of {interval.precision:.2%} instead of {stages.precision:.2%} "
-            f"within {max_steps} steps a worker; raise max_steps for more"
+            f"within {effort.max_steps} steps a worker; raise max_steps for more"
         )
     return Prediction(
         samples_per_s=mean,

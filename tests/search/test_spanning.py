@@ -79,7 +79,9 @@ def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> Non
     plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.workers_per_replica > 1]
     assert {plan.workers_per_replica for plan in plans} == {2, 4}
     one_by_one = [
-        upper_bound_samples_per_s(scorer.profile_of(plan), scorer.cluster_of(plan), steps="mean")
+        upper_bound_samples_per_s(
+            scorer.profile_of(plan), scorer.cluster_of(plan), scorer.schedule_of(plan)[1], steps="mean"
+        )
         for plan in plans
     ]
     raised = 1 + request_wide.precision
