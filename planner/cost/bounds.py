@@ -6,7 +6,8 @@ A plan moves samples no faster than each of these allows:
   in the mean also the wait for downloads that come in random order);
 - the workers of one node together: their downloads pass the node's ingress, their uploads its egress;
 - every node that holds servers: what leaves it (downloads of the workers elsewhere, uploads of its own
-  workers to servers elsewhere) passes its egress; ingress likewise.
+  workers to servers elsewhere) passes its egress; ingress likewise;
+- all these nodes together: where each has workers too, none can be spared at the expense of another.
 
 In `async` mode workers run at different rates (one beside its server asks less of the network), so the bound
 of a shared NIC is the best mix: maximise the sum of the rates x_n of nodes subject to sum a_n x_n <= capacity
@@ -176,6 +177,9 @@ def _server_nics(
         machine = cluster.nodes[host]
         nics.append((f"node {host} egress", machine.egress_bytes_per_s, out))
         nics.append((f"node {host} ingress", machine.ingress_bytes_per_s, into))
+    for name, of_one_kind in (("egress", nics[::2]), ("ingress", nics[1::2])):
+        capacities, asked = [nic[1] for nic in of_one_kind], [nic[2] for nic in of_one_kind]
+        nics.append((f"the servers' {name}", sum(capacities), np.asarray(np.sum(asked, axis=0))))
     return nics
 
 

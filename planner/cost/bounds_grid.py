@@ -193,10 +193,22 @@ class _Alike:
         for server in self.hosts:
             others, own = total - host[server], host[server]
             own_down, own_up = self.own_bytes(server)
-            out = _mix(self.nic, float(down[server]), others, own_up, own)
-            into = _mix(self.nic, float(up[server]), others, own_down, own)
+            out = _mixed(self.nic, [(float(down[server]), others), (own_up, own)])
+            into = _mixed(self.nic, [(float(up[server]), others), (own_down, own)])
             best = np.minimum.reduce([best, out, into])
-        return np.asarray(best)
+        return np.asarray(np.minimum.reduce([best, *self.all_hosts(total, host)]))
+
+    def all_hosts(self, total: Floats, host: Mapping[int, Floats]) -> Iterator[Floats]:
+        """What the NICs of all nodes with servers allow together, out and in."""
+        down, up = self.demand.down_bytes, self.demand.up_bytes
+        own = [self.own_bytes(server) for server in self.hosts]
+        on_hosts = np.asarray(sum(host.values()))
+        for served, back in ((down, [own_up for _, own_up in own]), (up, [own_down for own_down, _ in own])):
+            kinds = [(float(served.sum()), total - on_hosts)]
+            kinds += [
+                (back[server] + float(served.sum() - served[server]), host[server]) for server in self.hosts
+            ]
+            yield _mixed(self.nic * len(self.hosts), kinds)
 
     @cached_property
     def workers(self) -> Floats:
@@ -294,10 +306,11 @@ def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
     return out
 
 
-def _mix(capacity: Floats, ask_a: float, most_a: Floats, ask_b: float, most_b: Floats) -> Floats:
-    """The fractional knapsack for two kinds of node, the least demanding first."""
-    if ask_b < ask_a:
-        ask_a, most_a, ask_b, most_b = ask_b, most_b, ask_a, most_a
-    first = np.minimum(most_a, _ratio(capacity, ask_a))
-    left = np.maximum(capacity - first * ask_a, 0.0)
-    return np.asarray(first + np.minimum(most_b, _ratio(left, ask_b)))
+def _mixed(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
+    """The fractional knapsack for kinds of node (what a step asks, the most steps), least demanding first."""
+    total, left = np.zeros(capacity.shape), capacity
+    for ask, most in sorted(kinds, key=lambda kind: kind[0]):
+        rate = np.minimum(most, _ratio(left, ask))
+        total = total + rate
+        left = np.maximum(left - rate * ask, 0.0)
+    return total

@@ -7,8 +7,9 @@ bounds, in rounds of a fixed size, so that the result does not depend on the num
 
 Scoring is a race in heats. A short one gives every plan that its bound cannot exclude a rough interval. The
 plans whose interval reaches the front get a trial, the first runs of the long heat; those that still do get
-the rest of it. `caution` widens the intervals of the heats before the last. From the second heat on, plans
-that look best go first, in small rounds: what is sure of them spares others the rest.
+more of it, then the rest. Intervals are widened before they exclude a plan: twice after the short heat, whose
+runs are too short to forget how they start, a little after the others. From the second heat on, plans that
+look best go first, in small rounds: what is sure of them spares others the rest.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ import numpy as np
 
 from planner.search.front import Floats, front
 
-Heat = Literal["short", "medium", "trial", "long"]
+Heat = Literal["short", "medium", "trial", "half", "long"]
 Goal = Literal["front", "cheapest", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
 LONG_ROUND = 4  # likewise where a plan takes long
-RUN_OFF: tuple[Heat, ...] = ("trial", "long")
+RUN_OFF: tuple[Heat, ...] = ("trial", "half", "long")
+SHORT_CAUTION, CAUTION = 2.0, 1.25
 NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
 
 
@@ -92,7 +94,6 @@ def race(
     evaluate: Evaluate[S],
     *,
     goal: Goal = "front",
-    caution: float = 2.0,
     short_heat: bool = True,
     round_size: int = ROUND,
     tolerance: float = 0.0,
@@ -111,10 +112,12 @@ def race(
         if short_heat:
             entrants = runner.heat("short", runner.order(bound), bound, round_size)
             bounded = runner.outcome.pruned_by_bound
+            caution = SHORT_CAUTION
             for heat in RUN_OFF:
                 ceiling = runner.narrow(entrants, bound, caution)
                 finalists = runner.finalists(entrants, ceiling, caution)
                 entrants = runner.heat(heat, finalists, ceiling, LONG_ROUND)
+                caution = CAUTION
             runner.outcome.pruned_by_bound = bounded
             runner.outcome.pruned_by_race = len(runner.outcome.scores) - len(runner.outcome.long)
         else:
@@ -122,6 +125,11 @@ def race(
     except KeyboardInterrupt:
         runner.outcome.partial = True
     return runner.outcome
+
+
+def optimistic(score: Score, caution: float) -> float:
+    """The upper end of a score's interval, widened."""
+    return score.samples_per_s + caution * (score.samples_per_s_high - score.samples_per_s)
 
 
 class _Race(Generic[S]):
@@ -172,9 +180,7 @@ class _Race(Generic[S]):
         """Upper bounds after the short heat: the widened interval's upper end, where it is lower."""
         ceiling = bound.copy()
         for i in entrants:
-            score = self.outcome.scores[i]
-            widened = score.samples_per_s + caution * (score.samples_per_s_high - score.samples_per_s)
-            ceiling[i] = min(ceiling[i], widened)
+            ceiling[i] = min(ceiling[i], optimistic(self.outcome.scores[i], caution))
         return ceiling
 
     def finalists(self, entrants: Sequence[int], ceiling: Floats, caution: float) -> list[int]:

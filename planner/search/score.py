@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Begun, Case, Effort
 
 # How hard a heat tries: the precision it asks for (None: the request's) and the steps of a worker at most.
-# A trial is the first runs of a long heat, which go into it.
+# A trial and a half are the first runs of a long heat, which go into it.
 EFFORT: dict[Heat, tuple[float | None, int]] = {
     "short": (0.05, 180),
     "medium": (0.02, 240),
     "trial": (None, 1000),
+    "half": (None, 1000),
     "long": (None, 1000),
 }
-TRIAL_RUNS = 3
+FIRST_RUNS: dict[Heat, int] = {"trial": 3, "half": 6}
 UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a profile as it is
 MANY_WORKERS = 8
 FEWEST_STEPS = 72  # twelve a run
@@ -248,23 +249,28 @@ class Scorer:
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
         plans, known = list(plans), self._predictions
-        if heat == "trial":
-            known.update({(plan, heat): known[plan, "long"] for plan in plans if (plan, "long") in known})
+        known.update({(plan, heat): known[plan, "long"] for plan in plans if (plan, "long") in known})
         new = [plan for plan in dict.fromkeys(plans) if (plan, heat) not in known]
-        if heat == "trial":
-            self._try(new, executor)
+        if heat in FIRST_RUNS:
+            self._begin(new, executor, heat)
         else:
-            begun = {plan: self.submit(plan, executor, heat) for plan in new}
-            known.update({(plan, heat): future.result() for plan, future in begun.items()})
+            tasks = {plan: self.submit(plan, executor, heat) for plan in new}
+            known.update({(plan, heat): task.result() for plan, task in tasks.items()})
         return [known[plan, heat] for plan in plans]
 
-    def _try(self, plans: Iterable[Plan], executor: Executor) -> None:
-        from planner.simulator.simulate import begin
+    def _begin(self, plans: Iterable[Plan], executor: Executor, heat: Heat) -> None:
+        """The first runs of long heats, or some more of them."""
+        from planner.simulator.simulate import begin, go_on
 
-        tasks = {plan: executor.submit(begin, *self._task(plan, "trial"), TRIAL_RUNS) for plan in plans}
+        tasks = {
+            plan: executor.submit(go_on, self._begun[plan], FIRST_RUNS[heat])
+            if plan in self._begun
+            else executor.submit(begin, *self._task(plan, heat), FIRST_RUNS[heat])
+            for plan in plans
+        }
         for plan, task in tasks.items():
             self._begun[plan] = task.result()
-            self._predictions[plan, "trial"] = self._begun[plan].prediction()
+            self._predictions[plan, heat] = self._begun[plan].prediction()
 
     def price(self, plan: Plan) -> tuple[float, float]:
         """US dollars an hour for the workers' machines and for those of the servers."""

@@ -134,8 +134,14 @@ def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> B
         case.cluster.workers, effort.max_steps, effort.seed, effort.fairness_sigma, effort.server_cores
     )
     options, pilot = _pilot(case, options, timeline)
-    more = [_one_run(case, options, number) for number in range(1, min(runs, FIRST_RUNS))]
-    return Begun(case, effort, options, (pilot, *more))
+    return go_on(Begun(case, effort, options, (pilot,)), runs)
+
+
+def go_on(begun: Begun, runs: int) -> Begun:
+    """A simulation with so many of its first runs."""
+    numbers = range(len(begun.results), min(runs, FIRST_RUNS))
+    more = [_one_run(begun.case, begun.options, number) for number in numbers]
+    return replace(begun, results=(*begun.results, *more))
 
 
 def predict(case: Case, effort: Effort) -> Prediction:
