@@ -207,7 +207,7 @@ def _with_rivals(
         if plans[i].worker_hardware not in seen:
             rivals.setdefault(plans[i].worker_hardware, i)
     picked = [plans[i] for i in rivals.values()]
-    predictions = scorer.predict_all(picked, pool, "trial")
+    predictions = scorer.predict_all(picked, pool, "medium")
     extra = [scorer.scored(plan, prediction) for plan, prediction in zip(picked, predictions, strict=True)]
     return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
 

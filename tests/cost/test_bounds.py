@@ -15,7 +15,7 @@ from planner.cluster import Cluster, Node
 from planner.cost.bounds import upper_bound, upper_bound_samples_per_s, window_tolerance
 from planner.cost.bounds_grid import Plans, bound_plans
 from planner.errors import BadInput
-from planner.policy import Fifo, Sliced
+from planner.policy import Fifo, Multiplexed, Sliced
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate
@@ -87,6 +87,39 @@ def test_fastest_step_bounds_every_run_and_the_mean_the_long_run() -> None:
     assert upper_bound_samples_per_s(profile, cluster, steps="mean") == pytest.approx(5)
 
 
+def test_downloads_in_random_order_are_waited_for() -> None:
+    """Two downloads of 1 s each, computations of 1 s after the first and after both, no uploads. In half of
+    the steps the first comes first (1 + 1 + 1 s), in the other half second (2 + 1 + 1 s)."""
+    ops = [Op("d0", DOWNLINK, 0, 10**6, (), 0), Op("d1", DOWNLINK, 0, 10**6, (), 1)]
+    ops += [Op("c0", WORKER, deps=(0,)), Op("c1", WORKER, deps=(1, 2))]
+    profile = Profile.build(ops, [[0.0, 0.0, 1.0, 1.0]], model="two", batch=1, tensors=("0", "1"))
+    cluster = Cluster.uniform(1, bandwidth_bytes_per_s=1e6)
+    in_the_mean = upper_bound_samples_per_s(profile, cluster, Fifo(), steps="mean")
+    assert in_the_mean == pytest.approx(1 / 3.5)
+    assert in_the_mean == pytest.approx(simulate(profile, cluster, Fifo()).samples_per_s, rel=0.02)
+    assert upper_bound_samples_per_s(profile, cluster, steps="mean") == pytest.approx(1 / 3)  # for any order
+    assert upper_bound_samples_per_s(profile, cluster, Fifo()) == pytest.approx(1 / 3)  # for any run
+
+
+def test_rests_of_large_streams_come_after_all_first_pieces() -> None:
+    """The small download always passes the large one's rest."""
+    ops = [Op("d0", DOWNLINK, 0, 10**6, (), 0), Op("d1", DOWNLINK, 0, 9 * 10**6, (), 1)]
+    ops += [Op("c0", WORKER, deps=(0,)), Op("c1", WORKER, deps=(1, 2))]
+    cluster = Cluster.uniform(1, bandwidth_bytes_per_s=1e6)
+    for compute_s, least_s in ((20.0, 1 + 0.5 + 20 + 1), (0.0, 10 + 1)):
+        profile = Profile.build(ops, [[0.0, 0.0, compute_s, 1.0]], model="two", batch=1, tensors=("0", "1"))
+        bound = upper_bound_samples_per_s(profile, cluster, Multiplexed(window_bytes=10**6), steps="mean")
+        assert bound == pytest.approx(1 / least_s)
+
+
+def test_nodes_with_workers_and_servers_cannot_spare_each_other() -> None:
+    """A step moves 2 MB out of its own node's NIC and 1 MB out of each of the two others: 4 MB of 3 MB/s."""
+    cluster = Cluster((Node(1e6, 1e6),) * 3, (0, 1, 2) * 4, (0, 1, 2))
+    bound = upper_bound(one_tensor(compute_s=0.001, servers=3), cluster)
+    assert bound.samples_per_s == pytest.approx(10 * 3e6 / 4e6)
+    assert bound.limited_by == "the servers' egress"
+
+
 def test_a_profile_for_other_servers_is_refused() -> None:
     with pytest.raises(BadInput, match="1 servers, the cluster has 2"):
         upper_bound(one_tensor(), Cluster.uniform(1, servers=2))
@@ -137,6 +170,16 @@ def test_no_run_exceeds_its_bound(seed: int) -> None:
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
     bound = upper_bound_samples_per_s(profile, cluster, policy, mode)
     assert done * profile.batch / last <= bound * (1 + 1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(10_000, 10**6))
+def test_no_long_run_exceeds_the_bound_in_the_mean(seed: int) -> None:
+    profile, cluster, policy, mode = cases["random_case"](seed)
+    prediction = simulate(profile, cluster, policy, mode, seed=seed, max_steps=3000, confidence=0.9999)
+    bound = upper_bound_samples_per_s(profile, cluster, policy, mode, steps="mean")
+    tolerance = window_tolerance(prediction.steps, cluster.workers, prediction.runs)
+    assert prediction.samples_per_s_low <= bound * (1 + tolerance)
 
 
 @settings(max_examples=15, deadline=None)
