@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
 
 DEFAULT_WORKERS = (1, 2, 4, 8)
-ROUND = 8  # plans of one hardware scored at once: few are needed to know the best
+ROUND = 2  # plans of one hardware scored at once: few are needed to know the best
 
 
 def compare_for(
@@ -60,8 +60,10 @@ def compare_for(
                 space.usd_per_hour[indices],
                 evaluate,
                 goal="front" if request.goal == "value" else request.goal,
+                short_heat=False,
                 round_size=ROUND,
-                tolerance=request.precision,
+                # bounds are raised by the precision: what could gain less than it in the long run is left
+                tolerance=2 * request.precision,
             )
             simulated += len(outcome.scores)
             scored: list[ScoredPlan] = []

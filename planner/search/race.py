@@ -71,7 +71,7 @@ class _Frontier:
         self._points: list[tuple[float, float, int]] = []  # descending throughput, descending cost
 
     def add(self, samples_per_s: float, usd_per_sample: float, plan: int) -> None:
-        if not self.dominates(samples_per_s, usd_per_sample, -1):
+        if not any(speed >= samples_per_s and cost <= usd_per_sample for speed, cost, _ in self._points):
             kept = [p for p in self._points if not (p[0] <= samples_per_s and p[1] >= usd_per_sample)]
             self._points = sorted([*kept, (samples_per_s, usd_per_sample, plan)], reverse=True)
 
@@ -82,8 +82,9 @@ class _Frontier:
             return True
         if others and self._goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
             return True
+        slack = 1 + self._tolerance
         return any(
-            speed >= samples_per_s and cost <= usd_per_sample and other != plan
+            speed * slack >= samples_per_s and cost <= usd_per_sample * slack and other != plan
             for speed, cost, other in self._points
         )
 
@@ -102,7 +103,7 @@ def race(
     """Score every plan that can be on the front of (throughput, cost a sample) or, for a narrower `goal`,
     only those that can be its cheapest end, or the cheapest of its fastest.
 
-    With goal `cheapest` a plan that cannot save more than `tolerance` is not looked at any more.
+    A plan that cannot be faster or cheaper than another by more than `tolerance` is not looked at any more.
     Without `short_heat` every plan that survives its bound is scored in full, which makes the front exactly
     the one that scoring all plans would give.
     """
