@@ -25,6 +25,10 @@ class Infeasible(PlannerError):
     exit_code = 1
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C before there was an answer; the message says what was known by then."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> BadInput:
     """An error for a name that is not in a list, with the nearest names."""
     import difflib

@@ -105,17 +105,25 @@ def main() -> None:
             sys.stdout.flush()
     except PlannerError as error:
         _leave(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _leave("interrupted", 130)
+    except KeyboardInterrupt as stop:
+        _leave(str(stop) or "interrupted", 130)
     except SystemExit as leaving:  # typer turns Ctrl-C into this
         if leaving.code == 130:
-            print("planner: interrupted", file=sys.stderr)
+            print(f"planner: {_interruption(leaving)}", file=sys.stderr)
         raise
     except BrokenPipeError:  # the reader, `head` perhaps, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         _leave(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 2)
+
+
+def _interruption(leaving: BaseException) -> str:
+    """What the interruption behind an exit says."""
+    cause: BaseException | None = leaving
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return str(cause or "") or "interrupted"
 
 
 def _leave(message: str, code: int) -> None:

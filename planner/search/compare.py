@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
 from planner.search.assumptions import assumptions
+from planner.search.choosing import choose, interrupted
 from planner.search.executors import executor_of
 from planner.search.race import Heat, race
-from planner.search.recommend import choose
 from planner.search.request import DEFAULT_PLACEMENTS, DEFAULT_SERVERS, Request, model_of
 from planner.search.results import Comparison, ScoredPlan
 from planner.search.score import Scorer
@@ -65,6 +65,10 @@ def compare_for(
                 # bounds are raised by the precision: what could gain less than it in the long run is left
                 tolerance=2 * request.precision,
             )
+            if outcome.partial:  # what was under way counts too
+                found = {i: scorer.known(plan) for i, plan in enumerate(plans)}
+                outcome.scores.update({i: score for i, score in found.items() if score is not None})
+                outcome.long.update(outcome.scores)
             simulated += len(outcome.scores)
             scored: list[ScoredPlan] = []
             for i, (plan, at) in enumerate(zip(plans, indices, strict=True)):
@@ -81,7 +85,7 @@ def compare_for(
                 partial = True
                 break
     if not rows:
-        raise KeyboardInterrupt
+        raise interrupted(space.plans, bounds, space.usd_per_hour)
     rows.sort(key=lambda row: (row.usd_per_million_samples, row.plan.key))
     return Comparison(
         request=request,

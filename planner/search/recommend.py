@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import Infeasible
-from planner.search.advise import next_changes
 from planner.search.assumptions import assumptions
+from planner.search.choosing import Progress, choose, further, interrupted, within
 from planner.search.executors import executor_of
-from planner.search.front import Floats, cheapest_of_fastest, front, knee
+from planner.search.front import Floats
 from planner.search.race import Heat, Outcome, race
 from planner.search.request import Request, model_of
-from planner.search.results import Change, Recommendation, Saturation, ScoredPlan
-from planner.search.saturation import saturation_of
+from planner.search.results import Change, Recommendation, ScoredPlan
 from planner.search.score import Scorer
 from planner.search.space import Space, enumerate_plans, left_out_words, no_plans
 
 if TYPE_CHECKING:
     from planner.search.plan import Plan
     from planner.simulator.prediction import Prediction
-
-Progress = Callable[[str, int, int], None]  # stage, done, of
 
 
 def recommend_for(
@@ -44,15 +40,13 @@ def recommend_for(
     samples the space with optuna instead of enumerating it, in a `study` that can be gone on with."""
     model = model_of(request)
     if trials is not None:
-        return _sampled(
-            Scorer(request, model),
-            executor,
-            jobs=jobs,
-            progress=progress,
-            trials=trials,
-            study=study,
-            advice=advice,
-        )
+        from planner.search.sampled import recommend_sampled
+
+        with executor_of(executor, jobs) as pool:
+            scorer = Scorer(request, model)
+            return recommend_sampled(
+                scorer, pool, trials=trials, study=study, progress=progress, advice=advice
+            )
     space = enumerate_plans(request, model)
     if not space.plans:
         raise Infeasible(no_plans(space, request))
@@ -75,19 +69,27 @@ def recommend_for(
                 evaluate,
                 progress=lambda done, left: progress("simulating", done, done + left),
             )
+        partial = outcome.partial
+        if partial:  # what was under way counts too
+            found = {i: scorer.known(plan) for i, plan in enumerate(plans)}
+            outcome.scores.update({i: score for i, score in found.items() if score is not None})
+        if not outcome.scores:
+            raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
         every = {i: scorer.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
         # interrupted before the long heat: what the short one says is better than nothing
-        final = outcome.long if outcome.long or not outcome.partial else set(every)
-        scored = _within([every[i] for i in sorted(final)], request)
-        if not scored and outcome.partial:  # stopped before anything could be said
-            raise KeyboardInterrupt
+        final = outcome.long if outcome.long or not partial else set(every)
+        scored = within([every[i] for i in sorted(final)], request)
         if not scored:
             raise Infeasible(_short_of(scorer, plans, outcome, request))
         shown, chosen = choose(scored, request)
-        if not outcome.partial:
-            shown = _with_rivals(shown, scorer, plans, (space.usd_per_hour / bounds)[keep], pool)
-        look = advice and not outcome.partial
-        changes, curve = _further(chosen, scorer, pool, progress) if look else ([], None)
+        changes, curve = list[Change](), None
+        try:
+            if not partial:
+                shown = _with_rivals(shown, scorer, plans, (space.usd_per_hour / bounds)[keep], pool)
+            if advice and not partial:
+                changes, curve = further(chosen, scorer, pool, progress)
+        except KeyboardInterrupt:  # the answer is there, what follows from it is not
+            partial = True
     simulated = set(outcome.scores)
     in_full = {one.plan.key for one in scored}
     return Recommendation(
@@ -113,7 +115,7 @@ def recommend_for(
             for i, plan in enumerate(plans)
             if i not in simulated
         ],
-        partial=outcome.partial,
+        partial=partial,
     )
 
 
@@ -143,55 +145,6 @@ def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np
     return np.flatnonzero(keep)
 
 
-def _further(
-    chosen: ScoredPlan, scorer: Scorer, pool: Executor, progress: Progress
-) -> tuple[list[Change], Saturation]:
-    """The next best changes of the chosen plan, and where its hardware saturates."""
-    progress("looking further", 0, 2)
-    changes = next_changes(chosen, scorer, pool)
-    progress("looking further", 1, 2)
-    curve = saturation_of(chosen.plan, scorer, pool, extra=2, max_workers=max(32, chosen.plan.workers))
-    progress("looking further", 2, 2)
-    return changes, curve
-
-
-def _sampled(
-    scorer: Scorer,
-    executor: Executor | None,
-    *,
-    jobs: int | None,
-    progress: Progress,
-    trials: int,
-    study: str | None,
-    advice: bool,
-) -> Recommendation:
-    """The answer from a study of optuna's instead of an enumeration."""
-    from planner.search.sampled import sample
-
-    request = scorer.request
-    with executor_of(executor, jobs) as pool:
-        found = sample(request, scorer, pool, trials=trials, storage=study, progress=progress)
-        scored = _within(found.scored, request)
-        if not scored:
-            raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
-        shown, chosen = choose(scored, request)
-        look = advice and not found.partial
-        changes, curve = _further(chosen, scorer, pool, progress) if look else ([], None)
-    return Recommendation(
-        request=request,
-        chosen=chosen,
-        plans=shown,
-        considered=found.trials,
-        pruned={**found.dropped, "by the bound": found.pruned_by_bound},
-        simulated=len(found.scored),
-        assumptions=assumptions([chosen.plan], [scorer.profile_of(chosen.plan)], request),
-        changes=changes,
-        saturation=curve,
-        everything=scored,
-        partial=found.partial,
-    )
-
-
 def _with_rivals(
     shown: list[ScoredPlan],
     scorer: Scorer,
@@ -212,22 +165,6 @@ def _with_rivals(
     return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
 
 
-def _within(scored: list[ScoredPlan], request: Request) -> list[ScoredPlan]:
-    """Plans that meet the constraints as simulated."""
-
-    def meets(one: ScoredPlan) -> bool:
-        if request.min_samples_per_s is not None and one.samples_per_s < request.min_samples_per_s:
-            return False
-        if request.samples is None:
-            return True
-        if request.deadline_s is not None and request.samples / one.samples_per_s > request.deadline_s:
-            return False
-        spend = one.usd_per_million_samples * request.samples / 1e6
-        return request.spend_usd is None or spend <= request.spend_usd
-
-    return [one for one in scored if meets(one)]
-
-
 def _short_of(scorer: Scorer, plans: list[Plan], outcome: Outcome[Prediction], request: Request) -> str:
     best = max(outcome.scores, key=lambda i: outcome.scores[i].samples_per_s)
     found = scorer.scored(plans[best], outcome.scores[best])
@@ -237,29 +174,3 @@ def _short_of(scorer: Scorer, plans: list[Plan], outcome: Outcome[Prediction], r
         f"(${found.usd_per_million_samples:.2f} a million samples); "
         "relax --deadline, --spend or --min-throughput"
     )
-
-
-def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredPlan], ScoredPlan]:
-    """The plans to show, by cost a sample with their marks, and the one that the objective picks."""
-    scored = sorted(scored, key=lambda one: one.plan.key)
-    speed = np.array([one.samples_per_s for one in scored])
-    cost = np.array([one.usd_per_million_samples for one in scored])
-    on_front = front(speed, cost)
-    cheapest = min(on_front, key=lambda i: (cost[i], -speed[i]))
-    fastest = cheapest_of_fastest(speed, cost)
-    value = on_front[knee(speed[on_front], cost[on_front])]
-    picked = {"fastest": fastest, "cheapest": cheapest, "value": value}[request.goal]
-    best_of: dict[str, int] = {}
-    for i in np.lexsort((np.arange(len(scored)), cost)).tolist():
-        best_of.setdefault(scored[i].plan.worker_hardware, i)
-    chosen = {*on_front, *best_of.values(), cheapest, fastest, value}
-    marks = {
-        i: tuple(
-            mark
-            for mark, at in (("cheapest", cheapest), ("fastest", fastest), ("best value", value))
-            if at == i
-        )
-        for i in chosen
-    }
-    shown = [replace(scored[i], marks=marks[i]) for i in sorted(chosen, key=lambda i: (cost[i], i))]
-    return shown, replace(scored[picked], marks=marks[picked])

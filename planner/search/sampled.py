@@ -10,7 +10,6 @@ file or database can be gone on with: finished trials count, and their plans are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,13 @@ import msgspec
 from planner.catalog import match_hardware
 from planner.cost.memory import largest_batch, memory_fit
 from planner.cost.price import usd_per_million_samples
-from planner.errors import BadInput
+from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
+from planner.search.assumptions import assumptions
+from planner.search.choosing import Progress, choose, further, within
 from planner.search.plan import Plan
 from planner.search.request import MAX_WORKERS, Request
-from planner.search.results import ScoredPlan
+from planner.search.results import Change, Recommendation, ScoredPlan
 from planner.search.score import Scorer
 from planner.search.space import cheap_servers, machine_price, nic, owned, span_refusal
 from planner.simulator.prediction import Prediction
@@ -188,7 +189,7 @@ def sample(
     *,
     trials: int = 500,
     storage: str | None = None,
-    progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+    progress: Progress = lambda stage, done, of: None,
 ) -> Sampled:
     """Run a study until it has so many trials in all; returns every plan that was simulated."""
     from optuna.trial import TrialState
@@ -229,6 +230,39 @@ def sample(
     out.scored = list(scored.values())
     out.trials = done
     return out
+
+
+def recommend_sampled(
+    scorer: Scorer, pool: Executor, *, trials: int, study: str | None, progress: Progress, advice: bool
+) -> Recommendation:
+    """The answer from a study of optuna's instead of an enumeration."""
+    request = scorer.request
+    found = sample(request, scorer, pool, trials=trials, storage=study, progress=progress)
+    scored = within(found.scored, request)
+    if not scored and found.partial:
+        raise Interrupted(f"interrupted after {found.trials} trials, before one gave a plan")
+    if not scored:
+        raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
+    shown, chosen = choose(scored, request)
+    changes, curve, partial = list[Change](), None, found.partial
+    try:
+        if advice and not partial:
+            changes, curve = further(chosen, scorer, pool, progress)
+    except KeyboardInterrupt:
+        partial = True
+    return Recommendation(
+        request=request,
+        chosen=chosen,
+        plans=shown,
+        considered=found.trials,
+        pruned={**found.dropped, "by the bound": found.pruned_by_bound},
+        simulated=len(found.scored),
+        assumptions=assumptions([chosen.plan], [scorer.profile_of(chosen.plan)], request),
+        changes=changes,
+        saturation=curve,
+        everything=scored,
+        partial=partial,
+    )
 
 
 def _hopeless(plan: Plan, scorer: Scorer, scored: dict[str, ScoredPlan]) -> bool:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from planner.catalog import load_hardware
 from planner.cost.price import usd_per_million_samples
-from planner.errors import BadInput
+from planner.errors import BadInput, Interrupted
 from planner.search.assumptions import assumptions
 from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
@@ -45,9 +45,8 @@ def saturation_of(
     fewest = plan.servers * per_machine if plan.colocated else first  # one server a machine at most
     counts = list(range(max(first, fewest), max_workers + 1, first))
     most = replace(plan, workers=MANY_WORKERS * first)
-    scorer.bounds(
-        [most, *(replace(plan, workers=w) for w in counts)]
-    )  # all at once: they have a step in common
+    # all at once: they have a step in common
+    scorer.bounds([most, *(replace(plan, workers=w) for w in counts)])
     scored: list[ScoredPlan] = []
     partial, found = False, None
     try:
@@ -62,11 +61,25 @@ def saturation_of(
                 break
     except KeyboardInterrupt:
         partial = True
+        for workers in counts[len(scored) : len(scored) + CHUNK]:  # what was under way counts too
+            one = replace(plan, workers=workers)
+            if (prediction := scorer.known(one)) is None:
+                break
+            scored.append(scorer.scored(one, prediction))
     if not scored:
-        raise KeyboardInterrupt
+        raise Interrupted(
+            "interrupted before a simulation ended; by the bounds, throughput is at most "
+            f"{scorer.bound(replace(plan, workers=counts[0])):.4g} samples/s with the fewest workers "
+            f"({counts[0]}) and {scorer.bound(most):.4g} with any number of them"
+        )
     last = scored[-1] if found is None else scored[found]
     asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
-    by_servers = [] if partial else _by_servers(asked, scorer, pool, server_counts, threshold)
+    by_servers: list[tuple[int, ScoredPlan]] = []
+    try:
+        if not partial:
+            by_servers = _by_servers(asked, scorer, pool, server_counts, threshold)
+    except KeyboardInterrupt:
+        partial = True
     return Saturation(
         request=scorer.request,
         points=_points(scored),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ EFFORT: dict[Heat, tuple[float | None, int]] = {
 FIRST_RUNS: dict[Heat, int] = {"trial": 3, "half": 6}
 UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a profile as it is
 MANY_WORKERS = 8
+T = TypeVar("T")
 FEWEST_STEPS = 72  # twelve a run
 
 
@@ -54,6 +55,19 @@ class _Here(Executor):
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
+
+
+def _results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
+    """The results in order; after Ctrl-C those that are there, then the interruption."""
+    left = dict(tasks)
+    try:
+        for plan, task in tasks.items():
+            yield plan, task.result()
+            del left[plan]
+    except KeyboardInterrupt:
+        ended = {plan: task for plan, task in left.items() if task.done() and not task.cancelled()}
+        yield from ((plan, task.result()) for plan, task in ended.items() if task.exception() is None)
+        raise
 
 
 class Scorer:
@@ -255,8 +269,14 @@ class Scorer:
             self._begin(new, executor, heat)
         else:
             tasks = {plan: self.submit(plan, executor, heat) for plan in new}
-            known.update({(plan, heat): task.result() for plan, task in tasks.items()})
+            for plan, found in _results(tasks):
+                known[plan, heat] = found
         return [known[plan, heat] for plan in plans]
+
+    def known(self, plan: Plan) -> Prediction | None:
+        """The best prediction of a plan so far."""
+        found = (self._predictions.get((plan, heat)) for heat in reversed(EFFORT))
+        return next((one for one in found if one is not None), None)
 
     def _begin(self, plans: Iterable[Plan], executor: Executor, heat: Heat) -> None:
         """The first runs of long heats, or some more of them."""
@@ -268,9 +288,9 @@ class Scorer:
             else executor.submit(begin, *self._task(plan, heat), FIRST_RUNS[heat])
             for plan in plans
         }
-        for plan, task in tasks.items():
-            self._begun[plan] = task.result()
-            self._predictions[plan, heat] = self._begun[plan].prediction()
+        for plan, begun in _results(tasks):
+            self._begun[plan] = begun
+            self._predictions[plan, heat] = begun.prediction()
 
     def price(self, plan: Plan) -> tuple[float, float]:
         """US dollars an hour for the workers' machines and for those of the servers."""

@@ -4,7 +4,8 @@ How a run goes: workers start at random moments within one step's length of each
 (in sync mode together); each drops its first steps, until the pattern of the start is forgotten; the run is
 cut when the first worker has done all its steps, so that all compete to the end. Few workers forget slowly:
 on measured profiles two workers take 50 to 80 steps until throughput is within 1% of its long-run value,
-eight take 20. So the fewer the workers, the more steps each does (`run_length`).
+eight take 20. So the fewer the workers, the more steps each does (`run_length`). Synchronous workers wait for
+each other in every step and have nothing to forget.
 """
 
 from __future__ import annotations
@@ -130,10 +131,7 @@ class Begun:
 
 def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> Begun:
     """The first runs of a simulation, at most as many as it has in any case."""
-    options = _options(
-        case.cluster.workers, effort.max_steps, effort.seed, effort.fairness_sigma, effort.server_cores
-    )
-    options, pilot = _pilot(case, options, timeline)
+    options, pilot = _pilot(case, _options(case, effort), timeline)
     return go_on(Begun(case, effort, options, (pilot,)), runs)
 
 
@@ -193,7 +191,7 @@ def measurement_spread(
     if runs < 2:
         raise BadInput(f"runs is {runs}; a spread needs at least 2")
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode)
-    options, pilot = _pilot(case, _options(cluster.workers, MAX_STEPS, seed, fairness_sigma, None))
+    options, pilot = _pilot(case, _options(case, Effort(seed=seed, fairness_sigma=fairness_sigma)))
     fastest = float(steps_per_s(pilot).max())
     # Long enough for the window even if the fastest worker is a tenth faster than in the pilot.
     options = replace(options, steps=options.warmup_steps + math.ceil(1.1 * window_s * fastest) + 2)
@@ -204,25 +202,26 @@ def measurement_spread(
     return float(np.std(rates, ddof=1)) / mean
 
 
-def run_length(workers: int) -> tuple[int, int]:
-    """Steps that each worker drops and then does in a run. One worker alone has no pattern to forget."""
+def run_length(workers: int, mode: Mode = "async") -> tuple[int, int]:
+    """Steps that each worker drops and then does in a run. One worker alone has no pattern to forget, nor
+    have synchronous ones, whose steps hardly depend on each other (docs/simulator.md)."""
+    if mode == "sync":
+        return 4, 36
     if workers == 1:
         return 2, 60
     return max(20, math.ceil(100 / workers)), max(40, math.ceil(400 / workers))
 
 
-def _options(
-    workers: int, max_steps: int, seed: int, fairness_sigma: float, server_cores: int | None
-) -> RunOptions:
+def _options(case: Case, effort: Effort) -> RunOptions:
     """Options of every run. If the steps allowed are few, runs get shorter, in the same proportion."""
-    warmup, measured = run_length(workers)
-    steps = min(warmup + measured, max(2, max_steps // FIRST_RUNS))
+    warmup, measured = run_length(case.cluster.workers, case.mode)
+    steps = min(warmup + measured, max(2, effort.max_steps // FIRST_RUNS))
     return RunOptions(
-        seed=seed,
+        seed=effort.seed,
         steps=steps,
         warmup_steps=steps * warmup // (warmup + measured),
-        fairness_sigma=fairness_sigma,
-        server_cores=server_cores,
+        fairness_sigma=effort.fairness_sigma,
+        server_cores=effort.server_cores,
     )
 
 

@@ -4,7 +4,8 @@ import pytest
 
 import planner
 from planner.errors import Infeasible
-from planner.search.recommend import choose, recommend_for
+from planner.search.choosing import choose
+from planner.search.recommend import recommend_for
 from planner.search.request import Request
 
 SMALL = Request(

@@ -10,8 +10,9 @@ import pytest
 from planner.catalog import load_model
 from planner.errors import BadInput, Infeasible
 from planner.search.answers import simulation_for
+from planner.search.choosing import choose
 from planner.search.plan import Plan
-from planner.search.recommend import choose, recommend_for
+from planner.search.recommend import recommend_for
 from planner.search.request import Request
 from planner.search.scenario import Scenario, request_from
 from planner.search.score import Scorer
