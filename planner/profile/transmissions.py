@@ -54,17 +54,11 @@ def streams_of(profile: Profile, step: int, resource: int = DOWNLINK) -> list[St
             "the profile does not say when its transfers were requested (starts_s); give one that was "
             "imported from TensorFlow"
         )
-    return [
-        Stream(
-            int(i),
-            int(profile.server[i]),
-            int(profile.bytes[i]),
-            float(profile.starts_s[step, i]),
-            float(profile.starts_s[step, i] + profile.durations_s[step, i]),
-        )
-        for i in np.flatnonzero(profile.resource == resource)
-        if profile.durations_s[step, i] > 0
-    ]
+    ops = np.flatnonzero((profile.resource == resource) & (profile.durations_s[step] > 0))
+    starts = profile.starts_s[step, ops]
+    ends = starts + profile.durations_s[step, ops]
+    columns = (ops, profile.server[ops], profile.bytes[ops], starts, ends)
+    return [Stream(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> list[Transmission]:

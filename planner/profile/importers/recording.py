@@ -95,9 +95,10 @@ def add_transfer(recording: Recording, label: str, size: int | None, span: Span)
     if match is None:
         recording.unnamed_transfers += 1
         return
-    rounded = round(float(match["size"]) * UNITS[match["unit"]])
-    if size is None and match["unit"] == "B":
+    number, unit, edge, source, target = match.groups()
+    rounded = round(float(number) * UNITS[unit])
+    if size is None and unit == "B":
         size = rounded
-    if match["edge"] in recording.transfers:
-        recording.repeated = recording.repeated or match["edge"]
-    recording.transfers[match["edge"]] = Transfer(match["source"], match["target"], size, rounded, span)
+    if edge in recording.transfers:
+        recording.repeated = recording.repeated or edge
+    recording.transfers[edge] = Transfer(source, target, size, rounded, span)

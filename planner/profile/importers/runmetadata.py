@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from planner.errors import BadInput
 from planner.profile.importers.recording import Node, Recording, Span, add_op, add_transfer, node_name
-from planner.profile.importers.wire import BYTES, VARINT, WireError, fields, text
+from planner.profile.importers.wire import BYTES, VARINT, WireError, fields, some_fields, text
 from planner.units import format_bytes
 
 STEP_STATS, PARTITION_GRAPHS = 1, 3  # RunMetadata
@@ -100,23 +100,26 @@ def _read_node(
     where: str, data: bytes, start: int, end: int, labels: bool
 ) -> tuple[str, str, int | None, Span]:
     name = label = ""
-    times = {ALL_START_US: 0, OP_START_US: 0, OP_END_US: 0, ALL_END_US: 0}
+    values = [0] * (ALL_END_US + 1)
     size: int | None = None
-    for number, kind, a, b in fields(data, start, end):
-        if number > LABEL:  # fields are written in the order of their numbers: half a message of nanoseconds
-            break
+    head, at = some_fields(data, start, end, ALL_END_US)
+    for number, kind, a, b in head:
         if kind == VARINT:
-            if number in times:
-                times[number] = a - 2**64 if a >= 2**63 else a
+            values[number] = a
         elif number == NAME:
             name = text(data, a, b)
-        elif number == LABEL and (labels or name == "RecvTensor"):
-            label = text(data, a, b)
-        elif number == OUTPUT and kind == BYTES and name == "RecvTensor" and size is None:
-            size = _requested_bytes(data, a, b)
-    begin, last = (0, ALL_END_US) if name == "RecvTensor" else (OP_START_US, OP_END_US)
-    start_us = times[ALL_START_US] + times.get(begin, 0)
-    end_us = times[ALL_START_US] + times[last]
+    if labels or name == "RecvTensor":  # of the other ops, which are most, nothing else is needed
+        for number, kind, a, b in fields(data, at, end, LABEL):
+            if number == LABEL:
+                label = text(data, a, b)
+            elif number == OUTPUT and kind == BYTES and name == "RecvTensor" and size is None:
+                size = _requested_bytes(data, a, b)
+    start_us = end_us = _signed(values[ALL_START_US])
+    if name == "RecvTensor":
+        end_us += _signed(values[ALL_END_US])
+    else:
+        start_us += _signed(values[OP_START_US])
+        end_us += _signed(values[OP_END_US])
     if end_us < start_us:
         raise BadInput(
             f"{where}: {name!r} ends {start_us - end_us} us before it starts: the clock jumped while the "
@@ -125,15 +128,27 @@ def _read_node(
     return name, label, size, Span(start_us, end_us)
 
 
+def _signed(value: int) -> int:
+    """An int64, which is coded as if it had no sign."""
+    return value - 2**64 if value >= 2**63 else value
+
+
 def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
-    for number, kind, a, b in fields(data, start, end):
-        if number == TENSOR_DESCRIPTION and kind == BYTES:
-            for inner, inner_kind, c, d in fields(data, a, b):
-                if inner == ALLOCATION and inner_kind == BYTES:
-                    for field, field_kind, value, _ in fields(data, c, d):
-                        if field == REQUESTED_BYTES and field_kind == VARINT:
-                            return value
-                    return 0  # proto3 leaves zeros out
+    described = _message(data, start, end, TENSOR_DESCRIPTION)
+    allocation = _message(data, *described, ALLOCATION) if described else None
+    if allocation is None:
+        return None
+    for number, kind, value, _ in some_fields(data, *allocation, REQUESTED_BYTES)[0]:
+        if number == REQUESTED_BYTES and kind == VARINT:
+            return value
+    return 0  # proto3 leaves zeros out
+
+
+def _message(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
+    """Where the first embedded message of this number is."""
+    for found, kind, a, b in some_fields(data, start, end, number)[0]:
+        if found == number and kind == BYTES:
+            return a, b
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,7 @@ def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) ->
     for step in steps:
         _check(step)
     base = next((step for step in steps if step.complete), steps[0])
-    for step in steps:
-        _check_clock(step, base.graph)
+    _check_clocks(steps, base.graph)
     notes: list[str] = []
     if not base.complete:
         notes.append(
@@ -90,14 +88,21 @@ def _check(step: Recording) -> None:
         )
 
 
-def _check_clock(step: Recording, graph: dict[str, Node]) -> None:
+def _check_clocks(steps: Sequence[Recording], graph: dict[str, Node]) -> None:
     """Refuse ops that start before an input on the same device has ended; kernels end later than their
     launch."""
-    for name, node in graph.items():
-        span = step.ran.get(name)
-        for dep in node.inputs if span else ():
-            before = step.ran.get(dep) if dep not in step.on_gpu else None
-            if before and span and graph.get(dep, node).device == node.device and node.op != "Merge":
+    ran = {name for step in steps for name in step.ran}
+    pairs = [
+        (name, dep)
+        for name, node in graph.items()
+        if name in ran and node.op != "Merge"
+        for dep in node.inputs
+        if dep in ran and graph.get(dep, node).device == node.device
+    ]
+    for step in steps:
+        for name, dep in pairs:
+            span, before = step.ran.get(name), step.ran.get(dep)
+            if span and before and dep not in step.on_gpu:
                 gap_s = (before.end_us - span.start_us) * 1e-6
                 if gap_s > CLOCK_TOLERANCE_S:
                     raise BadInput(
@@ -194,20 +199,18 @@ def _times(
     names: Sequence[str], graph: dict[str, Node], steps: Sequence[Recording]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Starts and ends (steps x ops) in microseconds after the first record of the step; NaN where none is."""
-    starts = np.full((len(steps), len(names)), np.nan)
-    ends = np.full((len(steps), len(names)), np.nan)
+    lost = Span(np.nan, np.nan)
     is_transfer = [bool(graph[name].edge) for name in names]
+    starts, ends = np.empty((len(steps), len(names))), np.empty((len(steps), len(names)))
     for k, step in enumerate(steps):
         zero = min(span.start_us for span in _spans(step))
-        for i, name in enumerate(names):
-            if is_transfer[i]:
-                transfer = step.transfers.get(name)
-                span = transfer.span if transfer else None
-            else:
-                span = step.ran.get(name)
-            if span is not None:
-                starts[k, i] = span.start_us - zero
-                ends[k, i] = span.end_us - zero
+        received = {edge: transfer.span for edge, transfer in step.transfers.items()}
+        spans = [
+            (received if transfer else step.ran).get(name) or lost
+            for name, transfer in zip(names, is_transfer, strict=True)
+        ]
+        starts[k] = [span.start_us - zero for span in spans]
+        ends[k] = [span.end_us - zero for span in spans]
     return starts, ends
 
 
@@ -232,8 +235,9 @@ def _fill(
             deps = ops[i].deps
             starts[k, i] = ends[k, i] = max((ends[k, dep] for dep in deps if not lost[k, dep]), default=0.0)
             continue
-        starts[k, i] = median(starts[s, i] for s in others)
-        ends[k, i] = starts[k, i] + median(ends[s, i] - starts[s, i] for s in others)
+        length = float(np.median(ends[others, i] - starts[others, i]))
+        starts[k, i] = np.median(starts[others, i])
+        ends[k, i] = starts[k, i] + length
     if lost.any():
         some = ", ".join(dict.fromkeys(ops[i].name for _, i in np.argwhere(lost)[:3].tolist()))
         notes.append(
