@@ -44,7 +44,7 @@ __all__ = [
 SETTLED_S = 1e-4  # what the clock of a record is worth
 MAX_ROUNDS = 10
 PASSES = 3
-SMALLEST_SHARE = 0.05  # TCP starves nobody for long
+SMALLEST_WEIGHT = 1 / 20  # against the server that ends last; TCP starves nobody for long
 
 
 def streams_of(profile: Profile, step: int, resource: int = DOWNLINK) -> list[Stream]:
@@ -111,8 +111,8 @@ def _fitted_shares(
             recorded_s = max(anchor.recorded_end_s - begin_s[server], SETTLED_S)
             others = sum(shares.values()) - shares[server]
             share = shares[server] / (shares[server] + others) * took_s / recorded_s
-            share = min(max(share, SMALLEST_SHARE), 1 - SMALLEST_SHARE)
-            shares[server] = others * share / (1 - share)
+            weight = others * share / (1 - share) if share < 1 else inf
+            shares[server] = min(max(weight, SMALLEST_WEIGHT), 1 / SMALLEST_WEIGHT)
             late_s = max(late_s, abs(took_s - recorded_s))
     return shares
 

@@ -171,6 +171,22 @@ def test_the_share_of_a_server_is_found(share, big_first):
     assert max(off) > 0.05
 
 
+@settings(max_examples=100, deadline=None)
+@given(transfers, st.lists(st.floats(0.0, 100.0), min_size=12, max_size=12), st.sampled_from([inf, 40.0]))
+def test_whatever_is_recorded_every_transfer_is_sent_once(rows, lengths, window):
+    streams = [
+        stream(i, size, at, at + length, server)
+        for i, ((size, at, server), length) in enumerate(zip(rows, lengths, strict=False))
+    ]
+    found = reconstruct(streams, Wire(100.0, window, 20.0, 1e-6, 1e-3, 300.0))
+    assert sorted(t.stream.op for t in found) == list(range(len(rows)))
+    servers = len({s.server for s in streams})
+    assert servers <= sum(t.anchor for t in found) <= 2 * servers - 1
+    for t in found:
+        assert t.intervals_s[0][0] >= 0.0
+        assert t.end_s < 1000.0
+
+
 def test_what_is_near_an_anchor_can_be_left_out():
     ops = [Op(f"t{i}", DOWNLINK, 0, 100) for i in range(3)]
     profile = Profile.build(
