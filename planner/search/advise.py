@@ -11,8 +11,8 @@ import numpy as np
 from planner.catalog import load_hardware
 from planner.cost.memory import memory_fit
 from planner.partition.span import can_span
+from planner.search.heats import cautious
 from planner.search.plan import Plan
-from planner.search.race import SHORT_CAUTION, Heat, optimistic
 from planner.search.results import Change, ScoredPlan
 from planner.search.score import Scorer
 from planner.search.space import cheap_servers, machine_price, nic
@@ -34,23 +34,21 @@ def next_changes(chosen: ScoredPlan, scorer: Scorer, pool: Executor) -> list[Cha
         for option, bound in zip(options, bounds, strict=True)
         if bound > chosen.samples_per_s * (1 + WORTH)
     ]
-    # a rough look at all of them, a closer one at those that may be worth it, a close one at those shown
+    # a rough look at all of them, a closer one at those that may be worth it
     rough = scorer.predict_all([plan for _, plan in promising], pool, "short")
     hopeful = [
         option
         for option, score in zip(promising, rough, strict=True)
-        if optimistic(score, SHORT_CAUTION) > chosen.samples_per_s * (1 + WORTH)
+        if cautious(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
     ]
-    tried = _changes(chosen, hopeful, scorer, pool, "trial")
-    shown = [(change.words, change.scored.plan) for change in _one_of_each(tried)[:SHOWN]]
-    return _one_of_each(_changes(chosen, shown, scorer, pool, "long"))
+    return _one_of_each(_changes(chosen, hopeful, scorer, pool))[:SHOWN]
 
 
 def _changes(
-    chosen: ScoredPlan, options: list[tuple[str, Plan]], scorer: Scorer, pool: Executor, heat: Heat
+    chosen: ScoredPlan, options: list[tuple[str, Plan]], scorer: Scorer, pool: Executor
 ) -> list[Change]:
     """What the options bring, those that are worth a sentence, by cost a sample."""
-    predictions = scorer.predict_all([plan for _, plan in options], pool, heat)
+    predictions = scorer.predict_all([plan for _, plan in options], pool, "trial")
     budget = scorer.request.budget_usd_per_hour or np.inf
     changes = []
     for (words, plan), prediction in zip(options, predictions, strict=True):

@@ -11,7 +11,8 @@ from planner.errors import Infeasible
 from planner.search.assumptions import assumptions
 from planner.search.choosing import choose, interrupted
 from planner.search.executors import executor_of
-from planner.search.race import Heat, race
+from planner.search.heats import Heat
+from planner.search.race import race
 from planner.search.request import DEFAULT_PLACEMENTS, DEFAULT_SERVERS, Request, model_of
 from planner.search.results import Comparison, ScoredPlan
 from planner.search.score import Scorer
@@ -60,7 +61,7 @@ def compare_for(
                 space.usd_per_hour[indices],
                 evaluate,
                 goal="front" if request.goal == "value" else request.goal,
-                short_heat=False,
+                heats=False,
                 round_size=ROUND,
                 # bounds are raised by the precision: what could gain less than it in the long run is left
                 tolerance=2 * request.precision,

@@ -5,41 +5,29 @@ when one already scored is at least as fast as that bound and costs at most the 
 simulator would say, it could not enter the front, so nothing is lost. Plans are scored in the order of their
 bounds, in rounds of a fixed size, so that the result does not depend on the number of threads.
 
-Scoring is a race in heats. A short one gives every plan that its bound cannot exclude a rough interval. The
-plans whose interval reaches the front get a trial, the first runs of the long heat; those that still do get
-more of it, then the rest. Intervals are widened before they exclude a plan: twice after the short heat, whose
-runs are too short to forget how they start, a little after the others. From the second heat on, plans that
-look best go first, in small rounds: what is sure of them spares others the rest.
+Scoring is a race in heats (`planner.search.heats`). A glance gives every plan that its bound cannot exclude a
+rough interval; a plan goes on to the next heat as long as its interval, widened for safety, reaches the
+front. From the second heat on, plans that look best go first, in small rounds: what is sure of them spares
+others the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from itertools import pairwise
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
 from planner.search.front import Floats, front
+from planner.search.heats import Heat, Score, cautious
 
-Heat = Literal["short", "medium", "trial", "half", "long"]
 Goal = Literal["front", "cheapest", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
 LONG_ROUND = 4  # likewise where a plan takes long
-RUN_OFF: tuple[Heat, ...] = ("trial", "half", "long")
-SHORT_CAUTION, CAUTION = 2.0, 1.25
+COURSE: tuple[Heat, ...] = ("glance", "short", "trial", "half", "long")
 NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
-
-
-class Score(Protocol):
-    """What a heat says of one plan; `planner.simulator.Prediction` is one."""
-
-    @property
-    def samples_per_s(self) -> float: ...
-    @property
-    def samples_per_s_low(self) -> float: ...
-    @property
-    def samples_per_s_high(self) -> float: ...
 
 
 S = TypeVar("S", bound=Score)
@@ -95,7 +83,7 @@ def race(
     evaluate: Evaluate[S],
     *,
     goal: Goal = "front",
-    short_heat: bool = True,
+    heats: bool = True,
     round_size: int = ROUND,
     tolerance: float = 0.0,
     progress: Progress = lambda scored, left: None,
@@ -104,21 +92,18 @@ def race(
     only those that can be its cheapest end, or the cheapest of its fastest.
 
     A plan that cannot be faster or cheaper than another by more than `tolerance` is not looked at any more.
-    Without `short_heat` every plan that survives its bound is scored in full, which makes the front exactly
+    Without `heats` every plan that survives its bound is scored in full, which makes the front exactly
     the one that scoring all plans would give.
     """
     runner = _Race(usd_per_hour / 3600, evaluate, progress, goal, tolerance)
     bound = bound_samples_per_s
     try:
-        if short_heat:
-            entrants = runner.heat("short", runner.order(bound), bound, round_size)
+        if heats:
+            entrants = runner.heat(COURSE[0], runner.order(bound), bound, round_size)
             bounded = runner.outcome.pruned_by_bound
-            caution = SHORT_CAUTION
-            for heat in RUN_OFF:
-                ceiling = runner.narrow(entrants, bound, caution)
-                finalists = runner.finalists(entrants, ceiling, caution)
-                entrants = runner.heat(heat, finalists, ceiling, LONG_ROUND)
-                caution = CAUTION
+            for last, heat in pairwise(COURSE):
+                ceiling = runner.narrow(entrants, bound, last)
+                entrants = runner.heat(heat, runner.finalists(entrants, ceiling, last), ceiling, LONG_ROUND)
             runner.outcome.pruned_by_bound = bounded
             runner.outcome.pruned_by_race = len(runner.outcome.scores) - len(runner.outcome.long)
         else:
@@ -126,11 +111,6 @@ def race(
     except KeyboardInterrupt:
         runner.outcome.partial = True
     return runner.outcome
-
-
-def optimistic(score: Score, caution: float) -> float:
-    """The upper end of a score's interval, widened."""
-    return score.samples_per_s + caution * (score.samples_per_s_high - score.samples_per_s)
 
 
 class _Race(Generic[S]):
@@ -177,19 +157,18 @@ class _Race(Generic[S]):
             self.progress(len(self.outcome.scores), len(left))
         return done
 
-    def narrow(self, entrants: Sequence[int], bound: Floats, caution: float) -> Floats:
-        """Upper bounds after the short heat: the widened interval's upper end, where it is lower."""
+    def narrow(self, entrants: Sequence[int], bound: Floats, heat: Heat) -> Floats:
+        """Upper bounds after a heat: the widened interval's upper end, where it is lower."""
         ceiling = bound.copy()
         for i in entrants:
-            ceiling[i] = min(ceiling[i], optimistic(self.outcome.scores[i], caution))
+            ceiling[i] = min(ceiling[i], cautious(self.outcome.scores[i], heat)[1])
         return ceiling
 
-    def finalists(self, entrants: Sequence[int], ceiling: Floats, caution: float) -> list[int]:
+    def finalists(self, entrants: Sequence[int], ceiling: Floats, heat: Heat) -> list[int]:
         """The plans whose widened interval reaches the front, the likeliest first."""
         floors = _Frontier(self.goal, self.tolerance)
         for i in entrants:
-            score = self.outcome.scores[i]
-            floor = score.samples_per_s - caution * (score.samples_per_s - score.samples_per_s_low)
+            floor = cautious(self.outcome.scores[i], heat)[0]
             if floor > 0:
                 floors.add(floor, self.usd_per_s[i] / floor, i)
         reach = [i for i in entrants if not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]

@@ -14,7 +14,8 @@ from planner.search.assumptions import assumptions
 from planner.search.choosing import Progress, choose, further, interrupted, within
 from planner.search.executors import executor_of
 from planner.search.front import Floats
-from planner.search.race import Heat, Outcome, race
+from planner.search.heats import Heat
+from planner.search.race import Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.results import Change, Recommendation, ScoredPlan
 from planner.search.score import Scorer

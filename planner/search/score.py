@@ -22,30 +22,19 @@ from planner.partition.span import Span, pick, spanned, spans_of
 from planner.policy import Fifo, Mode, Multiplexed, Policy
 from planner.profile import Profile
 from planner.search.front import Floats
+from planner.search.heats import HEATS, LONG, Effort, Heat
 from planner.search.plan import Plan
-from planner.search.race import Heat
 from planner.search.request import Request
 from planner.search.results import ScoredPlan
 from planner.search.space import machine_price, nic, span_refusal
 
 if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
-    from planner.simulator.simulate import Begun, Case, Effort
+    from planner.simulator.simulate import Begun, Case
+    from planner.simulator.simulate import Effort as Settings
 
-# How hard a heat tries: the precision it asks for (None: the request's) and the steps of a worker at most.
-# A trial and a half are the first runs of a long heat, which go into it.
-EFFORT: dict[Heat, tuple[float | None, int]] = {
-    "short": (0.05, 180),
-    "medium": (0.02, 240),
-    "trial": (None, 1000),
-    "half": (None, 1000),
-    "long": (None, 1000),
-}
-FIRST_RUNS: dict[Heat, int] = {"trial": 3, "half": 6}
 UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a profile as it is
-MANY_WORKERS = 8
 T = TypeVar("T")
-FEWEST_STEPS = 72  # twelve a run
 
 
 class _Here(Executor):
@@ -80,7 +69,7 @@ class Scorer:
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self._bounds: dict[Plan, float] = {}
         self._predictions: dict[tuple[Plan, Heat], Prediction] = {}
-        self._begun: dict[Plan, Begun] = {}
+        self._begun: dict[tuple[Plan, Effort], Begun] = {}
         self._spans: dict[tuple[str, int, int], list[Span]] = {}
         self._spanned: dict[tuple[object, ...], Profile] = {}
         self._schedules: dict[tuple[object, ...], tuple[Profile, Policy]] = {}
@@ -236,23 +225,22 @@ class Scorer:
         wherever. What is sent is the case, not the scorer: it may go to another machine."""
         from planner.simulator.simulate import finish, predict
 
-        if heat == "long" and plan in self._begun:
-            return executor.submit(finish, self._begun.pop(plan))
-        return executor.submit(predict, *self._task(plan, heat))
+        effort, _, _ = HEATS[heat]
+        if (plan, effort) in self._begun:
+            return executor.submit(finish, self._begun.pop((plan, effort)))
+        return executor.submit(predict, *self._task(plan, effort))
 
-    def _task(self, plan: Plan, heat: Heat) -> tuple[Case, Effort]:
-        from planner.simulator.simulate import Case, Effort
+    def _task(self, plan: Plan, effort: Effort) -> tuple[Case, Settings]:
+        from planner.simulator.simulate import Case
+        from planner.simulator.simulate import Effort as Settings
 
-        precision, max_steps = EFFORT[heat]
-        if heat == "short" and plan.workers > MANY_WORKERS:  # many workers say as much in fewer steps each
-            max_steps = max(FEWEST_STEPS, max_steps * MANY_WORKERS // plan.workers)
         profile, policy = self.schedule_of(plan)
         return (
             Case(profile=profile, cluster=self.cluster_of(plan), policy=policy, mode=plan.mode),
-            Effort(
+            Settings(
                 seed=plan.seed(self.request.seed),
-                precision=precision or self.request.precision,
-                max_steps=max_steps,
+                precision=effort.precision or self.request.precision,
+                max_steps=effort.steps(plan.workers),
             ),
         )
 
@@ -263,10 +251,13 @@ class Scorer:
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
         plans, known = list(plans), self._predictions
-        known.update({(plan, heat): known[plan, "long"] for plan in plans if (plan, "long") in known})
+        effort, runs, _ = HEATS[heat]
+        for plan in plans:
+            if (better := self._better(plan, heat)) is not None:
+                known[plan, heat] = better
         new = [plan for plan in dict.fromkeys(plans) if (plan, heat) not in known]
-        if heat in FIRST_RUNS:
-            self._begin(new, executor, heat)
+        if runs is not None:
+            self._begin(new, executor, heat, effort, runs)
         else:
             tasks = {plan: self.submit(plan, executor, heat) for plan in new}
             for plan, found in _results(tasks):
@@ -275,21 +266,29 @@ class Scorer:
 
     def known(self, plan: Plan) -> Prediction | None:
         """The best prediction of a plan so far."""
-        found = (self._predictions.get((plan, heat)) for heat in reversed(EFFORT))
+        found = (self._predictions.get((plan, heat)) for heat in reversed(HEATS))
         return next((one for one in found if one is not None), None)
 
-    def _begin(self, plans: Iterable[Plan], executor: Executor, heat: Heat) -> None:
-        """The first runs of long heats, or some more of them."""
+    def _better(self, plan: Plan, heat: Heat) -> Prediction | None:
+        """What a longer heat has said of a plan, of which a shorter one would make no more."""
+        longer: tuple[Heat, ...] = ("long",) if HEATS[heat][0] is LONG else ("long", "half", "trial")
+        found = (self._predictions.get((plan, other)) for other in longer)
+        return next((one for one in found if one is not None), None)
+
+    def _begin(
+        self, plans: Iterable[Plan], executor: Executor, heat: Heat, effort: Effort, runs: int
+    ) -> None:
+        """The first runs, or some more of them."""
         from planner.simulator.simulate import begin, go_on
 
         tasks = {
-            plan: executor.submit(go_on, self._begun[plan], FIRST_RUNS[heat])
-            if plan in self._begun
-            else executor.submit(begin, *self._task(plan, heat), FIRST_RUNS[heat])
+            plan: executor.submit(go_on, self._begun[plan, effort], runs)
+            if (plan, effort) in self._begun
+            else executor.submit(begin, *self._task(plan, effort), runs)
             for plan in plans
         }
         for plan, begun in _results(tasks):
-            self._begun[plan] = begun
+            self._begun[plan, effort] = begun
             self._predictions[plan, heat] = begun.prediction()
 
     def price(self, plan: Plan) -> tuple[float, float]:

@@ -13,8 +13,8 @@ import msgspec
 from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.search.executors import slots
+from planner.search.heats import Heat
 from planner.search.plan import Plan
-from planner.search.race import Heat
 from planner.search.request import Request
 from planner.search.score import Scorer
 from planner.search.store import Store

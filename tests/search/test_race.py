@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.search.front import cheapest_of_fastest, front, knee
+from planner.search.heats import cautious
 from planner.search.race import race
 
 
@@ -39,7 +40,7 @@ def arrays(cases):
 @given(plans)
 def test_pruning_by_bound_loses_nothing(cases):
     bound, truth, usd = arrays(cases)
-    outcome = race(bound, usd, lambda batch, heat: [Exact(truth[i]) for i in batch], short_heat=False)
+    outcome = race(bound, usd, lambda batch, heat: [Exact(truth[i]) for i in batch], heats=False)
     found = sorted(outcome.long)
     cost = usd / 3600 / truth
     everything = {(truth[i], cost[i]) for i in front(truth, cost)}
@@ -72,7 +73,7 @@ def test_interrupt_keeps_what_is_done():
             raise KeyboardInterrupt
         return [Exact(1.0 + i) for i in batch]
 
-    outcome = race(np.arange(50, 0, -1.0) + 100, np.arange(50) + 1.0, evaluate, short_heat=False)
+    outcome = race(np.arange(50, 0, -1.0) + 100, np.arange(50) + 1.0, evaluate, heats=False)
     assert outcome.partial
     assert 0 < len(outcome.scores) < 50
 
@@ -84,3 +85,11 @@ def test_front_and_choices():
     assert cheapest_of_fastest(speed, cost) == 3
     assert cheapest_of_fastest(speed[:3], cost[:3]) == 2
     assert knee(speed[[3, 1, 2, 0]], cost[[3, 1, 2, 0]]) == 2
+
+
+def test_a_rough_score_is_taken_with_caution():
+    score = Rough(100.0, 99.0, 101.0)
+    assert cautious(score, "short") == (96.0, 104.0)  # runs too short to forget their start
+    assert cautious(Rough(100.0, 90.0, 110.0), "short") == (80.0, 120.0)
+    assert cautious(score, "trial") == (98.75, 101.25)
+    assert cautious(score, "long") == (99.0, 101.0)

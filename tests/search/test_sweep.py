@@ -206,7 +206,7 @@ def test_ctrl_c_before_anything_is_scored_is_an_interruption(monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Scorer, "submit", interrupted)
+    monkeypatch.setattr(Scorer, "predict_all", interrupted)
     with pytest.raises(KeyboardInterrupt, match=r"by their bounds, the fastest is 1 x p3.2xlarge .*at most"):
         recommend_for(Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), servers=(1,)))
 

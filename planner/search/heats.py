@@ -1,0 +1,66 @@
+"""Heats: how hard a simulation tries, from a glance to a full prediction.
+
+Heats of one effort share their runs: a glance is the first three runs of a short heat, a trial and a half are
+the first of a long one. So going on costs only what is new, and a plan that went through all heats has the
+figures that the long heat alone would give.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Heat = Literal["glance", "short", "medium", "trial", "half", "long"]  # from the roughest to the best
+MANY_WORKERS = 8
+FEWEST_STEPS = 72  # twelve a run
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """The precision asked for (None: the request's), the steps of a worker in all runs at most, whether many
+    workers do fewer (they say as much), and by how much the mean may be off whatever the interval says: runs
+    of a few steps do not forget how they start (docs/accuracy.md; off by 4% at most with 12 steps a run)."""
+
+    precision: float | None
+    max_steps: int
+    fewer: bool = False
+    bias: float = 0.0
+
+    def steps(self, workers: int) -> int:
+        if not self.fewer or workers <= MANY_WORKERS:
+            return self.max_steps
+        return max(FEWEST_STEPS, self.max_steps * MANY_WORKERS // workers)
+
+
+SHORT = Effort(0.05, 180, fewer=True, bias=0.04)
+MEDIUM = Effort(0.02, 240)
+LONG = Effort(None, 1000)
+# The effort of a heat, how many of its runs (None: as many as the precision takes), and by how much its
+# interval is widened before it excludes a plan.
+HEATS: dict[Heat, tuple[Effort, int | None, float]] = {
+    "glance": (SHORT, 3, 2.0),
+    "short": (SHORT, 6, 2.0),
+    "medium": (MEDIUM, None, 1.0),
+    "trial": (LONG, 3, 1.25),
+    "half": (LONG, 6, 1.25),
+    "long": (LONG, None, 1.0),
+}
+
+
+class Score(Protocol):
+    """What a heat says of one plan; `planner.simulator.Prediction` is one."""
+
+    @property
+    def samples_per_s(self) -> float: ...
+    @property
+    def samples_per_s_low(self) -> float: ...
+    @property
+    def samples_per_s_high(self) -> float: ...
+
+
+def cautious(score: Score, heat: Heat) -> tuple[float, float]:
+    """Between which throughputs a plan is after a heat, on the safe side."""
+    effort, _, caution = HEATS[heat]
+    mean, off = score.samples_per_s, effort.bias * score.samples_per_s
+    low = mean - max(off, caution * (mean - score.samples_per_s_low))
+    return low, mean + max(off, caution * (score.samples_per_s_high - mean))

@@ -1,0 +1,77 @@
+"""Heats of one effort share their runs; what ended before Ctrl-C is kept."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from planner.catalog import load_model
+from planner.search.plan import Plan
+from planner.search.recommend import recommend_for
+from planner.search.request import Request
+from planner.search.score import Scorer
+
+PLAN = Plan("alexnet", 64, "p3.2xlarge", 2, "p3.2xlarge", 1)
+REQUEST = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(1, 2), servers=(1,))
+
+
+def scorer():
+    return Scorer(REQUEST, load_model("alexnet"))
+
+
+def test_a_long_heat_gives_the_same_whatever_ran_before():
+    stepwise = scorer()
+    with ThreadPoolExecutor(2) as pool:
+        predictions = [
+            stepwise.predict_all([PLAN], pool, heat)[0] for heat in ("glance", "short", "trial", "half")
+        ]
+        long = stepwise.predict_all([PLAN], pool, "long")[0]
+        assert [one.runs for one in predictions] == [3, 6, 3, 6]
+        assert long == scorer().predict_all([PLAN], pool, "long")[0]
+        assert stepwise.predict_all([PLAN], pool, "medium")[0] is long
+    assert stepwise.known(PLAN) is long
+
+
+class _StopsAfter(ThreadPoolExecutor):
+    """Ctrl-C while the second task is waited for, once the first has ended."""
+
+    tasks = 0
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.tasks += 1
+        if self.tasks == 2:
+            future = Future()
+            future.set_exception(KeyboardInterrupt())
+            return future
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_what_ended_before_ctrl_c_is_shown():
+    with _StopsAfter(1) as pool:
+        answer = recommend_for(REQUEST, executor=pool)
+    assert answer.partial
+    assert 1 <= answer.simulated <= 3
+    assert answer.chosen.plan in {one.plan for one in answer.plans}
+
+
+def test_ctrl_c_while_looking_further_keeps_the_answer(monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    whole = recommend_for(REQUEST, jobs=1)
+    monkeypatch.setattr("planner.search.recommend.further", interrupted)
+    answer = recommend_for(REQUEST, jobs=1)
+    assert (answer.partial, answer.changes, answer.saturation) == (True, [], None)
+    assert answer.chosen == whole.chosen
+
+
+@pytest.mark.parametrize("command", ["compare_for", "recommend_for"])
+def test_before_a_simulation_ends_the_bounds_are_said(command, monkeypatch):
+    from planner.search import compare, recommend
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Scorer, "predict_all", interrupted)
+    function = {"compare_for": compare.compare_for, "recommend_for": recommend.recommend_for}[command]
+    with pytest.raises(KeyboardInterrupt, match=r"of \d+ plans, by their bounds, the fastest is"):
+        function(REQUEST, jobs=1)
