@@ -17,12 +17,17 @@ FEWEST_STEPS = 72  # twelve a run
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The precision asked for (None: the request's), the steps of a worker in all runs at most, whether many
-    workers do fewer (they say as much), and by how much the mean may be off whatever the interval says: runs
-    of a few steps do not forget how they start (docs/accuracy.md; off by 4% at most with 12 steps a run)."""
+    """How hard to try.
+
+    `precision` None is the request's; `max_steps` are those of a worker in all runs at most; `first_runs` are
+    made in any case; with `fewer`, many workers do fewer steps each, which say as much. `bias`: by how much
+    the mean may be off whatever the interval says. Runs of a few steps do not forget how they start; at 12
+    steps a run they were off by up to 4%.
+    """
 
     precision: float | None
     max_steps: int
+    first_runs: int = 6
     fewer: bool = False
     bias: float = 0.0
 
@@ -33,7 +38,7 @@ class Effort:
 
 
 SHORT = Effort(0.05, 180, fewer=True, bias=0.04)
-MEDIUM = Effort(0.02, 240)
+MEDIUM = Effort(0.02, 240, first_runs=4)
 LONG = Effort(None, 1000)
 # The effort of a heat, how many of its runs (None: as many as the precision takes), and by how much its
 # interval is widened before it excludes a plan.

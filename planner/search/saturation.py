@@ -50,15 +50,17 @@ def saturation_of(
     scored: list[ScoredPlan] = []
     partial, found = False, None
     try:
-        while len(scored) < len(counts):
-            chunk = [replace(plan, workers=w) for w in counts[len(scored) : len(scored) + CHUNK]]
+        wanted = len(counts)
+        while len(scored) < wanted:
+            ahead = counts[len(scored) : min(wanted, len(scored) + CHUNK)]
+            chunk = [replace(plan, workers=w) for w in ahead]
             predictions = scorer.predict_all(chunk, pool, "medium")
             scored += [scorer.scored(p, s) for p, s in zip(chunk, predictions, strict=True)]
             found = _saturated(scored, threshold)
             progress("adding workers", len(scored), len(counts))
-            if found is not None and not all_workers and len(scored) > found + extra:
-                scored = scored[: found + 1 + extra]
-                break
+            if found is not None and not all_workers:
+                wanted = min(wanted, found + 1 + extra)
+        scored = scored[:wanted]
     except KeyboardInterrupt:
         partial = True
         for workers in counts[len(scored) : len(scored) + CHUNK]:  # what was under way counts too

@@ -241,6 +241,7 @@ class Scorer:
                 seed=plan.seed(self.request.seed),
                 precision=effort.precision or self.request.precision,
                 max_steps=effort.steps(plan.workers),
+                first_runs=effort.first_runs,
             ),
         )
 

@@ -102,6 +102,7 @@ class Effort:
     confidence: float = CONFIDENCE
     fairness_sigma: float = FAIRNESS_SIGMA
     server_cores: int | None = None
+    first_runs: int = FIRST_RUNS  # that say how many are needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,9 @@ class Begun:
         """The prediction that `simulate` gives, whatever runs there are already."""
         one = partial(_one_run, self.case, self.options)
         everywhere: Callable[..., Iterable[RunResult]] = executor.map if executor else map
-        results = [*self.results, *everywhere(one, range(len(self.results), FIRST_RUNS))]
-        stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(results[:FIRST_RUNS]))
+        first = self.effort.first_runs
+        results = [*self.results, *everywhere(one, range(len(self.results), first))]
+        stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(results[:first]))
         most = self.effort.max_steps // self.options.steps
         results += everywhere(one, range(len(results), stages.runs(most)))
         return _summary(self.case, results, stages, self.effort)
@@ -137,7 +139,7 @@ def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> B
 
 def go_on(begun: Begun, runs: int) -> Begun:
     """A simulation with so many of its first runs."""
-    numbers = range(len(begun.results), min(runs, FIRST_RUNS))
+    numbers = range(len(begun.results), min(runs, begun.effort.first_runs))
     more = [_one_run(begun.case, begun.options, number) for number in numbers]
     return replace(begun, results=(*begun.results, *more))
 
