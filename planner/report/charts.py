@@ -1,4 +1,4 @@
-"""The charts of answers as data for plotly: pure functions of plans and points.
+"""The charts of plans as data for plotly: pure functions of what was scored.
 
 Colours are names that the page resolves (`@c1` to `@c8`, `@faint`, `@mark` ...); every text that may come
 from a file goes through `label`.
@@ -7,7 +7,7 @@ from a file goes through `label`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from planner.search.front import front
 
 if TYPE_CHECKING:
     from planner.search.plan import Plan
-    from planner.search.results import Saturation, ScoredPlan
+    from planner.search.results import ScoredPlan
 
 COLOURS = 8
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star-triangle-down")
@@ -35,7 +35,8 @@ def plan_words(plan: Plan) -> str:
     )
 
 
-def _scored_words(one: ScoredPlan) -> str:
+def scored_words(one: ScoredPlan) -> str:
+    """A simulated plan in the lines of a hover."""
     prediction = one.prediction
     marks = f"<br><b>{label(', '.join(one.marks))}</b>" if one.marks else ""
     half = (prediction.samples_per_s_high - prediction.samples_per_s_low) / 2
@@ -80,7 +81,7 @@ def pareto(
                 "simulated roughly",
                 [one.samples_per_s for one in screened],
                 [one.usd_per_million_samples for one in screened],
-                [_scored_words(one) for one in screened],
+                [scored_words(one) for one in screened],
                 {"symbol": "circle", "size": 6, "color": "@faint"},
             )
         )
@@ -92,7 +93,7 @@ def pareto(
                 label(hardware),
                 [one.samples_per_s for one in mine],
                 [one.usd_per_million_samples for one in mine],
-                [_scored_words(one) for one in mine],
+                [scored_words(one) for one in mine],
                 {"symbol": symbol, "size": 9, "color": f"@c{index % COLOURS + 1}"},
             )
         )
@@ -118,7 +119,7 @@ def pareto(
                     "chosen",
                     [chosen.samples_per_s],
                     [chosen.usd_per_million_samples],
-                    [_scored_words(chosen)],
+                    [scored_words(chosen)],
                     {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}},
                 ),
             }
@@ -186,121 +187,6 @@ def _mark_labels(plans: Sequence[ScoredPlan], x_log: bool, y_log: bool) -> list[
                 "font": {"color": "@ink", "size": 12},
             }
     return list(out.values())
-
-
-def workers_curve(curve: Saturation) -> Chart:
-    """Throughput against workers: simulated with its interval, the bound, and W times one worker."""
-    points = curve.points
-    workers = [point.workers for point in points]
-    speed = [point.scored.samples_per_s for point in points]
-    one = speed[0] / workers[0]
-    data: list[Spec] = [
-        _line(
-            "ideal: as many times the first",
-            workers,
-            [one * w for w in workers],
-            {"color": "@faint", "dash": "dot"},
-        ),
-        _line(
-            "bound",
-            workers,
-            [point.scored.bound_samples_per_s for point in points],
-            {"color": "@c2", "dash": "dash"},
-        ),
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": "simulated",
-            "x": workers,
-            "y": speed,
-            "text": [
-                f"{_scored_words(p.scored)}<br>efficiency {p.efficiency:.0%}, "
-                f"the last adds {p.marginal_samples_per_s:+,.3g} samples/s"
-                for p in points
-            ],
-            "hovertemplate": "%{text}<extra></extra>",
-            "error_y": {
-                "type": "data",
-                "symmetric": False,
-                "array": [p.scored.prediction.samples_per_s_high - p.scored.samples_per_s for p in points],
-                "arrayminus": [
-                    p.scored.samples_per_s - p.scored.prediction.samples_per_s_low for p in points
-                ],
-                "color": "@c1",
-                "thickness": 1.5,
-            },
-            "line": {"color": "@c1", "width": 2.5},
-            "marker": {"size": 8, "color": "@c1"},
-        },
-    ]
-    top = 1.08 * max([*speed, *(point.scored.bound_samples_per_s for point in points)])
-    layout: Spec = {
-        "height": 380,
-        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 20 else None},
-        "yaxis": {"title": {"text": "samples/s"}, "range": [0, top]},
-        "legend": LEGEND,
-        "shapes": [],
-        "annotations": [],
-    }
-    if curve.ceiling_samples_per_s <= top:
-        layout["shapes"].append(_rule("y", curve.ceiling_samples_per_s, "@c2"))
-        layout["annotations"].append(
-            _rule_label(
-                f"ceiling of these servers: {curve.ceiling_samples_per_s:,.4g}",
-                x=0.01,
-                xref="paper",
-                y=curve.ceiling_samples_per_s,
-                yanchor="bottom",
-                xanchor="left",
-            )
-        )
-    if curve.saturation_workers is not None:
-        layout["shapes"].append(_rule("x", curve.saturation_workers, "@mark"))
-        layout["annotations"].append(
-            _rule_label(
-                f"saturates at {curve.saturation_workers}",
-                x=curve.saturation_workers,
-                y=0.04,
-                yref="paper",
-                xanchor="left",
-                yanchor="bottom",
-            )
-        )
-    confidence = points[0].scored.prediction.confidence
-    caption = (
-        f"Bars are {confidence:.0%} intervals. Saturated: one more worker adds less than "
-        f"{curve.threshold:.0%} of what a single one gives."
-    )
-    return Chart("workers", "Throughput against workers", caption, {"data": data, "layout": layout})
-
-
-def _line(name: str, x: list[Any], y: list[float], line: Spec) -> Spec:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"width": 2, **line},
-        "hovertemplate": "%{x} workers: %{y:,.4~g} samples/s<extra>" + name + "</extra>",
-    }
-
-
-def _rule(axis: str, at: float, colour: str) -> Spec:
-    across = {"x": ("yref", "y0", "y1"), "y": ("xref", "x0", "x1")}[axis]
-    return {
-        "type": "line",
-        f"{axis}0": at,
-        f"{axis}1": at,
-        across[0]: "paper",
-        across[1]: 0,
-        across[2]: 1,
-        "line": {"color": colour, "width": 1.5, "dash": "dash"},
-    }
-
-
-def _rule_label(text: str, **where: Any) -> Spec:
-    return {"text": f" {label(text)} ", "showarrow": False, "font": {"color": "@soft", "size": 12}, **where}
 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
@@ -386,61 +272,3 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
         f"The bottleneck, in red, is {resource_words(top)}. Links: of their capacity; others: of the time."
     )
     return Chart("utilisation", "How busy each resource is", caption, {"data": data, "layout": layout}, wide)
-
-
-def utilisation_curve(curve: Saturation) -> Chart:
-    """How busy each resource is against workers."""
-    workers = [point.workers for point in curve.points]
-    names = list(curve.points[-1].scored.prediction.utilisation)
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": label(name),
-            "x": workers,
-            "y": [point.scored.prediction.utilisation.get(name) for point in curve.points],
-            "hovertemplate": f"%{{x}} workers: {label(resource_words(name))} %{{y:.1%}} used<extra></extra>",
-            "line": {"color": f"@c{index % COLOURS + 1}"},
-        }
-        for index, name in enumerate(names)
-    ]
-    layout = {
-        "height": 320,
-        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 20 else None},
-        "yaxis": {"range": [0, 1.03], "tickformat": ".0%", "title": {"text": "used"}},
-        "legend": LEGEND,
-    }
-    caption = "What reaches 100% first is what saturates."
-    return Chart(
-        "busy", "How busy each resource is, against workers", caption, {"data": data, "layout": layout}
-    )
-
-
-def servers_curve(curve: Saturation) -> Chart:
-    """Throughput against the number of servers."""
-    plans = [scored for _, scored in curve.servers_needed]
-    data = [
-        {
-            "type": "bar",
-            "x": [count for count, _ in curve.servers_needed],
-            "y": [one.samples_per_s for one in plans],
-            "text": [_scored_words(one) for one in plans],
-            "textposition": "none",
-            "hovertemplate": "%{text}<extra></extra>",
-            "marker": {
-                "color": ["@c1" if n == curve.servers_advised else "@faint" for n, _ in curve.servers_needed]
-            },
-        }
-    ]
-    layout = {
-        "height": 320,
-        "bargap": 0.5,
-        "xaxis": {"title": {"text": "servers"}, "dtick": 1},
-        "yaxis": {"title": {"text": "samples/s"}, "rangemode": "tozero"},
-    }
-    workers = plans[0].plan.workers
-    caption = (
-        f"With {workers} worker{'s' if workers > 1 else ''}, each number of servers under its best "
-        f"placement. Coloured: as many as pay off, {curve.servers_advised}."
-    )
-    return Chart("servers", "Throughput against servers", caption, {"data": data, "layout": layout}, False)

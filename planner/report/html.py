@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.report import charts
+from planner.report import charts, charts_curves
 from planner.report.answers import tables_of
 from planner.report.charts_step import step_timeline
 from planner.report.output import Table
@@ -103,7 +103,7 @@ def _recommendation(result: Recommendation) -> Page:
     bars = _bars(result.plans, [one, *(plan for plan in result.plans if plan.marks)])
     pictures = [_every_plan(result, one)]
     if result.saturation is not None:
-        pictures.append(charts.workers_curve(result.saturation))
+        pictures.append(charts_curves.workers_curve(result.saturation))
     pictures += [
         charts.cost_split(bars, [b.plan.cluster_text for b in bars], wide=True),
         charts.utilisation(one, wide=True),
@@ -138,12 +138,12 @@ def _saturation(result: Saturation) -> Page:
     points = result.points
     at = next((p for p in points if p.workers == result.saturation_workers), points[-1])
     bars = [p.scored for p in points]
-    pictures = [charts.workers_curve(result)]
+    pictures = [charts_curves.workers_curve(result)]
     if result.servers_needed:
-        pictures.append(charts.servers_curve(result))
+        pictures.append(charts_curves.servers_curve(result))
     pictures += [
         replace(charts.utilisation(at.scored), title=f"How busy each resource is at {at.workers} workers"),
-        charts.utilisation_curve(result),
+        charts_curves.utilisation_curve(result),
         charts.pareto(bars, chosen=at.scored),
         charts.cost_split(bars, [_count(p.workers) for p in points], wide=True),
         _step(result.request, at.scored),

@@ -1,0 +1,185 @@
+"""The charts of a saturation curve as data for plotly; what is said of colours in `charts` holds here too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from planner.report.answers import resource_words
+from planner.report.charts import COLOURS, LEGEND, scored_words
+from planner.report.page import Chart, Spec, label
+
+if TYPE_CHECKING:
+    from planner.search.results import Saturation
+
+
+def workers_curve(curve: Saturation) -> Chart:
+    """Throughput against workers: simulated with its interval, the bound, and W times one worker."""
+    points = curve.points
+    workers = [point.workers for point in points]
+    speed = [point.scored.samples_per_s for point in points]
+    one = speed[0] / workers[0]
+    data: list[Spec] = [
+        _line(
+            "ideal: as many times the first",
+            workers,
+            [one * w for w in workers],
+            {"color": "@faint", "dash": "dot"},
+        ),
+        _line(
+            "bound",
+            workers,
+            [point.scored.bound_samples_per_s for point in points],
+            {"color": "@c2", "dash": "dash"},
+        ),
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": "simulated",
+            "x": workers,
+            "y": speed,
+            "text": [
+                f"{scored_words(p.scored)}<br>efficiency {p.efficiency:.0%}, "
+                f"the last adds {p.marginal_samples_per_s:+,.3g} samples/s"
+                for p in points
+            ],
+            "hovertemplate": "%{text}<extra></extra>",
+            "error_y": {
+                "type": "data",
+                "symmetric": False,
+                "array": [p.scored.prediction.samples_per_s_high - p.scored.samples_per_s for p in points],
+                "arrayminus": [
+                    p.scored.samples_per_s - p.scored.prediction.samples_per_s_low for p in points
+                ],
+                "color": "@c1",
+                "thickness": 1.5,
+            },
+            "line": {"color": "@c1", "width": 2.5},
+            "marker": {"size": 8, "color": "@c1"},
+        },
+    ]
+    top = 1.08 * max([*speed, *(point.scored.bound_samples_per_s for point in points)])
+    layout: Spec = {
+        "height": 380,
+        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 20 else None},
+        "yaxis": {"title": {"text": "samples/s"}, "range": [0, top]},
+        "legend": LEGEND,
+        "shapes": [],
+        "annotations": [],
+    }
+    if curve.ceiling_samples_per_s <= top:
+        layout["shapes"].append(_rule("y", curve.ceiling_samples_per_s, "@c2"))
+        layout["annotations"].append(
+            _rule_label(
+                f"ceiling of these servers: {curve.ceiling_samples_per_s:,.4g}",
+                x=0.01,
+                xref="paper",
+                y=curve.ceiling_samples_per_s,
+                yanchor="bottom",
+                xanchor="left",
+            )
+        )
+    if curve.saturation_workers is not None:
+        layout["shapes"].append(_rule("x", curve.saturation_workers, "@mark"))
+        layout["annotations"].append(
+            _rule_label(
+                f"saturates at {curve.saturation_workers}",
+                x=curve.saturation_workers,
+                y=0.04,
+                yref="paper",
+                xanchor="left",
+                yanchor="bottom",
+            )
+        )
+    confidence = points[0].scored.prediction.confidence
+    caption = (
+        f"Bars are {confidence:.0%} intervals. Saturated: one more worker adds less than "
+        f"{curve.threshold:.0%} of what a single one gives."
+    )
+    return Chart("workers", "Throughput against workers", caption, {"data": data, "layout": layout})
+
+
+def utilisation_curve(curve: Saturation) -> Chart:
+    """How busy each resource is against workers."""
+    workers = [point.workers for point in curve.points]
+    names = list(curve.points[-1].scored.prediction.utilisation)
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": label(name),
+            "x": workers,
+            "y": [point.scored.prediction.utilisation.get(name) for point in curve.points],
+            "hovertemplate": f"%{{x}} workers: {label(resource_words(name))} %{{y:.1%}} used<extra></extra>",
+            "line": {"color": f"@c{index % COLOURS + 1}"},
+        }
+        for index, name in enumerate(names)
+    ]
+    layout = {
+        "height": 320,
+        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 20 else None},
+        "yaxis": {"range": [0, 1.03], "tickformat": ".0%", "title": {"text": "used"}},
+        "legend": LEGEND,
+    }
+    caption = "What reaches 100% first is what saturates."
+    return Chart(
+        "busy", "How busy each resource is, against workers", caption, {"data": data, "layout": layout}
+    )
+
+
+def servers_curve(curve: Saturation) -> Chart:
+    """Throughput against the number of servers."""
+    plans = [scored for _, scored in curve.servers_needed]
+    data = [
+        {
+            "type": "bar",
+            "x": [count for count, _ in curve.servers_needed],
+            "y": [one.samples_per_s for one in plans],
+            "text": [scored_words(one) for one in plans],
+            "textposition": "none",
+            "hovertemplate": "%{text}<extra></extra>",
+            "marker": {
+                "color": ["@c1" if n == curve.servers_advised else "@faint" for n, _ in curve.servers_needed]
+            },
+        }
+    ]
+    layout = {
+        "height": 320,
+        "bargap": 0.5,
+        "xaxis": {"title": {"text": "servers"}, "dtick": 1},
+        "yaxis": {"title": {"text": "samples/s"}, "rangemode": "tozero"},
+    }
+    workers = plans[0].plan.workers
+    caption = (
+        f"With {workers} worker{'s' if workers > 1 else ''}, each number of servers under its best "
+        f"placement. Coloured: as many as pay off, {curve.servers_advised}."
+    )
+    return Chart("servers", "Throughput against servers", caption, {"data": data, "layout": layout}, False)
+
+
+def _line(name: str, x: list[Any], y: list[float], line: Spec) -> Spec:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": y,
+        "line": {"width": 2, **line},
+        "hovertemplate": "%{x} workers: %{y:,.4~g} samples/s<extra>" + name + "</extra>",
+    }
+
+
+def _rule(axis: str, at: float, colour: str) -> Spec:
+    across = {"x": ("yref", "y0", "y1"), "y": ("xref", "x0", "x1")}[axis]
+    return {
+        "type": "line",
+        f"{axis}0": at,
+        f"{axis}1": at,
+        across[0]: "paper",
+        across[1]: 0,
+        across[2]: 1,
+        "line": {"color": colour, "width": 1.5, "dash": "dash"},
+    }
+
+
+def _rule_label(text: str, **where: Any) -> Spec:
+    return {"text": f" {label(text)} ", "showarrow": False, "font": {"color": "@soft", "size": 12}, **where}
