@@ -1,10 +1,13 @@
-"""How running transfers share the network: equal shares in virtual time, and max-min fair rates.
+"""How running transfers share the network: equal shares of one server's NIC, and max-min fair rates.
 
-A flow is named by its lane, the tuple (resource, worker, server). `EqualShares` serves one direction of one
-server where every flow gets capacity / n (file 000, section 3.4; weighted if asked). It keeps a virtual time
-V, the bytes that a flow of weight 1 has received since the link was last idle: a flow that starts at V with
-b bytes ends when V reaches V + b / weight, whatever starts or ends meanwhile, so a change touches no other
-flow. `MaxMinShares` serves everything else, with rates from `max_min_rates`.
+A flow is named by its lane, the tuple (resource, worker, server). Flows that share a limit have a `Clock` with
+a virtual time V, the bytes that a flow of weight 1 has received (file 000, section 3.4, where the limit is the
+NIC of the one server): a flow that starts at V with b bytes ends when V reaches V + b / weight, whatever
+starts or ends meanwhile, so that a change touches the clock and no other flow. A lane whose next chunk follows
+at once goes on as the same flow: nobody's rate changes, and the chunk is added to its target.
+
+`EqualShares` serves one direction of one server where every flow gets capacity / n (weighted if asked).
+`MaxMinShares` serves everything else: each NIC has a clock, and a flow goes by that of the NIC that limits it.
 
 The engine does these operations in the same order, so that it rounds as this does.
 """
@@ -13,13 +16,53 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from planner.cluster import Cluster
 from planner.profile import DOWNLINK
 
 Lane = tuple[int, int, int]  # resource, worker, server
 Event = tuple[float, int, int, int]  # time, then the lane
+
+
+@dataclass(slots=True, eq=False)
+class Clock:
+    """The virtual time of flows that share a limit: `virtual` at the time `since`, growing at `level`."""
+
+    virtual: float = 0.0
+    since: float = 0.0
+    level: float = math.nan  # bytes per second for a flow of weight 1
+    pace: float = math.nan  # 1 / level
+    flows: int = 0
+
+    def at(self, now: float) -> float:
+        return self.virtual + (now - self.since) * self.level
+
+    def end(self, target: float) -> float:
+        """When virtual time reaches the target of a running flow."""
+        return max(self.since + (target - self.virtual) * self.pace, self.since)
+
+    def set(self, now: float, virtual: float) -> None:
+        self.virtual, self.since = virtual, now
+
+    def run_at(self, level: float) -> None:
+        if level != self.level:
+            self.level, self.pace = level, 1.0 / level
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """The chunk that a lane is sending; it has arrived when the clock reaches `target`."""
+
+    size: float
+    weight: float
+    target: float = 0.0
+    clock: Clock | None = None
+    own: Clock = field(default_factory=Clock)  # for a limit that each flow has for itself
+
+    def delivered(self, now: float) -> float:
+        assert self.clock is not None
+        return self.size - (self.target - self.clock.at(now)) * self.weight
 
 
 class EqualShares:
@@ -29,64 +72,73 @@ class EqualShares:
         self.resource = resource
         self.capacity = capacity
         self.flow_limit = flow_limit
+        self.clock = Clock()
         self.weights = 0.0  # of all running flows
-        self.virtual = 0.0  # V at the time `since`
-        self.since = 0.0
-        self.targets: list[tuple[float, int]] = []  # heap of (V at which the flow ends, worker)
-        self.flows: dict[int, tuple[float, float, float]] = {}  # worker: (bytes, weight, target)
-
-    def rate(self) -> float:
-        """Bytes per second for a flow of weight 1."""
-        return min(self.capacity / self.weights, self.flow_limit)
+        self.flows: dict[int, Flow] = {}  # by worker
+        self.targets: list[tuple[float, int]] = []  # heap of (target, worker); some may be outdated
+        self.ended: int | None = None  # the worker whose chunk ended in this event
+        self.touched = False  # in this event
+        self.first: Event | None = None
 
     def start(self, now: float, lane: Lane, size: float, weight: float) -> None:
-        if self.flows:
-            self.virtual += (now - self.since) * self.rate()
-        self.since = now
-        self.weights += weight
-        target = self.virtual + size / weight
-        self.flows[lane[1]] = (size, weight, target)
-        heapq.heappush(self.targets, (target, lane[1]))
+        worker = lane[1]
+        self.touched = True
+        if worker == self.ended and weight == self.flows[worker].weight:
+            flow, self.ended = self.flows[worker], None
+            flow.size = size
+            flow.target += size / weight
+        else:
+            self.leave(now)
+            self.clock.set(now, self.clock.at(now) if self.flows else 0.0)
+            flow = self.flows[worker] = Flow(size, weight, self.clock.virtual + size / weight, self.clock)
+            self.weights += weight
+            self.clock.run_at(min(self.capacity / self.weights, self.flow_limit))
+        heapq.heappush(self.targets, (flow.target, worker))
 
     def finish(self, now: float, lane: Lane) -> None:
-        target, worker = heapq.heappop(self.targets)
-        assert worker == lane[1]
-        _, weight, _ = self.flows.pop(worker)
-        self.virtual, self.since = target, now
-        self.weights -= weight
-        if not self.flows:
-            self.virtual = self.weights = 0.0
+        """A chunk has arrived. If its lane starts no other in this event, the flow is over."""
+        self.ended = lane[1]
+        self.touched = True
+
+    def leave(self, now: float) -> None:
+        if self.ended is None:
+            return
+        flow, self.ended = self.flows.pop(self.ended), None
+        self.clock.set(now, flow.target)
+        self.weights = self.weights - flow.weight if self.flows else 0.0
+        if self.flows:
+            self.clock.run_at(min(self.capacity / self.weights, self.flow_limit))
 
     def commit(self, now: float) -> None:
-        """Nothing to do: rates follow from the number of flows."""
+        """The event is over: which flow is the next to end?"""
+        if not self.touched:
+            return
+        self.touched = False
+        self.leave(now)
+        targets, end = self.targets, self.clock.end
+        while targets and self.outdated(*targets[0]):
+            heapq.heappop(targets)
+        self.first = None
+        if targets:
+            target, worker = targets[0]
+            end_s = end(target)
+            if any(end(other) <= end_s for other, _ in targets[1:3]):  # at the same time: by worker
+                worker = min(w for t, w in targets if end(t) <= end_s and not self.outdated(t, w))
+            self.first = (end_s, self.resource, worker, 0)
+
+    def outdated(self, target: float, worker: int) -> bool:
+        return worker not in self.flows or self.flows[worker].target != target
 
     def next(self) -> Event | None:
-        if not self.targets:
-            return None
-        target, worker = self.targets[0]
-        end = self.since + (target - self.virtual) / self.rate()
-        return (max(end, self.since), self.resource, worker, 0)
+        return self.first
 
     def delivered(self, now: float, lane: Lane) -> float:
-        """Bytes of a running flow that have arrived."""
-        size, weight, target = self.flows[lane[1]]
-        return size - (target - (self.virtual + (now - self.since) * self.rate())) * weight
-
-
-@dataclass(slots=True)
-class Flow:
-    """A running flow: `remaining` bytes at the time `since`, at a constant rate from then on."""
-
-    size: float
-    weight: float
-    remaining: float
-    since: float
-    rate: float = 0.0
-    end: float = math.inf
+        """Bytes of a running chunk that have arrived."""
+        return self.flows[lane[1]].delivered(now)
 
 
 class MaxMinShares:
-    """Any number of servers and NICs; rates change only when a flow starts or ends."""
+    """Any number of servers and NICs; rates change only when a flow comes or goes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -95,7 +147,9 @@ class MaxMinShares:
             for node in cluster.nodes
             for capacity in (node.egress_bytes_per_s, node.ingress_bytes_per_s)
         ]
+        self.clocks = [Clock() for _ in self.capacities]
         self.flows: dict[Lane, Flow] = {}
+        self.ended: Lane | None = None
         self.changed = False
 
     def crosses(self, lane: Lane) -> tuple[int, int]:
@@ -105,46 +159,83 @@ class MaxMinShares:
         return (2 * there, 2 * here + 1) if resource == DOWNLINK else (2 * here, 2 * there + 1)
 
     def start(self, now: float, lane: Lane, size: float, weight: float) -> None:
-        self.flows[lane] = Flow(size, weight, size, now)
-        self.changed = True
+        if lane == self.ended and weight == self.flows[lane].weight:
+            flow, self.ended = self.flows[lane], None
+            flow.size = size
+            flow.target += size / weight
+        else:
+            self.leave(now)
+            self.flows[lane] = Flow(size, weight)
+            self.changed = True
 
     def finish(self, now: float, lane: Lane) -> None:
-        del self.flows[lane]
+        """A chunk has arrived. If its lane starts no other in this event, the flow is over."""
+        self.ended = lane
+
+    def leave(self, now: float) -> None:
+        if self.ended is None:
+            return
+        flow, self.ended = self.flows.pop(self.ended), None
+        assert flow.clock is not None
+        flow.clock.set(now, flow.target)
+        flow.clock.flows -= 1
         self.changed = True
 
     def commit(self, now: float) -> None:
-        """New rates after an event; a flow whose rate stays is left alone."""
+        """New rates after an event. A clock whose level stays is left alone, and so is a flow whose clock
+        stays."""
+        self.leave(now)
         if not self.changed:
             return
         self.changed = False
         lanes = sorted(self.flows)
-        rates = max_min_rates(
+        flows = [self.flows[lane] for lane in lanes]
+        limits = max_min_limits(
             [self.crosses(lane) for lane in lanes],
-            [self.flows[lane].weight for lane in lanes],
+            [flow.weight for flow in flows],
             self.capacities,
             self.cluster.flow_bytes_per_s,
         )
-        for lane, rate in zip(lanes, rates, strict=True):
-            flow = self.flows[lane]
-            if rate != flow.rate:
-                flow.remaining = max(0.0, flow.remaining - flow.rate * (now - flow.since))
-                flow.since = now
-                flow.rate = rate
-                flow.end = now + flow.remaining / rate
+        moving: list[tuple[Flow, Clock, float]] = []  # to that clock, with so many bytes left
+        levels: dict[Clock, float] = {}
+        for flow, (link, level) in zip(flows, limits, strict=True):
+            clock = flow.own if link is None else self.clocks[link]
+            levels[clock] = level
+            if flow.clock is clock:
+                continue
+            left = flow.size
+            if flow.clock is not None:
+                left = max(0.0, (flow.target - flow.clock.at(now)) * flow.weight)
+                flow.clock.flows -= 1
+            moving.append((flow, clock, left))
+        for clock, level in levels.items():
+            if clock.flows == 0:
+                clock.set(now, 0.0)
+            elif level != clock.level:
+                clock.set(now, clock.at(now))
+            clock.run_at(level)
+        for flow, clock, left in moving:
+            flow.clock = clock
+            flow.target = clock.at(now) + left / flow.weight
+            clock.flows += 1
 
     def next(self) -> Event | None:
-        return min(((flow.end, *lane) for lane, flow in self.flows.items()), default=None)
+        return min(
+            ((flow.clock.end(flow.target), *lane) for lane, flow in self.flows.items() if flow.clock),
+            default=None,
+        )
 
     def delivered(self, now: float, lane: Lane) -> float:
-        flow = self.flows[lane]
-        return flow.size - (flow.remaining - flow.rate * (now - flow.since))
+        """Bytes of a running chunk that have arrived."""
+        return self.flows[lane].delivered(now)
 
 
-def max_min_rates(
+def max_min_limits(
     crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
-) -> list[float]:
-    """Max-min fair rates by filling all flows alike until something is full (Bertsekas and Gallager, 6.5.2).
+) -> list[tuple[int | None, float]]:
+    """What limits each flow, a link or (None) its own limit, and its rate for a unit of weight.
 
+    Max-min fair rates by filling all flows alike until something is full (Bertsekas and Gallager, 6.5.2).
     Each round finds the link with the least left a unit of weight, the lowest level at which flows stop
     growing; ties go to the lowest index. Flows whose own limit lies at or below that level get their limit;
     if there is none, the flows of that link get the level times their weight. Flows go in the order given.
@@ -152,7 +243,7 @@ def max_min_rates(
     left = list(capacities)
     weight_left = [0.0] * len(capacities)
     flows_left = [0] * len(capacities)
-    rates = [0.0] * len(crosses)
+    limits: list[tuple[int | None, float]] = [(None, 0.0)] * len(crosses)
     waiting = list(range(len(crosses)))
     for flow in waiting:
         for link in crosses[flow]:
@@ -167,11 +258,22 @@ def max_min_rates(
         if not limited:
             stop = [flow for flow in waiting if full in crosses[flow]]
         for flow in stop:
-            rates[flow] = flow_limit if limited else level * weights[flow]
+            limits[flow] = (None, flow_limit / weights[flow]) if limited else (full, level)
             for link in crosses[flow]:
-                left[link] -= rates[flow]
+                left[link] -= flow_limit if limited else level * weights[flow]
                 weight_left[link] -= weights[flow]
                 flows_left[link] -= 1
         stopped = set(stop)
         waiting = [flow for flow in waiting if flow not in stopped]
-    return rates
+    return limits
+
+
+def max_min_rates(
+    crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
+) -> list[float]:
+    """Bytes per second of each flow."""
+    limits = max_min_limits(crosses, weights, capacities, flow_limit)
+    return [
+        flow_limit if link is None else level * weight
+        for (link, level), weight in zip(limits, weights, strict=True)
+    ]

@@ -168,11 +168,11 @@ nb::dict run(nb::handle inputs, nb::callable check) {
     path = std::string(!lazy ? "" : feeders.all_required() ? "lazy " : "run-ahead ") +
            (in.equal_shares ? "virtual time" : "max-min");
     if (in.equal_shares)
-      result = lazy ? planner::Simulation<planner::EqualLinks, true>(in, feeders, poll).run()
-                    : planner::Simulation<planner::EqualLinks, false>(in, feeders, poll).run();
+      result = lazy ? planner::Simulation<planner::EqualShares, true>(in, feeders, poll).run()
+                    : planner::Simulation<planner::EqualShares, false>(in, feeders, poll).run();
     else
-      result = lazy ? planner::Simulation<planner::MaxMinLinks, true>(in, feeders, poll).run()
-                    : planner::Simulation<planner::MaxMinLinks, false>(in, feeders, poll).run();
+      result = lazy ? planner::Simulation<planner::MaxMinShares, true>(in, feeders, poll).run()
+                    : planner::Simulation<planner::MaxMinShares, false>(in, feeders, poll).run();
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "events.hpp"
+#include "clocks.hpp"
 #include "schedulers.hpp"
 
 namespace planner {
@@ -17,6 +17,7 @@ struct Lane {
   double shows_s = -1;    // lazy computation: when the queue has its next end
   uint64_t key = 0;
   Scheduler* scheduler = nullptr;  // links
+  Flow* flow = nullptr;            // links, unless local
   Fifo queue;                      // computation
   Chunk chunk;
   double used = 0;  // bytes or seconds of chunks that ended

@@ -4,139 +4,113 @@
 #include <cstdint>
 #include <vector>
 
-#include "events.hpp"
+#include "clocks.hpp"
 #include "max_min.hpp"
 
 namespace planner {
 
-// One direction of one server in virtual time: a start or an end costs O(log workers).
+// One direction of one server: a change costs O(log workers).
 class EqualShares {
  public:
-  EqualShares(const Inputs& in, int resource)
-      : resource_(resource),
+  EqualShares(const Inputs& in, const Now& now, int resource, bool remembers)
+      : now_(now),
         capacity_(in.capacity[resource == UPLINK]),
         flow_limit_(in.flow_limit[resource == UPLINK]),
         flows_(in.workers) {
-    targets_.reserve(in.workers);
+    for (int w = 0; w < in.workers; ++w) flows_[w].key = event_key(resource, w, 0);
+    clock_.remembers = remembers;
   }
 
-  void start(double now, int worker, int, double size, double weight) {
-    if (!targets_.empty()) virtual_ += (now - since_) * rate();
-    since_ = now;
-    weights_ += weight;
-    Target target{virtual_ + (weight == 1 ? size : size / weight), worker};
-    flows_[worker] = {size, weight, target.at};
-    targets_.push(target);
+  Flow& flow(int, int worker, int) { return flows_[worker]; }
+  void start(Flow& flow, double size, double weight) {
     stale_ = true;
-  }
-  void finish(double now, int worker, int) {
-    targets_.settle();
-    virtual_ = targets_.top().at;
-    targets_.take();
-    since_ = now;
-    weights_ -= flows_[worker].weight;
-    if (targets_.empty()) virtual_ = weights_ = 0;
-    stale_ = true;
-  }
-  Event next() {
-    if (stale_) {
-      stale_ = false;
-      targets_.settle();
-      next_ = Event{};
-      if (!targets_.empty()) {
-        auto [target, worker] = targets_.top();
-        double end = since_ + (target - virtual_) / rate();
-        next_ = {std::max(end, since_), event_key(resource_, worker, 0)};
-      }
+    if (&flow == ended_ && flow.weight == weight) {
+      ended_ = nullptr;
+      flow.add(size);
+      clock_.moved(flow);
+      return;
     }
-    return next_;
+    leave();
+    clock_.tick(now_);
+    weights_ += weight;
+    share();
+    flow.weight = weight;
+    flow.target = clock_.virtual_bytes;
+    flow.add(size);
+    clock_.add(flow);
   }
-  double delivered(double now, int worker, int) const {
-    const Flow& flow = flows_[worker];
-    return flow.size - (flow.target - (virtual_ + (now - since_) * rate())) * flow.weight;
+  void finish(Flow& flow) {
+    ended_ = &flow;
+    stale_ = true;
   }
+  // What is known to follow has changed.
+  void extend(Flow& flow) {
+    clock_.moved(flow);
+    stale_ = true;
+  }
+  void commit() {
+    if (!stale_) return;
+    stale_ = false;
+    leave();
+    next_ = clock_.next();
+  }
+  Event next() const { return next_; }
+  template <class Do>
+  void for_all_clocks(Do action) { action(clock_); }
 
  private:
-  struct Flow {
-    double size, weight, target;
-  };
-  struct Target {
-    double at;  // the virtual time at which the flow ends
-    int worker;
-    bool operator<(const Target& other) const {
-      return at < other.at || (at == other.at && worker < other.worker);
-    }
-  };
-  // Divides only when the weights have changed since it last did.
-  double rate() const {
-    if (weights_ != rate_of_) {
-      rate_ = std::min(capacity_ / weights_, flow_limit_);
-      rate_of_ = weights_;
-    }
-    return rate_;
+  void leave() {
+    if (ended_ == nullptr) return;
+    clock_.set(now_, ended_->target);
+    clock_.remove(*ended_);
+    weights_ = clock_.empty() ? 0 : weights_ - ended_->weight;
+    if (!clock_.empty()) share();
+    ended_ = nullptr;
   }
+  void share() { clock_.run_at(std::min(capacity_ / weights_, flow_limit_)); }
 
-  int resource_;
-  double capacity_, flow_limit_;
-  double weights_ = 0, virtual_ = 0, since_ = 0;
-  mutable double rate_ = 0, rate_of_ = 0;
-  Heap<Target> targets_;
+  const Now& now_;
+  double capacity_, flow_limit_, weights_ = 0;
+  Clock clock_;
   std::vector<Flow> flows_;
+  Flow* ended_ = nullptr;
   Event next_;
   bool stale_ = false;
 };
 
 // The two directions, by one interface.
-class EqualLinks {
+template <class Shares>
+class Links {
  public:
-  explicit EqualLinks(const Inputs& in) : direction_{EqualShares(in, DOWNLINK), EqualShares(in, UPLINK)} {}
-  void start(double now, int d, int w, int s, double size, double weight) {
-    direction_[d].start(now, w, s, size, weight);
-    stale_ = true;
+  Links(const Inputs& in, const Now& now, bool remembers) {
+    if constexpr (std::is_same_v<Shares, EqualShares>) {
+      direction_.reserve(2);
+      direction_.emplace_back(in, now, DOWNLINK, remembers);
+      direction_.emplace_back(in, now, UPLINK, remembers);
+    } else {
+      for (int worker : in.worker_nodes)
+        for (int server : in.server_nodes) mixed_ = mixed_ || worker == server;
+      direction_.reserve(2);
+      direction_.emplace_back(in, now, 0, mixed_ ? 1 : 0, remembers);
+      if (!mixed_) direction_.emplace_back(in, now, 1, 1, remembers);
+    }
   }
-  void finish(double now, int d, int w, int s) {
-    direction_[d].finish(now, w, s);
-    stale_ = true;
+  Shares& of(int d) { return direction_[mixed_ ? 0 : d]; }
+  Flow& flow(int d, int worker, int server) { return of(d).flow(d, worker, server); }
+  void commit() {
+    for (auto& shares : direction_) shares.commit();
   }
-  void commit(double) {
-    if (!stale_) return;
-    stale_ = false;
-    next_ = std::min(direction_[0].next(), direction_[1].next());
+  Event next() const {
+    Event first = direction_[0].next();
+    return mixed_ ? first : std::min(first, direction_[1].next());
   }
-  Event next() const { return next_; }
-  double delivered(double now, int d, int w, int s) const { return direction_[d].delivered(now, w, s); }
+  template <class Do>
+  void for_all_clocks(Do action) {
+    for (auto& shares : direction_) shares.for_all_clocks(action);
+  }
 
  private:
-  EqualShares direction_[2];
-  bool stale_ = false;
-  Event next_;
-};
-
-class MaxMinLinks {
- public:
-  explicit MaxMinLinks(const Inputs& in) {
-    for (int node : in.server_nodes)
-      mixed_ = mixed_ || std::ranges::find(in.worker_nodes, node) != in.worker_nodes.end();
-    direction_.emplace_back(in, 0, mixed_ ? 1 : 0);
-    if (!mixed_) direction_.emplace_back(in, 1, 1);
-  }
-  void start(double now, int d, int w, int s, double size, double weight) {
-    of(d).start(now, d, w, s, size, weight);
-  }
-  void finish(double now, int d, int w, int s) { of(d).finish(now, d, w, s); }
-  void commit(double now) {
-    for (auto& shares : direction_) shares.commit(now);
-  }
-  Event next() {
-    Event first;
-    for (auto& shares : direction_) first = std::min(first, shares.next());
-    return first;
-  }
-  double delivered(double now, int d, int w, int s) { return of(d).delivered(now, d, w, s); }
-
- private:
-  MaxMinShares& of(int d) { return direction_[mixed_ ? 0 : d]; }
-  std::vector<MaxMinShares> direction_;
+  std::vector<Shares> direction_;
   bool mixed_ = false;
 };
 

@@ -21,14 +21,14 @@
 
 namespace planner {
 
-template <class Links, bool lazy>
+template <class Shares, bool lazy>
 class Simulation {
  public:
   Simulation(const Inputs& in, const Feeders& feeders, const Poll& poll)
       : in_(in),
         poll_(poll),
         known_updates_(lazy && !in.sync && in.server_cores >= in.workers),
-        links_(in),
+        links_(in, now_, false),
         steps_(in, counted_ops(in)),
         compute_(in, feeders, steps_, lazy),
         traits_(link_traits(in)),
@@ -64,7 +64,7 @@ class Simulation {
     bool warm = in_.warmup_steps == 0;
     double now = 0;
     for (;;) {
-      if ((++turn_ & poll_mask) == 0) poll_();
+      if ((++now_.turn & poll_mask) == 0) poll_();
       Event event = queue_.empty() ? Event{} : queue_.top();
       Event on_link = links_.next();
       bool from_queue = event < on_link;
@@ -77,11 +77,11 @@ class Simulation {
       }
       if (from_queue) queue_.take();
       now = event.time();
-      current_ = event;
-      if (lazy) instant_.add(event, turn_);
+      now_.event = event;
+      if (lazy) instant_.add(event, now_.turn);
       process(event.key, now);
       queue_.settle();
-      links_.commit(now);
+      links_.commit();
       if (step_ended_) {
         step_ended_ = false;
         if (!warm && steps_.least() >= in_.warmup_steps) {
@@ -97,7 +97,7 @@ class Simulation {
       }
     }
     result_.end_s = now;
-    if (result_.stopped == Stopped::time) current_ = Event(now, ~uint64_t{0});
+    if (result_.stopped == Stopped::time) now_.event = Event(now, ~uint64_t{0});
     count_hidden_events();
     result_.used = used(now);
     for (size_t i = 0; i < before.size(); ++i) result_.used[i] -= before[i];
@@ -125,6 +125,7 @@ class Simulation {
     schedulers_.emplace_back(traits_[(resource == UPLINK) * in_.servers + server]);
     lanes_.back().scheduler = &schedulers_.back();
     lanes_.back().local = in_.local[size_t(worker) * in_.servers + server] != 0;
+    lanes_.back().flow = &links_.flow(resource == UPLINK, worker, server);
   }
   Lane& lane_at(int worker, int lane) { return lanes_[size_t(worker) * in_.lanes() + lane]; }
   static int direction(const Lane& lane) { return lane.resource == UPLINK; }
@@ -149,7 +150,7 @@ class Simulation {
 
   void start_random_step(int worker, double now) {
     steps_.begin(worker, now);
-    if constexpr (lazy) compute_.begin(worker, now, turn_);
+    if constexpr (lazy) compute_.begin(worker, now, now_.turn);
     if (known_updates_)
       for (int s = 0; s < in_.servers; ++s) lane_at(worker, in_.lane_of(PS, s)).begin_updates();
     for (int32_t op : steps_.roots(worker)) ready(worker, op);
@@ -195,7 +196,7 @@ class Simulation {
     Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
     if (!computation.deferred) return;
     computation.deferred = false;
-    while (compute_.has_visible(worker) && compute_.next_visible(worker) < current_) {
+    while (compute_.has_visible(worker) && compute_.next_visible(worker) < now_.event) {
       auto [end_s, op, last] = compute_.take_visible(worker);
       release(worker, compute_.unlocked_by(op));
       if (last) steps_.op_ended(worker);  // not the end of the step: the upload of this event is still to end
@@ -224,10 +225,10 @@ class Simulation {
 
   void enqueue(int worker, int32_t op) {
     Lane& lane = lane_at(worker, ops_[op].lane);
-    if (lazy && lane.resource == WORKER) return compute_.enqueue(worker, op, current_.time());
+    if (lazy && lane.resource == WORKER) return compute_.enqueue(worker, op, now_.event.time());
     if (known_updates_ && lane.resource == PS) {
-      double end_s = lane.add_update(current_.time(), steps_.duration(worker, op, false));
-      lane.turn = turn_;
+      double end_s = lane.add_update(now_.event.time(), steps_.duration(worker, op, false));
+      lane.turn = now_.turn;
       lane.last_unlocks = ops_[op].dependents_begin != ops_[op].dependents_end;
       if (!lane.last_unlocks) {
         steps_.op_ended(worker);
@@ -294,8 +295,8 @@ class Simulation {
     if (lane.local)
       queue_.push({now + lane.chunk.size / in_.local_bytes_per_s, lane.key});
     else
-      links_.start(now, direction(lane), lane.worker, lane.server, lane.chunk.size,
-                   steps_.weight(lane.worker, direction(lane), lane.server));
+      links_.of(direction(lane)).start(*lane.flow, lane.chunk.size,
+                                       steps_.weight(lane.worker, direction(lane), lane.server));
   }
 
   void end_of_chunk(Lane& lane, double now) {
@@ -308,7 +309,7 @@ class Simulation {
         return;
       }
       if (lazy && lane.resource == UPLINK) show_deferred(lane.worker);
-      if (!lane.local) links_.finish(now, direction(lane), lane.worker, lane.server);
+      if (!lane.local) links_.of(direction(lane)).finish(*lane.flow);
       lane.used += chunk.size;
       lane.scheduler->done(chunk);
       last = chunk.last;
@@ -326,7 +327,7 @@ class Simulation {
   void end_of_op(int worker, int32_t op, double now) {
     if (in_.sync) publish(op);
     const OpInfo& info = ops_[op];
-    if (info.feeds) compute_.arrive(worker, op, instant_.latest_since(compute_.turn(worker)), turn_);
+    if (info.feeds) compute_.arrive(worker, op, instant_.latest_since(compute_.turn(worker)), now_.turn);
     release(worker, in_.dependent_index.subspan(
                         info.dependents_begin, static_cast<size_t>(info.dependents_end - info.dependents_begin)));
     if (info.feeds) show_soon(worker);
@@ -394,9 +395,9 @@ class Simulation {
 
   // Ops whose ends were no events, up to the current event.
   void count_hidden_events() {
-    for (int w = 0; w < in_.workers && lazy; ++w) result_.events += compute_.ends_until(w, after(current_));
+    for (int w = 0; w < in_.workers && lazy; ++w) result_.events += compute_.ends_until(w, after(now_.event));
     for (Lane& lane : lanes_)
-      if (known_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(current_));
+      if (known_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(now_.event));
   }
   static Event after(Event event) {
     event.key += event.key != ~uint64_t{0};
@@ -415,7 +416,7 @@ class Simulation {
       else if (lane.chunk.op >= 0 && !lane.on_link())
         used += now - lane.chunk.start_s;
       else if (lane.chunk.op >= 0 && lane.chunk.flowing && !lane.local)
-        used += links_.delivered(now, direction(lane), lane.worker, lane.server);
+        used += lane.flow->delivered(now);
       out.push_back(used);
     }
     return out;
@@ -431,7 +432,8 @@ class Simulation {
   const Inputs& in_;
   const Poll& poll_;
   bool known_updates_;
-  Links links_;
+  Now now_;
+  Links<Shares> links_;
   Steps steps_;
   LazyCompute compute_;
   std::vector<LinkTraits> traits_;
@@ -446,10 +448,8 @@ class Simulation {
   std::vector<int64_t> free_cores_;
   std::vector<std::deque<Lane*>> core_lines_;
   bool step_ended_ = false;
-  int64_t turn_ = 0;
   Instant instant_;
   int showing_ = -1;  // lazy: the worker whose next end may have to become an event
-  Event current_;
   Result result_;
 };
 

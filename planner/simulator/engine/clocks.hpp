@@ -1,0 +1,155 @@
+// Virtual time: clocks, and the flows that go by them, as sharing.py defines them.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "events.hpp"
+
+namespace planner {
+
+struct Clock;
+
+// The event that is being processed; the turn tells events apart that have the same time and key.
+struct Now {
+  Event event{0.0, 0};
+  int64_t turn = 0;
+  double time() const { return event.time(); }
+};
+
+// The chunk that a lane is sending; it has arrived when the clock reaches `target`.
+struct Flow {
+  Clock* clock = nullptr;  // none: it does not run, or has no rate yet
+  double target = 0, weight = 1, size = 0;
+  double rest = 0;  // bytes that are known to follow at once (periods.hpp)
+  uint64_t key = 0;  // of its events
+  uint32_t place = 0;
+
+  void add(double bytes) {
+    size = bytes;
+    target += weight == 1 ? bytes : bytes / weight;
+  }
+  double delivered(double now) const;
+  // The virtual time at which somebody must look: the target, or somewhat before the end of what is known to
+  // follow, because sums of sizes round.
+  double alarm() const {
+    return rest == 0 ? target : std::max(target, (target + rest / weight) * (1 - 1e-11));
+  }
+};
+
+// How a clock went until an event changed it.
+struct Past {
+  double virtual_bytes, since, pace;
+  Event until;
+  double end(double target) const { return std::max(since + (target - virtual_bytes) * pace, since); }
+};
+
+// The virtual time of flows that share a limit: `virtual_bytes` at the time `since`, growing at `level`.
+struct Clock {
+  double virtual_bytes = 0, since = 0;
+  double level = 0, pace = 0;  // bytes per second for a flow of weight 1, and its inverse
+  std::vector<Past> past;      // only if it remembers
+  int64_t forgotten = 0;       // entries that were in `past` before those
+  int64_t changed_in = -1;     // turn
+  int number = 0;
+  bool remembers = false;
+
+  bool empty() const { return heap_.empty(); }
+  double at(double now) const { return virtual_bytes + (now - since) * level; }
+  double end(double target) const { return std::max(since + (target - virtual_bytes) * pace, since); }
+  int64_t epoch() const { return forgotten + static_cast<int64_t>(past.size()); }
+
+  void set(const Now& now, double bytes) {
+    if (remembers) remember(now);
+    virtual_bytes = bytes;
+    since = now.time();
+  }
+  void tick(const Now& now) { set(now, empty() ? 0 : at(now.time())); }
+  // Only after `set` or `tick` in the same event.
+  void run_at(double bytes_per_s) {
+    if (bytes_per_s == level) return;
+    level = bytes_per_s;
+    pace = 1.0 / level;
+  }
+  void forget() {
+    forgotten += static_cast<int64_t>(past.size());
+    past.clear();
+  }
+
+  void add(Flow& flow) {
+    flow.clock = this;
+    heap_.push_back({});
+    rise({flow.alarm(), &flow}, heap_.size() - 1);
+  }
+  void remove(Flow& flow) {
+    flow.clock = nullptr;
+    Item last = heap_.back();
+    heap_.pop_back();
+    if (last.flow != &flow) settle(last, flow.place);
+  }
+  // Its alarm has changed.
+  void moved(Flow& flow) { settle({flow.alarm(), &flow}, flow.place); }
+
+  // The first alarm, by time and then by key.
+  Event next() const {
+    if (heap_.empty()) return {};
+    Event first(end(heap_[0].at), heap_[0].flow->key);
+    for (size_t child = 1; child < std::min<size_t>(3, heap_.size()); ++child) find_tie(child, first);
+    return first;
+  }
+  template <class Do>
+  void for_all(Do action) const {
+    for (const Item& item : heap_) action(*item.flow);
+  }
+
+ private:
+  struct Item {
+    double at;
+    Flow* flow;
+    bool operator<(const Item& other) const {
+      return at < other.at || (at == other.at && flow->key < other.flow->key);
+    }
+  };
+  void remember(const Now& now) {
+    if (changed_in == now.turn || empty()) return;
+    changed_in = now.turn;
+    past.push_back({virtual_bytes, since, pace, now.event});
+  }
+  void put(Item item, size_t place) {
+    heap_[place] = item;
+    item.flow->place = static_cast<uint32_t>(place);
+  }
+  void settle(Item item, size_t i) {
+    if (i > 0 && item < heap_[(i - 1) / 2])
+      rise(item, i);
+    else
+      sink(item, i);
+  }
+  void rise(Item item, size_t i) {
+    for (; i > 0 && item < heap_[(i - 1) / 2]; i = (i - 1) / 2) put(heap_[(i - 1) / 2], i);
+    put(item, i);
+  }
+  void sink(Item item, size_t i) {
+    size_t n = heap_.size();
+    for (size_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
+      if (child + 1 < n) child += heap_[child + 1] < heap_[child];
+      if (!(heap_[child] < item)) break;
+      put(heap_[child], i);
+      i = child;
+    }
+    put(item, i);
+  }
+  // Different virtual times may round to one time.
+  void find_tie(size_t i, Event& first) const {
+    Event event(end(heap_[i].at), heap_[i].flow->key);
+    if (event.time_bits > first.time_bits) return;
+    first = std::min(first, event);
+    for (size_t child = 2 * i + 1; child < std::min(2 * i + 3, heap_.size()); ++child) find_tie(child, first);
+  }
+
+  std::vector<Item> heap_;
+};
+
+inline double Flow::delivered(double now) const { return size - (target - clock->at(now)) * weight; }
+
+}  // namespace planner
