@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "periods.hpp"
 #include "simulation.hpp"
 
 namespace nb = nanobind;
@@ -145,6 +146,14 @@ nb::object timeline_bytes(const std::vector<planner::TimelineRow>& rows) {
   return nb::bytes(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(planner::TimelineRow));
 }
 
+template <class Shares>
+planner::Result simulate(const planner::Inputs& in, const planner::Feeders& feeders, const planner::Poll& poll,
+                         bool periods, bool ahead) {
+  if (periods) return planner::Periods<Shares>(in, poll).run();
+  return ahead ? planner::Simulation<Shares, true>(in, feeders, poll).run()
+               : planner::Simulation<Shares, false>(in, feeders, poll).run();
+}
+
 nb::dict run(nb::handle inputs, nb::callable check) {
   Arrays arrays;
   planner::Inputs in = read(inputs, arrays);
@@ -163,16 +172,13 @@ nb::dict run(nb::handle inputs, nb::callable check) {
   {
     nb::gil_scoped_release release;
     planner::Feeders feeders(in);
+    bool periods = planner::Periods<planner::EqualShares>::applies(in, feeders);
     // A timeline shows every op and a cap counts every event: those need them all in the queue.
-    bool lazy = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
-    path = std::string(!lazy ? "" : feeders.all_required() ? "lazy " : "run-ahead ") +
+    bool ahead = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
+    path = std::string(periods ? "lazy " : ahead ? "run-ahead " : "") +
            (in.equal_shares ? "virtual time" : "max-min");
-    if (in.equal_shares)
-      result = lazy ? planner::Simulation<planner::EqualShares, true>(in, feeders, poll).run()
-                    : planner::Simulation<planner::EqualShares, false>(in, feeders, poll).run();
-    else
-      result = lazy ? planner::Simulation<planner::MaxMinShares, true>(in, feeders, poll).run()
-                    : planner::Simulation<planner::MaxMinShares, false>(in, feeders, poll).run();
+    result = in.equal_shares ? simulate<planner::EqualShares>(in, feeders, poll, periods, ahead)
+                             : simulate<planner::MaxMinShares>(in, feeders, poll, periods, ahead);
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;

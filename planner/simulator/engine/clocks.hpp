@@ -24,6 +24,7 @@ struct Flow {
   double rest = 0;  // bytes that are known to follow at once (periods.hpp)
   uint64_t key = 0;  // of its events
   uint32_t place = 0;
+  int64_t epoch = 0;  // of the clock, up to which the chunk is known not to have ended (periods.hpp)
 
   void add(double bytes) {
     size = bytes;
@@ -78,6 +79,7 @@ struct Clock {
 
   void add(Flow& flow) {
     flow.clock = this;
+    flow.epoch = epoch();
     heap_.push_back({});
     rise({flow.alarm(), &flow}, heap_.size() - 1);
   }
@@ -111,9 +113,9 @@ struct Clock {
     }
   };
   void remember(const Now& now) {
-    if (changed_in == now.turn || empty()) return;
+    if (changed_in == now.turn) return;
     changed_in = now.turn;
-    past.push_back({virtual_bytes, since, pace, now.event});
+    if (!empty()) past.push_back({virtual_bytes, since, pace, now.event});
   }
   void put(Item item, size_t place) {
     heap_[place] = item;

@@ -97,7 +97,6 @@ class MaxMinShares {
     for (Link& link : links_) action(link.clock);
     for (Clock& clock : own_) action(clock);
   }
-  // Called before a flow goes to another clock: it must be told which chunk it is at.
   std::function<void(Flow&)> before_move;
 
  private:

@@ -2,6 +2,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <type_traits>
 #include <vector>
 
 #include "clocks.hpp"
@@ -99,6 +101,11 @@ class Links {
   Flow& flow(int d, int worker, int server) { return of(d).flow(d, worker, server); }
   void commit() {
     for (auto& shares : direction_) shares.commit();
+  }
+  // Called before a flow goes to another clock: it must be told which chunk it is at.
+  void before_move(const std::function<void(Flow&)>& action) {
+    if constexpr (!std::is_same_v<Shares, EqualShares>)
+      for (auto& shares : direction_) shares.before_move = action;
   }
   Event next() const {
     Event first = direction_[0].next();

@@ -35,13 +35,24 @@ inline std::vector<LinkTraits> link_traits(const Inputs& in) {
   return traits;
 }
 
+// Stable: ops that tie stay in the order of their names.
+inline void sort_by_order(std::span<int32_t> ops, const int32_t* order) {
+  auto before = [order](int32_t a, int32_t b) { return order[a] < order[b]; };
+  if (ops.size() > 24) {
+    std::stable_sort(ops.begin(), ops.end(), before);
+    return;
+  }
+  for (size_t i = 1; i < ops.size(); ++i)
+    for (size_t j = i; j > 0 && before(ops[j], ops[j - 1]); --j) std::swap(ops[j], ops[j - 1]);
+}
+
 class Steps {
  public:
-  // `counted`: the ops of a step whose ends are reported by `op_ended`.
+  // `counted`: the ops of a step whose ends are reported by `op_ended`; none: `release` is not used either.
   Steps(const Inputs& in, int counted)
       : in_(in),
         counted_(counted),
-        waiting_(size_t(in.workers) * in.ops),
+        waiting_(counted == 0 ? 0 : size_t(in.workers) * in.ops),
         shuffled_(in.has_order() ? 0 : in.workers * in.transfers.size()),
         place_(in.has_order() ? 0 : size_t(in.workers) * in.ops, 0),
         roots_of_row_(in.has_order() ? in.rows : 0),
@@ -76,7 +87,8 @@ class Steps {
       worker.order = &in_.order[size_t(worker.row) * in_.ops];
     }
     if (in_.fairness_sigma > 0) draw_weights(w);
-    std::memcpy(&waiting_[size_t(w) * in_.ops], dependencies_.data(), dependencies_.size() * sizeof(uint16_t));
+    if (counted_ > 0)
+      std::memcpy(&waiting_[size_t(w) * in_.ops], dependencies_.data(), dependencies_.size() * sizeof(uint16_t));
     worker.durations = &in_.durations[size_t(worker.row) * in_.ops];
     worker.unfinished = counted_;
     worker.starts_s.push_back(now);
@@ -125,6 +137,8 @@ class Steps {
   }
 
   const double* durations(int w) const { return workers_[w].durations; }
+  const int32_t* order(int w) const { return workers_[w].order; }
+  const std::vector<uint16_t>& dependencies() const { return dependencies_; }
   double speed(int w) const { return workers_[w].speed; }
 
   bool op_ended(int w) { return --workers_[w].unfinished == 0; }
@@ -184,17 +198,6 @@ class Steps {
   std::span<int32_t> transfers(int w) {
     return {shuffled_.data() + w * in_.transfers.size(), in_.transfers.size()};
   }
-  // Stable: ops that tie stay in the order of their names.
-  static void sort_by_order(std::vector<int32_t>& ops, const int32_t* order) {
-    auto before = [order](int32_t a, int32_t b) { return order[a] < order[b]; };
-    if (ops.size() > 24) {
-      std::stable_sort(ops.begin(), ops.end(), before);
-      return;
-    }
-    for (size_t i = 1; i < ops.size(); ++i)
-      for (size_t j = i; j > 0 && before(ops[j], ops[j - 1]); --j) std::swap(ops[j], ops[j - 1]);
-  }
-
   const Inputs& in_;
   int counted_;
   std::vector<Worker> workers_;

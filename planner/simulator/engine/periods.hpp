@@ -1,0 +1,416 @@
+// The fast path for what a training step mostly is: download everything, compute, upload, update.
+//
+// Where computing waits for all downloads and uploads wait for computing alone (`applies`), the only events that
+// other workers can see are the beginning and the end of a period in which a lane sends one chunk after the
+// other. When its chunks ended within a period follows from the clock's past, and is worked out when somebody
+// asks: at the end of the downloads, computing is run at once (machine.hpp), and so are the updates at the end
+// of the uploads. All times are those of reference.py, bit for bit.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "clocks.hpp"
+#include "events.hpp"
+#include "machine.hpp"
+#include "schedulers.hpp"
+#include "sharing.hpp"
+#include "steps.hpp"
+
+namespace planner {
+
+template <class Shares>
+class Periods {
+ public:
+  static bool applies(const Inputs& in, const Feeders& feeders) {
+    if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.sync) return false;
+    if (in.server_cores < in.workers || in.policy.kind == Kind::blocks) return false;
+    if (in.policy.overhead_s[0] > 0 || in.policy.overhead_s[1] > 0) return false;
+    if (std::ranges::any_of(in.local, [](uint8_t local) { return local != 0; })) return false;
+    int downloads = 0, uploads = 0;
+    for (int32_t op = 0; op < in.ops; ++op) {
+      int resource = in.resource[op];
+      downloads += resource == DOWNLINK;
+      uploads += resource == UPLINK;
+      if (in.waiting[op] == 0 && resource != DOWNLINK && resource != WORKER) return false;
+      for (int32_t i = in.dependent_start[op]; i < in.dependent_start[op + 1]; ++i) {
+        int32_t dependent = in.dependent_index[i];
+        int to = in.resource[dependent];
+        bool known = resource == DOWNLINK ? to == WORKER
+                     : resource == WORKER ? to == WORKER || to == UPLINK
+                                          : to == PS && in.server[op] == in.server[dependent];
+        if (!known) return false;
+      }
+    }
+    return downloads > 0 && uploads > 0 && feeders.required_count == downloads;
+  }
+
+  Periods(const Inputs& in, const Poll& poll)
+      : in_(in),
+        poll_(poll),
+        links_(in, now_, true),
+        steps_(in, 0),
+        compute_(in, WORKER, -1),
+        traits_(link_traits(in)),
+        workers_(in.workers),
+        updating_s_(size_t(in.workers) * in.servers, 0.0) {
+    for (int s = 0; s < in.servers; ++s) updates_.emplace_back(in, PS, s);
+    lanes_.reserve(size_t(2) * in.workers * in.servers);
+    for (int w = 0; w < in.workers; ++w)
+      for (int d = 0; d < 2; ++d)
+        for (int s = 0; s < in.servers; ++s)
+          lanes_.push_back({Scheduler(traits_[size_t(d) * in.servers + s]), &links_.flow(d, w, s), d, w});
+    links_.before_move([this](Flow& flow) { advance(lane_of(flow), now_.event); });
+  }
+
+  Result run() {
+    for (int w = 0; w < in_.workers; ++w) queue_.push({in_.start_offsets_s[w], event_key(-1, w, 0)});
+    std::vector<double> before(size_t(in_.workers) * in_.lanes(), 0.0);
+    bool warm = in_.warmup_steps == 0;
+    for (;;) {
+      ++now_.turn;
+      Event event = queue_.empty() ? Event{} : queue_.top(), on_link = links_.next();
+      bool from_queue = event < on_link;
+      if (!from_queue) event = on_link;
+      if (event.none()) throw std::logic_error("nothing can happen, yet workers have steps to do");
+      if (event.time() > in_.max_time_s) {
+        now_.event = Event(in_.max_time_s, ~uint64_t{0});
+        result_.stopped = Stopped::time;
+        break;
+      }
+      if (from_queue) queue_.take();
+      now_.event = event;
+      if (from_queue)
+        take_event(event.key);
+      else
+        alarm(lane_at(key_resource(event.key) == UPLINK, key_worker(event.key), key_server(event.key)));
+      queue_.settle();
+      links_.commit();
+      if (step_ended_) {
+        step_ended_ = false;
+        if (!warm && steps_.least() >= in_.warmup_steps) {
+          warm = true;
+          result_.measured_from_s = now_.time();
+          before = used();
+        }
+        if ((in_.until_all ? steps_.least() : steps_.most()) >= in_.steps) break;
+      }
+      forget();
+    }
+    result_.end_s = now_.time();
+    result_.used = used();
+    for (size_t i = 0; i < before.size(); ++i) result_.used[i] -= before[i];
+    steps_.move_into(result_);
+    return std::move(result_);
+  }
+
+ private:
+  struct Upload {
+    double ready_s;
+    int32_t place, number;  // which end of computation lets it go, and which upload of the step it is
+    int32_t op;
+  };
+  // A worker's link to one server, in one direction.
+  struct Lane {
+    Scheduler scheduler;
+    Flow* flow;
+    int direction, worker;
+    bool sending = false;
+    Chunk chunk;
+    double sent_bytes = 0;           // by chunks that ended
+    int64_t chunks = 0;              // that ended
+    std::vector<Arrival> arrived;    // in this step
+    std::vector<Upload> uploads;     // of this step, once computing is known
+    size_t added = 0;                // of those, by now
+    bool waits() const { return added < uploads.size(); }
+  };
+  struct Worker {
+    double begin_s = 0;
+    bool running = false, computed = false;
+    int lanes_left = 0;          // that have something to download, then to upload
+    Event end;                   // of the step, if it is known and not yet here
+    Event computed_at;           // the last end of computation
+    std::vector<int32_t> roots;  // of computation
+    double computing_s = 0, step_computing_s = 0;  // in steps that ended, in this one
+  };
+
+  Lane& lane_at(int d, int w, int s) { return lanes_[(size_t(w) * 2 + d) * in_.servers + s]; }
+  Lane& lane_of(const Flow& flow) {
+    return lane_at(key_resource(flow.key) == UPLINK, key_worker(flow.key), key_server(flow.key));
+  }
+
+  void take_event(uint64_t key) {
+    int w = key_worker(key);
+    if (key_resource(key) < 0) return begin_step(w);
+    if (!workers_[w].end.none() && workers_[w].end.whole() == now_.event.whole()) return end_of_step(w);
+    start_uploads(w);
+  }
+
+  void begin_step(int w) {
+    poll_();
+    Worker& worker = workers_[w];
+    steps_.begin(w, now_.time());
+    worker.begin_s = now_.time();
+    worker.running = true;
+    worker.computed = false;
+    worker.end = Event{};
+    worker.roots.clear();
+    worker.lanes_left = 0;
+    starting_.clear();
+    for (int s = 0; s < in_.servers; ++s) {
+      lane_at(0, w, s).arrived.clear();
+      Lane& up = lane_at(1, w, s);
+      up.arrived.clear();
+      up.uploads.clear();
+      up.added = 0;
+    }
+    for (int32_t op : steps_.roots(w)) {
+      if (in_.resource[op] == WORKER) {
+        worker.roots.push_back(op);
+        continue;
+      }
+      Lane& lane = lane_at(0, w, in_.server[op]);
+      if (lane.flow->rest == 0) starting_.push_back(&lane);
+      add(lane, op);
+    }
+    worker.lanes_left = static_cast<int>(starting_.size());
+    for (Lane* lane : starting_) start(*lane);
+  }
+
+  void add(Lane& lane, int32_t op) {
+    lane.scheduler.add(op);
+    lane.flow->rest += static_cast<double>(in_.bytes[op]);
+  }
+  bool take(Lane& lane, double now) {
+    if (!lane.scheduler.take(now, lane.chunk)) return false;
+    lane.flow->rest -= lane.chunk.size;
+    return true;
+  }
+  void start(Lane& lane) {
+    take(lane, now_.time());
+    lane.sending = true;
+    int s = key_server(lane.flow->key);
+    links_.of(lane.direction).start(*lane.flow, lane.chunk.size, steps_.weight(lane.worker, lane.direction, s));
+  }
+
+  // Something may have ended on this lane.
+  void alarm(Lane& lane) {
+    if (advance(lane, after(now_.event))) {
+      add_uploads(lane, now_.time());
+      links_.of(lane.direction).extend(*lane.flow);
+      return;
+    }
+    lane.sending = false;
+    links_.of(lane.direction).finish(*lane.flow);
+    if (lane.waits()) return queue_.push(next_upload(lane));
+    if (--workers_[lane.worker].lanes_left > 0) return;
+    if (lane.direction == 0)
+      compute(lane.worker);
+    else
+      update(lane.worker);
+  }
+
+  // Let the chunks end that end before `bound`. False if the lane has none left.
+  bool advance(Lane& lane, Event bound) {
+    Flow& flow = *lane.flow;
+    const Clock& clock = *flow.clock;
+    for (;;) {
+      double end_s = 0;
+      bool ended = false;
+      for (; flow.epoch < clock.epoch() && !ended; flow.epoch += !ended) {
+        const Past& past = clock.past[static_cast<size_t>(flow.epoch - clock.forgotten)];
+        end_s = past.end(flow.target);
+        ended = Event(end_s, flow.key) < past.until;
+      }
+      if (!ended) {  // nothing has, since the clock was set in this event
+        end_s = clock.end(flow.target);
+        if (clock.changed_in == now_.turn || !(Event(end_s, flow.key) < bound)) return true;
+      }
+      lane.sent_bytes += lane.chunk.size;
+      ++lane.chunks;
+      if (lane.chunk.last) lane.arrived.push_back({end_s, lane.chunk.op});
+      add_uploads(lane, end_s);
+      lane.scheduler.done(lane.chunk);
+      if (!take(lane, end_s)) return false;
+      flow.add(lane.chunk.size);
+    }
+  }
+  // Computation ends before a chunk does at the same time.
+  void add_uploads(Lane& lane, double until_s) {
+    for (; lane.waits() && lane.uploads[lane.added].ready_s <= until_s; ++lane.added)
+      add(lane, lane.uploads[lane.added].op);
+  }
+
+  void compute(int w) {
+    Worker& worker = workers_[w];
+    run_computation(w);
+    worker.computed = true;
+    worker.computed_at = Event(compute_.ends_s().back(), event_key(WORKER, w, 0));
+    worker.step_computing_s = compute_.busy_s(worker.begin_s, infinity);
+    int32_t number = 0;
+    for (int32_t place : compute_.shown()) {
+      unlocked_.clear();
+      int32_t op = compute_.order()[place];
+      for (int32_t i = in_.dependent_start[op]; i < in_.dependent_start[op + 1]; ++i)
+        if (int32_t upload = in_.dependent_index[i]; in_.resource[upload] == UPLINK && compute_.unlocks(upload))
+          unlocked_.push_back(upload);
+      if (unlocked_.size() > 1) sort_by_order(unlocked_, steps_.order(w));
+      for (int32_t upload : unlocked_)
+        lane_at(1, w, in_.server[upload]).uploads.push_back({compute_.ends_s()[place], place, number++, upload});
+    }
+    worker.lanes_left = 0;
+    for (int s = 0; s < in_.servers; ++s)
+      if (Lane& lane = lane_at(1, w, s); lane.waits()) {
+        ++worker.lanes_left;
+        queue_.push(next_upload(lane));
+      }
+  }
+  void run_computation(int w) {
+    compute_.run(steps_, w, workers_[w].begin_s, workers_[w].roots, arrived(w));
+  }
+  // The downloads of a worker that have arrived, in order.
+  std::span<const Arrival> arrived(int w) {
+    if (in_.servers == 1) return lane_at(0, w, 0).arrived;
+    merged_.clear();
+    heads_.assign(in_.servers, 0);
+    for (;;) {
+      int first = -1;
+      double first_s = infinity;
+      for (int s = 0; s < in_.servers; ++s) {
+        const auto& arrived = lane_at(0, w, s).arrived;
+        if (heads_[s] < arrived.size() && arrived[heads_[s]].time_s < first_s)
+          first = s, first_s = arrived[heads_[s]].time_s;
+      }
+      if (first < 0) return merged_;
+      merged_.push_back(lane_at(0, w, first).arrived[heads_[first]++]);
+    }
+  }
+
+  Event next_upload(const Lane& lane) const {
+    return {lane.uploads[lane.added].ready_s, event_key(WORKER, lane.worker, 0)};
+  }
+  // One end of computation: the lanes that wait for it start in the order in which it queues uploads.
+  void start_uploads(int w) {
+    int32_t place = std::numeric_limits<int32_t>::max();
+    starting_.clear();
+    for (int s = 0; s < in_.servers; ++s) {
+      Lane& lane = lane_at(1, w, s);
+      if (lane.sending || !lane.waits() || lane.uploads[lane.added].ready_s > now_.time()) continue;
+      if (lane.uploads[lane.added].place < place) place = lane.uploads[lane.added].place, starting_.clear();
+      if (lane.uploads[lane.added].place == place) starting_.push_back(&lane);
+    }
+    std::sort(starting_.begin(), starting_.end(), [](const Lane* a, const Lane* b) {
+      return a->uploads[a->added].number < b->uploads[b->added].number;
+    });
+    for (Lane* lane : starting_) {
+      for (; lane->waits() && lane->uploads[lane->added].place == place; ++lane->added)
+        add(*lane, lane->uploads[lane->added].op);
+      start(*lane);
+    }
+  }
+
+  // All uploads have arrived.
+  void update(int w) {
+    Worker& worker = workers_[w];
+    Event end = worker.computed_at;
+    for (int s = 0; s < in_.servers; ++s) {
+      Lane& lane = lane_at(1, w, s);
+      if (lane.arrived.empty()) continue;
+      end = std::max(end, Event(lane.arrived.back().time_s, lane.flow->key));
+      run_updates(w, s);
+      if (updates_[s].ops() > 0) end = std::max(end, Event(updates_[s].ends_s().back(), event_key(PS, w, s)));
+    }
+    worker.end = end;
+    if (end.whole() == now_.event.whole())
+      end_of_step(w);
+    else
+      queue_.push(end);
+  }
+  void run_updates(int w, int s) { updates_[s].run(steps_, w, workers_[w].begin_s, {}, lane_at(1, w, s).arrived); }
+
+  void end_of_step(int w) {
+    Worker& worker = workers_[w];
+    worker.running = false;
+    worker.computing_s += worker.step_computing_s;
+    events_ += compute_.ops();
+    for (int s = 0; s < in_.servers; ++s) {
+      run_updates(w, s);
+      updating_s_[size_t(w) * in_.servers + s] += updates_[s].busy_s(worker.begin_s, infinity);
+      events_ += updates_[s].ops();
+    }
+    steps_.end(w, now_.time());
+    step_ended_ = true;
+    if (steps_.ended(w) < in_.steps) begin_step(w);
+  }
+
+  // What each lane has used so far, in bytes or seconds; counts events up to now.
+  std::vector<double> used() {
+    Event until = after(now_.event);
+    std::vector<double> out;
+    result_.events = events_;
+    for (int w = 0; w < in_.workers; ++w) {
+      for (int d = 0; d < 2; ++d) {
+        for (int s = 0; s < in_.servers; ++s) out.push_back(sent_bytes(lane_at(d, w, s)));
+        if (d == 0) out.push_back(workers_[w].computing_s + computing_s(w, until));
+      }
+      for (int s = 0; s < in_.servers; ++s)
+        out.push_back(updating_s_[size_t(w) * in_.servers + s] + updating_s(w, s, until));
+    }
+    return out;
+  }
+  double sent_bytes(Lane& lane) {
+    if (lane.sending) advance(lane, after(now_.event));
+    result_.events += lane.chunks;
+    return lane.sent_bytes + (lane.sending ? lane.flow->delivered(now_.time()) : 0);
+  }
+  double computing_s(int w, Event until) {
+    if (!workers_[w].running) return 0;
+    run_computation(w);
+    return count(compute_, workers_[w].begin_s, event_key(WORKER, w, 0), until);
+  }
+  double updating_s(int w, int s, Event until) {
+    if (!workers_[w].running) return 0;
+    run_updates(w, s);
+    return count(updates_[s], workers_[w].begin_s, event_key(PS, w, s), until);
+  }
+  double count(const Machine& machine, double begin_s, uint64_t key, Event until) {
+    for (double end_s : machine.ends_s()) result_.events += Event(end_s, key) < until;
+    return machine.busy_s(begin_s, now_.time());
+  }
+  static Event after(Event event) {
+    event.key += event.key != ~uint64_t{0};
+    return event;
+  }
+  // Clocks need their past only as far back as some lane has looked at it.
+  void forget() {
+    if (now_.turn < forget_at_) return;
+    forget_at_ = now_.turn + 1024 + 8 * static_cast<int64_t>(lanes_.size());
+    for (Lane& lane : lanes_)
+      if (lane.sending) advance(lane, after(now_.event));
+    links_.for_all_clocks([](Clock& clock) { clock.forget(); });
+  }
+
+  const Inputs& in_;
+  const Poll& poll_;
+  Now now_;
+  Links<Shares> links_;
+  Steps steps_;
+  Machine compute_;
+  std::vector<Machine> updates_;  // for each server
+  std::vector<LinkTraits> traits_;
+  std::vector<Lane> lanes_;
+  std::vector<Worker> workers_;
+  std::vector<double> updating_s_;
+  Heap<Event> queue_;  // starts of uploads, ends of steps
+  std::vector<Lane*> starting_;
+  std::vector<int32_t> unlocked_;
+  std::vector<Arrival> merged_;
+  std::vector<size_t> heads_;
+  bool step_ended_ = false;
+  int64_t events_ = 0, forget_at_ = 0;
+  Result result_;
+};
+
+}  // namespace planner
