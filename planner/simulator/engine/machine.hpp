@@ -19,15 +19,17 @@ struct Arrival {
 class Machine {
  public:
   Machine(const Inputs& in, int resource, int server)
-      : in_(in), speed_counts_(resource == WORKER), waiting_(in.ops), next_(in.ops, -1), shows_(in.ops, 0) {
-    auto mine = [&](int32_t op) { return in.resource[op] == resource && (resource == WORKER || in.server[op] == server); };
+      : in_(in), speed_counts_(resource == WORKER), waiting_(in.ops), links_(in.ops) {
+    auto mine = [&](int32_t op) {
+      return in.resource[op] == resource && (resource == WORKER || in.server[op] == server);
+    };
+    feeders_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return !mine(op) && mine(dependent); });
     inner_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && mine(dependent); });
+    outer_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && !mine(dependent); });
     for (int32_t op = 0; op < in.ops; ++op) {
       ops_ += mine(op);
       auto inner = inner_.of(op);
-      if (inner.size() == 1 && in.waiting[inner[0]] == 1) next_[op] = inner[0];
-      if (mine(op) && in.dependent_start[op + 1] - in.dependent_start[op] > static_cast<int32_t>(inner.size()))
-        shows_[op] = 1;
+      links_[op] = {inner.size() == 1 && in.waiting[inner[0]] == 1 ? inner[0] : -1, !outer_.of(op).empty()};
     }
     queue_.resize(ops_);
     ends_s_.resize(ops_);
@@ -35,12 +37,12 @@ class Machine {
 
   int ops() const { return ops_; }
   // Those that have ended, in order.
-  std::span<const int32_t> order() const { return {queue_.data(), static_cast<size_t>(head_)}; }
-  std::span<const double> ends_s() const { return {ends_s_.data(), static_cast<size_t>(head_)}; }
+  std::span<const int32_t> order() const { return {queue_.data(), ended_}; }
+  std::span<const double> ends_s() const { return {ends_s_.data(), ended_}; }
   // Places of ops that something else waits for.
   std::span<const int32_t> shown() const { return shown_; }
   double busy_s(double begin_s, double now) const {
-    return head_ == 0 ? 0.0 : std::min(now, ends_s_[head_ - 1]) - begin_s - idle_s_;
+    return ended_ == 0 ? 0.0 : std::min(now, ends_s_[ended_ - 1]) - begin_s - idle_s_;
   }
 
   // From the beginning of a step: `roots` wait for nothing. An arrival at the end of an op goes before it.
@@ -49,54 +51,59 @@ class Machine {
     std::copy(steps.dependencies().begin(), steps.dependencies().end(), waiting_.begin());
     order_ = in_.has_order() ? steps.order(worker) : nullptr;
     const double *durations = steps.durations(worker), speed = speed_counts_ ? steps.speed(worker) : 1;
-    head_ = tail_ = 0;
+    const Arrival *arrival = arrivals.data(), *none_left = arrival + arrivals.size();
+    int32_t *head = queue_.data(), *tail = std::copy(roots.begin(), roots.end(), head);
+    double now = begin_s, *end_s = ends_s_.data();
     idle_s_ = 0;
     shown_.clear();
-    for (int32_t op : roots) queue_[tail_++] = op;
-    double now = begin_s;
-    size_t next = 0;
     for (;;) {
-      if (head_ == tail_) {
-        if (next == arrivals.size()) return;
-        now = std::max(now, arrivals[next].time_s);
-        arrive(arrivals[next++].op);
-        if (head_ != tail_) idle_s_ += now - (head_ == 0 ? begin_s : ends_s_[head_ - 1]);
+      if (head == tail) {
+        if (arrival == none_left) break;
+        now = std::max(now, arrival->time_s);
+        tail = release(feeders_.of((arrival++)->op), tail);
+        if (head != tail) idle_s_ += now - (head == queue_.data() ? begin_s : end_s[-1]);
         continue;
       }
-      int32_t op = queue_[head_];
+      int32_t op = *head;
       now += speed == 1 ? durations[op] : durations[op] / speed;
-      for (; next < arrivals.size() && arrivals[next].time_s <= now; ++next) arrive(arrivals[next].op);
-      if (shows_[op]) shown_.push_back(head_);
-      ends_s_[head_++] = now;
-      if (next_[op] >= 0)
-        queue_[tail_++] = next_[op];
+      for (; arrival != none_left && arrival->time_s <= now; ++arrival)
+        tail = release(feeders_.of(arrival->op), tail);
+      Link link = links_[op];
+      if (link.shows) shown_.push_back(static_cast<int32_t>(head - queue_.data()));
+      *end_s++ = now;
+      ++head;
+      if (link.next >= 0)
+        *tail++ = link.next;
       else
-        release(inner_.of(op));
+        tail = release(inner_.of(op), tail);
     }
+    ended_ = static_cast<size_t>(head - queue_.data());
   }
-  // An op of another kind waits for what has ended: is this the last?
+  // What waits for an op besides those of this machine, and whether nothing else is missing.
+  std::span<const int32_t> unlocked_by(int32_t op) const { return outer_.of(op); }
   bool unlocks(int32_t op) { return --waiting_[op] == 0; }
 
  private:
-  void arrive(int32_t op) {
-    release(in_.dependent_index.subspan(static_cast<size_t>(in_.dependent_start[op]),
-                                        static_cast<size_t>(in_.dependent_start[op + 1] - in_.dependent_start[op])));
-  }
-  void release(std::span<const int32_t> dependents) {
-    int32_t first = tail_;
+  // What the end of an op does: `next` if all it unlocks here is one op that waits for nothing else.
+  struct Link {
+    int32_t next;
+    bool shows;
+  };
+  int32_t* release(std::span<const int32_t> dependents, int32_t* tail) {
+    int32_t* first = tail;
     for (int32_t op : dependents)
-      if (--waiting_[op] == 0) queue_[tail_++] = op;
-    if (order_ != nullptr && tail_ - first > 1)
-      sort_by_order({queue_.data() + first, static_cast<size_t>(tail_ - first)}, order_);
+      if (--waiting_[op] == 0) *tail++ = op;
+    if (order_ != nullptr && tail - first > 1) sort_by_order({first, tail}, order_);
+    return tail;
   }
 
   const Inputs& in_;
   bool speed_counts_;
   std::vector<uint16_t> waiting_;
-  std::vector<int32_t> next_;  // if all that the end of an op unlocks is one op that waits for nothing else
-  std::vector<uint8_t> shows_;
-  Edges inner_;
-  int32_t ops_ = 0, head_ = 0, tail_ = 0;
+  std::vector<Link> links_;
+  Edges feeders_, inner_, outer_;
+  int32_t ops_ = 0;
+  size_t ended_ = 0;
   double idle_s_ = 0;
   const int32_t* order_ = nullptr;
   std::vector<int32_t> queue_, shown_;

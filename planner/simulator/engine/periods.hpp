@@ -124,6 +124,7 @@ class Periods {
     std::vector<Arrival> arrived;    // in this step
     std::vector<Upload> uploads;     // of this step, once computing is known
     size_t added = 0;                // of those, by now
+    double updating_s = 0;           // in this step, once all have arrived
     bool waits() const { return added < uploads.size(); }
   };
   struct Worker {
@@ -253,9 +254,8 @@ class Periods {
     for (int32_t place : compute_.shown()) {
       unlocked_.clear();
       int32_t op = compute_.order()[place];
-      for (int32_t i = in_.dependent_start[op]; i < in_.dependent_start[op + 1]; ++i)
-        if (int32_t upload = in_.dependent_index[i]; in_.resource[upload] == UPLINK && compute_.unlocks(upload))
-          unlocked_.push_back(upload);
+      for (int32_t upload : compute_.unlocked_by(op))
+        if (compute_.unlocks(upload)) unlocked_.push_back(upload);
       if (unlocked_.size() > 1) sort_by_order(unlocked_, steps_.order(w));
       for (int32_t upload : unlocked_)
         lane_at(1, w, in_.server[upload]).uploads.push_back({compute_.ends_s()[place], place, number++, upload});
@@ -320,6 +320,7 @@ class Periods {
       if (lane.arrived.empty()) continue;
       end = std::max(end, Event(lane.arrived.back().time_s, lane.flow->key));
       run_updates(w, s);
+      lane.updating_s = updates_[s].busy_s(worker.begin_s, infinity);
       if (updates_[s].ops() > 0) end = std::max(end, Event(updates_[s].ends_s().back(), event_key(PS, w, s)));
     }
     worker.end = end;
@@ -336,8 +337,7 @@ class Periods {
     worker.computing_s += worker.step_computing_s;
     events_ += compute_.ops();
     for (int s = 0; s < in_.servers; ++s) {
-      run_updates(w, s);
-      updating_s_[size_t(w) * in_.servers + s] += updates_[s].busy_s(worker.begin_s, infinity);
+      updating_s_[size_t(w) * in_.servers + s] += lane_at(1, w, s).updating_s;
       events_ += updates_[s].ops();
     }
     steps_.end(w, now_.time());
