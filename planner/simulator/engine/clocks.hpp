@@ -52,8 +52,9 @@ struct Clock {
   std::vector<Past> past;      // only if it remembers
   int64_t forgotten = 0;       // entries that were in `past` before those
   int64_t changed_in = -1;     // turn
-  int number = 0;
   bool remembers = false;
+  Event first;  // of its flows; who has several clocks keeps it
+  bool looked_at = false, listed = false;
 
   bool empty() const { return heap_.empty(); }
   double at(double now) const { return virtual_bytes + (now - since) * level; }

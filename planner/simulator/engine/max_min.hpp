@@ -23,38 +23,40 @@ class MaxMinShares {
       : in_(in),
         now_(now),
         first_(first),
-        links_(in.nic_capacity.size()),
         rows_(size_t(last - first + 1) * in.servers),
         flows_(rows_.size() * in.workers),
         own_(in.flow_bytes_per_s < infinity ? flows_.size() : 0),
-        nexts_(links_.size() + own_.size()),
         even_(in.fairness_sigma == 0) {
-    std::vector<int> servers_on(links_.size(), 0), workers_on(links_.size(), 0);
+    std::vector<int> nic_of(in.nic_capacity.size(), -1);
+    auto nic = [&](int link) {
+      if (nic_of[link] < 0) {
+        nic_of[link] = static_cast<int>(nics_.size());
+        nics_.emplace_back().link = link;
+        nics_.back().capacity = in.nic_capacity[link];
+      }
+      return nic_of[link];
+    };
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      int link = 2 * in.server_nodes[r % in.servers] + first + static_cast<int>(r) / in.servers;
+      by_rows_ = by_rows_ && nic_of[link] < 0;
+      rows_[r].nic = nic(link);
+      rows_[r].flows.reserve(in.workers);
+    }
     for (size_t r = 0; r < rows_.size(); ++r) {
       int direction = first + static_cast<int>(r) / in.servers, server = static_cast<int>(r) % in.servers;
-      Row& row = rows_[r];
-      row.link = 2 * in.server_nodes[server] + direction;
-      row.flows.reserve(in.workers);
-      by_rows_ = by_rows_ && servers_on[row.link]++ == 0;
       for (int w = 0; w < in.workers; ++w) {
         MaxMinFlow& flow = flows_[r * in.workers + w];
         flow.key = event_key(direction == 0 ? DOWNLINK : UPLINK, w, server);
         flow.row = static_cast<int>(r);
-        flow.worker_link = 2 * in.worker_nodes[w] + 1 - direction;
-        ++workers_on[flow.worker_link];
-        if (server == 0) links_[flow.worker_link].workers.push_back(w);
+        flow.nic = nic(2 * in.worker_nodes[w] + 1 - direction);
+        if (server == 0) nics_[flow.nic].workers.push_back(w);
       }
     }
     by_rows_ = by_rows_ && first == last;
-    for (size_t l = 0; l < links_.size(); ++l) {
-      Link& link = links_[l];
-      link.capacity = in.nic_capacity[l];
-      if (link.workers.empty()) continue;
-      worker_links_.push_back(static_cast<int>(l));
-      least_worker_share_ = std::min(least_worker_share_, link.capacity / workers_on[l]);
-    }
-    int number = 0;
-    for_all_clocks([&](Clock& clock) { clock.number = number++, clock.remembers = remembers; });
+    for (Nic& nic : nics_)
+      if (!nic.workers.empty())
+        least_worker_share_ = std::min(least_worker_share_, nic.capacity / (nic.workers.size() * in.servers));
+    for_all_clocks([remembers](Clock& clock) { clock.remembers = remembers; });
   }
 
   Flow& flow(int direction, int worker, int server) {
@@ -73,9 +75,11 @@ class MaxMinShares {
     if (weight > heaviest_) heaviest_ = weight, heavier_ = true;
     Row& row = rows_[flow.row];
     row.flows.insert(std::lower_bound(row.flows.begin(), row.flows.end(), &flow), &flow);
+    new_flows_.push_back(&flow);
     comes_or_goes(flow);
   }
   void finish(Flow& flow) { ended_ = static_cast<MaxMinFlow*>(&flow); }
+  // What is known to follow has changed.
   void extend(Flow& flow) {
     flow.clock->moved(flow);
     look_at(*flow.clock);
@@ -83,36 +87,36 @@ class MaxMinShares {
   void commit() {
     leave();
     if (changed_) {
-      if (!by_rows_ || !(share_plain_rows() || share_rows())) share_all();
+      if (!by_rows_ || !share_rows()) share_all();
+      settle();
       changed_ = false;
     }
-    if (looked_at_.empty()) return;
-    for (Clock* clock : looked_at_) update_next(*clock);
-    looked_at_.clear();
-    if (next_is_stale_) find_next();
+    if (!looked_at_.empty()) find_next();
   }
   Event next() const { return next_; }
   template <class Do>
   void for_all_clocks(Do action) {
-    for (Link& link : links_) action(link.clock);
+    for (Nic& nic : nics_) action(nic.clock);
     for (Clock& clock : own_) action(clock);
   }
   std::function<void(Flow&)> before_move;
 
  private:
   struct MaxMinFlow : Flow {
-    int row = 0, worker_link = 0;
-    bool waiting = false;      // for its rate, while rates are computed
-    Clock* limit = nullptr;    // as last computed
+    int row = 0, nic = 0;    // of the server, of the worker
+    bool waiting = false;    // for its rate, while rates are computed
+    Clock* limit = nullptr;  // as last computed
     double level = 0, left = 0;
   };
-  struct Link {
+  // One direction of a node's NIC.
+  struct Nic {
     Clock clock;
-    double capacity = 0, weight = 0, share = 0;  // of all flows, and the capacity for a unit of it
-    double left = 0, weight_left = 0, share_left = 0;  // of flows that have no rate yet
+    int link = 0;  // its number among all
+    double capacity = 0, weight = 0, share = infinity;  // of all flows, and the capacity for a unit of it
+    double left = 0, weight_left = 0, share_left = 0;   // of flows that have no rate yet
     int flows = 0, flows_left = 0;
-    bool stale = true;
-    std::vector<int> workers;  // that have this NIC, if it is one of workers
+    bool stale = false, filling = false;
+    std::vector<int> workers;  // that have it, if it is one of workers
     void weigh(int n, double sum) {
       flows = n;
       weight = sum;
@@ -137,10 +141,11 @@ class MaxMinShares {
     }
   };
   struct Row {
-    int link = 0;
-    bool dirty = false;   // flows came or went
-    bool plain = true;    // all flows go by the clock of its link
-    bool safe = true;     // whatever the others do
+    int nic = 0;
+    bool dirty = false;     // flows came or went
+    bool safe = true;       // whatever workers do, their NICs give more than its level
+    bool plain = true;      // all flows go by the clock of its NIC
+    bool was_plain = true;  // and did before this event
     std::vector<MaxMinFlow*> flows;  // running, in the order of workers
   };
   // A row is plain only if no worker's NIC comes near its level: rounding must not decide.
@@ -158,191 +163,123 @@ class MaxMinShares {
     row.flows.erase(std::lower_bound(row.flows.begin(), row.flows.end(), &flow));
     comes_or_goes(flow);
   }
-  void comes_or_goes(MaxMinFlow& flow) {
-    Row& row = rows_[flow.row];
-    if (!row.dirty) dirty_.push_back(flow.row);
-    row.dirty = changed_ = true;
-    links_[row.link].stale = links_[flow.worker_link].stale = true;
+  void comes_or_goes(const MaxMinFlow& flow) {
+    rows_[flow.row].dirty = nics_[rows_[flow.row].nic].stale = nics_[flow.nic].stale = changed_ = true;
   }
   // Sums in the order of workers, then servers: weights round.
   void weigh_row(Row& row) {
-    Link& link = links_[row.link];
-    if (!link.stale) return;
+    Nic& nic = nics_[row.nic];
     double sum = even_ ? static_cast<double>(row.flows.size()) : 0;
     if (!even_)
       for (const MaxMinFlow* flow : row.flows) sum += flow->weight;
-    link.weigh(static_cast<int>(row.flows.size()), sum);
+    nic.weigh(static_cast<int>(row.flows.size()), sum);
   }
-  void weigh_worker_link(Link& link) {
-    if (!link.stale) return;
-    double sum = 0;
-    int n = 0;
-    for (int w : link.workers)
-      for (int s = 0; s < in_.servers; ++s)
-        if (const MaxMinFlow& flow = flows_[size_t(s) * in_.workers + w]; running(flow)) sum += flow.weight, ++n;
-    link.weigh(n, sum);
+  Nic& worker_nic(const MaxMinFlow& flow) {
+    Nic& nic = nics_[flow.nic];
+    if (nic.stale) {
+      double sum = 0;
+      int n = 0;
+      for (int w : nic.workers)
+        for (int s = 0; s < in_.servers; ++s)
+          if (const MaxMinFlow& other = at(s, w); running(other)) sum += other.weight, ++n;
+      nic.weigh(n, sum);
+    }
+    return nic;
   }
+  MaxMinFlow& at(int row, int worker) { return flows_[size_t(row) * in_.workers + worker]; }
   // It has a clock, or has just started.
-  bool running(const MaxMinFlow& flow) const { return flow.clock != nullptr || flow.left > 0; }
+  static bool running(const MaxMinFlow& flow) { return flow.clock != nullptr || flow.left > 0; }
 
-  // If every row is far below what any worker's NIC can ever give, those that changed can be seen alone.
-  bool share_plain_rows() {
-    double limit = std::min(in_.flow_bytes_per_s, least_worker_share_) / (heaviest_ * clearly);
+  // A row whose level lies below the shares of all its workers' NICs is plain: those only grow while others
+  // fill. The rest is filled. False if a limit per flow may matter.
+  bool share_rows() {
+    double limit = in_.flow_bytes_per_s / (heaviest_ * clearly);
+    double least = least_worker_share_ / (heaviest_ * clearly);
+    size_t rest = 0;
+    bool unlimited = true;
     for (Row& row : rows_) {
-      if (!row.dirty && !heavier_) continue;
-      weigh_row(row);
-      row.safe = row.flows.empty() || links_[row.link].share * clearly < limit;
+      row.was_plain = row.plain;
+      if (row.dirty) weigh_row(row);
+      row.plain = true;
+      if (row.flows.empty()) continue;
+      double level = nics_[row.nic].share;
+      unlimited = unlimited && level < limit;
+      if (row.dirty || heavier_) row.safe = level * clearly < least;
+      if (!row.safe)
+        for (MaxMinFlow* flow : row.flows) row.plain = row.plain && level * clearly < worker_nic(*flow).share;
+      if (!row.plain) rest += row.flows.size();
     }
     heavier_ = false;
-    for (const Row& row : rows_)
-      if (!row.safe || !(row.plain || row.flows.empty())) return false;
-    for (int r : dirty_) settle_plain(rows_[r]);
-    dirty_.clear();
-    return true;
-  }
-  void settle_plain(Row& row) {
-    row.dirty = false;
-    if (row.flows.empty()) return;
-    Link& link = links_[row.link];
-    run_clock(link.clock, link.share);
-    for (MaxMinFlow* flow : row.flows)
-      if (flow->clock == nullptr) place(*flow, link.clock);
-  }
-  void run_clock(Clock& clock, double level) {
-    if (clock.empty() || level != clock.level) {
-      clock.tick(now_);
-      clock.run_at(level);
-      look_at(clock);
-    }
-  }
-  void place(MaxMinFlow& flow, Clock& clock) {
-    flow.target = clock.at(now_.time()) + flow.left / flow.weight;
-    flow.left = 0;
-    clock.add(flow);
-    look_at(clock);
+    return unlimited && (rest == 0 || fill_rest(rest, limit));
   }
 
-  // Plain rows first, in the order in which they fill; then the rest. False if a limit per flow may matter.
-  bool share_rows() {
-    order_.clear();
-    for (size_t r = 0; r < rows_.size(); ++r)
-      if (!rows_[r].flows.empty()) order_.push_back(static_cast<int>(r));
-    std::sort(order_.begin(), order_.end(), [this](int a, int b) {
-      const Link &one = links_[rows_[a].link], &other = links_[rows_[b].link];
-      return one.share < other.share || (one.share == other.share && rows_[a].link < rows_[b].link);
-    });
-    double limit = in_.flow_bytes_per_s / (heaviest_ * clearly);
-    // Shares of workers' NICs only grow while others fill: what they were before is a lower bound.
-    double least = infinity;
-    for (int l : worker_links_) {
-      weigh_worker_link(links_[l]);
-      least = std::min(least, links_[l].share);
-    }
-    size_t plain = 0, taken = 0;
-    bool filled = false;
-    for (; plain < order_.size(); ++plain) {
-      double level = links_[rows_[order_[plain]].link].share;
-      if (level >= limit) return false;
-      if (level * clearly < least) continue;
-      if (!filled)
-        for (int link : worker_links_) links_[link].fill();
-      filled = true;
-      for (; taken < plain; ++taken) take_plain(rows_[order_[taken]]);
-      least = infinity;
-      for (int link : worker_links_)
-        if (links_[link].flows_left > 0) least = std::min(least, links_[link].share_now());
-      if (level * clearly >= least) break;
-    }
-    if (plain < order_.size() && !fill_rest(plain, limit)) return false;
-    for (size_t i = 0; i < order_.size(); ++i) {
-      Row& row = rows_[order_[i]];
-      Link& link = links_[row.link];
-      bool was_plain = std::exchange(row.plain, i < plain);
-      if (row.plain && was_plain && !row.dirty) continue;
-      for (MaxMinFlow* flow : row.flows) {
-        if (row.plain) flow->limit = &link.clock, flow->level = link.share;
-        affected_.push_back(flow);
-      }
-    }
-    settle();
-    return true;
-  }
-  void take_plain(const Row& row) {
-    double level = links_[row.link].share;
-    for (MaxMinFlow* flow : row.flows) links_[flow->worker_link].take(level * flow->weight, flow->weight);
-  }
-  // All flows whose clock or whose clock's level may have changed have been given their limits.
-  void settle() {
-    moving_.clear();
-    for (MaxMinFlow* flow : affected_) {
-      if (flow->clock == flow->limit) continue;
-      if (flow->clock != nullptr) {
-        if (before_move) before_move(*flow);
-        flow->left = std::max(0.0, (flow->target - flow->clock->at(now_.time())) * flow->weight);
-        look_at(*flow->clock);
-        flow->clock->remove(*flow);
-      }
-      moving_.push_back(flow);
-    }
-    for (MaxMinFlow* flow : affected_) run_clock(*flow->limit, flow->level);
-    for (MaxMinFlow* flow : moving_) place(*flow, *flow->limit);
-    affected_.clear();
-    for (int r : dirty_) rows_[r].dirty = false;
-    dirty_.clear();
-  }
-
-  // Progressive filling for the rows of order_ from `plain` on; those before have taken their part.
-  bool fill_rest(size_t plain, double limit) {
+  // Progressive filling for rows that are not plain: of them, their workers' NICs, and of plain rows what they
+  // take from those.
+  bool fill_rest(size_t rest, double limit) {
     used_.clear();
-    size_t rest = 0;
-    for (size_t i = plain; i < order_.size(); ++i) {
-      const Row& row = rows_[order_[i]];
-      links_[row.link].fill();
-      rest += row.flows.size();
-      used_.push_back({row.link, order_[i]});
-      for (MaxMinFlow* flow : row.flows) flow->waiting = true;
-    }
-    for (int link : worker_links_)
-      if (links_[link].flows_left > 0) used_.push_back({link, -1});
-    while (rest > 0) {
-      auto [level, full] = next_full();
-      if (level >= limit) return false;
-      if (full.row >= 0) {
-        for (MaxMinFlow* flow : rows_[full.row].flows)
-          if (flow->waiting) give(*flow, level, full.link, flow->worker_link), --rest;
-      } else {
-        for (int w : links_[full.link].workers)
-          for (int s = 0; s < in_.servers; ++s)
-            if (MaxMinFlow& flow = flows_[size_t(s) * in_.workers + w]; flow.waiting)
-              give(flow, level, full.link, rows_[s].link), --rest;
+    for (Row& row : rows_) {
+      if (row.flows.empty()) continue;
+      Nic& nic = nics_[row.nic];
+      nic.fill();
+      used_.push_back({&nic, &row});
+      if (row.plain) continue;
+      for (MaxMinFlow* flow : row.flows) {
+        flow->waiting = true;
+        Nic& theirs = worker_nic(*flow);
+        if (theirs.filling) continue;
+        theirs.filling = true;
+        theirs.fill();
+        used_.push_back({&theirs, nullptr});
+        filling_.push_back(&theirs);
       }
     }
-    return true;
+    bool unlimited = true;
+    while (rest > 0 && unlimited) {
+      auto [level, full] = next_full();
+      unlimited = level < limit;
+      if (full.row != nullptr && full.row->plain) {
+        int r = static_cast<int>(full.row - rows_.data());
+        for (Nic* nic : filling_)
+          for (int w : nic->workers)
+            if (const MaxMinFlow& flow = at(r, w); running(flow)) nic->take(level * flow.weight, flow.weight);
+        full.nic->flows_left = 0;
+      } else if (full.row != nullptr) {
+        for (MaxMinFlow* flow : full.row->flows)
+          if (flow->waiting) give(*flow, level, *full.nic, nics_[flow->nic]), --rest;
+      } else {
+        for (int w : full.nic->workers)
+          for (int s = 0; s < in_.servers; ++s)
+            if (MaxMinFlow& flow = at(s, w); flow.waiting) give(flow, level, *full.nic, nics_[rows_[s].nic]), --rest;
+      }
+    }
+    for (Nic* nic : filling_) nic->filling = false;
+    filling_.clear();
+    return unlimited;
   }
-  struct Used {  // a link with flows that wait for their rates
-    int link, row;  // the row, if it is a server's NIC
+  struct Used {  // a NIC with flows that wait for their rates
+    Nic* nic;
+    Row* row;  // if it is a server's
   };
-  // The link with the least left for a unit of weight, the lowest of them if they tie.
+  // The NIC with the least left for a unit of weight, the lowest of them if they tie.
   std::pair<double, Used> next_full() {
     double level = infinity;
-    Used full{-1, -1};
+    Used full{};
     size_t kept = 0;
     for (Used used : used_) {
-      Link& link = links_[used.link];
-      if (link.flows_left == 0) continue;
+      if (used.nic->flows_left == 0) continue;
       used_[kept++] = used;
-      double share = link.share_now();
-      if (share < level || (share == level && used.link < full.link)) level = share, full = used;
+      double share = used.nic->share_now();
+      if (share < level || (share == level && used.nic->link < full.nic->link)) level = share, full = used;
     }
     used_.resize(kept);
     return {level, full};
   }
-  void give(MaxMinFlow& flow, double level, int full, int other) {
+  static void give(MaxMinFlow& flow, double level, Nic& full, Nic& other) {
     flow.waiting = false;
-    flow.limit = &links_[full].clock;
+    flow.limit = &full.clock;
     flow.level = level;
-    links_[full].take(level * flow.weight, flow.weight);
-    links_[other].take(level * flow.weight, flow.weight);
+    full.take(level * flow.weight, flow.weight);
+    other.take(level * flow.weight, flow.weight);
   }
 
   // Progressive filling for all flows at once: for nodes that hold servers and workers, and limits per flow.
@@ -351,29 +288,23 @@ class MaxMinShares {
     for (size_t d = 0; d < rows_.size() / in_.servers; ++d)
       for (int w = 0; w < in_.workers; ++w)
         for (int s = 0; s < in_.servers; ++s)
-          if (MaxMinFlow& flow = flows_[(d * in_.servers + s) * in_.workers + w]; running(flow))
+          if (MaxMinFlow& flow = at(static_cast<int>(d) * in_.servers + s, w); running(flow)) {
+            flow.waiting = false;
             waiting_.push_back(&flow);
-    affected_ = waiting_;
-    fill();
-    for (Row& row : rows_) {
-      row.plain = false;
-      for (MaxMinFlow* flow : row.flows) flow->waiting = false;
-    }
-    settle();
-  }
-  void fill() {
+          }
+    for (Row& row : rows_) row.plain = false;
     used_.clear();
-    for (Link& link : links_) link.flows_left = 0;
+    for (Nic& nic : nics_) nic.flows_left = 0;
     for (MaxMinFlow* flow : waiting_)
-      for (int l : {rows_[flow->row].link, flow->worker_link}) {
-        Link& link = links_[l];
-        if (link.flows_left++ == 0) {
-          used_.push_back({l, -1});
-          link.left = link.capacity;
-          link.weight_left = 0;
-          link.share_left = -1;
+      for (int n : {rows_[flow->row].nic, flow->nic}) {
+        Nic& nic = nics_[n];
+        if (nic.flows_left++ == 0) {
+          used_.push_back({&nic, nullptr});
+          nic.left = nic.capacity;
+          nic.weight_left = 0;
+          nic.share_left = -1;
         }
-        link.weight_left += flow->weight;
+        nic.weight_left += flow->weight;
       }
     while (!waiting_.empty()) {
       auto [level, full] = next_full();
@@ -382,55 +313,108 @@ class MaxMinShares {
         limited = in_.flow_bytes_per_s / waiting_[i]->weight <= level;
       size_t kept = 0;
       for (MaxMinFlow* flow : waiting_) {
-        int there = rows_[flow->row].link, here = flow->worker_link;
-        bool stops = limited ? in_.flow_bytes_per_s / flow->weight <= level : there == full.link || here == full.link;
+        Nic &there = nics_[rows_[flow->row].nic], &here = nics_[flow->nic];
+        bool stops = limited ? in_.flow_bytes_per_s / flow->weight <= level : &there == full.nic || &here == full.nic;
         if (!stops) {
           waiting_[kept++] = flow;
           continue;
         }
         flow->level = limited ? in_.flow_bytes_per_s / flow->weight : level;
-        flow->limit = limited ? &own_[flow - flows_.data()] : &links_[full.link].clock;
+        flow->limit = limited ? &own_[static_cast<size_t>(flow - flows_.data())] : &full.nic->clock;
         double rate = limited ? in_.flow_bytes_per_s : level * flow->weight;
-        links_[there].take(rate, flow->weight);
-        links_[here].take(rate, flow->weight);
+        there.take(rate, flow->weight);
+        here.take(rate, flow->weight);
       }
       waiting_.resize(kept);
     }
   }
 
-  void look_at(Clock& clock) { looked_at_.push_back(&clock); }
-  void update_next(Clock& clock) {
-    Event& next = nexts_[clock.number];
-    bool was_first = !next.none() && next.whole() == next_.whole();
-    next = clock.next();
-    if (next < next_)
-      next_ = next;
-    else if (was_first)
-      next_is_stale_ = true;
+  // Flows go to the clocks that limit them, and clocks to their levels. Rows that were plain and are have but
+  // one clock, and only flows that have just started go to it.
+  void settle() {
+    moving_.clear();
+    for (Row& row : rows_) {
+      if (row.plain && row.was_plain) continue;
+      for (MaxMinFlow* flow : row.flows) {
+        if (row.plain) flow->limit = &nics_[row.nic].clock;
+        if (flow->clock == flow->limit) continue;
+        if (flow->clock != nullptr) move_away(*flow);
+        moving_.push_back(flow);
+      }
+    }
+    for (Row& row : rows_) {
+      if (row.plain && !row.flows.empty()) {
+        if (row.dirty || !row.was_plain) run_clock(nics_[row.nic].clock, nics_[row.nic].share);
+      } else {
+        for (MaxMinFlow* flow : row.flows) run_clock(*flow->limit, flow->level);
+      }
+    }
+    for (MaxMinFlow* flow : moving_) place(*flow, *flow->limit);
+    for (MaxMinFlow* flow : new_flows_)
+      if (flow->clock == nullptr) place(*flow, nics_[rows_[flow->row].nic].clock);
+    new_flows_.clear();
+    for (Row& row : rows_) row.dirty = false;
   }
+  void move_away(MaxMinFlow& flow) {
+    if (before_move) before_move(flow);
+    flow.left = std::max(0.0, (flow.target - flow.clock->at(now_.time())) * flow.weight);
+    look_at(*flow.clock);
+    flow.clock->remove(flow);
+  }
+  void run_clock(Clock& clock, double level) {
+    if (!clock.empty() && level == clock.level) return;
+    clock.tick(now_);
+    clock.run_at(level);
+    look_at(clock);
+  }
+  void place(MaxMinFlow& flow, Clock& clock) {
+    flow.target = clock.at(now_.time()) + flow.left / flow.weight;
+    flow.left = 0;
+    clock.add(flow);
+    look_at(clock);
+  }
+
+  void look_at(Clock& clock) {
+    if (!clock.looked_at) looked_at_.push_back(&clock);
+    clock.looked_at = true;
+  }
+  // The first event of all clocks that have flows.
   void find_next() {
-    next_is_stale_ = false;
+    for (Clock* clock : looked_at_) {
+      clock->looked_at = false;
+      clock->first = clock->next();
+      if (!clock->listed && !clock->empty()) clock->listed = true, listed_.push_back(clock);
+    }
+    looked_at_.clear();
     next_ = Event{};
-    for (const Event& next : nexts_) next_ = std::min(next_, next);
+    size_t kept = 0;
+    for (Clock* clock : listed_) {
+      if (clock->empty()) {
+        clock->listed = false;
+        continue;
+      }
+      listed_[kept++] = clock;
+      next_ = std::min(next_, clock->first);
+    }
+    listed_.resize(kept);
   }
+
   const Inputs& in_;
   const Now& now_;
   int first_;
   bool by_rows_ = true;  // one server a node, and no workers there
-  std::vector<Link> links_;
-  std::vector<int> worker_links_;
+  std::vector<Nic> nics_;
   std::vector<Row> rows_;
   std::vector<MaxMinFlow> flows_;
   std::vector<Clock> own_;
-  std::vector<Event> nexts_;  // of the links' clocks, then of the flows' own
   bool even_;
   double heaviest_ = 0, least_worker_share_ = infinity;
   bool heavier_ = false;  // since rows were last found safe
+  bool changed_ = false;
   MaxMinFlow* ended_ = nullptr;
-  bool changed_ = false, next_is_stale_ = false;
-  std::vector<int> dirty_, order_;
-  std::vector<MaxMinFlow*> affected_, moving_, waiting_;
-  std::vector<Clock*> looked_at_;
+  std::vector<MaxMinFlow*> new_flows_, moving_, waiting_;
+  std::vector<Nic*> filling_;
+  std::vector<Clock*> looked_at_, listed_;
   std::vector<Used> used_;
   Event next_;
 };
