@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planner.cluster import Cluster
 from planner.profile import DOWNLINK
@@ -58,7 +58,7 @@ class Flow:
     weight: float
     target: float = 0.0
     clock: Clock | None = None
-    own: Clock = field(default_factory=Clock)  # for a limit that each flow has for itself
+    own: Clock | None = None  # for a limit that each flow has for itself
 
     def delivered(self, now: float) -> float:
         assert self.clock is not None
@@ -122,12 +122,13 @@ class EqualShares:
         if targets:
             target, worker = targets[0]
             end_s = end(target)
-            if any(end(other) <= end_s for other, _ in targets[1:3]):  # at the same time: by worker
+            if len(targets) > 1 and end(min(targets[1:3])[0]) <= end_s:  # at the same time: by worker
                 worker = min(w for t, w in targets if end(t) <= end_s and not self.outdated(t, w))
             self.first = (end_s, self.resource, worker, 0)
 
     def outdated(self, target: float, worker: int) -> bool:
-        return worker not in self.flows or self.flows[worker].target != target
+        flow = self.flows.get(worker)
+        return flow is None or flow.target != target
 
     def next(self) -> Event | None:
         return self.first
@@ -199,7 +200,10 @@ class MaxMinShares:
         moving: list[tuple[Flow, Clock, float]] = []  # to that clock, with so many bytes left
         levels: dict[Clock, float] = {}
         for flow, (link, level) in zip(flows, limits, strict=True):
-            clock = flow.own if link is None else self.clocks[link]
+            if link is None:
+                clock = flow.own = flow.own or Clock()
+            else:
+                clock = self.clocks[link]
             levels[clock] = level
             if flow.clock is clock:
                 continue
