@@ -13,8 +13,7 @@ Where we go further: M servers (a lane for each), NICs and weights (max-min), po
 synchronous mode, limited server cores, worker speeds, start offsets. What is fixed beyond DESIGN:
 
 - An event is the end of a chunk (or of its overhead, or the start of a worker). Events go one by one, by
-  time, then resource (downlink, worker, uplink, ps), then worker, then server. Flows of one virtual-time link
-  that end together go by virtual time, then worker.
+  time, then resource (downlink, worker, uplink, ps), then worker, then server.
 - Ops that one event makes ready queue by the step's order (then by name); without an order, transfers by
   the step's shuffle and other ops by name. Then the lane that ended its chunk starts its next, then other
   idle lanes in the order in which ops were queued on them. Then rates change, once.

@@ -99,7 +99,7 @@ class RunResult:
     worker_busy_s: npt.NDArray[np.float64]  # (workers,)
     ps_busy_s: npt.NDArray[np.float64]  # (workers, servers)
     link_bytes: npt.NDArray[np.float64]  # (2, workers, servers)
-    events: int  # chunks that ended; those at the very instant of the cut may miss where ends are no events
+    events: int  # chunks that ended; on "run-ahead", those at the very instant of the cut may be missing
     stopped: Literal["steps", "time", "events"]
     path: str  # "reference", "virtual time", "max-min", the latter with "lazy " or "run-ahead " before them
     timeline: npt.NDArray[Any] | None = None  # of TIMELINE_DTYPE, in the order of ends

@@ -190,3 +190,27 @@ def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
         policy = Fifo()
     mode: Mode = draw(st.sampled_from(["async", "sync"])) if syncable else "async"
     return Plan(profile, cluster, policy, mode, draw(options(cluster.workers)))
+
+
+@st.composite
+def fast_plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
+    """Plans for the path called lazy: servers with nodes of their own, no overheads, asynchronous."""
+    workers, servers = draw(st.integers(1, max_workers)), draw(st.integers(1, max_servers))
+    nodes = tuple(Node(draw(RATES), draw(RATES)) for _ in range(workers + servers))
+    speeds = tuple(draw(st.sampled_from([1.0, 0.5, 1.7])) for _ in range(workers))
+    cluster = Cluster(
+        nodes if draw(st.booleans()) else (nodes[0],) * (workers + servers),
+        tuple(draw(st.integers(0, workers - 1)) for _ in range(workers)),
+        tuple(range(workers, workers + servers)),
+        worker_speeds=draw(st.sampled_from([(), speeds])),
+        flow_bytes_per_s=draw(st.sampled_from([math.inf, math.inf, 6.0])),
+    )
+    profile = draw(training_steps(servers, max_layers=8))
+    policy = draw(policies(profile).filter(lambda policy: not isinstance(policy, Blocks)))
+    return Plan(
+        profile,
+        cluster,
+        replace(policy, overhead_s=0.0, download_overhead_s=None),
+        "async",
+        replace(draw(options(workers)), server_cores=None, max_events=None),
+    )

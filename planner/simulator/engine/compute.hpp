@@ -1,10 +1,10 @@
-// The fast path: a worker's computation is no event until something outside can see it.
+// Run-ahead: a worker's computation is no event until something outside can see it.
 //
 // The ends that can be seen ("visible") are those that unlock a transfer or an update, and the last of a step.
 // A "feeder" is a transfer or an update that computation waits for. Until the feeders that every visible end
 // depends on are in, nothing can be seen, and computation only has to catch up when a feeder arrives. From then
-// on it runs ahead: to its end if all feeders are in (always so on the paths called lazy), else to its next
-// visible end, and what turns out too hasty is undone when another feeder arrives.
+// on it runs ahead: to its end if all feeders are in, else to its next visible end, and what turns out too hasty is
+// undone when another feeder arrives.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -40,7 +40,6 @@ struct Edges {
 struct Feeders {
   std::vector<uint8_t> feeds, required;  // per op
   int count = 0, required_count = 0;
-  bool all_required() const { return required_count == count; }
 
   // Sets of feeders are bits; ops are visited after all they depend on.
   explicit Feeders(const Inputs& in) : feeds(in.ops, 0), required(in.ops, 0) {
