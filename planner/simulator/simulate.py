@@ -127,7 +127,8 @@ class Begun:
         results = [*self.results, *everywhere(one, range(len(self.results), first))]
         stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(results[:first]))
         most = self.effort.max_steps // self.options.steps
-        results += everywhere(one, range(len(results), stages.runs(most)))
+        while (runs := stages.runs(most, _totals(results))) > len(results):  # again if the mean has fallen
+            results += everywhere(one, range(len(results), runs))
         return _summary(self.case, results, stages, self.effort)
 
 

@@ -78,7 +78,7 @@ class TwoStage:
     N = max(n0, ceil((t * s0 / d)**2)) runs in all give the interval mean +- t * s0 / sqrt(N), with t for
     n0 - 1 degrees of freedom and d the wanted half-width. As N depends on s0 alone and s0 is independent of
     the mean of normal data, the coverage is as promised; adding runs until the interval looks narrow enough
-    stops too early and covers less. We differ in taking d relative to the mean of the first stage.
+    stops too early and covers less. We differ in taking d relative to the mean of the runs so far.
     """
 
     confidence: float
@@ -91,9 +91,10 @@ class TwoStage:
         spread = float(np.std(self.first, ddof=1))
         return t_quantile(self.confidence, len(self.first) - 1) * spread
 
-    def runs(self, most: int) -> int:
-        """Runs needed in all, at most `most` (never fewer than the first stage had)."""
-        wanted = self.precision * float(np.mean(self.first))
+    def runs(self, most: int, values: Sequence[float] = ()) -> int:
+        """Runs needed in all, judged by the `values` so far (the first stage's if none are given); at most
+        `most`, but never fewer than the first stage had."""
+        wanted = self.precision * float(np.mean(values or self.first))
         needed = math.inf if wanted <= 0 < self.reach else 0.0
         if wanted > 0:
             needed = (self.reach / wanted) ** 2

@@ -66,7 +66,7 @@ def test_a_saturated_link_is_the_bottleneck_and_is_never_exceeded() -> None:
 
 def test_the_interval_is_as_narrow_as_asked() -> None:
     for precision in (0.05, 0.01, 0.002):
-        prediction = simulate(profile((1.0, 2.0, 3.0)), cluster(3), precision=precision, max_steps=2 * 10**5)
+        prediction = simulate(profile((1.0, 2.0, 3.0)), cluster(3), precision=precision, max_steps=10**5)
         assert prediction.precision <= precision
         low, high = prediction.samples_per_s_low, prediction.samples_per_s_high
         assert high - low == pytest.approx(2 * prediction.precision * prediction.samples_per_s)
