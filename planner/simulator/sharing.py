@@ -1,13 +1,13 @@
 """How running transfers share the network: equal shares of one server's NIC, and max-min fair rates.
 
-A flow is named by its lane, the tuple (resource, worker, server). Flows that share a limit have a `Clock` with
-a virtual time V, the bytes that a flow of weight 1 has received (file 000, section 3.4, where the limit is the
-NIC of the one server): a flow that starts at V with b bytes ends when V reaches V + b / weight, whatever
-starts or ends meanwhile, so that a change touches the clock and no other flow. A lane whose next chunk follows
-at once goes on as the same flow: nobody's rate changes, and the chunk is added to its target.
+A flow is named by its lane, the tuple (resource, worker, server). Flows that share a limit have a `Clock`
+with a virtual time V, the bytes that a flow of weight 1 has received (file 000, section 3.4, where the limit
+is the NIC of the one server): a flow that starts at V with b bytes ends when V reaches V + b / weight,
+whatever starts or ends meanwhile, so that a change touches the clock and no other flow. A lane whose next
+chunk follows at once goes on as the same flow: nobody's rate changes, and the chunk is added to its target.
 
 `EqualShares` serves one direction of one server where every flow gets capacity / n (weighted if asked).
-`MaxMinShares` serves everything else: each NIC has a clock, and a flow goes by that of the NIC that limits it.
+`MaxMinShares` serves everything else: each NIC has a clock; a flow goes by that of the NIC that limits it.
 
 The engine does these operations in the same order, so that it rounds as this does.
 """
