@@ -106,17 +106,16 @@ def _lists(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> list[l
 
 def _longest_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
     """The longest path that ends just before each op; `order` puts what an op waits for first."""
-    begins, ends = np.zeros_like(cost), np.empty_like(cost)
+    ends = cost.copy()
+    rows = list(ends)  # views, made once: indexing would take as long as adding
     for op in order:
         waits = before[op]
-        if len(waits) == 1:
-            begins[op] = ends[waits[0]]
-        elif waits:
-            np.maximum(ends[waits[0]], ends[waits[1]], out=begins[op])
-            for other in waits[2:]:
-                np.maximum(begins[op], ends[other], out=begins[op])
-        np.add(begins[op], cost[op], out=ends[op])
-    return begins
+        if waits:
+            last = rows[waits[0]]
+            for other in waits[1:]:
+                last = np.maximum(last, rows[other])
+            rows[op] += last
+    return ends - cost
 
 
 def _gathered(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:

@@ -30,7 +30,7 @@ from planner.cost.paths import Floats, Graph, bit_rows
 from planner.policy import Fifo, Multiplexed, Policy
 from planner.profile import DOWNLINK, UPLINK, WORKER, Profile
 
-MOST_OPS = 48  # v that are looked at; each gives a bound of its own
+MOST_OPS = 24  # v that are looked at; each gives a bound of its own
 
 
 def queues_at_random(profile: Profile, policy: Policy | None) -> bool:
