@@ -61,7 +61,7 @@ class Periods {
     for (int w = 0; w < in.workers; ++w)
       for (int d = 0; d < 2; ++d)
         for (int s = 0; s < in.servers; ++s)
-          lanes_.push_back({Scheduler(traits_[size_t(d) * in.servers + s]), &links_.flow(d, w, s), d, w});
+          lanes_.emplace_back(traits_[size_t(d) * in.servers + s], links_.flow(d, w, s), d, w);
     links_.before_move([this](Flow& flow) { advance(lane_of(flow), now_.event); });
   }
 
@@ -114,6 +114,7 @@ class Periods {
   };
   // A worker's link to one server, in one direction.
   struct Lane {
+    Lane(const LinkTraits& link, Flow& f, int d, int w) : scheduler(link), flow(&f), direction(d), worker(w) {}
     Scheduler scheduler;
     Flow* flow;
     int direction, worker;
