@@ -87,7 +87,10 @@ class MaxMinShares {
   void commit() {
     leave();
     if (changed_) {
-      if (!by_rows_ || !share_rows()) share_all();
+      if (by_rows_)
+        share_rows();
+      else
+        share_all();
       settle();
       changed_ = false;
     }
@@ -190,32 +193,32 @@ class MaxMinShares {
   // It has a clock, or has just started.
   static bool running(const MaxMinFlow& flow) { return flow.clock != nullptr || flow.left > 0; }
 
-  // A row whose level lies below the shares of all its workers' NICs is plain: those only grow while others
-  // fill. The rest is filled. False if a limit per flow may matter.
-  bool share_rows() {
+  // A row whose level lies below every flow's own limit and below the shares of all its workers' NICs is plain:
+  // those only grow while others fill. The rest is filled.
+  void share_rows() {
     double limit = in_.flow_bytes_per_s / (heaviest_ * clearly);
-    double least = least_worker_share_ / (heaviest_ * clearly);
+    double least = std::min(in_.flow_bytes_per_s, least_worker_share_) / (heaviest_ * clearly);
     size_t rest = 0;
-    bool unlimited = true;
     for (Row& row : rows_) {
       row.was_plain = row.plain;
       if (row.dirty) weigh_row(row);
       row.plain = true;
       if (row.flows.empty()) continue;
       double level = nics_[row.nic].share;
-      unlimited = unlimited && level < limit;
       if (row.dirty || heavier_) row.safe = level * clearly < least;
-      if (!row.safe)
+      if (!row.safe) {
+        row.plain = level < limit;
         for (MaxMinFlow* flow : row.flows) row.plain = row.plain && level * clearly < worker_nic(*flow).share;
+      }
       if (!row.plain) rest += row.flows.size();
     }
     heavier_ = false;
-    return unlimited && (rest == 0 || fill_rest(rest, limit));
+    if (rest > 0) fill_rest(rest, limit);
   }
 
   // Progressive filling for rows that are not plain: of them, their workers' NICs, and of plain rows what they
   // take from those.
-  bool fill_rest(size_t rest, double limit) {
+  void fill_rest(size_t rest, double limit) {
     used_.clear();
     for (Row& row : rows_) {
       if (row.flows.empty()) continue;
@@ -233,10 +236,12 @@ class MaxMinShares {
         filling_.push_back(&theirs);
       }
     }
-    bool unlimited = true;
-    while (rest > 0 && unlimited) {
+    while (rest > 0) {
       auto [level, full] = next_full();
-      unlimited = level < limit;
+      if (size_t limited = level < limit ? 0 : give_limits(level)) {
+        rest -= limited;
+        continue;
+      }
       if (full.row != nullptr && full.row->plain) {
         int r = static_cast<int>(full.row - rows_.data());
         for (Nic* nic : filling_)
@@ -254,7 +259,25 @@ class MaxMinShares {
     }
     for (Nic* nic : filling_) nic->filling = false;
     filling_.clear();
-    return unlimited;
+  }
+  // Flows whose own limit lies at or below the level get it; how many?
+  size_t give_limits(double level) {
+    waiting_.clear();
+    for (Row& row : rows_)
+      for (MaxMinFlow* flow : row.flows)
+        if (flow->waiting && in_.flow_bytes_per_s / flow->weight <= level) waiting_.push_back(flow);
+    std::sort(waiting_.begin(), waiting_.end(), [](auto* a, auto* b) { return a->key < b->key; });
+    for (MaxMinFlow* flow : waiting_) {
+      flow->waiting = false;
+      give_limit(*flow);
+    }
+    return waiting_.size();
+  }
+  void give_limit(MaxMinFlow& flow) {
+    flow.limit = &own_[static_cast<size_t>(&flow - flows_.data())];
+    flow.level = in_.flow_bytes_per_s / flow.weight;
+    nics_[rows_[flow.row].nic].take(in_.flow_bytes_per_s, flow.weight);
+    nics_[flow.nic].take(in_.flow_bytes_per_s, flow.weight);
   }
   struct Used {  // a NIC with flows that wait for their rates
     Nic* nic;
@@ -282,16 +305,14 @@ class MaxMinShares {
     other.take(level * flow.weight, flow.weight);
   }
 
-  // Progressive filling for all flows at once: for nodes that hold servers and workers, and limits per flow.
+  // Progressive filling for all flows at once: for nodes that hold servers and workers, or several servers.
   void share_all() {
     waiting_.clear();
     for (size_t d = 0; d < rows_.size() / in_.servers; ++d)
       for (int w = 0; w < in_.workers; ++w)
         for (int s = 0; s < in_.servers; ++s)
-          if (MaxMinFlow& flow = at(static_cast<int>(d) * in_.servers + s, w); running(flow)) {
-            flow.waiting = false;
+          if (MaxMinFlow& flow = at(static_cast<int>(d) * in_.servers + s, w); running(flow))
             waiting_.push_back(&flow);
-          }
     for (Row& row : rows_) row.plain = false;
     used_.clear();
     for (Nic& nic : nics_) nic.flows_left = 0;
@@ -319,11 +340,10 @@ class MaxMinShares {
           waiting_[kept++] = flow;
           continue;
         }
-        flow->level = limited ? in_.flow_bytes_per_s / flow->weight : level;
-        flow->limit = limited ? &own_[static_cast<size_t>(flow - flows_.data())] : &full.nic->clock;
-        double rate = limited ? in_.flow_bytes_per_s : level * flow->weight;
-        there.take(rate, flow->weight);
-        here.take(rate, flow->weight);
+        if (limited)
+          give_limit(*flow);
+        else
+          give(*flow, level, *full.nic, &there == full.nic ? here : there);
       }
       waiting_.resize(kept);
     }
