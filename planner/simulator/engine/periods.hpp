@@ -130,7 +130,7 @@ class Periods {
   };
   struct Worker {
     double begin_s = 0;
-    bool running = false, computed = false;
+    bool running = false;
     int lanes_left = 0;          // that have something to download, then to upload
     Event end;                   // of the step, if it is known and not yet here
     Event computed_at;           // the last end of computation
@@ -156,7 +156,6 @@ class Periods {
     steps_.begin(w, now_.time());
     worker.begin_s = now_.time();
     worker.running = true;
-    worker.computed = false;
     worker.end = Event{};
     worker.roots.clear();
     worker.lanes_left = 0;
@@ -248,7 +247,6 @@ class Periods {
   void compute(int w) {
     Worker& worker = workers_[w];
     run_computation(w);
-    worker.computed = true;
     worker.computed_at = Event(compute_.ends_s().back(), event_key(WORKER, w, 0));
     worker.step_computing_s = compute_.busy_s(worker.begin_s, infinity);
     int32_t number = 0;
