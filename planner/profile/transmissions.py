@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -179,8 +180,22 @@ class EndTimeError:
     worst: float
     signed_median_s: float
 
+    @classmethod
+    def of(cls, ends: Sequence[Transmission]) -> EndTimeError:
+        if not ends:
+            raise BadInput("the profile has no recorded transfers in this direction beyond the first")
+        values: npt.NDArray[np.float64] = np.array([sent.relative_error for sent in ends])
+        return cls(
+            len(values),
+            float(values.mean()),
+            float(np.median(values)),
+            float(np.percentile(values, 95)),
+            float(values.max()),
+            float(np.median([sent.end_s - sent.stream.recorded_end_s for sent in ends])),
+        )
 
-def end_time_error(
+
+def predicted_ends(
     profile: Profile,
     wire: Wire,
     resource: int = DOWNLINK,
@@ -188,27 +203,22 @@ def end_time_error(
     *,
     steps: int | None = None,
     apart_s: float = 0.0,
-) -> EndTimeError:
-    """How far the model is from the recorded end times of a profile; anchors, which it was told, do not
-    count, nor do transfers recorded within `apart_s` of one, which it was nearly told."""
-    relative: list[float] = []
-    signed: list[float] = []
+) -> list[Transmission]:
+    """What the model says of the recorded transfers of a profile; anchors, which it was told, are left out,
+    and so are transfers recorded within `apart_s` of one, which it was nearly told."""
+    ends: list[Transmission] = []
     for step in range(min(profile.steps, steps or profile.steps)):
         found = reconstruct(streams_of(profile, step, resource), wire, infer)
         told_s = [sent.stream.recorded_end_s for sent in found if sent.anchor]
         for sent in found:
             near = any(abs(sent.stream.recorded_end_s - at_s) < apart_s for at_s in told_s)
             if not sent.anchor and not near and sent.stream.recorded_end_s > 0:
-                relative.append(sent.relative_error)
-                signed.append(sent.end_s - sent.stream.recorded_end_s)
-    if not relative:
-        raise BadInput("the profile has no recorded transfers in this direction beyond the first")
-    values: npt.NDArray[np.float64] = np.array(relative)
-    return EndTimeError(
-        len(values),
-        float(values.mean()),
-        float(np.median(values)),
-        float(np.percentile(values, 95)),
-        float(values.max()),
-        float(np.median(signed)),
-    )
+                ends.append(sent)
+    return ends
+
+
+def end_time_error(
+    profile: Profile, wire: Wire, resource: int = DOWNLINK, infer: bool = True, **which: Any
+) -> EndTimeError:
+    """How far the model is from the recorded end times of a profile (`predicted_ends`)."""
+    return EndTimeError.of(predicted_ends(profile, wire, resource, infer, **which))
