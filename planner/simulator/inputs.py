@@ -85,7 +85,7 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, opti
             f"{profile.ops:,} ops of {workers:,} workers are more than the {MAX_STATES:,} states that fit in "
             f"memory; simulate at most {MAX_STATES // profile.ops:,} workers"
         )
-    offsets = options.start_offsets_s or (0.0,) * workers
+    offsets = tuple(offset + 0.0 for offset in options.start_offsets_s) or (0.0,) * workers  # no -0.0
     if len(offsets) != workers:
         raise BadInput(f"{len(offsets)} start offsets are given for {workers} workers")
 

@@ -19,6 +19,7 @@ from planner.policy import Mode, Policy
 from planner.profile import Profile
 
 Path = Literal["engine", "reference"]
+MAX_SIGMA = 3.0
 
 # One row for each chunk that ended: it takes its turn at start_s, its bytes flow from flow_s (the same unless
 # the policy has an overhead), and it is over at end_s. Compute ops are one chunk of 0 bytes.
@@ -74,8 +75,8 @@ class RunOptions:
             raise BadInput(f"warmup_steps is {self.warmup_steps}; it must be below the {self.steps} steps")
         if any(not (math.isfinite(offset) and offset >= 0) for offset in self.start_offsets_s):
             raise BadInput("start offsets must be finite and not negative")
-        if not (math.isfinite(self.fairness_sigma) and self.fairness_sigma >= 0):
-            raise BadInput(f"fairness_sigma is {self.fairness_sigma}; it must be zero or above")
+        if not 0 <= self.fairness_sigma <= MAX_SIGMA:  # beyond, sums of weights lose the small ones
+            raise BadInput(f"fairness_sigma is {self.fairness_sigma}; it must lie between 0 and {MAX_SIGMA:g}")
         if self.server_cores is not None and self.server_cores < 1:
             raise BadInput(f"server_cores is {self.server_cores}; a server needs at least one")
         if not self.local_bytes_per_s > 0:

@@ -8,7 +8,10 @@ import numpy as np
 from hypothesis import event, given, settings
 from random_plans import Plan, fast_plans, plans
 
-from planner.simulator.run import RunResult, run
+from planner.cluster import Cluster
+from planner.policy import Fifo, Sliced
+from planner.profile import DOWNLINK, UPLINK, WORKER, Op, Profile
+from planner.simulator.run import RunOptions, RunResult, run
 
 
 def assert_equal(engine: RunResult, reference: RunResult) -> None:
@@ -53,3 +56,28 @@ def test_the_fast_path_equals_the_reference(plan: Plan) -> None:
     engine = run(*parts, plan.options)
     assert engine.path.startswith("lazy")
     assert_equal(engine, run(*parts, replace(plan.options, timeline=True), path="reference"))
+
+
+def test_many_slices_round_and_nothing_is_seen() -> None:
+    # Half a million additions to a target round by more than one does.
+    ops = [Op("d", DOWNLINK, 0, 1), Op("c", WORKER, -1, 0, (0,)), Op("u", UPLINK, 0, 10**9, (1,))]
+    profile = Profile.build(ops, [[0.0, 1.0, 0.0]], model="m", batch=1, servers=1, tensors=[])
+    parts = (profile, Cluster.uniform(2, 1, 1e9), Sliced(slice_bytes=1024, priorities={}), "async")
+    options = RunOptions(seed=1, steps=1, until="all", fairness_sigma=0.3)
+    fast = run(*parts, options)  # type: ignore[arg-type]
+    full = run(*parts, replace(options, max_events=10**12))  # type: ignore[arg-type]
+    assert (fast.path, full.path) == ("lazy virtual time", "virtual time")
+    assert [ends.tolist() for ends in fast.step_ends_s] == [ends.tolist() for ends in full.step_ends_s]
+
+
+def test_a_start_at_minus_zero_is_a_start_at_zero() -> None:
+    profile = Profile.build([Op("d", DOWNLINK, 0, 10)], [[0.0]], model="m", batch=1, servers=1, tensors=[])
+    parts = (profile, Cluster.uniform(2, 1, 1.0), Fifo(), "async")
+    ends = [
+        [
+            worker.tolist()
+            for worker in run(*parts, RunOptions(steps=2, start_offsets_s=(at, 0.5))).step_ends_s
+        ]  # type: ignore[arg-type]
+        for at in (-0.0, 0.0)
+    ]
+    assert ends[0] == ends[1]

@@ -34,6 +34,7 @@ def test_refuses_more_dependencies_than_it_can_count() -> None:
         {"steps": 5, "warmup_steps": 5},
         {"seed": -1},
         {"fairness_sigma": float("nan")},
+        {"fairness_sigma": 4.0},
         {"server_cores": 0},
         {"local_bytes_per_s": 0.0},
         {"start_offsets_s": (-1.0,)},

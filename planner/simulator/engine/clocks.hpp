@@ -15,13 +15,15 @@ struct Now {
   Event event{0.0, 0};
   int64_t turn = 0;
   double time() const { return event.time(); }
+  mutable int64_t remembered = 0;  // by clocks, since they last forgot
 };
 
 // The chunk that a lane is sending; it has arrived when the clock reaches `target`.
 struct Flow {
   Clock* clock = nullptr;  // none: it does not run, or has no rate yet
   double target = 0, weight = 1, size = 0;
-  double rest = 0;  // bytes that are known to follow at once (periods.hpp)
+  double rest = 0;    // bytes that are known to follow at once (periods.hpp)
+  double chunks = 0;  // in which they follow, at most
   uint64_t key = 0;  // of its events
   uint32_t place = 0;
   int64_t epoch = 0;  // of the clock, up to which the chunk is known not to have ended (periods.hpp)
@@ -32,9 +34,9 @@ struct Flow {
   }
   double delivered(double now) const;
   // The virtual time at which somebody must look: the target, or somewhat before the end of what is known to
-  // follow, because sums of sizes round.
+  // follow, because every chunk that is added rounds.
   double alarm() const {
-    return rest == 0 ? target : std::max(target, (target + rest / weight) * (1 - 1e-11));
+    return rest == 0 ? target : std::max(target, (target + rest / weight) * (1 - (1e-11 + chunks * 0x1p-52)));
   }
 };
 
@@ -116,7 +118,9 @@ struct Clock {
   void remember(const Now& now) {
     if (changed_in == now.turn) return;
     changed_in = now.turn;
-    if (!empty()) past.push_back({virtual_bytes, since, pace, now.event});
+    if (empty()) return;
+    past.push_back({virtual_bytes, since, pace, now.event});
+    ++now.remembered;
   }
   void put(Item item, size_t place) {
     heap_[place] = item;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -246,8 +247,10 @@ class MaxMinShares {
       if (used.nic->flows_left == 0) continue;
       used_[kept++] = used;
       double share = used.nic->share_now();
-      if (share < level || (share == level && used.nic->link < full.nic->link)) level = share, full = used;
+      if (share < level || (share == level && full.nic != nullptr && used.nic->link < full.nic->link))
+        level = share, full = used;
     }
+    if (full.nic == nullptr) throw std::logic_error("the weights of flows are too far apart to share a NIC");
     used_.resize(kept);
     return {level, full};
   }

@@ -62,7 +62,7 @@ class Periods {
       for (int d = 0; d < 2; ++d)
         for (int s = 0; s < in.servers; ++s)
           lanes_.emplace_back(traits_[size_t(d) * in.servers + s], links_.flow(d, w, s), d, w);
-    links_.before_move([this](Flow& flow) { advance(lane_of(flow), now_.event); });
+    links_.before_move([this](Flow& flow) { catch_up(lane_of(flow), now_.event); });
   }
 
   Result run() {
@@ -70,7 +70,7 @@ class Periods {
     std::vector<double> before(size_t(in_.workers) * in_.lanes(), 0.0);
     bool warm = in_.warmup_steps == 0;
     for (;;) {
-      ++now_.turn;
+      if ((++now_.turn & poll_mask) == 0) poll_();
       Event event = queue_.empty() ? Event{} : queue_.top(), on_link = links_.next();
       bool from_queue = event < on_link;
       if (!from_queue) event = on_link;
@@ -151,7 +151,6 @@ class Periods {
   }
 
   void begin_step(int w) {
-    poll_();
     Worker& worker = workers_[w];
     steps_.begin(w, now_.time());
     worker.begin_s = now_.time();
@@ -182,11 +181,14 @@ class Periods {
 
   void add(Lane& lane, int32_t op) {
     lane.scheduler.add(op);
-    lane.flow->rest += static_cast<double>(in_.bytes[op]);
+    double bytes = static_cast<double>(in_.bytes[op]), slice = static_cast<double>(in_.policy.chunk_bytes);
+    lane.flow->rest += bytes;
+    lane.flow->chunks += 2 + (slice > 0 && in_.policy.kind != Kind::multiplexed ? bytes / slice : 0);
   }
   bool take(Lane& lane, double now) {
     if (!lane.scheduler.take(now, lane.chunk)) return false;
     lane.flow->rest -= lane.chunk.size;
+    if (lane.flow->rest == 0) lane.flow->chunks = 0;
     return true;
   }
   void start(Lane& lane) {
@@ -230,13 +232,17 @@ class Periods {
         if (clock.changed_in == now_.turn || !(Event(end_s, flow.key) < bound)) return true;
       }
       lane.sent_bytes += lane.chunk.size;
-      ++lane.chunks;
+      if ((++lane.chunks & 0xFFFF) == 0) poll_();
       if (lane.chunk.last) lane.arrived.push_back({end_s, lane.chunk.op});
       add_uploads(lane, end_s);
       lane.scheduler.done(lane.chunk);
       if (!take(lane, end_s)) return false;
       flow.add(lane.chunk.size);
     }
+  }
+  // `advance` where the lane is known to go on.
+  void catch_up(Lane& lane, Event bound) {
+    if (!advance(lane, bound)) throw std::logic_error("a lane fell silent before its alarm");
   }
   // Computation ends before a chunk does at the same time.
   void add_uploads(Lane& lane, double until_s) {
@@ -360,7 +366,7 @@ class Periods {
     return out;
   }
   double sent_bytes(Lane& lane) {
-    if (lane.sending) advance(lane, after(now_.event));
+    if (lane.sending) catch_up(lane, after(now_.event));
     result_.events += lane.chunks;
     return lane.sent_bytes + (lane.sending ? lane.flow->delivered(now_.time()) : 0);
   }
@@ -384,10 +390,10 @@ class Periods {
   }
   // Clocks need their past only as far back as some lane has looked at it.
   void forget() {
-    if (now_.turn < forget_at_) return;
-    forget_at_ = now_.turn + 1024 + 8 * static_cast<int64_t>(lanes_.size());
+    if (now_.remembered < 1024 + 8 * static_cast<int64_t>(lanes_.size())) return;
+    now_.remembered = 0;
     for (Lane& lane : lanes_)
-      if (lane.sending) advance(lane, after(now_.event));
+      if (lane.sending) catch_up(lane, after(now_.event));
     links_.for_all_clocks([](Clock& clock) { clock.forget(); });
   }
 
@@ -408,7 +414,7 @@ class Periods {
   std::vector<Arrival> merged_;
   std::vector<size_t> heads_;
   bool step_ended_ = false;
-  int64_t events_ = 0, forget_at_ = 0;
+  int64_t events_ = 0;
   Result result_;
 };
 
