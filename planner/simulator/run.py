@@ -76,7 +76,7 @@ class RunOptions:
         if any(not (math.isfinite(offset) and offset >= 0) for offset in self.start_offsets_s):
             raise BadInput("start offsets must be finite and not negative")
         if not 0 <= self.fairness_sigma <= MAX_SIGMA:  # beyond, sums of weights lose the small ones
-            raise BadInput(f"fairness_sigma is {self.fairness_sigma}; it must lie between 0 and {MAX_SIGMA:g}")
+            raise BadInput(f"fairness_sigma is {self.fairness_sigma}; it must lie in 0 to {MAX_SIGMA:g}")
         if self.server_cores is not None and self.server_cores < 1:
             raise BadInput(f"server_cores is {self.server_cores}; a server needs at least one")
         if not self.local_bytes_per_s > 0:
