@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.catalog import load_hardware
 from planner.cost.memory import memory_fit
 from planner.partition.span import can_span
 from planner.search.heats import cautious
@@ -70,7 +69,7 @@ def _one_of_each(changes: list[Change]) -> list[Change]:
 
 def _neighbours(plan: Plan, scorer: Scorer) -> Iterator[tuple[str, Plan]]:
     request = scorer.request
-    worker = load_hardware(plan.worker_hardware)
+    worker = scorer.hardware(plan.worker_hardware)
     ordinal = {2: "a second", 3: "a third"}.get(plan.servers + 1, f"a {plan.servers + 1}th")
     if not plan.colocated or plan.servers < plan.machines:
         for rule in PLACEMENTS:
@@ -86,7 +85,7 @@ def _neighbours(plan: Plan, scorer: Scorer) -> Iterator[tuple[str, Plan]]:
         if plan.policy != strategy and plan.workers_per_replica == 1:
             yield f"ordered transfers ({strategy})", replace(plan, policy=strategy)
     if not plan.colocated:
-        now = nic(load_hardware(plan.server_hardware), request) or 0.0
+        now = nic(scorer.hardware(plan.server_hardware), request) or 0.0
         for host in [*cheap_servers(worker, request), worker]:
             if (nic(host, request) or 0.0) > now and machine_price(host, request) is not None:
                 yield f"servers with a faster NIC ({host.name})", replace(plan, server_hardware=host.name)

@@ -7,11 +7,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.catalog import match_hardware
 from planner.errors import BadInput
 from planner.search.assumptions import assumptions
 from planner.search.compare import compare_for
 from planner.search.executors import executor_of
+from planner.search.machines import machines_of
 from planner.search.plan import Plan
 from planner.search.recommend import recommend_for
 from planner.search.request import Request, model_of
@@ -53,7 +53,7 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     """The single plan that a request names; several where one is needed are refused."""
     model = model_of(request)
     default = request.hardware == Request(model=request.model).hardware
-    kinds = match_hardware(DEFAULT_MACHINE if default else ",".join(request.hardware))
+    kinds = machines_of([DEFAULT_MACHINE] if default else request.hardware, request)
     for flag, values in (
         ("--hardware", [kind.name for kind in kinds]),
         ("--workers", request.workers),
@@ -74,7 +74,7 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     colocated = hosts == ("colocated",)
     host = kinds[0].name
     if not colocated and hosts != Request(model=request.model).server_hardware and hosts != ("own",):
-        named = match_hardware(",".join(hosts))
+        named = machines_of(hosts, request)
         if len(named) > 1:
             raise BadInput(f"--server-hardware names {len(named)} machines; this needs one")
         host = named[0].name

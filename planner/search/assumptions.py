@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from planner.catalog import load_hardware
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.hardware import Hardware
 from planner.policy import DEFAULT_WINDOW_BYTES
 from planner.profile import Profile
+from planner.search.machines import machine_of
 from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.units import format_bandwidth, format_bytes
@@ -18,7 +18,7 @@ def assumptions(plans: Iterable[Plan], profiles: Iterable[Profile], request: Req
     """Sentences about the hardware and profiles of an answer's plans."""
     plans = list(plans)
     names = list(dict.fromkeys(name for p in plans for name in (p.worker_hardware, p.server_hardware)))
-    kinds = [load_hardware(name) for name in names]
+    kinds = [machine_of(name, request) for name in names]
     return [
         *_money(kinds, request),
         *_network(kinds, request),

@@ -91,7 +91,7 @@ def compare_for(
     return Comparison(
         request=request,
         rows=rows,
-        spot=_spot(rows, request),
+        spot=_spot(rows, scorer),
         samples_per_epoch=model.samples_per_epoch,
         considered=space.considered,
         simulated=simulated,
@@ -120,14 +120,12 @@ def _narrowed(request: Request) -> Request:
     return request.but(**changes)
 
 
-def _spot(rows: Sequence[ScoredPlan], request: Request) -> dict[str, float]:
+def _spot(rows: Sequence[ScoredPlan], scorer: Scorer) -> dict[str, float]:
     """US dollars per million samples of each row at spot prices, where all its machines have one."""
-    from planner.catalog import load_hardware
-
-    spot = request.but(spot=True)
+    spot = scorer.request.but(spot=True)
     out: dict[str, float] = {}
     for row in rows:
-        worker, server = load_hardware(row.plan.worker_hardware), load_hardware(row.plan.server_hardware)
+        worker, server = scorer.hardware(row.plan.worker_hardware), scorer.hardware(row.plan.server_hardware)
         worker_usd, server_usd = machine_price(worker, spot), machine_price(server, spot)
         if worker_usd is None or (server_usd is None and not row.plan.colocated):
             continue

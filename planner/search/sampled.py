@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from planner.catalog import match_hardware
 from planner.cost.memory import largest_batch, memory_fit
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
 from planner.search.assumptions import assumptions
 from planner.search.choosing import Progress, choose, further, within
+from planner.search.machines import machines_of
 from planner.search.plan import Plan
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.results import Change, Recommendation, ScoredPlan
@@ -57,7 +57,7 @@ class _Choices:
         self.scorer = scorer
         self.workers = {
             kind.name: kind
-            for kind in match_hardware(",".join(request.hardware))
+            for kind in machines_of(request.hardware, request)
             if machine_price(kind, request) is not None and nic(kind, request) is not None
         }
         if not self.workers:
@@ -72,7 +72,7 @@ class _Choices:
             elif word == "cheap":
                 names += [host.name for host in cheap_servers(worker, self.request)]
             else:
-                names += [host.name for host in match_hardware(word)]
+                names += [host.name for host in machines_of([word], self.request)]
         return names
 
     def ask(self, trial: Trial) -> Plan | str:

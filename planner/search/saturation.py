@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise
 
-from planner.catalog import load_hardware
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
 from planner.search.assumptions import assumptions
@@ -39,7 +38,7 @@ def saturation_of(
     """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end."""
     if not 0 < threshold < 1:
         raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
-    per_machine = load_hardware(plan.worker_hardware).device_count
+    per_machine = scorer.hardware(plan.worker_hardware).device_count
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
     first = max(first, plan.workers_per_replica)
     fewest = plan.servers * per_machine if plan.colocated else first  # one server a machine at most

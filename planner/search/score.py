@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from planner.catalog import load_hardware
 from planner.cluster import Cluster, Node
 from planner.cost.bounds_grid import Family, Plans, bound_families
 from planner.cost.cluster import cluster_of, flow_limit_bytes_per_s
@@ -23,6 +22,7 @@ from planner.policy import Fifo, Mode, Multiplexed, Policy
 from planner.profile import Profile
 from planner.search.front import Floats
 from planner.search.heats import HEATS, LONG, Effort, Heat
+from planner.search.machines import machine_of
 from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import ScoredPlan
@@ -76,7 +76,7 @@ class Scorer:
 
     def hardware(self, name: str) -> Hardware:
         if name not in self._hardware:
-            self._hardware[name] = load_hardware(name)
+            self._hardware[name] = machine_of(name, self.request)
         return self._hardware[name]
 
     def profile(self, worker: Hardware, batch: int, servers: int, placement: str) -> Profile:
@@ -121,9 +121,9 @@ class Scorer:
     def cluster_of(self, plan: Plan) -> Cluster:
         """The plan's cluster; a replica of several workers is one worker with the NICs of all of them."""
         cluster = cluster_of(
-            plan.worker_hardware,
+            self.hardware(plan.worker_hardware),
             plan.replicas,
-            None if plan.colocated else plan.server_hardware,
+            None if plan.colocated else self.hardware(plan.server_hardware),
             plan.servers,
             self.request.network_used,
             colocated=plan.colocated,

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.catalog import hardware_names, load_hardware, match_hardware
 from planner.cost.memory import largest_batch, memory_fit
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.partition.span import can_span
 from planner.search.front import Floats
+from planner.search.machines import machines_of
 from planner.search.plan import Plan
 from planner.search.request import MAX_WORKERS, Request
 
@@ -62,7 +62,7 @@ def enumerate_plans(request: Request, model: Model) -> Space:
     """All plans of a request."""
     space = Space()
     prices: list[float] = []
-    for worker in match_hardware(",".join(request.hardware)):
+    for worker in machines_of(request.hardware, request):
         for plan, price in _plans_on(worker, request, model, space):
             if request.budget_usd_per_hour is not None and price > request.budget_usd_per_hour:
                 space.dropped["over the budget"] += 1
@@ -226,7 +226,7 @@ def _server_hosts(worker: Hardware, request: Request) -> Iterator[tuple[Hardware
         elif word == "cheap":
             hosts = cheap_servers(worker, request)
         else:
-            hosts = match_hardware(word)
+            hosts = machines_of([word], request)
         for host in hosts:
             price = machine_price(host, request)
             if host.name in seen or price is None or nic(host, request) is None:
@@ -241,8 +241,7 @@ def cheap_servers(worker: Hardware, request: Request) -> list[Hardware]:
     if worker.ownership is not None or worker_price is None:
         return []
     found: list[tuple[float, float, Hardware]] = []
-    for name in hardware_names():
-        host = load_hardware(name)
+    for host in machines_of(("*",), request):
         price, rate = machine_price(host, request), nic(host, request)
         if (
             host.device.kind == "cpu"

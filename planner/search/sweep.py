@@ -22,11 +22,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 import planner
-from planner.catalog import match_hardware
 from planner.errors import BadInput, Infeasible
 from planner.model import Model
 from planner.profile.files import encode
 from planner.search.executors import executor_of
+from planner.search.machines import machines_of
 from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import ScoredPlan, Shown
@@ -197,7 +197,7 @@ def _sampled(
     models = [load_model(request.model) for request in requests]
     for request, model in zip(requests, models, strict=True):
         _add_request(digest, request, model)
-        for kind in match_hardware(",".join(request.hardware)):
+        for kind in machines_of(request.hardware, request):
             digest.update(repr(kind).encode())
     store.prepare([], digest.hexdigest())
     rows: dict[str, ScoredPlan] = {}

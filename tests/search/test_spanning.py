@@ -125,14 +125,15 @@ def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: p
     from dataclasses import replace
 
     from planner.catalog import load_hardware, match_hardware
-    from planner.search import score, space
+    from planner.search import machines
 
     def small(name: str) -> object:
         kind = load_hardware(name)
         return replace(kind, device=replace(kind.device, memory_bytes=int(1.6 * 2**30)))
 
-    monkeypatch.setattr(space, "match_hardware", lambda words: [small(k.name) for k in match_hardware(words)])
-    monkeypatch.setattr(score, "load_hardware", small)
+    every = [small(kind.name) for kind in match_hardware("c4.8xlarge")]
+    monkeypatch.setattr(machines, "match_hardware", lambda words: every)
+    monkeypatch.setattr(machines, "load_hardware", small)
     model = load_model("vgg11")  # 0.53 GB of weights, as much of gradients, 0.5 GB of libraries
     request = Request(
         model="vgg11",

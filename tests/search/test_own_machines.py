@@ -1,0 +1,88 @@
+"""A hardware file of one's own in every answer: found by its path, shown by its name."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import planner
+from planner.cli._app import app
+from planner.errors import BadInput
+from planner.search.machines import machine_of, machines_of
+from planner.search.request import Request
+from planner.search.sweep import sweep
+
+MACHINE = """
+[machines."{name}"]
+device = "T4"
+device_count = 4
+nic_baseline_gbit_per_s = 25
+on_demand_usd_per_hour = {usd}
+"""
+SMALL = ("--model", "alexnet", "--batch", "64", "--precision", "0.1", "--workers", "4", "--servers", "1")
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "lab.toml"
+    path.write_text(MACHINE.format(name="lab-4xt4", usd=2))
+    (tmp_path / "two.toml").write_text(
+        MACHINE.format(name="small", usd=1) + MACHINE.format(name="big", usd=3)
+    )
+    return path
+
+
+def answer(*args):
+    done = CliRunner().invoke(app, [*args, "--format", "json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("command", ["recommend", "compare", "simulate", "saturation"])
+def test_all_answers_take_a_file_for_workers_and_servers(lab, command):
+    more = ("--max-workers", "8") if command == "saturation" else ()
+    data = answer(command, *SMALL, *more, "--hardware", "./lab.toml", "--server-hardware", "two.toml:big")
+    plans = {
+        "recommend": lambda: [data["recommendation"]],
+        "compare": lambda: data["plans"],
+        "simulate": lambda: [data["plan"]],
+        "saturation": lambda: data["points"],
+    }[command]()
+    assert plans
+    for plan in plans:
+        assert (plan["worker_hardware"], plan["server_hardware"]) == ("lab-4xt4", "big")
+        assert plan["usd_per_hour"] == pytest.approx(plan["workers"] / 4 * 2 + 3)
+
+
+def test_absolute_paths_and_threads_in_python(lab):
+    found = planner.recommend(
+        "alexnet", hardware=str(lab), batch=64, workers=4, servers=1, precision=0.1, jobs=2
+    )
+    assert found.chosen.plan.worker_hardware == "lab-4xt4"
+    assert any("lab-4xt4 $2/h" in line for line in found.assumptions)
+
+
+def test_a_sweep_takes_a_file(lab, tmp_path):
+    config = tmp_path / "sweep.toml"
+    config.write_text(
+        'model = "alexnet"\nbatch = 64\nhardware = "lab.toml"\nserver_hardware = "own"\n'
+        "workers = 4\nservers = 1\nprecision = 0.1\n"
+    )
+    found = sweep(config, tmp_path / "sweep.db", jobs=1)
+    assert {row.plan.worker_hardware for row in found.rows} == {"lab-4xt4"}
+
+
+def test_a_file_hides_the_catalogues_machine_of_that_name(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MACHINE.format(name="p3.2xlarge", usd=1.5))
+    request = Request(model="alexnet", hardware=("p3.2xlarge",), server_hardware=(str(path),))
+    assert machine_of("p3.2xlarge", request).price.on_demand_usd_per_hour == 1.5
+    assert machines_of(request.hardware, request) == (machine_of("p3.2xlarge", request),)
+
+
+def test_two_files_with_one_name_are_refused(lab, tmp_path):
+    (tmp_path / "other.toml").write_text(MACHINE.format(name="lab-4xt4", usd=5))
+    request = Request(model="alexnet", hardware=("lab.toml", "other.toml"))
+    with pytest.raises(BadInput, match="rename one of them"):
+        machines_of(request.hardware, request)
