@@ -270,13 +270,13 @@ def simulation_tables(result: Simulation) -> list[Table]:
     plan = scored.plan
     spread = prediction.step_s_quantiles
     quantiles = ", ".join(f"{name} {format_seconds(value)}" for name, value in spread.items())
-    million = _usd(scored.usd_per_million_samples)
+    million, priced = _usd(scored.usd_per_million_samples), scored.usd_per_hour > 0
     stale = f"{prediction.staleness_mean:.1f} updates by others in a step, {prediction.staleness_max} at most"
     figures: list[tuple[str, str]] = [
         ("samples/s", f"{_interval(_row(scored))} ({prediction.confidence:.0%} interval)"),
         ("upper bound", f"{_rate(scored.bound_samples_per_s)} samples/s, {scored.bound_share:.0%} reached"),
         ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
-        ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples"),
+        ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples" if priced else "-"),
         ("bottleneck", _bottleneck_words(scored)),
         ("staleness", stale),
         (
@@ -288,15 +288,15 @@ def simulation_tables(result: Simulation) -> list[Table]:
     if result.samples_per_epoch:
         epoch = result.samples_per_epoch / scored.samples_per_s
         usd = scored.usd_per_million_samples * result.samples_per_epoch / 1e6
-        figures.insert(4, ("epoch", f"{format_seconds(epoch)}, ${_usd(usd)}"))
+        figures.insert(4, ("epoch", format_seconds(epoch) + (f", ${_usd(usd)}" if priced else "")))
     rows = [{"figure": name, "value": value} for name, value in figures]
     used = [
         {"resource": name, "used": share, "what": resource_words(name)}
         for name, share in prediction.utilisation.items()
     ]
     title = (
-        f"{plan.cluster_text}: {_rate(scored.samples_per_s)} samples/s of {plan.model}, batch {plan.batch}, "
-        f"${_usd(scored.usd_per_million_samples)} a million samples."
+        f"{plan.cluster_text}: {_rate(scored.samples_per_s)} samples/s of {plan.model}, batch {plan.batch}"
+        + (f", ${million} a million samples." if priced else ".")
     )
     return [
         Table(rows, [Column("figure", ""), Column("value", "")], title=title),

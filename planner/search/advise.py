@@ -12,9 +12,10 @@ from planner.cost.memory import memory_fit
 from planner.partition.span import can_span
 from planner.search.heats import cautious
 from planner.search.plan import Plan
+from planner.search.prices import machine_price
 from planner.search.results import Change, ScoredPlan
 from planner.search.score import Scorer
-from planner.search.space import cheap_servers, machine_price, nic
+from planner.search.space import cheap_servers, nic
 
 WORTH = 0.02  # a smaller gain is not worth a sentence
 SHOWN = 3

@@ -99,7 +99,7 @@ def simulation_for(request: Request) -> Simulation:
     """All the figures of one plan."""
     plan = one_plan(request)
     scorer = Scorer(request, model_of(request))
-    scorer.check_memory(plan)
+    scorer.check(plan)
     scored = scorer.scored(plan, scorer.predict(plan))
     return Simulation(
         request,
@@ -121,7 +121,7 @@ def saturation_for(
     """Throughput against workers for the plan that a request names, and the number of servers it wants."""
     plan = one_plan(request)
     scorer = Scorer(request, model_of(request))
-    scorer.check_memory(plan)
+    scorer.check(plan)
     with executor_of(executor, jobs) as pool:
         return saturation_of(
             plan,

@@ -12,11 +12,12 @@ from planner.search.assumptions import assumptions
 from planner.search.choosing import choose, interrupted
 from planner.search.executors import executor_of
 from planner.search.heats import Heat
+from planner.search.prices import machine_price
 from planner.search.race import race
 from planner.search.request import DEFAULT_PLACEMENTS, DEFAULT_SERVERS, Request, model_of
 from planner.search.results import Comparison, ScoredPlan
 from planner.search.score import Scorer
-from planner.search.space import enumerate_plans, left_out_words, machine_price, no_plans
+from planner.search.space import enumerate_plans, left_out_words, no_plans
 
 if TYPE_CHECKING:
     from planner.search.plan import Plan

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Objective = Literal["fastest", "cheapest", "value"]
 
 DEFAULT_HARDWARE = ("p3.*", "c4.*", "private-*")
+SERVER_WORDS = ("own", "cheap", "colocated")
 DEFAULT_SERVERS = (1, 2, 3, 4)
 DEFAULT_PLACEMENTS = ("greedy", "best_fit", "mxnet")
 DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
@@ -34,7 +35,7 @@ class Request:
 
     model: str
     hardware: tuple[str, ...] = DEFAULT_HARDWARE
-    server_hardware: tuple[str, ...] = ("own", "cheap", "colocated")
+    server_hardware: tuple[str, ...] = SERVER_WORDS
     workers: tuple[int, ...] = ()
     servers: tuple[int, ...] = DEFAULT_SERVERS
     workers_per_replica: tuple[int, ...] = DEFAULT_PER_REPLICA

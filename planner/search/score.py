@@ -24,9 +24,10 @@ from planner.search.front import Floats
 from planner.search.heats import HEATS, LONG, Effort, Heat
 from planner.search.machines import machine_of
 from planner.search.plan import Plan
+from planner.search.prices import check_prices, machine_price
 from planner.search.request import Request
 from planner.search.results import ScoredPlan
-from planner.search.space import machine_price, nic, span_refusal
+from planner.search.space import nic, span_refusal
 
 if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
@@ -159,9 +160,12 @@ class Scorer:
             self._schedules[key] = made.profile, made.policy
         return self._schedules[key]
 
-    def check_memory(self, plan: Plan) -> None:
-        """Refuse a plan whose batch the workers cannot hold."""
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan whose machines have no price where the request rents them, or whose batch the workers
+        cannot hold."""
         worker = self.hardware(plan.worker_hardware)
+        check_prices([worker], self.request)
+        check_prices([self.hardware(plan.server_hardware)], self.request)
         if plan.workers_per_replica > 1:
             if refusal := span_refusal(plan, self.model, worker, self.request):
                 raise Infeasible(refusal)

@@ -21,7 +21,8 @@ from planner.partition.span import can_span
 from planner.search.front import Floats
 from planner.search.machines import machines_of
 from planner.search.plan import Plan
-from planner.search.request import MAX_WORKERS, Request
+from planner.search.prices import check_prices, machine_price, no_price
+from planner.search.request import MAX_WORKERS, SERVER_WORDS, Request
 
 EVENLY = "mxnet"  # the placement that splits tensors over all servers
 SPAN_POLICIES = ("multiplexed", "fifo")
@@ -43,16 +44,6 @@ class Space:
         return len(self.plans) + sum(self.dropped.values())
 
 
-def machine_price(hardware: Hardware, request: Request) -> float | None:
-    """US dollars an hour for one machine as the request rents it; None where it has no such price."""
-    price = hardware.price if request.region is None else hardware.price_in(request.region)
-    if price is None:
-        return None
-    if request.spot and hardware.ownership is None:
-        return price.spot_usd_per_hour
-    return price.on_demand_usd_per_hour
-
-
 def nic(hardware: Hardware, request: Request) -> float | None:
     """The rate of a machine's NIC that the request counts with."""
     return request.bandwidth_bytes_per_s or hardware.nic_bytes_per_s(request.network_used)
@@ -62,7 +53,11 @@ def enumerate_plans(request: Request, model: Model) -> Space:
     """All plans of a request."""
     space = Space()
     prices: list[float] = []
-    for worker in machines_of(request.hardware, request):
+    workers = machines_of(request.hardware, request)
+    check_prices(workers, request)
+    if named := [word for word in request.server_hardware if word not in SERVER_WORDS]:
+        check_prices(machines_of(named, request), request)
+    for worker in workers:
         for plan, price in _plans_on(worker, request, model, space):
             if request.budget_usd_per_hour is not None and price > request.budget_usd_per_hour:
                 space.dropped["over the budget"] += 1
@@ -78,8 +73,7 @@ def enumerate_plans(request: Request, model: Model) -> Space:
 def _plans_on(worker: Hardware, request: Request, model: Model, space: Space) -> Iterator[tuple[Plan, float]]:
     worker_price = machine_price(worker, request)
     if worker_price is None:
-        kind = "spot" if request.spot else "on-demand"
-        space.left_out.setdefault(f"have no {kind} price", []).append(worker.name)
+        space.left_out.setdefault(f"have {no_price(request)}", []).append(worker.name)
         return
     if nic(worker, request) is None:
         reason = "have no published network figure; give --bandwidth to count them in"

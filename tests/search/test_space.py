@@ -3,9 +3,10 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
+from planner.search.prices import machine_price
 from planner.search.request import Request
 from planner.search.score import Scorer
-from planner.search.space import cheap_servers, enumerate_plans, machine_price, nic
+from planner.search.space import cheap_servers, enumerate_plans, nic
 
 
 def test_default_space_of_vgg11_is_large_and_within_the_budget():

@@ -1,0 +1,91 @@
+"""Machines without a price where they are to be rented: refused in a line, with the regions there are."""
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.catalog import load_hardware
+from planner.cli._app import app
+from planner.errors import BadInput
+from planner.search.prices import check_prices, machine_price
+from planner.search.request import Request
+
+FILE = """
+[machines.lab]
+device = "T4"
+nic_baseline_gbit_per_s = 25
+"""
+OWNED = """
+[machines.lab.ownership]
+capital_usd = 1e4
+lifetime_years = 4
+power_watts = 1
+energy_usd_per_kwh = 0
+"""
+
+
+def machine(tmp_path, more):
+    path = tmp_path / "lab.toml"
+    path.write_text(FILE + more)
+    return load_hardware(str(path))
+
+
+@pytest.mark.parametrize("command", ["simulate", "saturation", "recommend", "compare"])
+@pytest.mark.parametrize("servers", [(), ("--server-hardware", "c5n.large")])
+def test_an_unknown_region_is_refused_with_those_there_are(command, servers):
+    args = ("--model", "resnet50", "--hardware", "p3.2xlarge", "--region", "mars", *servers)
+    refused = CliRunner().invoke(app, [command, *args])
+    assert isinstance(refused.exception, BadInput)
+    words = "p3.2xlarge has no on-demand price in region 'mars'; it has prices in us-east-1"
+    assert str(refused.exception) == words
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare"])
+def test_servers_without_a_price_are_refused_too(tmp_path, command):
+    (tmp_path / "lab.toml").write_text(FILE + 'region = "here"\non_demand_usd_per_hour = 2\n')
+    args = (
+        "--hardware",
+        "p3.2xlarge",
+        "--region",
+        "us-east-1",
+        "--server-hardware",
+        str(tmp_path / "lab.toml"),
+    )
+    refused = CliRunner().invoke(app, [command, "--model", "resnet50", *args])
+    assert isinstance(refused.exception, BadInput)
+    assert str(refused.exception).startswith("lab has no on-demand price in region 'us-east-1'; it has")
+
+
+def test_several_machines_are_refused_only_where_none_has_a_price():
+    kinds = [load_hardware("p3.2xlarge"), load_hardware("c4.8xlarge")]
+    check_prices(kinds, Request(model="vgg11", region="us-east-1"))
+    with pytest.raises(BadInput, match="the 2 machines asked for"):
+        check_prices(kinds, Request(model="vgg11", region="mars"))
+
+
+def test_no_spot_price(tmp_path):
+    kind = machine(tmp_path, "on_demand_usd_per_hour = 2\n")
+    with pytest.raises(BadInput, match="lab has no spot price; drop --spot"):
+        check_prices([kind], Request(model="vgg11", spot=True))
+
+
+def test_a_machine_of_ones_own_costs_the_same_everywhere(tmp_path):
+    kind, request = machine(tmp_path, OWNED), Request(model="vgg11", region="mars", spot=True)
+    check_prices([kind], request)
+    assert machine_price(kind, request) == kind.ownership.usd_per_hour
+
+
+def test_a_machine_without_any_price_shows_none(tmp_path):
+    machine(tmp_path, "")
+    args = (
+        "--model",
+        "alexnet",
+        "--batch",
+        "16",
+        "--hardware",
+        str(tmp_path / "lab.toml"),
+        "--precision",
+        "0.1",
+    )
+    shown = CliRunner().invoke(app, ["simulate", *args])
+    assert shown.exit_code == 0
+    assert "$" not in shown.stdout
