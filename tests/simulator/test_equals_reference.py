@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import event, given, settings
 from random_plans import Plan, fast_plans, plans
 
-from planner.cluster import Cluster
+from planner.cluster import Cluster, Node
 from planner.policy import Fifo, Sliced
 from planner.profile import DOWNLINK, UPLINK, WORKER, Op, Profile
 from planner.simulator.run import RunOptions, RunResult, run
@@ -81,3 +82,21 @@ def test_a_start_at_minus_zero_is_a_start_at_zero() -> None:
         for at in (-0.0, 0.0)
     ]
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize(("k", "c", "start_s"), [(3, 9.153001930085514, 0.0), (2, 0.7, 60.02088301322496)])
+def test_downloads_that_end_together_arrive_as_in_the_reference(k: int, c: float, start_s: float) -> None:
+    # By rounding, the end on server 1 comes first and calls forth the one on server 0 at the same instant.
+    ops = [
+        Op("d0", DOWNLINK, 0, 20 * k),
+        Op("d1", DOWNLINK, 1, 20),
+        Op("loss", WORKER, -1, 0, (0, 1)),
+        Op("up", UPLINK, 0, 10, (2,)),
+        Op("z", WORKER, -1, 0, (1,)),
+    ]
+    profile = Profile.build(ops, [[0.0, 0.0, 1.0, 0.0, 10.0]], model="m", batch=1, servers=2, tensors=[])
+    cluster = Cluster((Node(100.0, c + k * c), Node(100.0, 100.0), Node(c, 100.0)), (0,), (1, 2))
+    options = RunOptions(steps=1, start_offsets_s=(start_s,), timeline=True)
+    engine = run(profile, cluster, Fifo(), "async", replace(options, timeline=False))
+    assert engine.path == "lazy max-min"
+    assert_equal(engine, run(profile, cluster, Fifo(), "async", options, path="reference"))

@@ -14,6 +14,11 @@ struct Clock;
 struct Now {
   Event event{0.0, 0};
   int64_t turn = 0;
+  Instant instant;
+  void begin(Event begun) {
+    event = begun;
+    instant.add(begun, turn);
+  }
   double time() const { return event.time(); }
   mutable int64_t remembered = 0;  // by clocks, since they last forgot
 };
@@ -40,10 +45,12 @@ struct Flow {
   }
 };
 
-// How a clock went until an event changed it.
+// How a clock went until an event changed it. What ends at the very time at which it was set comes after the
+// events of that instant so far, whatever their keys: `set_after` is the greatest.
 struct Past {
   double virtual_bytes, since, pace;
-  Event until;
+  uint64_t set_after;
+  Event until;  // what was known to end, and sorts before this, has ended before the change
   double end(double target) const { return std::max(since + (target - virtual_bytes) * pace, since); }
 };
 
@@ -54,6 +61,7 @@ struct Clock {
   std::vector<Past> past;      // only if it remembers
   int64_t forgotten = 0;       // entries that were in `past` before those
   int64_t changed_in = -1;     // turn
+  uint64_t set_after = 0;      // as in Past
   bool remembers = false;
   Event first;  // of its flows; who has several clocks keeps it
   bool looked_at = false, listed = false;
@@ -117,10 +125,12 @@ struct Clock {
   };
   void remember(const Now& now) {
     if (changed_in == now.turn) return;
+    if (!empty()) {
+      past.push_back({virtual_bytes, since, pace, set_after, now.instant.latest_since(changed_in)});
+      ++now.remembered;
+    }
     changed_in = now.turn;
-    if (empty()) return;
-    past.push_back({virtual_bytes, since, pace, now.event});
-    ++now.remembered;
+    set_after = now.instant.greatest();
   }
   void put(Item item, size_t place) {
     heap_[place] = item;

@@ -56,6 +56,8 @@ class Instant {
     event.key = latest_.back().key;
     return event;
   }
+  // The greatest key of this instant so far.
+  uint64_t greatest() const { return latest_.front().key; }
   // Has an end that was known in the given turn happened?
   bool over(Event end, int64_t turn) const {
     return end.time_bits < time_bits_ || (latest_.back().turn > turn && end < latest_since(turn));

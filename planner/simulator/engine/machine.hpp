@@ -11,8 +11,11 @@
 
 namespace planner {
 
+// `rank`: where it comes among the events of its instant, which is by key, except for what came up after events
+// of greater keys.
 struct Arrival {
   double time_s;
+  uint64_t rank;
   int32_t op;
 };
 
@@ -45,8 +48,8 @@ class Machine {
     return ended_ == 0 ? 0.0 : std::min(now, ends_s_[ended_ - 1]) - begin_s - idle_s_;
   }
 
-  // From the beginning of a step: `roots` wait for nothing. An arrival at the end of an op goes before it.
-  void run(const Steps& steps, int worker, double begin_s, std::span<const int32_t> roots,
+  // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this machine.
+  void run(const Steps& steps, int worker, double begin_s, uint64_t key, std::span<const int32_t> roots,
            std::span<const Arrival> arrivals) {
     std::copy(steps.dependencies().begin(), steps.dependencies().end(), waiting_.begin());
     order_ = in_.has_order() ? steps.order(worker) : nullptr;
@@ -54,20 +57,26 @@ class Machine {
     const Arrival *arrival = arrivals.data(), *none_left = arrival + arrivals.size();
     int32_t *head = queue_.data(), *tail = std::copy(roots.begin(), roots.end(), head);
     double now = begin_s, *end_s = ends_s_.data();
+    uint64_t rank = key;  // of the next end, if it takes no time
     idle_s_ = 0;
     shown_.clear();
     for (;;) {
       if (head == tail) {
         if (arrival == none_left) break;
         now = std::max(now, arrival->time_s);
+        rank = std::max(key, arrival->rank);
         tail = release(feeders_.of((arrival++)->op), tail);
         if (head != tail) idle_s_ += now - (head == queue_.data() ? begin_s : end_s[-1]);
         continue;
       }
       int32_t op = *head;
+      double before = now;
       now += speed == 1 ? durations[op] : durations[op] / speed;
-      for (; arrival != none_left && arrival->time_s <= now; ++arrival)
+      if (now != before) rank = key;
+      for (; arrival != none_left && arrival->time_s <= now; ++arrival) {
+        if (arrival->time_s == now && arrival->rank > rank) break;
         tail = release(feeders_.of(arrival->op), tail);
+      }
       Link link = links_[op];
       if (link.shows) shown_.push_back(static_cast<int32_t>(head - queue_.data()));
       *end_s++ = now;

@@ -62,7 +62,7 @@ class Periods {
       for (int d = 0; d < 2; ++d)
         for (int s = 0; s < in.servers; ++s)
           lanes_.emplace_back(traits_[size_t(d) * in.servers + s], links_.flow(d, w, s), d, w);
-    links_.before_move([this](Flow& flow) { catch_up(lane_of(flow), now_.event); });
+    links_.before_move([this](Flow& flow) { catch_up(lane_of(flow)); });
   }
 
   Result run() {
@@ -76,12 +76,12 @@ class Periods {
       if (!from_queue) event = on_link;
       if (event.none()) throw std::logic_error("nothing can happen, yet workers have steps to do");
       if (event.time() > in_.max_time_s) {
-        now_.event = Event(in_.max_time_s, ~uint64_t{0});
+        now_.begin(Event(in_.max_time_s, ~uint64_t{0}));
         result_.stopped = Stopped::time;
         break;
       }
       if (from_queue) queue_.take();
-      now_.event = event;
+      now_.begin(event);
       if (from_queue)
         take_event(event.key);
       else
@@ -200,7 +200,7 @@ class Periods {
 
   // Something may have ended on this lane.
   void alarm(Lane& lane) {
-    if (advance(lane, after(now_.event))) {
+    if (advance(lane)) {
       add_uploads(lane, now_.time());
       links_.of(lane.direction).extend(*lane.flow);
       return;
@@ -215,25 +215,32 @@ class Periods {
       update(lane.worker);
   }
 
-  // Let the chunks end that end before `bound`. False if the lane has none left.
-  bool advance(Lane& lane, Event bound) {
+  // Let the chunks end that have ended by now. False if the lane has none left.
+  bool advance(Lane& lane) {
     Flow& flow = *lane.flow;
     const Clock& clock = *flow.clock;
     for (;;) {
-      double end_s = 0;
+      double end_s = 0, since = clock.since;
+      uint64_t set_after = clock.set_after;
       bool ended = false;
       for (; flow.epoch < clock.epoch() && !ended; flow.epoch += !ended) {
         const Past& past = clock.past[static_cast<size_t>(flow.epoch - clock.forgotten)];
         end_s = past.end(flow.target);
         ended = Event(end_s, flow.key) < past.until;
+        since = past.since;
+        set_after = past.set_after;
       }
-      if (!ended) {  // nothing has, since the clock was set in this event
+      if (!ended) {
+        if (clock.changed_in == now_.turn) return true;  // nothing has, since it was set in this event
         end_s = clock.end(flow.target);
-        if (clock.changed_in == now_.turn || !(Event(end_s, flow.key) < bound)) return true;
+        since = clock.since;
+        set_after = clock.set_after;
+        if (!(Event(end_s, flow.key) < after(now_.instant.latest_since(clock.changed_in)))) return true;
       }
+      uint64_t rank = end_s == since ? std::max(flow.key, set_after + 1) : flow.key;
       lane.sent_bytes += lane.chunk.size;
       if ((++lane.chunks & 0xFFFF) == 0) poll_();
-      if (lane.chunk.last) lane.arrived.push_back({end_s, lane.chunk.op});
+      if (lane.chunk.last) lane.arrived.push_back({end_s, rank, lane.chunk.op});
       add_uploads(lane, end_s);
       lane.scheduler.done(lane.chunk);
       if (!take(lane, end_s)) return false;
@@ -241,8 +248,8 @@ class Periods {
     }
   }
   // `advance` where the lane is known to go on.
-  void catch_up(Lane& lane, Event bound) {
-    if (!advance(lane, bound)) throw std::logic_error("a lane fell silent before its alarm");
+  void catch_up(Lane& lane) {
+    if (!advance(lane)) throw std::logic_error("a lane fell silent before its alarm");
   }
   // Computation ends before a chunk does at the same time.
   void add_uploads(Lane& lane, double until_s) {
@@ -273,7 +280,7 @@ class Periods {
       }
   }
   void run_computation(int w) {
-    compute_.run(steps_, w, workers_[w].begin_s, workers_[w].roots, arrived(w));
+    compute_.run(steps_, w, workers_[w].begin_s, event_key(WORKER, w, 0), workers_[w].roots, arrived(w));
   }
   // The downloads of a worker that have arrived, in order.
   std::span<const Arrival> arrived(int w) {
@@ -282,11 +289,12 @@ class Periods {
     heads_.assign(in_.servers, 0);
     for (;;) {
       int first = -1;
-      double first_s = infinity;
+      Event earliest;
       for (int s = 0; s < in_.servers; ++s) {
         const auto& arrived = lane_at(0, w, s).arrived;
-        if (heads_[s] < arrived.size() && arrived[heads_[s]].time_s < first_s)
-          first = s, first_s = arrived[heads_[s]].time_s;
+        if (heads_[s] == arrived.size()) continue;
+        Event arrival(arrived[heads_[s]].time_s, arrived[heads_[s]].rank);
+        if (arrival < earliest) first = s, earliest = arrival;
       }
       if (first < 0) return merged_;
       merged_.push_back(lane_at(0, w, first).arrived[heads_[first]++]);
@@ -334,7 +342,9 @@ class Periods {
     else
       queue_.push(end);
   }
-  void run_updates(int w, int s) { updates_[s].run(steps_, w, workers_[w].begin_s, {}, lane_at(1, w, s).arrived); }
+  void run_updates(int w, int s) {
+    updates_[s].run(steps_, w, workers_[w].begin_s, event_key(PS, w, s), {}, lane_at(1, w, s).arrived);
+  }
 
   void end_of_step(int w) {
     Worker& worker = workers_[w];
@@ -352,7 +362,7 @@ class Periods {
 
   // What each lane has used so far, in bytes or seconds; counts events up to now.
   std::vector<double> used() {
-    Event until = after(now_.event);
+    Event until = after({now_.time(), now_.instant.greatest()});
     std::vector<double> out;
     result_.events = events_;
     for (int w = 0; w < in_.workers; ++w) {
@@ -366,7 +376,7 @@ class Periods {
     return out;
   }
   double sent_bytes(Lane& lane) {
-    if (lane.sending) catch_up(lane, after(now_.event));
+    if (lane.sending) catch_up(lane);
     result_.events += lane.chunks;
     return lane.sent_bytes + (lane.sending ? lane.flow->delivered(now_.time()) : 0);
   }
@@ -393,7 +403,7 @@ class Periods {
     if (now_.remembered < 1024 + 8 * static_cast<int64_t>(lanes_.size())) return;
     now_.remembered = 0;
     for (Lane& lane : lanes_)
-      if (lane.sending) catch_up(lane, after(now_.event));
+      if (lane.sending) catch_up(lane);
     links_.for_all_clocks([](Clock& clock) { clock.forget(); });
   }
 
