@@ -48,7 +48,16 @@ class Request:
     samples: int | None = None  # an epoch; the model's own by default
 
     def __post_init__(self) -> None:
-        for name in ("machines", "read_every", "max_workers", "workers", "replicas", "servers", "threads"):
+        for name in (
+            "machines",
+            "read_every",
+            "max_workers",
+            "workers",
+            "replicas",
+            "servers",
+            "threads",
+            "samples",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInput(f"{name} is {value}; it must be at least 1")

@@ -92,6 +92,8 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     if scenario.epochs is not None:
         if model.samples_per_epoch is None:
             raise BadInput(f"{model.name} has no samples_per_epoch; give --samples instead of --epochs")
+        if not (math.isfinite(scenario.epochs) and scenario.epochs > 0):
+            raise BadInput(f"--epochs is {scenario.epochs:g}; it must be a number above zero")
         samples = scenario.epochs * model.samples_per_epoch
     if scenario.bandwidth is not None and scenario.network is not None:
         raise BadInput("--bandwidth and --network contradict each other; give one of them")

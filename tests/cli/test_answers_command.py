@@ -67,6 +67,7 @@ def test_compare_saturation_and_simulate_keep_the_schema():
         (("recommend", "--model", "vgg11", "--budget", "-1"), 2, "--budget"),
         (("recommend", "--model", "vgg11", "--deadline", "3h"), 2, "--epochs or --samples"),
         (("recommend", "--model", "vgg11", "--epochs", "1", "--samples", "5"), 2, "--epochs and --samples"),
+        (("recommend", "--model", "vgg11", "--epochs", "-1"), 2, "--epochs is -1"),
         (("recommend", "--model", "vgg11", "--trials", "5"), 2, "--search optuna"),
         (("recommend", "--model", "vgg11", "--batch", "many"), 2, "--batch"),
         (("recommend", "--config", "nowhere.toml"), 2, "nowhere.toml"),

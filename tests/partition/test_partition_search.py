@@ -205,6 +205,8 @@ def test_memory_binds() -> None:
 def test_bad_requests() -> None:
     with pytest.raises(BadInput, match="machines is 0"):
         Request(0)
+    with pytest.raises(BadInput, match="samples is -5"):
+        Request(machines=4, samples=-5)
     with pytest.raises(BadInput, match="reading is 2"):
         Request(5, reading=2)
 
