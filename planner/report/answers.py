@@ -250,7 +250,11 @@ def _servers_table(result: Saturation) -> Table:
     workers = result.servers_needed[0][1].plan.workers
     some = f"{workers} workers" if workers > 1 else "1 worker"
     need = result.servers_advised
-    enough = f"{need} server{'s are' if need != 1 else ' is'} enough for {some}"
+    adds = f"one more adds less than {result.threshold:.0%}"
+    if need is None:
+        title = f"Cannot tell how many servers are enough for {some}: whether {adds} is within the error."
+    else:
+        title = f"{need} server{'s are' if need != 1 else ' is'} enough for {some}: {adds}."
     return Table(
         rows,
         [

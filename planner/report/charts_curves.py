@@ -149,9 +149,13 @@ def servers_curve(curve: Saturation) -> Chart:
         "yaxis": {"title": {"text": "samples/s"}, "rangemode": "tozero"},
     }
     workers = plans[0].plan.workers
+    need = curve.servers_advised
+    pays = (
+        "How many pay off is within the error." if need is None else f"Coloured: as many as pay off, {need}."
+    )
     caption = (
         f"With {workers} worker{'s' if workers > 1 else ''}, each number of servers under its best "
-        f"placement. Coloured: as many as pay off, {curve.servers_advised}."
+        f"placement. {pays}"
     )
     return Chart("servers", "Throughput against servers", caption, {"data": data, "layout": layout}, False)
 

@@ -2,6 +2,10 @@
 
 The saturation point is the smallest W at which one more worker adds less than `threshold` (a tenth) of what a
 single worker gives. The ceiling is what the servers' links allow however many workers there are.
+
+Most points need only a short look: a few short runs or, for few workers, which forget slowly how they
+started, the first runs that `simulate` would make. Points whose interval is wide, and those too near to each
+other to judge, get all the runs that `simulate` makes.
 """
 
 from __future__ import annotations
@@ -10,16 +14,20 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise
+from math import hypot
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
 from planner.search.assumptions import assumptions
+from planner.search.heats import Heat
 from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
 from planner.search.score import Scorer
 
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
+FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
+WIDE = 0.03  # half the width of an interval, relative
 PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
 
 
@@ -52,9 +60,8 @@ def saturation_of(
         wanted = len(counts)
         while len(scored) < wanted:
             ahead = counts[len(scored) : min(wanted, len(scored) + CHUNK)]
-            chunk = [replace(plan, workers=w) for w in ahead]
-            predictions = scorer.predict_all(chunk, pool, "medium")
-            scored += [scorer.scored(p, s) for p, s in zip(chunk, predictions, strict=True)]
+            scored += _looked_at([replace(plan, workers=w) for w in ahead], scorer, pool)
+            scored = _settled(scored, threshold, scorer, pool)
             found = _saturated(scored, threshold)
             progress("adding workers", len(scored), len(counts))
             if found is not None and not all_workers:
@@ -93,6 +100,48 @@ def saturation_of(
         assumptions=assumptions([last.plan], [scorer.profile_of(last.plan)], scorer.request),
         partial=partial,
     )
+
+
+def _scored(plans: list[Plan], scorer: Scorer, pool: Executor, heat: Heat) -> list[ScoredPlan]:
+    predictions = scorer.predict_all(plans, pool, heat)
+    return [scorer.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
+
+
+def _looked_at(plans: list[Plan], scorer: Scorer, pool: Executor) -> list[ScoredPlan]:
+    """The plans after a short look, or a long one where a short one says too little."""
+    few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
+    many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
+    short = [*_scored(few, scorer, pool, "trial"), *_scored(many, scorer, pool, "medium")]
+    wide = [one.plan for one in short if _half_width(one) > WIDE * one.samples_per_s]
+    found = {one.plan: one for one in [*short, *_scored(wide, scorer, pool, "long")]}
+    return [found[plan] for plan in plans]
+
+
+def _settled(scored: list[ScoredPlan], threshold: float, scorer: Scorer, pool: Executor) -> list[ScoredPlan]:
+    """The points, those simulated at length whose difference could be either side of what is worth it."""
+    long: set[Plan] = set()
+    while True:
+        worth = threshold * scored[0].samples_per_s
+        unclear = {
+            one.plan
+            for now, more in pairwise(scored)
+            if _cannot_tell(more.samples_per_s - now.samples_per_s - worth, now, more)
+            for one in (now, more)
+        }
+        if unclear <= long:
+            return scored
+        long |= unclear
+        closer = {one.plan: one for one in _scored(list(unclear), scorer, pool, "long")}
+        scored = [closer.get(one.plan, one) for one in scored]
+
+
+def _half_width(one: ScoredPlan) -> float:
+    return one.prediction.samples_per_s_high - one.samples_per_s
+
+
+def _cannot_tell(difference: float, one: ScoredPlan, other: ScoredPlan) -> bool:
+    """Whether a difference is within the error of the two that it is between (independent, so by squares)."""
+    return abs(difference) <= hypot(_half_width(one), _half_width(other))
 
 
 def _saturated(scored: list[ScoredPlan], threshold: float) -> int | None:
@@ -134,17 +183,35 @@ def _by_servers(
             break
         rules = PLACEMENTS if count > 1 else PLACEMENTS[:1]
         plans = [replace(plan, servers=count, placement=rule) for rule in rules]
-        predictions = scorer.predict_all(plans, pool, "medium")
-        scored = [scorer.scored(p, s) for p, s in zip(plans, predictions, strict=True)]
+        scored = _looked_at(plans, scorer, pool)
         best.append((count, max(scored, key=lambda one: one.samples_per_s)))
+        for at in sorted(range(len(best))[-2:], key=lambda at: -_half_width(best[at][1])):  # the wider first
+            if _unclear_servers(best, threshold):
+                fewer, one = best[at]
+                best[at] = fewer, _scored([one.plan], scorer, pool, "long")[0]
         if _advised(best, threshold) != count:
             break
     return best
 
 
+def _short_of(threshold: float, now: ScoredPlan, more: ScoredPlan) -> float:
+    return more.samples_per_s - now.samples_per_s * (1 + threshold)
+
+
 def _advised(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
-    """The fewest servers after which one more adds less than `threshold` to throughput."""
+    """The fewest servers after which one more adds less than `threshold` to throughput; None if the intervals
+    are too wide to say."""
+    if _unclear_servers(by_servers, threshold):
+        return None
     for (count, now), (_, more) in pairwise(by_servers):
-        if more.samples_per_s < now.samples_per_s * (1 + threshold):
+        if _short_of(threshold, now, more) < 0:
             return count
     return by_servers[-1][0] if by_servers else None
+
+
+def _unclear_servers(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
+    """Whether the last servers could add more than `threshold` or less."""
+    if len(by_servers) < 2:
+        return False
+    (_, now), (_, more) = by_servers[-2:]
+    return _cannot_tell(_short_of(threshold, now, more), now, more)

@@ -7,6 +7,7 @@ import planner
 from planner.errors import BadInput, Infeasible
 from planner.search.answers import one_plan, saturation_for, simulation_for
 from planner.search.request import Request
+from planner.search.saturation import _advised
 
 ALEXNET = Request(
     model="alexnet", batches=(64,), hardware=("p3.2xlarge",), servers=(1,), network="burst", precision=0.02
@@ -26,6 +27,44 @@ def test_a_link_that_is_full_saturates():
     counts = [count for count, _ in curve.servers_needed]
     assert counts == [1, 2, 3, 4, 6, 8][: len(counts)]
     assert curve.servers_advised in counts
+
+
+@pytest.fixture(scope="module")
+def resnet50():
+    """Two workers take turns at the server's link, which short runs do not come to; three do not."""
+    return saturation_for(Request(model="resnet50", hardware=("p3.2xlarge",)), jobs=2)
+
+
+def test_a_wide_interval_gets_the_runs_of_simulate(resnet50):
+    wide = [point for point in resnet50.points if point.scored.prediction.precision > 0.03]
+    assert wide
+    for point in wide:
+        whole = simulation_for(resnet50.request.but(workers=(point.workers,), servers=(1,)))
+        assert point.scored.prediction == whole.scored.prediction
+
+
+def test_few_workers_are_not_cut_short(resnet50):
+    two = resnet50.points[1].scored
+    whole = simulation_for(resnet50.request.but(workers=(2,), servers=(1,)))
+    assert two.samples_per_s == pytest.approx(whole.scored.samples_per_s, rel=0.01)
+
+
+def test_no_server_is_advised_that_brings_nothing(resnet50):
+    assert resnet50.saturation_workers == 2
+    assert resnet50.servers_advised == 1
+
+
+def test_servers_within_the_error_are_not_judged(resnet50):
+    from planner.report.answers import saturation_tables
+
+    (_, one), (_, two) = resnet50.servers_needed
+    prediction = replace(two.prediction, samples_per_s=1.1 * one.samples_per_s)
+    prediction = replace(prediction, samples_per_s_high=prediction.samples_per_s + 1)
+    by_servers = [(1, one), (2, replace(two, prediction=prediction))]
+    assert _advised(by_servers, 0.1) is None
+    assert _advised(by_servers, 0.05) == 2
+    unclear = replace(resnet50, servers_advised=None)
+    assert saturation_tables(unclear)[1].title.startswith("Cannot tell how many servers are enough")
 
 
 def test_a_wrong_threshold_is_refused():
