@@ -116,12 +116,15 @@ def _answer(result: Recommendation) -> str:
         if result.request.budget_usd_per_hour is not None
         else ""
     )
-    partial = "So far (interrupted): " if result.partial else ""
     return (
-        f"{partial}Rent {one.plan.cluster_text}: {_rate(one.samples_per_s)} samples/s of {one.plan.model} "
-        f"(batch {one.plan.batch}) for ${one.usd_per_hour:.2f} an hour, "
+        f"{_so_far(result)}Rent {one.plan.cluster_text}: {_rate(one.samples_per_s)} samples/s of "
+        f"{one.plan.model} (batch {one.plan.batch}) for ${one.usd_per_hour:.2f} an hour, "
         f"${_usd(one.usd_per_million_samples)} a million samples; {why[result.request.goal]}{within}."
     )
+
+
+def _so_far(result: Recommendation | Comparison | Saturation) -> str:
+    return "So far (interrupted): " if result.partial else ""
 
 
 def _most_telling(result: Recommendation) -> list[ScoredPlan]:
@@ -204,7 +207,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
         ratio = worst.usd_per_million_samples / best.usd_per_million_samples
         others = f", {ratio:.1f} times less than {worst.plan.worker_hardware}"
     title = (
-        f"{best.plan.model} is cheapest on {best.plan.worker_hardware}: "
+        f"{_so_far(result)}{best.plan.model} is cheapest on {best.plan.worker_hardware}: "
         f"${_usd(best.usd_per_million_samples)} a million samples{others}."
     )
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
@@ -235,7 +238,8 @@ def saturation_tables(result: Saturation) -> list[Table]:
     ]
     first = result.points[0].scored.plan
     title = (
-        f"{first.model}, batch {first.batch}: {_saturation_words(result, first.worker_hardware)} "
+        f"{_so_far(result)}{first.model}, batch {first.batch}: "
+        f"{_saturation_words(result, first.worker_hardware)} "
         f"What saturates is {resource_words(result.bottleneck)}."
     )
     tables = [Table(rows, columns, title=title)]
@@ -265,7 +269,7 @@ def _servers_table(result: Saturation) -> Table:
             USD_PER_MILLION,
             BOTTLENECK,
         ],
-        title=f"{enough}: one more adds less than {result.threshold:.0%}.",
+        title=title,
     )
 
 

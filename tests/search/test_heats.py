@@ -1,10 +1,14 @@
 """Heats of one effort share their runs; what ended before Ctrl-C is kept."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from planner.catalog import load_model
+from planner.report.answers import tables_of
+from planner.search.answers import saturation_for
+from planner.search.compare import compare_for
 from planner.search.plan import Plan
 from planner.search.recommend import recommend_for
 from planner.search.request import Request
@@ -51,6 +55,15 @@ def test_what_ended_before_ctrl_c_is_shown():
     assert answer.partial
     assert 1 <= answer.simulated <= 3
     assert answer.chosen.plan in {one.plan for one in answer.plans}
+
+
+@pytest.mark.parametrize("command", [compare_for, saturation_for])
+def test_an_interrupted_answer_says_so(command):
+    with _StopsAfter(1) as pool:
+        answer = command(REQUEST.but(workers=()), executor=pool)
+    assert answer.partial
+    assert tables_of(answer)[0].title.startswith("So far (interrupted): ")
+    assert not tables_of(replace(answer, partial=False))[0].title.startswith("So far")
 
 
 def test_ctrl_c_while_looking_further_keeps_the_answer(monkeypatch):
