@@ -100,6 +100,7 @@ def recommend_for(
         considered=space.considered,
         pruned={
             **space.dropped,
+            **space.out_of_reach,
             **({"by the bound": outcome.pruned_by_bound} if outcome.pruned_by_bound else {}),
         },
         simulated=len(simulated),
@@ -121,7 +122,7 @@ def recommend_for(
 
 
 def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np.intp]:
-    """Plans whose bound can meet the constraints; the others are counted as dropped."""
+    """Plans whose bound can meet the constraints; the others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
     usd_per_sample = space.usd_per_hour / 3600 / bounds
     needs: list[tuple[str, npt.NDArray[np.bool_]]] = []
@@ -134,7 +135,7 @@ def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np
     for reason, met in needs:
         lost = int(np.count_nonzero(keep & ~met))
         if lost:
-            space.dropped[reason] += lost
+            space.out_of_reach[reason] += lost
         keep &= met
     if not keep.any():
         best = int(np.argmax(bounds))

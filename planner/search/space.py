@@ -36,6 +36,7 @@ class Space:
     plans: list[Plan] = field(default_factory=list)
     usd_per_hour: Floats = field(default_factory=lambda: np.zeros(0))
     dropped: Counter[str] = field(default_factory=Counter)  # plans, by the reason
+    out_of_reach: Counter[str] = field(default_factory=Counter)  # of `plans`, by the reason
     left_out: dict[str, list[str]] = field(default_factory=dict)  # hardware, by the reason
     cheapest_dropped: tuple[float, Plan] | None = None  # over the budget, but the nearest to it
 
@@ -261,11 +262,12 @@ def left_out_words(space: Space) -> list[str]:
 
 def no_plans(space: Space, request: Request) -> str:
     """Why a space is empty, in a sentence, and what would make it less so."""
-    if not space.dropped and not space.left_out:
+    lost = space.dropped + space.out_of_reach
+    if not lost and not space.left_out:
         raise BadInput(f"no hardware matches {','.join(request.hardware)}; see `planner hardware`")
     reasons = ", ".join(
         [
-            *(f"{reason} ({count})" for reason, count in space.dropped.most_common(3)),
+            *(f"{reason} ({count})" for reason, count in lost.most_common(3)),
             *(f"{', '.join(names)} {reason}" for reason, names in space.left_out.items()),
         ]
     )

@@ -3,10 +3,12 @@ import json
 import pytest
 
 import planner
+from planner.catalog import load_model
 from planner.errors import Infeasible
 from planner.search.choosing import choose
 from planner.search.recommend import recommend_for
 from planner.search.request import Request
+from planner.search.space import enumerate_plans
 
 SMALL = Request(
     model="alexnet",
@@ -98,6 +100,14 @@ def test_constraints_are_met_or_refused():
         recommend_for(SMALL.but(samples=1e9, spend_usd=1.0), jobs=2)
     with pytest.raises(Infeasible, match=r"over the budget.*nearest plan is .* at \$"):
         recommend_for(SMALL.but(budget_usd_per_hour=0.05), jobs=2)
+
+
+def test_plans_out_of_reach_are_counted_once():
+    considered = enumerate_plans(SMALL, load_model(SMALL.model)).considered
+    with pytest.raises(Infeasible, match=rf"no plan is left of {considered}: cannot reach --min-throughput"):
+        recommend_for(SMALL.but(min_samples_per_s=1e9), jobs=2)
+    fast = recommend_for(SMALL.but(min_samples_per_s=300.0), jobs=2, advice=False)
+    assert fast.considered == considered == sum(fast.pruned.values()) + fast.simulated
 
 
 def test_python_api_takes_flags_and_names():
