@@ -10,12 +10,13 @@ import numpy as np
 
 from planner.cost.memory import memory_fit
 from planner.partition.span import can_span
-from planner.search.heats import cautious
+from planner.search.heats import Heat, cannot_tell, cautious
 from planner.search.plan import Plan
 from planner.search.prices import machine_price
 from planner.search.results import Change, ScoredPlan
 from planner.search.score import Scorer
 from planner.search.space import cheap_servers, nic
+from planner.simulator.prediction import Prediction
 
 WORTH = 0.02  # a smaller gain is not worth a sentence
 SHOWN = 3
@@ -47,17 +48,30 @@ def next_changes(chosen: ScoredPlan, scorer: Scorer, pool: Executor) -> list[Cha
 def _changes(
     chosen: ScoredPlan, options: list[tuple[str, Plan]], scorer: Scorer, pool: Executor
 ) -> list[Change]:
-    """What the options bring, those that are worth a sentence, by cost a sample."""
-    predictions = scorer.predict_all([plan for _, plan in options], pool, "trial")
+    """What the options bring, those that are worth a sentence, by cost a sample. None is within the error."""
+    predictions = dict(_predicted([plan for _, plan in options], scorer, pool, "trial"))
+    now = chosen.samples_per_s
+    unclear = [
+        plan
+        for plan, found in predictions.items()
+        if cannot_tell(found.samples_per_s - now * (1 + WORTH), found, chosen.prediction)
+    ]
+    predictions.update(_predicted(unclear, scorer, pool, "long"))
     budget = scorer.request.budget_usd_per_hour or np.inf
     changes = []
-    for (words, plan), prediction in zip(options, predictions, strict=True):
-        scored = scorer.scored(plan, prediction)
-        gain = scored.samples_per_s / chosen.samples_per_s - 1
-        if gain >= WORTH:
+    for words, plan in options:
+        scored = scorer.scored(plan, predictions[plan])
+        gain = scored.samples_per_s / now - 1
+        if gain >= WORTH and not cannot_tell(gain * now, scored.prediction, chosen.prediction):
             more = scored.usd_per_hour - chosen.usd_per_hour
             changes.append(Change(words, scored, gain, more, scored.usd_per_hour <= budget))
     return sorted(changes, key=lambda change: (change.scored.usd_per_million_samples, change.words))
+
+
+def _predicted(
+    plans: list[Plan], scorer: Scorer, pool: Executor, heat: Heat
+) -> Iterator[tuple[Plan, Prediction]]:
+    return zip(plans, scorer.predict_all(plans, pool, heat), strict=True)
 
 
 def _one_of_each(changes: list[Change]) -> list[Change]:

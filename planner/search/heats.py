@@ -8,6 +8,7 @@ figures that the long heat alone would give.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import hypot
 from typing import Literal, Protocol
 
 Heat = Literal["glance", "short", "medium", "trial", "half", "long"]  # from the roughest to the best
@@ -69,3 +70,12 @@ def cautious(score: Score, heat: Heat) -> tuple[float, float]:
     mean, off = score.samples_per_s, effort.bias * score.samples_per_s
     low = mean - max(off, caution * (mean - score.samples_per_s_low))
     return low, mean + max(off, caution * (score.samples_per_s_high - mean))
+
+
+def half_width(score: Score) -> float:
+    return score.samples_per_s_high - score.samples_per_s
+
+
+def cannot_tell(difference: float, one: Score, other: Score) -> bool:
+    """Whether a difference is within the error of the two that it is between (independent, so by squares)."""
+    return abs(difference) <= hypot(half_width(one), half_width(other))

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise
-from math import hypot
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
 from planner.search.assumptions import assumptions
-from planner.search.heats import Heat
+from planner.search.heats import Heat, cannot_tell, half_width
 from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
 from planner.search.score import Scorer
@@ -112,7 +111,7 @@ def _looked_at(plans: list[Plan], scorer: Scorer, pool: Executor) -> list[Scored
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
     short = [*_scored(few, scorer, pool, "trial"), *_scored(many, scorer, pool, "medium")]
-    wide = [one.plan for one in short if _half_width(one) > WIDE * one.samples_per_s]
+    wide = [one.plan for one in short if half_width(one.prediction) > WIDE * one.samples_per_s]
     found = {one.plan: one for one in [*short, *_scored(wide, scorer, pool, "long")]}
     return [found[plan] for plan in plans]
 
@@ -125,7 +124,7 @@ def _settled(scored: list[ScoredPlan], threshold: float, scorer: Scorer, pool: E
         unclear = {
             one.plan
             for now, more in pairwise(scored)
-            if _cannot_tell(more.samples_per_s - now.samples_per_s - worth, now, more)
+            if cannot_tell(more.samples_per_s - now.samples_per_s - worth, now.prediction, more.prediction)
             for one in (now, more)
         }
         if unclear <= long:
@@ -133,15 +132,6 @@ def _settled(scored: list[ScoredPlan], threshold: float, scorer: Scorer, pool: E
         long |= unclear
         closer = {one.plan: one for one in _scored(list(unclear), scorer, pool, "long")}
         scored = [closer.get(one.plan, one) for one in scored]
-
-
-def _half_width(one: ScoredPlan) -> float:
-    return one.prediction.samples_per_s_high - one.samples_per_s
-
-
-def _cannot_tell(difference: float, one: ScoredPlan, other: ScoredPlan) -> bool:
-    """Whether a difference is within the error of the two that it is between (independent, so by squares)."""
-    return abs(difference) <= hypot(_half_width(one), _half_width(other))
 
 
 def _saturated(scored: list[ScoredPlan], threshold: float) -> int | None:
@@ -185,7 +175,9 @@ def _by_servers(
         plans = [replace(plan, servers=count, placement=rule) for rule in rules]
         scored = _looked_at(plans, scorer, pool)
         best.append((count, max(scored, key=lambda one: one.samples_per_s)))
-        for at in sorted(range(len(best))[-2:], key=lambda at: -_half_width(best[at][1])):  # the wider first
+        for at in sorted(
+            range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction)
+        ):  # the wider first
             if _unclear_servers(best, threshold):
                 fewer, one = best[at]
                 best[at] = fewer, _scored([one.plan], scorer, pool, "long")[0]
@@ -214,4 +206,4 @@ def _unclear_servers(by_servers: list[tuple[int, ScoredPlan]], threshold: float)
     if len(by_servers) < 2:
         return False
     (_, now), (_, more) = by_servers[-2:]
-    return _cannot_tell(_short_of(threshold, now, more), now, more)
+    return cannot_tell(_short_of(threshold, now, more), now.prediction, more.prediction)

@@ -1,0 +1,23 @@
+"""The next best change is one that is better by more than the error."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from planner.search.advise import next_changes
+from planner.search.plan import Plan
+from planner.search.request import Request, model_of
+from planner.search.score import Scorer
+
+
+def test_changes_within_the_error_are_not_advised():
+    request = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), precision=0.02)
+    scorer = Scorer(request, model_of(request))
+    plan = Plan("alexnet", 64, "p3.2xlarge", 4, "p3.2xlarge", 1)
+    chosen = scorer.scored(plan, scorer.predict(plan))
+    wide = replace(chosen.prediction, samples_per_s_high=10 * chosen.samples_per_s)
+    with ThreadPoolExecutor(2) as pool:
+        changes = next_changes(chosen, scorer, pool)
+        assert changes
+        low = [change.scored.prediction.samples_per_s_low for change in changes]
+        assert min(low) > chosen.samples_per_s
+        assert next_changes(replace(chosen, prediction=wide), scorer, pool) == []
