@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
@@ -26,6 +26,7 @@ from planner.search.score import Scorer
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
 FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
+CLOSER: tuple[Heat, ...] = ("half", "long")  # where a short look at servers does not tell
 WIDE = 0.03  # half the width of an interval, relative
 PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
 
@@ -175,12 +176,11 @@ def _by_servers(
         plans = [replace(plan, servers=count, placement=rule) for rule in rules]
         scored = _looked_at(plans, scorer, pool)
         best.append((count, max(scored, key=lambda one: one.samples_per_s)))
-        for at in sorted(
-            range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction)
-        ):  # the wider first
+        wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
+        for at, heat in product(wider_first, CLOSER):
             if _unclear_servers(best, threshold):
                 fewer, one = best[at]
-                best[at] = fewer, _scored([one.plan], scorer, pool, "long")[0]
+                best[at] = fewer, _scored([one.plan], scorer, pool, heat)[0]
         if _advised(best, threshold) != count:
             break
     return best
