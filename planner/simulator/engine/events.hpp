@@ -22,6 +22,12 @@ struct Event {
   unsigned __int128 whole() const { return static_cast<unsigned __int128>(time_bits) << 64 | key; }
 };
 
+// The next event that could be: what sorts before it has happened once `event` has.
+inline Event after(Event event) {
+  event.key += event.key != ~uint64_t{0};
+  return event;
+}
+
 inline constexpr int max_workers = 1 << 24, max_servers = 1 << 16;
 
 // The start of a worker goes before everything else: resource -1.

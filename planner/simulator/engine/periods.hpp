@@ -90,12 +90,12 @@ class Periods {
       links_.commit();
       if (step_ended_) {
         step_ended_ = false;
-        if (!warm && steps_.least() >= in_.warmup_steps) {
+        if (!warm && steps_.all_warm()) {
           warm = true;
           result_.measured_from_s = now_.time();
           before = used();
         }
-        if ((in_.until_all ? steps_.least() : steps_.most()) >= in_.steps) break;
+        if (steps_.enough()) break;
       }
       forget();
     }
@@ -393,10 +393,6 @@ class Periods {
   double count(const Machine& machine, double begin_s, uint64_t key, Event until) {
     for (double end_s : machine.ends_s()) result_.events += Event(end_s, key) < until;
     return machine.busy_s(begin_s, now_.time());
-  }
-  static Event after(Event event) {
-    event.key += event.key != ~uint64_t{0};
-    return event;
   }
   // Clocks need their past only as far back as some lane has looked at it.
   void forget() {

@@ -77,19 +77,18 @@ class Simulation {
       }
       if (from_queue) queue_.take();
       now = event.time();
-      now_.event = event;
-      if (lazy) instant_.add(event, now_.turn);
+      now_.begin(event);
       process(event.key, now);
       queue_.settle();
       links_.commit();
       if (step_ended_) {
         step_ended_ = false;
-        if (!warm && steps_.least() >= in_.warmup_steps) {
+        if (!warm && steps_.all_warm()) {
           warm = true;
           result_.measured_from_s = now;
           before = used(now);
         }
-        if ((in_.until_all ? steps_.least() : steps_.most()) >= in_.steps) break;
+        if (steps_.enough()) break;
       }
       if (result_.events >= in_.max_events) {
         result_.stopped = Stopped::events;
@@ -327,7 +326,7 @@ class Simulation {
   void end_of_op(int worker, int32_t op, double now) {
     if (in_.sync) publish(op);
     const OpInfo& info = ops_[op];
-    if (info.feeds) compute_.arrive(worker, op, instant_.latest_since(compute_.turn(worker)), now_.turn);
+    if (info.feeds) compute_.arrive(worker, op, now_.instant.latest_since(compute_.turn(worker)), now_.turn);
     release(worker, in_.dependent_index.subspan(
                         info.dependents_begin, static_cast<size_t>(info.dependents_end - info.dependents_begin)));
     if (info.feeds) show_soon(worker);
@@ -364,7 +363,7 @@ class Simulation {
       const Lane& lane = lane_at(worker, in_.lane_of(PS, s));
       if (lane.ends_s.empty() || lane.last_unlocks) continue;
       Event end(lane.ends_s.back(), lane.key);
-      if (instant_.over(end, lane.turn)) continue;
+      if (now_.instant.over(end, lane.turn)) continue;
       if (last.none() || last < end) last = end;
     }
     return last;
@@ -398,10 +397,6 @@ class Simulation {
     for (int w = 0; w < in_.workers && lazy; ++w) result_.events += compute_.ends_until(w, after(now_.event));
     for (Lane& lane : lanes_)
       if (known_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(now_.event));
-  }
-  static Event after(Event event) {
-    event.key += event.key != ~uint64_t{0};
-    return event;
   }
 
   std::vector<double> used(double now) {
@@ -448,7 +443,6 @@ class Simulation {
   std::vector<int64_t> free_cores_;
   std::vector<std::deque<Lane*>> core_lines_;
   bool step_ended_ = false;
-  Instant instant_;
   int showing_ = -1;  // lazy: the worker whose next end may have to become an event
   Result result_;
 };

@@ -159,8 +159,8 @@ class Steps {
 
   int64_t now(int w) const { return workers_[w].step; }
   int64_t ended(int w) const { return static_cast<int64_t>(workers_[w].ends_s.size()); }
-  int64_t least() const { return least_; }
-  int64_t most() const { return most_; }
+  bool all_warm() const { return least_ >= in_.warmup_steps; }
+  bool enough() const { return (in_.until_all ? least_ : most_) >= in_.steps; }
   double weight(int w, int direction, int server) const { return weights_[flow(w, direction, server)]; }
 
   void move_into(Result& result) {
