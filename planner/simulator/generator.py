@@ -53,3 +53,8 @@ class Generator:
         u = ((self.next() >> 11) + 1) * 2.0**-53
         v = (self.next() >> 11) * 2.0**-53
         return math.sqrt(-2.0 * math.log(u)) * math.cos(2.0 * math.pi * v)
+
+    def weight(self, sigma: float) -> float:
+        """Log-normal, from 2**-20 to 2**20 in whole multiples of 2**-20: sums are exact in any order."""
+        scaled = math.floor(math.exp(sigma * self.normal()) * 2.0**20 + 0.5)
+        return min(max(scaled, 1), 2**40) * 2.0**-20

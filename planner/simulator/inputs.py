@@ -68,6 +68,7 @@ class Inputs:
     start_offsets_s: tuple[float, ...]
     local: npt.NDArray[np.bool_]  # (workers, servers): both live on one node
     equal_shares: tuple[EqualShare, EqualShare] | None  # down, up; None: max-min
+    flow_bytes_per_s: float  # at most, for max-min; infinite if every NIC limits flows as much
 
 
 def prepare(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions) -> Inputs:
@@ -120,6 +121,7 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, opti
         start_offsets_s=offsets,
         local=local,
         equal_shares=_equal_shares(cluster, uneven=options.fairness_sigma > 0),
+        flow_bytes_per_s=_flow_limit(cluster),
     )
 
 
@@ -259,3 +261,8 @@ def _equal_shares(cluster: Cluster, uneven: bool) -> tuple[EqualShare, EqualShar
         else:
             return None
     return out[0], out[1]
+
+
+def _flow_limit(cluster: Cluster) -> float:
+    widest = max(max(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in cluster.nodes)
+    return cluster.flow_bytes_per_s if cluster.flow_bytes_per_s < widest else math.inf

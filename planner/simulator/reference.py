@@ -134,9 +134,12 @@ class Simulation:
                 resource: EqualShares(resource, share.capacity_bytes_per_s, share.flow_bytes_per_s)
                 for resource, share in zip((DOWNLINK, UPLINK), shares, strict=True)
             }
-        down = MaxMinShares(cluster)
+        down = MaxMinShares(cluster, self.inputs.flow_bytes_per_s)
         mixed = set(cluster.worker_nodes) & set(cluster.server_nodes)
-        return {DOWNLINK: down, UPLINK: down if mixed else MaxMinShares(cluster)}
+        return {
+            DOWNLINK: down,
+            UPLINK: down if mixed else MaxMinShares(cluster, self.inputs.flow_bytes_per_s),
+        }
 
     def run(self) -> RunResult:
         options = self.inputs.options
@@ -209,7 +212,7 @@ class Simulation:
         sigma = self.inputs.options.fairness_sigma
         if sigma > 0:
             for lane in worker.uneven:
-                lane.weight = math.exp(sigma * worker.generator.normal())
+                lane.weight = worker.generator.weight(sigma)
         worker.waiting = self.dependencies.copy()
         worker.unfinished = len(self.dependencies)
         worker.starts_s.append(now)

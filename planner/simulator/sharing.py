@@ -4,7 +4,8 @@ A flow is named by its lane, the tuple (resource, worker, server). Flows that sh
 with a virtual time V, the bytes that a flow of weight 1 has received (file 000, section 3.4, where the limit
 is the NIC of the one server): a flow that starts at V with b bytes ends when V reaches V + b / weight,
 whatever starts or ends meanwhile, so that a change touches the clock and no other flow. A lane whose next
-chunk follows at once goes on as the same flow: nobody's rate changes, and the chunk is added to its target.
+chunk follows at once goes on as the same flow: nobody's rate changes, and its target moves on by the chunk.
+What followed is summed in whole bytes, so that the end of many chunks does not depend on how they were cut.
 
 `EqualShares` serves one direction of one server where every flow gets capacity / n (weighted if asked).
 `MaxMinShares` serves everything else: each NIC has a clock; a flow goes by that of the NIC that limits it.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from planner.cluster import Cluster
 from planner.profile import DOWNLINK
 
+TIE = 1 + 1e-9
 Lane = tuple[int, int, int]  # resource, worker, server
 Event = tuple[float, int, int, int]  # time, then the lane
 
@@ -57,8 +59,22 @@ class Flow:
     size: float
     weight: float
     target: float = 0.0
+    origin: float = 0.0  # the target of the chunk with which it came to this clock
+    followed: float = 0.0  # bytes of chunks that followed that one at once
     clock: Clock | None = None
     own: Clock | None = None  # for a limit that each flow has for itself
+
+    def go_by(self, clock: Clock, virtual: float, left: float) -> None:
+        """From `virtual` on by this clock, with so many bytes of the chunk left."""
+        self.clock = clock
+        self.target = self.origin = virtual + left / self.weight
+        self.followed = 0.0
+
+    def follow(self, size: float) -> None:
+        """The next chunk of the lane follows at once."""
+        self.size = size
+        self.followed += size
+        self.target = self.origin + self.followed / self.weight
 
     def delivered(self, now: float) -> float:
         assert self.clock is not None
@@ -85,12 +101,12 @@ class EqualShares:
         self.touched = True
         if worker == self.ended and weight == self.flows[worker].weight:
             flow, self.ended = self.flows[worker], None
-            flow.size = size
-            flow.target += size / weight
+            flow.follow(size)
         else:
             self.leave(now)
             self.clock.set(now, self.clock.at(now) if self.flows else 0.0)
-            flow = self.flows[worker] = Flow(size, weight, self.clock.virtual + size / weight, self.clock)
+            flow = self.flows[worker] = Flow(size, weight)
+            flow.go_by(self.clock, self.clock.virtual, size)
             self.weights += weight
             self.clock.run_at(min(self.capacity / self.weights, self.flow_limit))
         heapq.heappush(self.targets, (flow.target, worker))
@@ -141,8 +157,9 @@ class EqualShares:
 class MaxMinShares:
     """Any number of servers and NICs; rates change only when a flow comes or goes."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, flow_limit: float) -> None:
         self.cluster = cluster
+        self.flow_limit = flow_limit
         self.capacities = [
             capacity
             for node in cluster.nodes
@@ -154,16 +171,15 @@ class MaxMinShares:
         self.changed = False
 
     def crosses(self, lane: Lane) -> tuple[int, int]:
-        """The two NIC directions a flow crosses (2 * node: egress, 2 * node + 1: ingress)."""
+        """The worker's and the server's NIC (2 * node: egress, 2 * node + 1: ingress)."""
         resource, worker, server = lane
-        there, here = self.cluster.server_nodes[server], self.cluster.worker_nodes[worker]
-        return (2 * there, 2 * here + 1) if resource == DOWNLINK else (2 * here, 2 * there + 1)
+        here, there = self.cluster.worker_nodes[worker], self.cluster.server_nodes[server]
+        return (2 * here + 1, 2 * there) if resource == DOWNLINK else (2 * here, 2 * there + 1)
 
     def start(self, now: float, lane: Lane, size: float, weight: float) -> None:
         if lane == self.ended and weight == self.flows[lane].weight:
-            flow, self.ended = self.flows[lane], None
-            flow.size = size
-            flow.target += size / weight
+            self.flows[lane].follow(size)
+            self.ended = None
         else:
             self.leave(now)
             self.flows[lane] = Flow(size, weight)
@@ -195,7 +211,7 @@ class MaxMinShares:
             [self.crosses(lane) for lane in lanes],
             [flow.weight for flow in flows],
             self.capacities,
-            self.cluster.flow_bytes_per_s,
+            self.flow_limit,
         )
         moving: list[tuple[Flow, Clock, float]] = []  # to that clock, with so many bytes left
         levels: dict[Clock, float] = {}
@@ -219,8 +235,7 @@ class MaxMinShares:
                 clock.set(now, clock.at(now))
             clock.run_at(level)
         for flow, clock, left in moving:
-            flow.clock = clock
-            flow.target = clock.at(now) + left / flow.weight
+            flow.go_by(clock, clock.at(now), left)
             clock.flows += 1
 
     def next(self) -> Event | None:
@@ -240,34 +255,36 @@ def max_min_limits(
     """What limits each flow, a link or (None) its own limit, and its rate for a unit of weight.
 
     Max-min fair rates by filling all flows alike until something is full (Bertsekas and Gallager, 6.5.2).
-    Each round finds the link with the least left a unit of weight, the lowest level at which flows stop
-    growing; ties go to the lowest index. Flows whose own limit lies at or below that level get their limit;
-    if there is none, the flows of that link get the level times their weight. Flows go in the order given.
+    Each round finds the lowest share a unit of weight that a link has left for its flows. Links whose shares
+    are as low are full: a flow gets the share of the first full link that it crosses, times its weight. A flow
+    whose own limit lies at or below that share gets its limit instead, before any other, the heaviest
+    first. Flows go in the order given. Shares that differ by rounding only must not be told apart: those
+    within a billionth are equal.
     """
     left = list(capacities)
     weight_left = [0.0] * len(capacities)
-    flows_left = [0] * len(capacities)
     limits: list[tuple[int | None, float]] = [(None, 0.0)] * len(crosses)
     waiting = list(range(len(crosses)))
     for flow in waiting:
         for link in crosses[flow]:
             weight_left[link] += weights[flow]
-            flows_left[link] += 1
     while waiting:
-        level, full = min(
-            (max(0.0, left[link]) / weight_left[link], link) for link in range(len(left)) if flows_left[link]
-        )
-        stop = [flow for flow in waiting if flow_limit / weights[flow] <= level]
-        limited = bool(stop)
-        if not limited:
-            stop = [flow for flow in waiting if full in crosses[flow]]
-        for flow in stop:
-            limits[flow] = (None, flow_limit / weights[flow]) if limited else (full, level)
+        shares = {link: max(0.0, left[link]) / weight_left[link] for flow in waiting for link in crosses[flow]}
+        lowest = min(shares.values())
+        heaviest = max(waiting, key=weights.__getitem__)
+        stopped: dict[int, tuple[int | None, float]] = {}
+        if flow_limit / weights[heaviest] <= lowest:
+            stopped[heaviest] = (None, flow_limit / weights[heaviest])
+        else:
+            for flow in waiting:
+                full = [link for link in crosses[flow] if shares[link] <= lowest * TIE]
+                if full:
+                    stopped[flow] = (full[0], shares[full[0]])
+        for flow, (limiting, level) in stopped.items():
+            limits[flow] = (limiting, level)
             for link in crosses[flow]:
-                left[link] -= flow_limit if limited else level * weights[flow]
+                left[link] -= flow_limit if limiting is None else level * weights[flow]
                 weight_left[link] -= weights[flow]
-                flows_left[link] -= 1
-        stopped = set(stop)
         waiting = [flow for flow in waiting if flow not in stopped]
     return limits
 

@@ -79,7 +79,7 @@ void read_network(planner::Inputs& in, nb::handle inputs) {
   }
   for (nb::handle node : cluster.attr("worker_nodes")) in.worker_nodes.push_back(nb::cast<int>(node));
   for (nb::handle node : cluster.attr("server_nodes")) in.server_nodes.push_back(nb::cast<int>(node));
-  in.flow_bytes_per_s = get<double>(cluster, "flow_bytes_per_s");
+  in.flow_bytes_per_s = get<double>(inputs, "flow_bytes_per_s");
   nb::object shares = inputs.attr("equal_shares");
   in.equal_shares = !shares.is_none();
   for (int d = 0; d < 2 && in.equal_shares; ++d) {
@@ -177,8 +177,9 @@ nb::dict run(nb::handle inputs, nb::callable check) {
     bool ahead = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
     path = std::string(periods ? "lazy " : ahead ? "run-ahead " : "") +
            (in.equal_shares ? "virtual time" : "max-min");
-    result = in.equal_shares ? simulate<planner::EqualShares>(in, feeders, poll, periods, ahead)
-                             : simulate<planner::MaxMinShares>(in, feeders, poll, periods, ahead);
+    result = in.equal_shares                        ? simulate<planner::EqualShares>(in, feeders, poll, periods, ahead)
+             : planner::MaxMinShares::applies(in) ? simulate<planner::MaxMinShares>(in, feeders, poll, periods, ahead)
+                                                  : simulate<planner::MixedShares>(in, feeders, poll, periods, ahead);
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;

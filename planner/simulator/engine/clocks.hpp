@@ -27,22 +27,27 @@ struct Now {
 struct Flow {
   Clock* clock = nullptr;  // none: it does not run, or has no rate yet
   double target = 0, weight = 1, size = 0;
-  double rest = 0;    // bytes that are known to follow at once (periods.hpp)
-  double chunks = 0;  // in which they follow, at most
-  uint64_t key = 0;  // of its events
+  double origin = 0;    // the target of the chunk with which it came to this clock
+  double followed = 0;  // bytes of chunks that followed that one at once
+  double rest = 0;      // bytes that are known to follow still (periods.hpp)
+  uint64_t key = 0;     // of its events
   uint32_t place = 0;
   int64_t epoch = 0;  // of the clock, up to which the chunk is known not to have ended (periods.hpp)
 
-  void add(double bytes) {
+  // From `virtual_bytes` of its clock on, with so many bytes of the chunk left.
+  void set_out(double virtual_bytes, double left) {
+    target = origin = virtual_bytes + left / weight;
+    followed = 0;
+  }
+  // The next chunk of the lane follows at once.
+  void follow(double bytes) {
     size = bytes;
-    target += weight == 1 ? bytes : bytes / weight;
+    followed += bytes;
+    target = origin + followed / weight;
   }
   double delivered(double now) const;
-  // The virtual time at which somebody must look: the target, or somewhat before the end of what is known to
-  // follow, because every chunk that is added rounds.
-  double alarm() const {
-    return rest == 0 ? target : std::max(target, (target + rest / weight) * (1 - (1e-11 + chunks * 0x1p-52)));
-  }
+  // The virtual time at which somebody must look: the end of what is known to follow. Sums of bytes are exact.
+  double alarm() const { return origin + (followed + rest) / weight; }
 };
 
 // How a clock went until an event changed it. What ends at the very time at which it was set comes after the

@@ -1,5 +1,6 @@
 // SplitMix64, as generator.py documents it.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -34,6 +35,10 @@ class Generator {
     double u = static_cast<double>((next() >> 11) + 1) * 0x1p-53;
     double v = static_cast<double>(next() >> 11) * 0x1p-53;
     return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+  }
+  double weight(double sigma) {
+    double scaled = std::floor(std::exp(sigma * normal()) * 0x1p20 + 0.5);
+    return std::min(std::max(scaled, 1.0), 0x1p40) * 0x1p-20;
   }
 
  private:

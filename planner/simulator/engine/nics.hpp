@@ -1,6 +1,7 @@
-// What max-min sharing works on: flows between a server's and a worker's NIC, and the rows of a server's flows.
+// What max-min sharing works on: flows that cross a server's and a worker's NIC.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -8,53 +9,86 @@
 
 namespace planner {
 
+struct Nic;
+
 struct MaxMinFlow : Flow {
-  int row = 0, nic = 0;    // of the server, of the worker
-  bool waiting = false;    // for its rate, while rates are computed
-  Clock* limit = nullptr;  // as last computed
-  double level = 0, left = 0;
+  Nic *server_nic = nullptr, *worker_nic = nullptr;
+  Clock* own = nullptr;  // for the limit that each flow has for itself, if there is one
+  int server = 0, worker = 0;
+  bool running = false, changed = false;  // changed: came or went in this event
+  Clock* limit = nullptr;      // of what limits it, as last computed
+  double level = 0, left = 0;  // its rate for a unit of weight; bytes of its chunk when it goes to another clock
 };
+
+// Shares that differ by rounding only are not told apart.
+inline constexpr double tie = 1 + 1e-9;
 
 // One direction of a node's NIC.
 struct Nic {
   Clock clock;
-  int link = 0;  // its number among all
-  double capacity = 0, weight = 0, share = infinity;  // of all flows, and the capacity for a unit of it
-  double left = 0, weight_left = 0, share_left = 0;   // of flows that have no rate yet
-  int flows = 0, flows_left = 0;
-  bool stale = false, filling = false;
-  std::vector<int> workers;  // that have it, if it is one of workers
-  void weigh(int n, double sum) {
-    flows = n;
-    weight = sum;
-    share = n > 0 ? capacity / weight : infinity;
-    stale = false;
+  double capacity = 0, weight = 0;  // of all running flows; sums of weights are exact
+  double share = infinity;          // the capacity for a unit of weight
+  int flows = 0;                    // that run
+
+  void add(const MaxMinFlow& flow) {
+    weight += flow.weight;
+    ++flows;
   }
+  void remove(const MaxMinFlow& flow) {
+    weight -= flow.weight;
+    --flows;
+  }
+  void weigh() { share = flows > 0 ? capacity / weight : infinity; }
+
+  // While rates are filled: what is left for flows that have no rate yet.
+  double left = 0, weight_left = 0, share_left = 0;
+  int flows_left = 0;
+  bool filling = false, taken = false;
   void fill() {
     left = capacity;
     weight_left = weight;
     share_left = share;
     flows_left = flows;
+    filling = true;
+    taken = false;
   }
   void take(double rate, double weight_of_flow) {
     left -= rate;
     weight_left -= weight_of_flow;
     --flows_left;
-    share_left = -1;
+    taken = true;
   }
   double share_now() {
-    if (share_left < 0) share_left = std::max(0.0, left) / weight_left;
+    if (taken) share_left = std::max(0.0, left) / weight_left;
+    taken = false;
     return share_left;
   }
+
+  // A worker's, for max_min.hpp.
+  std::vector<int> workers;
+  bool dirty = false;     // flows came or went in this event
+  bool easy = true;       // what limits its flows was found without filling
+  bool gathered = false;  // to be filled
+  int64_t turn = -1;      // when it was last looked at
 };
 
-struct Row {
-  int nic = 0;
-  bool dirty = false;     // flows came or went
-  bool safe = true;       // whatever workers do, their NICs give more than its level
-  bool plain = true;      // all flows go by the clock of its NIC
-  bool was_plain = true;  // and did before this event
-  std::vector<MaxMinFlow*> flows;  // running, in the order of workers
+// Some of the workers.
+class WorkerSet {
+ public:
+  explicit WorkerSet(int workers) : words_((size_t(workers) + 63) / 64, 0) {}
+  void add(int w) { words_[size_t(w) / 64] |= uint64_t{1} << (w % 64); }
+  void remove(int w) { words_[size_t(w) / 64] &= ~(uint64_t{1} << (w % 64)); }
+  // In order, while `action` returns true; did it for all?
+  template <class Do>
+  bool all(Do action) const {
+    for (size_t i = 0; i < words_.size(); ++i)
+      for (uint64_t word = words_[i]; word != 0; word &= word - 1)
+        if (!action(static_cast<int>(i * 64) + std::countr_zero(word))) return false;
+    return true;
+  }
+
+ private:
+  std::vector<uint64_t> words_;
 };
 
 }  // namespace planner

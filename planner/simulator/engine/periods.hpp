@@ -181,14 +181,11 @@ class Periods {
 
   void add(Lane& lane, int32_t op) {
     lane.scheduler.add(op);
-    double bytes = static_cast<double>(in_.bytes[op]), slice = static_cast<double>(in_.policy.chunk_bytes);
-    lane.flow->rest += bytes;
-    lane.flow->chunks += 2 + (slice > 0 && in_.policy.kind != Kind::multiplexed ? bytes / slice : 0);
+    lane.flow->rest += static_cast<double>(in_.bytes[op]);
   }
   bool take(Lane& lane, double now) {
     if (!lane.scheduler.take(now, lane.chunk)) return false;
     lane.flow->rest -= lane.chunk.size;
-    if (lane.flow->rest == 0) lane.flow->chunks = 0;
     return true;
   }
   void start(Lane& lane) {
@@ -244,7 +241,7 @@ class Periods {
       add_uploads(lane, end_s);
       lane.scheduler.done(lane.chunk);
       if (!take(lane, end_s)) return false;
-      flow.add(lane.chunk.size);
+      flow.follow(lane.chunk.size);
     }
   }
   // `advance` where the lane is known to go on.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -28,7 +29,7 @@ class EqualShares {
     stale_ = true;
     if (&flow == ended_ && flow.weight == weight) {
       ended_ = nullptr;
-      flow.add(size);
+      flow.follow(size);
       clock_.moved(flow);
       return;
     }
@@ -37,8 +38,8 @@ class EqualShares {
     weights_ += weight;
     share();
     flow.weight = weight;
-    flow.target = clock_.virtual_bytes;
-    flow.add(size);
+    flow.size = size;
+    flow.set_out(clock_.virtual_bytes, size);
     clock_.add(flow);
   }
   void finish(Flow& flow) {
@@ -80,44 +81,45 @@ class EqualShares {
   bool stale_ = false;
 };
 
-// The two directions, by one interface.
+// The two directions, by one interface. They are one only if some node holds both a worker and a server.
 template <class Shares>
 class Links {
  public:
   Links(const Inputs& in, const Now& now, bool remembers) {
     if constexpr (std::is_same_v<Shares, EqualShares>) {
-      direction_.reserve(2);
-      direction_.emplace_back(in, now, DOWNLINK, remembers);
-      direction_.emplace_back(in, now, UPLINK, remembers);
+      direction_[0] = std::make_unique<Shares>(in, now, DOWNLINK, remembers);
+      direction_[1] = std::make_unique<Shares>(in, now, UPLINK, remembers);
     } else {
       for (int worker : in.worker_nodes)
         for (int server : in.server_nodes) mixed_ = mixed_ || worker == server;
-      direction_.reserve(2);
-      direction_.emplace_back(in, now, 0, mixed_ ? 1 : 0, remembers);
-      if (!mixed_) direction_.emplace_back(in, now, 1, 1, remembers);
+      direction_[0] = std::make_unique<Shares>(in, now, 0, mixed_ ? 1 : 0, remembers);
+      if (!mixed_) direction_[1] = std::make_unique<Shares>(in, now, 1, 1, remembers);
     }
   }
-  Shares& of(int d) { return direction_[mixed_ ? 0 : d]; }
+  Shares& of(int d) { return *direction_[mixed_ ? 0 : d]; }
   Flow& flow(int d, int worker, int server) { return of(d).flow(d, worker, server); }
   void commit() {
-    for (auto& shares : direction_) shares.commit();
+    direction_[0]->commit();
+    if (!mixed_) direction_[1]->commit();
   }
   // Called before a flow goes to another clock: it must be told which chunk it is at.
   void before_move(const std::function<void(Flow&)>& action) {
     if constexpr (!std::is_same_v<Shares, EqualShares>)
-      for (auto& shares : direction_) shares.before_move = action;
+      for (auto& shares : direction_)
+        if (shares) shares->before_move = action;
   }
   Event next() const {
-    Event first = direction_[0].next();
-    return mixed_ ? first : std::min(first, direction_[1].next());
+    Event first = direction_[0]->next();
+    return mixed_ ? first : std::min(first, direction_[1]->next());
   }
   template <class Do>
   void for_all_clocks(Do action) {
-    for (auto& shares : direction_) shares.for_all_clocks(action);
+    for (auto& shares : direction_)
+      if (shares) shares->for_all_clocks(action);
   }
 
  private:
-  std::vector<Shares> direction_;
+  std::unique_ptr<Shares> direction_[2];
   bool mixed_ = false;
 };
 

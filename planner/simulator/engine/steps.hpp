@@ -193,7 +193,7 @@ class Steps {
   void draw_weights(int w) {
     for (int direction = in_.servers > 1 ? 0 : 1; direction < 2; ++direction)
       for (int s = 0; s < in_.servers; ++s)
-        weights_[flow(w, direction, s)] = std::exp(in_.fairness_sigma * workers_[w].generator.normal());
+        weights_[flow(w, direction, s)] = workers_[w].generator.weight(in_.fairness_sigma);
   }
   std::span<int32_t> transfers(int w) {
     return {shuffled_.data() + w * in_.transfers.size(), in_.transfers.size()};
