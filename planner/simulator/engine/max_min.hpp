@@ -45,7 +45,12 @@ class MaxMinShares : public LimitedFlows {
   void finish(Flow& flow) { ended_ = static_cast<MaxMinFlow*>(&flow); }
   void commit() {
     leave();
-    if (!changed_.empty()) share();
+    if (!changed_.empty()) {
+      if (changed_.size() > 1 || !share_alone(*changed_[0])) share();
+      settle();
+      for (MaxMinFlow* flow : changed_) flow->changed = flow->worker_nic->dirty = false;
+      changed_.clear();
+    }
     find_next();
   }
 
@@ -92,19 +97,35 @@ class MaxMinShares : public LimitedFlows {
       flow->worker_nic->dirty = true;
       dirty_ |= bit(flow->server);
     }
-    for_all(heavier_ ? all_ : dirty_, [this](int s) {
-      const Nic& nic = *rows_[s].nic;
-      set(used_, s, nic.flows > 0);
-      set(safe_, s, nic.share * heaviest_ * clearly < std::min(least_share_, in_.flow_bytes_per_s));
-    });
+    for_all(heavier_ ? all_ : dirty_, [this](int s) { weigh_row(s); });
     heavier_ = false;
     judge_rows();
     for_all(plain_ & dirty_, [this](int s) { limit_plainly(s); });
     if (uneasy_ != 0) limit_uneasy();
-    settle();
-    for (MaxMinFlow* flow : changed_) flow->changed = flow->worker_nic->dirty = false;
-    changed_.clear();
     dirty_ = turned_ = 0;
+  }
+  // A flow that has, or had, its server for itself, and whose worker has no other flows but in safe rows: nobody
+  // else sees it.
+  bool share_alone(MaxMinFlow& flow) {
+    Servers its = bit(flow.server);
+    Nic &server = *flow.server_nic, &worker = *flow.worker_nic;
+    if (server.flows > int{flow.running} || heavier_ || (running(worker) & ~its & ~safe_) != 0) return false;
+    server.weigh();
+    worker.weigh();
+    weigh_row(flow.server);
+    bool plain = flow.running && ((safe_ & its) != 0 || is_plain(flow.server, [](const Nic& port) { return port.share; }));
+    set(plain_, flow.server, plain);
+    set(uneasy_, flow.server, flow.running && !plain);
+    if (plain)
+      limit(flow, server.clock, server.share);
+    else if (flow.running)
+      limit_by(worker);
+    return true;
+  }
+  void weigh_row(int s) {
+    const Nic& nic = *rows_[s].nic;
+    set(used_, s, nic.flows > 0);
+    set(safe_, s, nic.share * heaviest_ * clearly < std::min(least_share_, in_.flow_bytes_per_s));
   }
   // A row is plain if its level lies below every flow's own limit and below what its workers' NICs give to flows
   // that are not in plain rows: shares only grow while others fill. It is safe if that holds whatever flows the
