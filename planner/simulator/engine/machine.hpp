@@ -1,6 +1,10 @@
 // What a worker computes in a step, or a server updates for it: ops that run one after the other, first come
 // first served, once it is known when the transfers that they wait for arrive.
+//
+// An op that finds everything in and nothing else in the queue is a "waist", as the loss mostly is: all other ops
+// come before it or after it, so that what follows is always the same, and only its times have to be added up.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,29 +25,36 @@ struct Arrival {
 
 class Machine {
  public:
+  // An op of others, and the place in the order of the op whose end lets it go.
+  struct Unlocked {
+    int32_t place, op;
+  };
+
   Machine(const Inputs& in, int resource, int server)
       : in_(in), speed_counts_(resource == WORKER), waiting_(in.ops), links_(in.ops) {
-    auto mine = [&](int32_t op) {
-      return in.resource[op] == resource && (resource == WORKER || in.server[op] == server);
-    };
+    auto on = [&](int32_t op, int r) { return in.resource[op] == r && (r <= WORKER || in.server[op] == server); };
+    auto mine = [&](int32_t op) { return on(op, resource); };
     feeders_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return !mine(op) && mine(dependent); });
     inner_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && mine(dependent); });
     outer_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && !mine(dependent); });
     for (int32_t op = 0; op < in.ops; ++op) {
-      ops_ += mine(op);
+      transfers_ += on(op, resource == WORKER ? DOWNLINK : UPLINK);
       auto inner = inner_.of(op);
       links_[op] = {inner.size() == 1 && in.waiting[inner[0]] == 1 ? inner[0] : -1, !outer_.of(op).empty()};
+      if (!mine(op)) continue;
+      ++ops_;
+      counts_ = counts_ || in.waiting[op] > 1 || links_[op].shows;
     }
     queue_.resize(ops_);
     ends_s_.resize(ops_);
+    waists_.resize(in.has_order() ? in.rows : 1);
   }
 
   int ops() const { return ops_; }
-  // Those that have ended, in order.
-  std::span<const int32_t> order() const { return {queue_.data(), ended_}; }
+  // Ends of those that have ended, in order.
   std::span<const double> ends_s() const { return {ends_s_.data(), ended_}; }
-  // Places of ops that something else waits for.
-  std::span<const int32_t> shown() const { return shown_; }
+  // What they have let go, in order.
+  std::span<const Unlocked> unlocked() const { return unlocked_; }
   double busy_s(double begin_s, double now) const {
     return ended_ == 0 ? 0.0 : std::min(now, ends_s_[ended_ - 1]) - begin_s - idle_s_;
   }
@@ -51,15 +62,17 @@ class Machine {
   // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this machine.
   void run(const Steps& steps, int worker, double begin_s, uint64_t key, std::span<const int32_t> roots,
            std::span<const Arrival> arrivals) {
-    std::copy(steps.dependencies().begin(), steps.dependencies().end(), waiting_.begin());
+    if (counts_) std::copy(steps.dependencies().begin(), steps.dependencies().end(), waiting_.begin());
     order_ = in_.has_order() ? steps.order(worker) : nullptr;
+    Waist& waist = waists_[in_.has_order() ? steps.row(worker) : 0];
     const double *durations = steps.durations(worker), speed = speed_counts_ ? steps.speed(worker) : 1;
     const Arrival *arrival = arrivals.data(), *none_left = arrival + arrivals.size();
-    int32_t *head = queue_.data(), *tail = std::copy(roots.begin(), roots.end(), head);
+    const Arrival* all_in = arrivals.size() == transfers_ ? none_left : nullptr;
+    int32_t *head = queue_.data(), *tail = std::copy(roots.begin(), roots.end(), head), *narrow = nullptr;
     double now = begin_s, *end_s = ends_s_.data();
     uint64_t rank = key;  // of the next end, if it takes no time
     idle_s_ = 0;
-    shown_.clear();
+    unlocked_.clear();
     for (;;) {
       if (head == tail) {
         if (arrival == none_left) break;
@@ -70,6 +83,10 @@ class Machine {
         continue;
       }
       int32_t op = *head;
+      if (arrival == all_in && head + 1 == tail) {
+        if (op == waist.op) return follow(waist, durations, speed, now, end_s);
+        if (narrow == nullptr) narrow = head;
+      }
       double before = now;
       now += speed == 1 ? durations[op] : durations[op] / speed;
       if (now != before) rank = key;
@@ -78,7 +95,7 @@ class Machine {
         tail = release(feeders_.of(arrival->op), tail);
       }
       Link link = links_[op];
-      if (link.shows) shown_.push_back(static_cast<int32_t>(head - queue_.data()));
+      if (link.shows) unlock(op, static_cast<int32_t>(head - queue_.data()));
       *end_s++ = now;
       ++head;
       if (link.next >= 0)
@@ -87,10 +104,8 @@ class Machine {
         tail = release(inner_.of(op), tail);
     }
     ended_ = static_cast<size_t>(head - queue_.data());
+    if (narrow != nullptr) remember(waist, static_cast<int32_t>(narrow - queue_.data()));
   }
-  // What waits for an op besides those of this machine, and whether nothing else is missing.
-  std::span<const int32_t> unlocked_by(int32_t op) const { return outer_.of(op); }
-  bool unlocks(int32_t op) { return --waiting_[op] == 0; }
 
  private:
   // What the end of an op does: `next` if all it unlocks here is one op that waits for nothing else.
@@ -98,12 +113,33 @@ class Machine {
     int32_t next;
     bool shows;
   };
+  struct Waist {
+    int32_t op = -1;
+    std::vector<int32_t> order{};  // from it on
+    std::vector<Unlocked> unlocked{};
+  };
   int32_t* release(std::span<const int32_t> dependents, int32_t* tail) {
     int32_t* first = tail;
     for (int32_t op : dependents)
-      if (--waiting_[op] == 0) *tail++ = op;
+      if (!counts_ || --waiting_[op] == 0) *tail++ = op;
     if (order_ != nullptr && tail - first > 1) sort_by_order({first, tail}, order_);
     return tail;
+  }
+  void unlock(int32_t op, int32_t place) {
+    for (int32_t waits : outer_.of(op))
+      if (--waiting_[waits] == 0) unlocked_.push_back({place, waits});
+  }
+  void follow(const Waist& waist, const double* durations, double speed, double now, double* end_s) {
+    for (int32_t op : waist.order) *end_s++ = now += speed == 1 ? durations[op] : durations[op] / speed;
+    unlocked_.insert(unlocked_.end(), waist.unlocked.begin(), waist.unlocked.end());
+    ended_ = queue_.size();
+  }
+  // It may not always be one: the last that was is kept.
+  void remember(Waist& waist, int32_t place) {
+    waist.op = queue_[place];
+    waist.order.assign(queue_.begin() + place, queue_.end());
+    auto after = std::ranges::find_if(unlocked_, [place](Unlocked unlocked) { return unlocked.place >= place; });
+    waist.unlocked.assign(after, unlocked_.end());
   }
 
   const Inputs& in_;
@@ -112,11 +148,15 @@ class Machine {
   std::vector<Link> links_;
   Edges feeders_, inner_, outer_;
   int32_t ops_ = 0;
+  size_t transfers_ = 0;  // that arrive in a step
+  bool counts_ = false;   // some op waits for more than one
+  std::vector<Waist> waists_;  // if profiles have an order, for each of their steps
   size_t ended_ = 0;
   double idle_s_ = 0;
   const int32_t* order_ = nullptr;
-  std::vector<int32_t> queue_, shown_;
+  std::vector<int32_t> queue_;
   std::vector<double> ends_s_;
+  std::vector<Unlocked> unlocked_;
 };
 
 }  // namespace planner

@@ -259,15 +259,15 @@ class Periods {
     run_computation(w);
     worker.computed_at = Event(compute_.ends_s().back(), event_key(WORKER, w, 0));
     worker.step_computing_s = compute_.busy_s(worker.begin_s, infinity);
+    std::span<const Machine::Unlocked> unlocked = compute_.unlocked();
     int32_t number = 0;
-    for (int32_t place : compute_.shown()) {
-      unlocked_.clear();
-      int32_t op = compute_.order()[place];
-      for (int32_t upload : compute_.unlocked_by(op))
-        if (compute_.unlocks(upload)) unlocked_.push_back(upload);
-      if (unlocked_.size() > 1) sort_by_order(unlocked_, steps_.order(w));
-      for (int32_t upload : unlocked_)
-        lane_at(1, w, in_.server[upload]).uploads.push_back({compute_.ends_s()[place], place, number++, upload});
+    for (size_t i = 0; i < unlocked.size();) {
+      int32_t place = unlocked[i].place;
+      together_.clear();
+      for (; i < unlocked.size() && unlocked[i].place == place; ++i) together_.push_back(unlocked[i].op);
+      if (together_.size() > 1) sort_by_order(together_, steps_.order(w));
+      for (int32_t op : together_)
+        lane_at(1, w, in_.server[op]).uploads.push_back({compute_.ends_s()[place], place, number++, op});
     }
     worker.lanes_left = 0;
     for (int s = 0; s < in_.servers; ++s)
@@ -413,7 +413,7 @@ class Periods {
   std::vector<double> updating_s_;
   Heap<Event> queue_;  // starts of uploads, ends of steps
   std::vector<Lane*> starting_;
-  std::vector<int32_t> unlocked_;
+  std::vector<int32_t> together_;
   std::vector<Arrival> merged_;
   std::vector<size_t> heads_;
   bool step_ended_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include "inputs.hpp"
@@ -46,18 +47,59 @@ struct LinkTraits {
 
 class Scheduler {
  public:
-  explicit Scheduler(const LinkTraits& link) : link_(link), gathered_(link.blocks.size(), 0) {
-    Kind kind = link.in->policy.kind;
-    if (kind == Kind::fifo) queue_.reserve(link.transfers);
-    if (kind == Kind::multiplexed) queue_.reserve(2 * link.transfers);
+  explicit Scheduler(const LinkTraits& link)
+      : kind_(link.in->policy.kind),
+        window_(kind_ == Kind::multiplexed ? link.in->policy.chunk_bytes : std::numeric_limits<int64_t>::max()),
+        bytes_(link.in->bytes.data()),
+        link_(link),
+        gathered_(link.blocks.size(), 0) {
+    if (kind_ == Kind::fifo) queue_.reserve(link.transfers);
+    if (kind_ == Kind::multiplexed) queue_.reserve(2 * link.transfers);
   }
 
   void add(int32_t op) {
+    if (queues())
+      queue_.push(op);
+    else
+      add_ranked(op);
+  }
+  bool take(double now, Chunk& chunk) {
+    chunk.last = true;
+    chunk.ready_s = now + link_.overhead_s;
+    return queues() ? take_first(chunk) : take_ranked(now, chunk);
+  }
+  void done(const Chunk& chunk) {
+    if (!queues())
+      done_ranked(chunk);
+    else if (!chunk.last)
+      queue_.push(~chunk.op);
+  }
+
+ private:
+  struct Waiting {
+    double rank;
+    int64_t arrival;
+    int32_t op;
+    int64_t left;  // bytes; for blocks: the block, -1 for a lone transfer
+  };
+  // First come first served, whole or by windows.
+  bool queues() const { return kind_ == Kind::fifo || kind_ == Kind::multiplexed; }
+  // A stream that has sent its window waits as ~op.
+  bool take_first(Chunk& chunk) {
+    if (queue_.empty()) return false;
+    int32_t item = queue_.pop();
+    chunk.op = item < 0 ? ~item : item;
+    int64_t bytes = item < 0 ? bytes_[chunk.op] - window_ : bytes_[chunk.op];
+    chunk.last = item < 0 || bytes <= window_;
+    chunk.size = static_cast<double>(chunk.last ? bytes : window_);
+    return true;
+  }
+
+  void add_ranked(int32_t op) {
     const Policy& policy = link_.in->policy;
-    switch (policy.kind) {
+    switch (kind_) {
       case Kind::fifo:
       case Kind::multiplexed:
-        queue_.push(op);
         break;
       case Kind::ordered:
       case Kind::sliced:
@@ -75,24 +117,17 @@ class Scheduler {
     }
   }
 
-  bool take(double now, Chunk& chunk) {
+  bool take_ranked(double now, Chunk& chunk) {
     const Policy& policy = link_.in->policy;
-    chunk.last = true;
-    chunk.ready_s = now + link_.overhead_s;
-    switch (policy.kind) {
+    switch (kind_) {
       case Kind::fifo:
-        if (queue_.empty()) return false;
-        chunk.op = queue_.pop();
-        chunk.size = size(chunk.op);
-        return true;
       case Kind::multiplexed:
-        return take_window(policy, chunk);
+        break;
       case Kind::ordered:
-      case Kind::sliced: {
+      case Kind::sliced:
         if (heap_.empty()) return false;
         slice(policy, chunk);
         return true;
-      }
       case Kind::credit:
         fill_pipe(policy, now);
         if (pipe_.empty()) return false;
@@ -104,32 +139,12 @@ class Scheduler {
     }
     return false;
   }
-
-  void done(const Chunk& chunk) {
-    switch (link_.in->policy.kind) {
-      case Kind::multiplexed:
-        if (!chunk.last) queue_.push(~chunk.op);
-        break;
-      case Kind::ordered:
-      case Kind::sliced:
-        put_back();
-        break;
-      case Kind::credit:
-        in_flight_ -= chunk.size;
-        break;
-      case Kind::fifo:
-      case Kind::blocks:
-        break;
-    }
+  void done_ranked(const Chunk& chunk) {
+    if (kind_ == Kind::ordered || kind_ == Kind::sliced)
+      put_back();
+    else if (kind_ == Kind::credit)
+      in_flight_ -= chunk.size;
   }
-
- private:
-  struct Waiting {
-    double rank;
-    int64_t arrival;
-    int32_t op;
-    int64_t left;  // bytes; for blocks: the block, -1 for a lone transfer
-  };
   static bool later(const Waiting& a, const Waiting& b) {
     return b.rank < a.rank || (b.rank == a.rank && b.arrival < a.arrival);
   }
@@ -143,21 +158,6 @@ class Scheduler {
     Waiting first = heap_.back();
     heap_.pop_back();
     return first;
-  }
-  // A stream that has sent its window waits as ~op.
-  bool take_window(const Policy& policy, Chunk& chunk) {
-    if (queue_.empty()) return false;
-    int32_t item = queue_.pop();
-    chunk.op = item < 0 ? ~item : item;
-    int64_t bytes = link_.in->bytes[chunk.op];
-    if (item < 0) {
-      bytes -= policy.chunk_bytes;
-    } else if (bytes > policy.chunk_bytes) {
-      bytes = policy.chunk_bytes;
-      chunk.last = false;
-    }
-    chunk.size = static_cast<double>(bytes);
-    return true;
   }
   void slice(const Policy& policy, Chunk& chunk) {
     Waiting first = pop();
@@ -204,8 +204,11 @@ class Scheduler {
     return true;
   }
 
+  Kind kind_;
+  int64_t window_;
+  const int64_t* bytes_;
+  Fifo queue_;  // fifo, multiplexed
   const LinkTraits& link_;
-  Fifo queue_;                 // fifo, multiplexed
   std::vector<Waiting> heap_;  // the others
   int64_t arrivals_ = 0;
   Waiting rest_{0, 0, -1, 0};        // what is left of the transfer whose slice is on the link

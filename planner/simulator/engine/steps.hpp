@@ -106,10 +106,14 @@ class Steps {
       }
       return roots;
     }
-    scratch_.assign(fixed_roots_.begin(), fixed_roots_.end());
-    for (int32_t op : transfers(w))
-      if (in_.waiting[op] == 0) scratch_.push_back(op);
-    return scratch_;
+    auto shuffled = transfers(w);
+    scratch_.resize(fixed_roots_.size() + shuffled.size());
+    size_t n = static_cast<size_t>(std::ranges::copy(fixed_roots_, scratch_.begin()).out - scratch_.begin());
+    for (int32_t op : shuffled) {  // half of them are, in a random order: better no branch
+      scratch_[n] = op;
+      n += dependencies_[op] == 0;
+    }
+    return {scratch_.data(), n};
   }
 
   // One dependency of `op` has ended; is it the last?
@@ -138,6 +142,7 @@ class Steps {
 
   const double* durations(int w) const { return workers_[w].durations; }
   const int32_t* order(int w) const { return workers_[w].order; }
+  int32_t row(int w) const { return workers_[w].row; }
   const std::vector<uint16_t>& dependencies() const { return dependencies_; }
   double speed(int w) const { return workers_[w].speed; }
 
