@@ -55,9 +55,12 @@ def profiles(draw: st.DrawFn, servers: int, max_ops: int = 14) -> Profile:
 
 @st.composite
 def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5) -> Profile:
-    """Download, forward, backward, upload, update: what a real step looks like, with some branches."""
+    """Download, forward, backward, upload, update: what a real step looks like, with some branches.
+
+    As in recorded steps, something may come before the first download and after everything else.
+    """
     layers = draw(st.integers(1, max_layers))
-    parse = draw(st.booleans())
+    parse, opening, closing = (draw(st.booleans()) for _ in range(3))
     ops: list[Op] = []
 
     def add(name: str, resource: int, server: int, size: int, deps: list[int], *, tensor: int = -1) -> int:
@@ -65,7 +68,8 @@ def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5) -> Profil
         return len(ops) - 1
 
     server_of = [draw(st.integers(0, servers - 1)) for _ in range(layers)]
-    arrived = [add(f"down{i}", DOWNLINK, server_of[i], draw(SIZES), [], tensor=i) for i in range(layers)]
+    first = [add("opening", WORKER, -1, 0, [])] if opening else []
+    arrived = [add(f"down{i}", DOWNLINK, server_of[i], draw(SIZES), first, tensor=i) for i in range(layers)]
     if parse:
         arrived = [add(f"parse{i}", WORKER, -1, 0, [d]) for i, d in enumerate(arrived)]
     forward: list[int] = []
@@ -78,6 +82,9 @@ def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5) -> Profil
         up = add(f"up{i}", UPLINK, server_of[i], draw(SIZES), [back], tensor=i)
         if draw(st.integers(0, 4)):
             add(f"update{i}", PS, server_of[i], 0, [up], tensor=i)
+    if closing:
+        needed = {dep for op in ops for dep in op.deps}
+        add("closing", WORKER, -1, 0, [i for i in range(len(ops)) if i not in needed])
     return shuffled(draw, ops, servers, layers)
 
 

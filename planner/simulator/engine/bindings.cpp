@@ -147,9 +147,9 @@ nb::object timeline_bytes(const std::vector<planner::TimelineRow>& rows) {
 }
 
 template <class Shares>
-planner::Result simulate(const planner::Inputs& in, const planner::Feeders& feeders, const planner::Poll& poll,
-                         bool periods, bool ahead) {
-  if (periods) return planner::Periods<Shares>(in, poll).run();
+planner::Result simulate(const planner::Inputs& in, const planner::Feeders& feeders, const planner::TrainingStep& step,
+                         const planner::Poll& poll, bool periods, bool ahead) {
+  if (periods) return planner::Periods<Shares>(in, step, poll).run();
   return ahead ? planner::Simulation<Shares, true>(in, feeders, poll).run()
                : planner::Simulation<Shares, false>(in, feeders, poll).run();
 }
@@ -172,14 +172,15 @@ nb::dict run(nb::handle inputs, nb::callable check) {
   {
     nb::gil_scoped_release release;
     planner::Feeders feeders(in);
-    bool periods = planner::Periods<planner::EqualShares>::applies(in, feeders);
+    planner::TrainingStep step(in, feeders);
+    bool periods = planner::Periods<planner::EqualShares>::applies(in, step);
     // A timeline shows every op and a cap counts every event: those need them all in the queue.
     bool ahead = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
     path = std::string(periods ? "lazy " : ahead ? "run-ahead " : "") +
            (in.equal_shares ? "virtual time" : "max-min");
-    result = in.equal_shares                        ? simulate<planner::EqualShares>(in, feeders, poll, periods, ahead)
-             : planner::MaxMinShares::applies(in) ? simulate<planner::MaxMinShares>(in, feeders, poll, periods, ahead)
-                                                  : simulate<planner::MixedShares>(in, feeders, poll, periods, ahead);
+    result = in.equal_shares                        ? simulate<planner::EqualShares>(in, feeders, step, poll, periods, ahead)
+             : planner::MaxMinShares::applies(in) ? simulate<planner::MaxMinShares>(in, feeders, step, poll, periods, ahead)
+                                                  : simulate<planner::MixedShares>(in, feeders, step, poll, periods, ahead);
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;

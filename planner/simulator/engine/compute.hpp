@@ -28,8 +28,8 @@ struct Edges {
     Edges edges;
     edges.start.push_back(0);
     for (int32_t op = 0; op < in.ops; ++op) {
-      for (int32_t i = in.dependent_start[op]; i < in.dependent_start[op + 1]; ++i)
-        if (keep(op, in.dependent_index[i])) edges.index.push_back(in.dependent_index[i]);
+      for (int32_t dependent : in.dependents(op))
+        if (keep(op, dependent)) edges.index.push_back(dependent);
       edges.start.push_back(static_cast<int32_t>(edges.index.size()));
     }
     return edges;
@@ -41,13 +41,13 @@ struct Feeders {
   std::vector<uint8_t> feeds, required;  // per op
   int count = 0, required_count = 0;
 
-  // Sets of feeders are bits; ops are visited after all they depend on.
-  explicit Feeders(const Inputs& in) : feeds(in.ops, 0), required(in.ops, 0) {
+  // Sets of feeders are bits; ops are visited after all they depend on. The end of `unseen` does not count.
+  explicit Feeders(const Inputs& in, int32_t unseen = -1) : feeds(in.ops, 0), required(in.ops, 0) {
     std::vector<int32_t> number(in.ops, -1);
     for (int32_t op = 0; op < in.ops; ++op) {
       if (in.resource[op] == WORKER) continue;
       auto on_worker = [&in](int32_t dependent) { return in.resource[dependent] == WORKER; };
-      if (std::ranges::any_of(dependents(in, op), on_worker)) feeds[op] = 1, number[op] = count++;
+      if (std::ranges::any_of(in.dependents(op), on_worker)) feeds[op] = 1, number[op] = count++;
     }
     size_t words = (size_t(count) + 63) / 64;
     if (words * in.ops > (size_t(1) << 27)) return;  // a gigabyte of bits: not worth it
@@ -60,8 +60,8 @@ struct Feeders {
       uint64_t* mine = needs.data() + words * op;
       if (number[op] >= 0) mine[number[op] / 64] |= uint64_t{1} << (number[op] % 64);
       bool visible = false;
-      for (int32_t dependent : dependents(in, op)) {
-        visible = visible || (in.resource[op] == WORKER && in.resource[dependent] != WORKER);
+      for (int32_t dependent : in.dependents(op)) {
+        visible = visible || (in.resource[op] == WORKER && in.resource[dependent] != WORKER && op != unseen);
         uint64_t* theirs = needs.data() + words * dependent;
         for (size_t k = 0; k < words; ++k) theirs[k] |= mine[k];
         if (--waiting[dependent] == 0) ready.push_back(dependent);
@@ -70,12 +70,6 @@ struct Feeders {
     }
     for (int32_t op = 0; op < in.ops; ++op)
       if (number[op] >= 0 && (common[number[op] / 64] >> (number[op] % 64) & 1)) required[op] = 1, ++required_count;
-  }
-
- private:
-  static std::span<const int32_t> dependents(const Inputs& in, int32_t op) {
-    return in.dependent_index.subspan(static_cast<size_t>(in.dependent_start[op]),
-                                      static_cast<size_t>(in.dependent_start[op + 1] - in.dependent_start[op]));
   }
 };
 

@@ -46,6 +46,10 @@ struct Inputs {
   int64_t server_cores = std::numeric_limits<int64_t>::max();
 
   bool has_order() const { return !order.empty(); }
+  std::span<const int32_t> dependents(int32_t op) const {
+    return dependent_index.subspan(static_cast<size_t>(dependent_start[op]),
+                                   static_cast<size_t>(dependent_start[op + 1] - dependent_start[op]));
+  }
   // A worker's lanes: downlinks, the worker itself, uplinks, servers.
   int lanes() const { return 1 + 3 * servers; }
   int lane_of(int r, int s) const {

@@ -30,13 +30,16 @@ class Machine {
     int32_t place, op;
   };
 
-  Machine(const Inputs& in, int resource, int server)
+  // Without the op `except`, whatever it runs on.
+  Machine(const Inputs& in, int resource, int server, int32_t except)
       : in_(in), speed_counts_(resource == WORKER), waiting_(in.ops), links_(in.ops) {
     auto on = [&](int32_t op, int r) { return in.resource[op] == r && (r <= WORKER || in.server[op] == server); };
-    auto mine = [&](int32_t op) { return on(op, resource); };
+    auto mine = [&](int32_t op) { return on(op, resource) && op != except; };
     feeders_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return !mine(op) && mine(dependent); });
     inner_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && mine(dependent); });
-    outer_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && !mine(dependent); });
+    outer_ = Edges::select(in, [&](int32_t op, int32_t dependent) {
+      return mine(op) && !mine(dependent) && dependent != except;
+    });
     for (int32_t op = 0; op < in.ops; ++op) {
       transfers_ += on(op, resource == WORKER ? DOWNLINK : UPLINK);
       auto inner = inner_.of(op);
@@ -67,7 +70,7 @@ class Machine {
     Waist& waist = waists_[in_.has_order() ? steps.row(worker) : 0];
     const double *durations = steps.durations(worker), speed = speed_counts_ ? steps.speed(worker) : 1;
     const Arrival *arrival = arrivals.data(), *none_left = arrival + arrivals.size();
-    const Arrival* all_in = arrivals.size() == transfers_ ? none_left : nullptr;
+    bool complete = arrivals.size() == transfers_;
     int32_t *head = queue_.data(), *tail = std::copy(roots.begin(), roots.end(), head), *narrow = nullptr;
     double now = begin_s, *end_s = ends_s_.data();
     uint64_t rank = key;  // of the next end, if it takes no time
@@ -83,7 +86,7 @@ class Machine {
         continue;
       }
       int32_t op = *head;
-      if (arrival == all_in && head + 1 == tail) {
+      if (complete && arrival == none_left && head + 1 == tail) {
         if (op == waist.op) return follow(waist, durations, speed, now, end_s);
         if (narrow == nullptr) narrow = head;
       }

@@ -1,6 +1,6 @@
 // The fast path for what a training step mostly is: download everything, compute, upload, update.
 //
-// Where computing waits for all downloads and uploads wait for computing alone (`applies`), the only events that
+// Where computing waits for all downloads and uploads wait for computing alone (training_step.hpp), the only events that
 // other workers can see are the beginning and the end of a period in which a lane sends one chunk after the
 // other. When its chunks ended within a period follows from the clock's past, and is worked out when somebody
 // asks: at the end of the downloads, computing is run at once (machine.hpp), and so are the updates at the end
@@ -18,45 +18,31 @@
 #include "schedulers.hpp"
 #include "sharing.hpp"
 #include "steps.hpp"
+#include "training_step.hpp"
 
 namespace planner {
 
 template <class Shares>
 class Periods {
  public:
-  static bool applies(const Inputs& in, const Feeders& feeders) {
+  static bool applies(const Inputs& in, const TrainingStep& step) {
     if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.sync) return false;
     if (in.server_cores < in.workers || in.policy.kind == Kind::blocks) return false;
     if (in.policy.overhead_s[0] > 0 || in.policy.overhead_s[1] > 0) return false;
-    if (std::ranges::any_of(in.local, [](uint8_t local) { return local != 0; })) return false;
-    int downloads = 0, uploads = 0;
-    for (int32_t op = 0; op < in.ops; ++op) {
-      int resource = in.resource[op];
-      downloads += resource == DOWNLINK;
-      uploads += resource == UPLINK;
-      if (in.waiting[op] == 0 && resource != DOWNLINK && resource != WORKER) return false;
-      for (int32_t i = in.dependent_start[op]; i < in.dependent_start[op + 1]; ++i) {
-        int32_t dependent = in.dependent_index[i];
-        int to = in.resource[dependent];
-        bool known = resource == DOWNLINK ? to == WORKER
-                     : resource == WORKER ? to == WORKER || to == UPLINK
-                                          : to == PS && in.server[op] == in.server[dependent];
-        if (!known) return false;
-      }
-    }
-    return downloads > 0 && uploads > 0 && feeders.required_count == downloads;
+    return step.fits && std::ranges::none_of(in.local, [](uint8_t local) { return local != 0; });
   }
 
-  Periods(const Inputs& in, const Poll& poll)
+  Periods(const Inputs& in, const TrainingStep& step, const Poll& poll)
       : in_(in),
+        step_(step),
         poll_(poll),
         links_(in, now_, true),
-        steps_(in, 0),
-        compute_(in, WORKER, -1),
+        steps_(in, 0, step.opening),
+        compute_(in, WORKER, -1, step.closing),
         traits_(link_traits(in)),
         workers_(in.workers),
         updating_s_(size_t(in.workers) * in.servers, 0.0) {
-    for (int s = 0; s < in.servers; ++s) updates_.emplace_back(in, PS, s);
+    for (int s = 0; s < in.servers; ++s) updates_.emplace_back(in, PS, s, step.closing);
     lanes_.reserve(size_t(2) * in.workers * in.servers);
     for (int w = 0; w < in.workers; ++w)
       for (int d = 0; d < 2; ++d)
@@ -128,11 +114,12 @@ class Periods {
     double updating_s = 0;           // in this step, once all have arrived
     bool waits() const { return added < uploads.size(); }
   };
+  enum class Phase { none, opening, running, closing };
   struct Worker {
-    double begin_s = 0;
-    bool running = false;
+    Phase phase = Phase::none;
+    double begin_s = 0, closing_s = 0;
     int lanes_left = 0;          // that have something to download, then to upload
-    Event end;                   // of the step, if it is known and not yet here
+    Event end;                   // of all but the closing, then of that, if it is known and not yet here
     Event computed_at;           // the last end of computation
     std::vector<int32_t> roots;  // of computation
     double computing_s = 0, step_computing_s = 0;  // in steps that ended, in this one
@@ -145,8 +132,10 @@ class Periods {
 
   void take_event(uint64_t key) {
     int w = key_worker(key);
+    Worker& worker = workers_[w];
     if (key_resource(key) < 0) return begin_step(w);
-    if (!workers_[w].end.none() && workers_[w].end.whole() == now_.event.whole()) return end_of_step(w);
+    if (worker.phase == Phase::opening) return download(w);
+    if (!worker.end.none() && worker.end.whole() == now_.event.whole()) return all_ended(w);
     start_uploads(w);
   }
 
@@ -154,11 +143,8 @@ class Periods {
     Worker& worker = workers_[w];
     steps_.begin(w, now_.time());
     worker.begin_s = now_.time();
-    worker.running = true;
     worker.end = Event{};
     worker.roots.clear();
-    worker.lanes_left = 0;
-    starting_.clear();
     for (int s = 0; s < in_.servers; ++s) {
       lane_at(0, w, s).arrived.clear();
       Lane& up = lane_at(1, w, s);
@@ -166,6 +152,15 @@ class Periods {
       up.uploads.clear();
       up.added = 0;
     }
+    if (step_.opening < 0) return download(w);
+    worker.phase = Phase::opening;
+    worker.roots.push_back(step_.opening);
+    queue_.push({now_.time() + steps_.duration(w, step_.opening, true), event_key(WORKER, w, 0)});
+  }
+  void download(int w) {
+    Worker& worker = workers_[w];
+    worker.phase = Phase::running;
+    starting_.clear();
     for (int32_t op : steps_.roots(w)) {
       if (in_.resource[op] == WORKER) {
         worker.roots.push_back(op);
@@ -264,7 +259,8 @@ class Periods {
     for (size_t i = 0; i < unlocked.size();) {
       int32_t place = unlocked[i].place;
       together_.clear();
-      for (; i < unlocked.size() && unlocked[i].place == place; ++i) together_.push_back(unlocked[i].op);
+      for (; i < unlocked.size() && unlocked[i].place == place; ++i)
+        if (in_.resource[unlocked[i].op] == UPLINK) together_.push_back(unlocked[i].op);
       if (together_.size() > 1) sort_by_order(together_, steps_.order(w));
       for (int32_t op : together_)
         lane_at(1, w, in_.server[op]).uploads.push_back({compute_.ends_s()[place], place, number++, op});
@@ -335,7 +331,7 @@ class Periods {
     }
     worker.end = end;
     if (end.whole() == now_.event.whole())
-      end_of_step(w);
+      all_ended(w);
     else
       queue_.push(end);
   }
@@ -343,10 +339,20 @@ class Periods {
     updates_[s].run(steps_, w, workers_[w].begin_s, event_key(PS, w, s), {}, lane_at(1, w, s).arrived);
   }
 
+  // All ops but the closing, or the closing too.
+  void all_ended(int w) {
+    Worker& worker = workers_[w];
+    if (step_.closing < 0 || worker.phase == Phase::closing) return end_of_step(w);
+    worker.phase = Phase::closing;
+    worker.closing_s = now_.time();
+    worker.end = Event(now_.time() + steps_.duration(w, step_.closing, true), event_key(WORKER, w, 0));
+    queue_.push(worker.end);
+  }
   void end_of_step(int w) {
     Worker& worker = workers_[w];
-    worker.running = false;
     worker.computing_s += worker.step_computing_s;
+    if (worker.phase == Phase::closing) ++events_, worker.computing_s += now_.time() - worker.closing_s;
+    worker.phase = Phase::none;
     events_ += compute_.ops();
     for (int s = 0; s < in_.servers; ++s) {
       updating_s_[size_t(w) * in_.servers + s] += lane_at(1, w, s).updating_s;
@@ -378,12 +384,14 @@ class Periods {
     return lane.sent_bytes + (lane.sending ? lane.flow->delivered(now_.time()) : 0);
   }
   double computing_s(int w, Event until) {
-    if (!workers_[w].running) return 0;
+    const Worker& worker = workers_[w];
+    if (worker.phase == Phase::none) return 0;
     run_computation(w);
-    return count(compute_, workers_[w].begin_s, event_key(WORKER, w, 0), until);
+    return count(compute_, worker.begin_s, event_key(WORKER, w, 0), until) +
+           (worker.phase == Phase::closing ? now_.time() - worker.closing_s : 0);
   }
   double updating_s(int w, int s, Event until) {
-    if (!workers_[w].running) return 0;
+    if (workers_[w].phase == Phase::none) return 0;
     run_updates(w, s);
     return count(updates_[s], workers_[w].begin_s, event_key(PS, w, s), until);
   }
@@ -401,6 +409,7 @@ class Periods {
   }
 
   const Inputs& in_;
+  const TrainingStep& step_;
   const Poll& poll_;
   Now now_;
   Links<Shares> links_;

@@ -39,9 +39,8 @@ class Simulation {
         free_cores_(in.servers, in.server_cores),
         core_lines_(in.servers) {
     for (int op = 0; op < in.ops; ++op)
-      ops_[op] = {in.dependent_start[op], in.dependent_start[op + 1],
-                  in.lane_of(in.resource[op], in.server[op]), in.gated[op] != 0 || in.awaits[op] >= 0,
-                  lazy && feeders.feeds[op] != 0};
+      ops_[op] = {in.lane_of(in.resource[op], in.server[op]), !in.dependents(op).empty(),
+                  in.gated[op] != 0 || in.awaits[op] >= 0, lazy && feeders.feeds[op] != 0};
     std::vector<size_t> ops_on_lane(in.lanes(), 0);
     for (const OpInfo& op : ops_) ++ops_on_lane[op.lane];
     lanes_.reserve(size_t(in.workers) * in.lanes());
@@ -106,8 +105,8 @@ class Simulation {
 
  private:
   struct OpInfo {
-    int32_t dependents_begin, dependents_end;
-    int32_t lane;  // among the lanes of its worker
+    int32_t lane;   // among the lanes of its worker
+    bool unlocks;   // something
     bool may_wait;  // sync: for other workers
     bool feeds;     // lazy: computation waits for it
   };
@@ -228,7 +227,7 @@ class Simulation {
     if (known_updates_ && lane.resource == PS) {
       double end_s = lane.add_update(now_.event.time(), steps_.duration(worker, op, false));
       lane.turn = now_.turn;
-      lane.last_unlocks = ops_[op].dependents_begin != ops_[op].dependents_end;
+      lane.last_unlocks = ops_[op].unlocks;
       if (!lane.last_unlocks) {
         steps_.op_ended(worker);
       } else {
@@ -327,8 +326,7 @@ class Simulation {
     if (in_.sync) publish(op);
     const OpInfo& info = ops_[op];
     if (info.feeds) compute_.arrive(worker, op, now_.instant.latest_since(compute_.turn(worker)), now_.turn);
-    release(worker, in_.dependent_index.subspan(
-                        info.dependents_begin, static_cast<size_t>(info.dependents_end - info.dependents_begin)));
+    release(worker, in_.dependents(op));
     if (info.feeds) show_soon(worker);
     if (steps_.op_ended(worker)) all_ended(worker, now);
   }

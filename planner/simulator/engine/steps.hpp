@@ -49,18 +49,22 @@ inline void sort_by_order(std::span<int32_t> ops, const int32_t* order) {
 class Steps {
  public:
   // `counted`: the ops of a step whose ends are reported by `op_ended`; none: `release` is not used either.
-  Steps(const Inputs& in, int counted)
+  // `opening`: if there is one, the downloads that wait for it take the place of roots.
+  Steps(const Inputs& in, int counted, int32_t opening = -1)
       : in_(in),
         counted_(counted),
         waiting_(counted == 0 ? 0 : size_t(in.workers) * in.ops),
         shuffled_(in.has_order() ? 0 : in.workers * in.transfers.size()),
         place_(in.has_order() ? 0 : size_t(in.workers) * in.ops, 0),
+        is_root_(in.ops, 0),
         roots_of_row_(in.has_order() ? in.rows : 0),
         weights_(size_t(in.workers) * 2 * in.servers, 1.0),
         least_left_(in.workers) {
     dependencies_.assign(in.waiting.begin(), in.waiting.end());
-    for (int op : in.roots) {
+    for (int32_t op : opening < 0 ? in.roots : in.dependents(opening)) {
       bool transfer = in.resource[op] == DOWNLINK || in.resource[op] == UPLINK;
+      if (opening >= 0 && !transfer) continue;
+      is_root_[op] = 1;
       if (!transfer || in.has_order()) fixed_roots_.push_back(op);
     }
     workers_.reserve(in.workers);
@@ -111,7 +115,7 @@ class Steps {
     size_t n = static_cast<size_t>(std::ranges::copy(fixed_roots_, scratch_.begin()).out - scratch_.begin());
     for (int32_t op : shuffled) {  // half of them are, in a random order: better no branch
       scratch_[n] = op;
-      n += dependencies_[op] == 0;
+      n += is_root_[op];
     }
     return {scratch_.data(), n};
   }
@@ -208,6 +212,7 @@ class Steps {
   std::vector<Worker> workers_;
   std::vector<uint16_t> dependencies_, waiting_;
   std::vector<int32_t> shuffled_, place_;
+  std::vector<uint8_t> is_root_;
   std::vector<std::vector<int32_t>> roots_of_row_;
   std::vector<int32_t> fixed_roots_, scratch_;
   std::vector<double> weights_;  // of each worker's flows in its step: direction, server
