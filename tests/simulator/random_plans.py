@@ -201,14 +201,16 @@ def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
 
 @st.composite
 def fast_plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
-    """Plans for the path called lazy: servers with nodes of their own, no overheads, asynchronous."""
+    """Plans for the path called lazy: no overheads, asynchronous; servers with nodes of their own or beside."""
     workers, servers = draw(st.integers(1, max_workers)), draw(st.integers(1, max_servers))
     nodes = tuple(Node(draw(RATES), draw(RATES)) for _ in range(workers + servers))
     speeds = tuple(draw(st.sampled_from([1.0, 0.5, 1.7])) for _ in range(workers))
     cluster = Cluster(
         nodes if draw(st.booleans()) else (nodes[0],) * (workers + servers),
         tuple(draw(st.integers(0, workers - 1)) for _ in range(workers)),
-        tuple(range(workers, workers + servers)),
+        tuple(range(workers, workers + servers))
+        if draw(st.booleans())
+        else tuple(draw(st.integers(0, workers + servers - 1)) for _ in range(servers)),
         worker_speeds=draw(st.sampled_from([(), speeds])),
         flow_bytes_per_s=draw(st.sampled_from([math.inf, math.inf, 6.0])),
     )

@@ -20,6 +20,10 @@ struct Now {
     instant.add(begun, turn);
   }
   double time() const { return event.time(); }
+  // Has an end happened that was known in the given turn?
+  bool over(Event end, int64_t known_in) const {
+    return known_in != turn && end < after(instant.latest_since(known_in));
+  }
   mutable int64_t remembered = 0;  // by clocks, since they last forgot
 };
 

@@ -14,8 +14,8 @@
 
 #include "clocks.hpp"
 #include "events.hpp"
+#include "link_lane.hpp"
 #include "machine.hpp"
-#include "schedulers.hpp"
 #include "sharing.hpp"
 #include "steps.hpp"
 #include "training_step.hpp"
@@ -29,7 +29,7 @@ class Periods {
     if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.sync) return false;
     if (in.server_cores < in.workers || in.policy.kind == Kind::blocks) return false;
     if (in.policy.overhead_s[0] > 0 || in.policy.overhead_s[1] > 0) return false;
-    return step.fits && std::ranges::none_of(in.local, [](uint8_t local) { return local != 0; });
+    return step.fits;
   }
 
   Periods(const Inputs& in, const TrainingStep& step, const Poll& poll)
@@ -41,14 +41,15 @@ class Periods {
         compute_(in, WORKER, -1, step.closing),
         traits_(link_traits(in)),
         workers_(in.workers),
-        updating_s_(size_t(in.workers) * in.servers, 0.0) {
+        updating_s_(size_t(in.workers) * in.servers, 0.0),
+        step_updating_s_(updating_s_) {
     for (int s = 0; s < in.servers; ++s) updates_.emplace_back(in, PS, s, step.closing);
     lanes_.reserve(size_t(2) * in.workers * in.servers);
     for (int w = 0; w < in.workers; ++w)
       for (int d = 0; d < 2; ++d)
         for (int s = 0; s < in.servers; ++s)
-          lanes_.emplace_back(traits_[size_t(d) * in.servers + s], links_.flow(d, w, s), d, w);
-    links_.before_move([this](Flow& flow) { catch_up(lane_of(flow)); });
+          lanes_.emplace_back(in, traits_[size_t(d) * in.servers + s], links_.flow(d, w, s), d, w, s);
+    links_.before_move([this](Flow& flow) { lane_of(flow.key).catch_up(now_, poll_); });
   }
 
   Result run() {
@@ -71,7 +72,7 @@ class Periods {
       if (from_queue)
         take_event(event.key);
       else
-        alarm(lane_at(key_resource(event.key) == UPLINK, key_worker(event.key), key_server(event.key)));
+        alarm(lane_of(event.key));
       queue_.settle();
       links_.commit();
       if (step_ended_) {
@@ -93,27 +94,6 @@ class Periods {
   }
 
  private:
-  struct Upload {
-    double ready_s;
-    int32_t place, number;  // which end of computation lets it go, and which upload of the step it is
-    int32_t op;
-  };
-  // A worker's link to one server, in one direction.
-  struct Lane {
-    Lane(const LinkTraits& link, Flow& f, int d, int w) : scheduler(link), flow(&f), direction(d), worker(w) {}
-    Scheduler scheduler;
-    Flow* flow;
-    int direction, worker;
-    bool sending = false;
-    Chunk chunk;
-    double sent_bytes = 0;           // by chunks that ended
-    int64_t chunks = 0;              // that ended
-    std::vector<Arrival> arrived;    // in this step
-    std::vector<Upload> uploads;     // of this step, once computing is known
-    size_t added = 0;                // of those, by now
-    double updating_s = 0;           // in this step, once all have arrived
-    bool waits() const { return added < uploads.size(); }
-  };
   enum class Phase { none, opening, running, closing };
   struct Worker {
     Phase phase = Phase::none;
@@ -125,18 +105,19 @@ class Periods {
     double computing_s = 0, step_computing_s = 0;  // in steps that ended, in this one
   };
 
-  Lane& lane_at(int d, int w, int s) { return lanes_[(size_t(w) * 2 + d) * in_.servers + s]; }
-  Lane& lane_of(const Flow& flow) {
-    return lane_at(key_resource(flow.key) == UPLINK, key_worker(flow.key), key_server(flow.key));
+  LinkLane& lane_at(int d, int w, int s) { return lanes_[(size_t(w) * 2 + d) * in_.servers + s]; }
+  LinkLane& lane_of(uint64_t key) {
+    return lane_at(key_resource(key) == UPLINK, key_worker(key), key_server(key));
   }
 
   void take_event(uint64_t key) {
-    int w = key_worker(key);
+    int w = key_worker(key), resource = key_resource(key);
     Worker& worker = workers_[w];
-    if (key_resource(key) < 0) return begin_step(w);
+    if (resource < 0) return begin_step(w);
     if (worker.phase == Phase::opening) return download(w);
     if (!worker.end.none() && worker.end.whole() == now_.event.whole()) return all_ended(w);
-    start_uploads(w);
+    if (resource == WORKER) return start_uploads(w);
+    silent(lane_of(key));
   }
 
   void begin_step(int w) {
@@ -145,13 +126,8 @@ class Periods {
     worker.begin_s = now_.time();
     worker.end = Event{};
     worker.roots.clear();
-    for (int s = 0; s < in_.servers; ++s) {
-      lane_at(0, w, s).arrived.clear();
-      Lane& up = lane_at(1, w, s);
-      up.arrived.clear();
-      up.uploads.clear();
-      up.added = 0;
-    }
+    for (int d = 0; d < 2; ++d)
+      for (int s = 0; s < in_.servers; ++s) lane_at(d, w, s).begin_step();
     if (step_.opening < 0) return download(w);
     worker.phase = Phase::opening;
     worker.roots.push_back(step_.opening);
@@ -166,87 +142,45 @@ class Periods {
         worker.roots.push_back(op);
         continue;
       }
-      Lane& lane = lane_at(0, w, in_.server[op]);
+      LinkLane& lane = lane_at(0, w, in_.server[op]);
       if (lane.flow->rest == 0) starting_.push_back(&lane);
-      add(lane, op);
+      lane.add(op);
     }
     worker.lanes_left = static_cast<int>(starting_.size());
-    for (Lane* lane : starting_) start(*lane);
+    for (LinkLane* lane : starting_) start(*lane);
   }
 
-  void add(Lane& lane, int32_t op) {
-    lane.scheduler.add(op);
-    lane.flow->rest += static_cast<double>(in_.bytes[op]);
-  }
-  bool take(Lane& lane, double now) {
-    if (!lane.scheduler.take(now, lane.chunk)) return false;
-    lane.flow->rest -= lane.chunk.size;
-    return true;
-  }
-  void start(Lane& lane) {
-    take(lane, now_.time());
+  void start(LinkLane& lane) {
+    if (lane.local) {
+      lane.send_locally(now_);
+      return queue_.push(lane.local_end());
+    }
+    lane.take(now_.time());
     lane.sending = true;
-    int s = key_server(lane.flow->key);
-    links_.of(lane.direction).start(*lane.flow, lane.chunk.size, steps_.weight(lane.worker, lane.direction, s));
+    double weight = steps_.weight(lane.worker, lane.direction, lane.server);
+    links_.of(lane.direction).start(*lane.flow, lane.chunk.size, weight);
   }
-
   // Something may have ended on this lane.
-  void alarm(Lane& lane) {
-    if (advance(lane)) {
-      add_uploads(lane, now_.time());
+  void alarm(LinkLane& lane) {
+    if (lane.advance(now_, poll_)) {
+      lane.add_uploads(now_.time());
       links_.of(lane.direction).extend(*lane.flow);
       return;
     }
     lane.sending = false;
     links_.of(lane.direction).finish(*lane.flow);
-    if (lane.waits()) return queue_.push(next_upload(lane));
+    if (lane.waits())
+      queue_.push(next_upload(lane));
+    else
+      silent(lane);
+  }
+  // Nothing more comes on this lane before the next step, or the uploads of this one.
+  void silent(const LinkLane& lane) {
     if (--workers_[lane.worker].lanes_left > 0) return;
     if (lane.direction == 0)
       compute(lane.worker);
     else
       update(lane.worker);
-  }
-
-  // Let the chunks end that have ended by now. False if the lane has none left.
-  bool advance(Lane& lane) {
-    Flow& flow = *lane.flow;
-    const Clock& clock = *flow.clock;
-    for (;;) {
-      double end_s = 0, since = clock.since;
-      uint64_t set_after = clock.set_after;
-      bool ended = false;
-      for (; flow.epoch < clock.epoch() && !ended; flow.epoch += !ended) {
-        const Past& past = clock.past[static_cast<size_t>(flow.epoch - clock.forgotten)];
-        end_s = past.end(flow.target);
-        ended = Event(end_s, flow.key) < past.until;
-        since = past.since;
-        set_after = past.set_after;
-      }
-      if (!ended) {
-        if (clock.changed_in == now_.turn) return true;  // nothing has, since it was set in this event
-        end_s = clock.end(flow.target);
-        since = clock.since;
-        set_after = clock.set_after;
-        if (!(Event(end_s, flow.key) < after(now_.instant.latest_since(clock.changed_in)))) return true;
-      }
-      uint64_t rank = end_s == since ? std::max(flow.key, set_after + 1) : flow.key;
-      lane.sent_bytes += lane.chunk.size;
-      if ((++lane.chunks & 0xFFFF) == 0) poll_();
-      if (lane.chunk.last) lane.arrived.push_back({end_s, rank, lane.chunk.op});
-      add_uploads(lane, end_s);
-      lane.scheduler.done(lane.chunk);
-      if (!take(lane, end_s)) return false;
-      flow.follow(lane.chunk.size);
-    }
-  }
-  // `advance` where the lane is known to go on.
-  void catch_up(Lane& lane) {
-    if (!advance(lane)) throw std::logic_error("a lane fell silent before its alarm");
-  }
-  // Computation ends before a chunk does at the same time.
-  void add_uploads(Lane& lane, double until_s) {
-    for (; lane.waits() && lane.uploads[lane.added].ready_s <= until_s; ++lane.added)
-      add(lane, lane.uploads[lane.added].op);
   }
 
   void compute(int w) {
@@ -267,9 +201,10 @@ class Periods {
     }
     worker.lanes_left = 0;
     for (int s = 0; s < in_.servers; ++s)
-      if (Lane& lane = lane_at(1, w, s); lane.waits()) {
+      if (LinkLane& lane = lane_at(1, w, s); lane.waits()) {
         ++worker.lanes_left;
-        queue_.push(next_upload(lane));
+        if (lane.local) lane.upload_locally(now_);
+        queue_.push(lane.local ? lane.local_end() : next_upload(lane));
       }
   }
   void run_computation(int w) {
@@ -277,24 +212,25 @@ class Periods {
   }
   // The downloads of a worker that have arrived, in order.
   std::span<const Arrival> arrived(int w) {
-    if (in_.servers == 1) return lane_at(0, w, 0).arrived;
+    if (in_.servers == 1) return lane_at(0, w, 0).arrived_by(now_);
     merged_.clear();
-    heads_.assign(in_.servers, 0);
+    heads_.clear();
+    for (int s = 0; s < in_.servers; ++s) heads_.push_back(lane_at(0, w, s).arrived_by(now_));
     for (;;) {
       int first = -1;
       Event earliest;
       for (int s = 0; s < in_.servers; ++s) {
-        const auto& arrived = lane_at(0, w, s).arrived;
-        if (heads_[s] == arrived.size()) continue;
-        Event arrival(arrived[heads_[s]].time_s, arrived[heads_[s]].rank);
+        if (heads_[s].empty()) continue;
+        Event arrival(heads_[s].front().time_s, heads_[s].front().rank);
         if (arrival < earliest) first = s, earliest = arrival;
       }
       if (first < 0) return merged_;
-      merged_.push_back(lane_at(0, w, first).arrived[heads_[first]++]);
+      merged_.push_back(heads_[first].front());
+      heads_[first] = heads_[first].subspan(1);
     }
   }
 
-  Event next_upload(const Lane& lane) const {
+  static Event next_upload(const LinkLane& lane) {
     return {lane.uploads[lane.added].ready_s, event_key(WORKER, lane.worker, 0)};
   }
   // One end of computation: the lanes that wait for it start in the order in which it queues uploads.
@@ -302,17 +238,16 @@ class Periods {
     int32_t place = std::numeric_limits<int32_t>::max();
     starting_.clear();
     for (int s = 0; s < in_.servers; ++s) {
-      Lane& lane = lane_at(1, w, s);
+      LinkLane& lane = lane_at(1, w, s);
       if (lane.sending || !lane.waits() || lane.uploads[lane.added].ready_s > now_.time()) continue;
       if (lane.uploads[lane.added].place < place) place = lane.uploads[lane.added].place, starting_.clear();
       if (lane.uploads[lane.added].place == place) starting_.push_back(&lane);
     }
-    std::sort(starting_.begin(), starting_.end(), [](const Lane* a, const Lane* b) {
+    std::sort(starting_.begin(), starting_.end(), [](const LinkLane* a, const LinkLane* b) {
       return a->uploads[a->added].number < b->uploads[b->added].number;
     });
-    for (Lane* lane : starting_) {
-      for (; lane->waits() && lane->uploads[lane->added].place == place; ++lane->added)
-        add(*lane, lane->uploads[lane->added].op);
+    for (LinkLane* lane : starting_) {
+      lane->add_uploads_of(place);
       start(*lane);
     }
   }
@@ -322,11 +257,11 @@ class Periods {
     Worker& worker = workers_[w];
     Event end = worker.computed_at;
     for (int s = 0; s < in_.servers; ++s) {
-      Lane& lane = lane_at(1, w, s);
+      const LinkLane& lane = lane_at(1, w, s);
       if (lane.arrived.empty()) continue;
-      end = std::max(end, Event(lane.arrived.back().time_s, lane.flow->key));
-      run_updates(w, s);
-      lane.updating_s = updates_[s].busy_s(worker.begin_s, infinity);
+      end = std::max(end, Event(lane.arrived.back().time_s, lane.key));
+      run_updates(w, s, lane.arrived);
+      step_updating_s_[size_t(w) * in_.servers + s] = updates_[s].busy_s(worker.begin_s, infinity);
       if (updates_[s].ops() > 0) end = std::max(end, Event(updates_[s].ends_s().back(), event_key(PS, w, s)));
     }
     worker.end = end;
@@ -335,8 +270,8 @@ class Periods {
     else
       queue_.push(end);
   }
-  void run_updates(int w, int s) {
-    updates_[s].run(steps_, w, workers_[w].begin_s, event_key(PS, w, s), {}, lane_at(1, w, s).arrived);
+  void run_updates(int w, int s, std::span<const Arrival> arrived) {
+    updates_[s].run(steps_, w, workers_[w].begin_s, event_key(PS, w, s), {}, arrived);
   }
 
   // All ops but the closing, or the closing too.
@@ -355,7 +290,7 @@ class Periods {
     worker.phase = Phase::none;
     events_ += compute_.ops();
     for (int s = 0; s < in_.servers; ++s) {
-      updating_s_[size_t(w) * in_.servers + s] += lane_at(1, w, s).updating_s;
+      updating_s_[size_t(w) * in_.servers + s] += step_updating_s_[size_t(w) * in_.servers + s];
       events_ += updates_[s].ops();
     }
     steps_.end(w, now_.time());
@@ -378,10 +313,11 @@ class Periods {
     }
     return out;
   }
-  double sent_bytes(Lane& lane) {
-    if (lane.sending) catch_up(lane);
+  double sent_bytes(LinkLane& lane) {
+    if (lane.sending) lane.catch_up(now_, poll_);
     result_.events += lane.chunks;
-    return lane.sent_bytes + (lane.sending ? lane.flow->delivered(now_.time()) : 0);
+    double bytes = lane.sent_bytes + lane.count_local(now_, result_.events);
+    return lane.sending ? bytes + lane.flow->delivered(now_.time()) : bytes;
   }
   double computing_s(int w, Event until) {
     const Worker& worker = workers_[w];
@@ -392,7 +328,7 @@ class Periods {
   }
   double updating_s(int w, int s, Event until) {
     if (workers_[w].phase == Phase::none) return 0;
-    run_updates(w, s);
+    run_updates(w, s, lane_at(1, w, s).arrived_by(now_));
     return count(updates_[s], workers_[w].begin_s, event_key(PS, w, s), until);
   }
   double count(const Machine& machine, double begin_s, uint64_t key, Event until) {
@@ -403,8 +339,8 @@ class Periods {
   void forget() {
     if (now_.remembered < 1024 + 8 * static_cast<int64_t>(lanes_.size())) return;
     now_.remembered = 0;
-    for (Lane& lane : lanes_)
-      if (lane.sending) catch_up(lane);
+    for (LinkLane& lane : lanes_)
+      if (lane.sending) lane.catch_up(now_, poll_);
     links_.for_all_clocks([](Clock& clock) { clock.forget(); });
   }
 
@@ -417,14 +353,14 @@ class Periods {
   Machine compute_;
   std::vector<Machine> updates_;  // for each server
   std::vector<LinkTraits> traits_;
-  std::vector<Lane> lanes_;
+  std::vector<LinkLane> lanes_;
   std::vector<Worker> workers_;
-  std::vector<double> updating_s_;
+  std::vector<double> updating_s_, step_updating_s_;  // workers x servers: in steps that ended, in this one
   Heap<Event> queue_;  // starts of uploads, ends of steps
-  std::vector<Lane*> starting_;
+  std::vector<LinkLane*> starting_;
   std::vector<int32_t> together_;
   std::vector<Arrival> merged_;
-  std::vector<size_t> heads_;
+  std::vector<std::span<const Arrival>> heads_;
   bool step_ended_ = false;
   int64_t events_ = 0;
   Result result_;
