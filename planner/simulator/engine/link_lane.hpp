@@ -76,6 +76,8 @@ struct LinkLane {
       double end_s = 0, since = clock.since;
       uint64_t set_after = clock.set_after;
       bool ended = false;
+      for (double clearly_before = flow->target * (1 - 1e-9); clock.later(flow->epoch, 8) < clearly_before;)
+        flow->epoch += 8;
       for (; flow->epoch < clock.epoch() && !ended; flow->epoch += !ended) {
         const Past& past = clock.past[static_cast<size_t>(flow->epoch - clock.forgotten)];
         end_s = past.end(flow->target);
