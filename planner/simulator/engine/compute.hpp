@@ -7,71 +7,15 @@
 // undone when another feeder arrives.
 #pragma once
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "events.hpp"
+#include "feeders.hpp"
 #include "steps.hpp"
 
 namespace planner {
-
-// A list of ops for each op.
-struct Edges {
-  std::vector<int32_t> start, index;
-  std::span<const int32_t> of(int32_t op) const {
-    return {index.data() + start[op], static_cast<size_t>(start[op + 1] - start[op])};
-  }
-  template <class Keep>
-  static Edges select(const Inputs& in, Keep keep) {
-    Edges edges;
-    edges.start.push_back(0);
-    for (int32_t op = 0; op < in.ops; ++op) {
-      for (int32_t dependent : in.dependents(op))
-        if (keep(op, dependent)) edges.index.push_back(dependent);
-      edges.start.push_back(static_cast<int32_t>(edges.index.size()));
-    }
-    return edges;
-  }
-};
-
-// Transfers and updates that computation waits for, and those among them that every visible end depends on.
-struct Feeders {
-  std::vector<uint8_t> feeds, required;  // per op
-  int count = 0, required_count = 0;
-
-  // Sets of feeders are bits; ops are visited after all they depend on. The end of `unseen` does not count.
-  explicit Feeders(const Inputs& in, int32_t unseen = -1) : feeds(in.ops, 0), required(in.ops, 0) {
-    std::vector<int32_t> number(in.ops, -1);
-    for (int32_t op = 0; op < in.ops; ++op) {
-      if (in.resource[op] == WORKER) continue;
-      auto on_worker = [&in](int32_t dependent) { return in.resource[dependent] == WORKER; };
-      if (std::ranges::any_of(in.dependents(op), on_worker)) feeds[op] = 1, number[op] = count++;
-    }
-    size_t words = (size_t(count) + 63) / 64;
-    if (words * in.ops > (size_t(1) << 27)) return;  // a gigabyte of bits: not worth it
-    std::vector<uint64_t> needs(words * in.ops, 0), common(words, ~uint64_t{0});
-    std::vector<int32_t> waiting(in.waiting.begin(), in.waiting.end());
-    std::vector<int32_t> ready(in.roots.begin(), in.roots.end());
-    while (!ready.empty()) {
-      int32_t op = ready.back();
-      ready.pop_back();
-      uint64_t* mine = needs.data() + words * op;
-      if (number[op] >= 0) mine[number[op] / 64] |= uint64_t{1} << (number[op] % 64);
-      bool visible = false;
-      for (int32_t dependent : in.dependents(op)) {
-        visible = visible || (in.resource[op] == WORKER && in.resource[dependent] != WORKER && op != unseen);
-        uint64_t* theirs = needs.data() + words * dependent;
-        for (size_t k = 0; k < words; ++k) theirs[k] |= mine[k];
-        if (--waiting[dependent] == 0) ready.push_back(dependent);
-      }
-      for (size_t k = 0; k < words && visible; ++k) common[k] &= mine[k];
-    }
-    for (int32_t op = 0; op < in.ops; ++op)
-      if (number[op] >= 0 && (common[number[op] / 64] >> (number[op] % 64) & 1)) required[op] = 1, ++required_count;
-  }
-};
 
 class LazyCompute {
  public:
@@ -81,7 +25,8 @@ class LazyCompute {
     bool last;  // of the step
   };
 
-  LazyCompute(const Inputs& in, const Feeders& feeders, Steps& steps, bool used) : feeders_(feeders), steps_(steps) {
+  LazyCompute(const Inputs& in, const Feeders& feeders, Steps& steps, bool used)
+      : in_(in), feeders_(feeders), steps_(steps) {
     if (!used) return;
     inner_ = Edges::select(in, [&in](int32_t op, int32_t dependent) {
       return in.resource[op] == WORKER && in.resource[dependent] == WORKER;
@@ -121,13 +66,12 @@ class LazyCompute {
     lane.turn = turn;
     lane.visible.clear();
     lane.next = 0;
+    lane.rank = lane.key;
   }
   void enqueue(int w, int32_t op, double now) {
     Lane& lane = lanes_[w];
     lane.queue[lane.tail++] = op;
-    if (lane.running) return;
-    lane.idle_s += now - (lane.head > 0 ? lane.ends_s[lane.head - 1] : lane.begin_s);
-    start(lane, now);
+    if (!lane.running) start_after_pause(lane, now);
   }
   int64_t turn(int w) const { return lanes_[w].turn; }
 
@@ -140,6 +84,22 @@ class LazyCompute {
     lane.turn = turn;
     --lane.feeders;
     lane.required -= feeders_.required[feeder];
+  }
+
+  // Several feeders that ended one after the other, before anything can be seen.
+  void feed(int w, std::span<const Arrival> arrivals, int64_t turn) {
+    Lane& lane = lanes_[w];
+    for (const Arrival& arrival : arrivals) {
+      while (lane.running && Event(lane.ends_s[lane.head - 1], lane.rank) < arrival.at()) finish(lane);
+      --lane.feeders;
+      lane.required -= feeders_.required[arrival.op];
+      release(lane, in_.dependents(arrival.op));
+      if (lane.running || lane.head == lane.tail) continue;
+      lane.rank = std::max(lane.key, arrival.rank);
+      start_after_pause(lane, arrival.time_s);
+    }
+    lane.settled = lane.over();
+    lane.turn = turn;
   }
 
   bool has_visible(int w) {
@@ -178,6 +138,7 @@ class LazyCompute {
   // The ops of a step in the order in which they run, and the ends of those that have started.
   struct Lane {
     uint64_t key = 0;
+    uint64_t rank = 0;          // of the next end, if it takes no time (see Arrival)
     int worker = 0;
     bool running = false;       // the op before `head`; else it has ended
     int32_t head = 0, tail = 0;
@@ -200,8 +161,13 @@ class LazyCompute {
 
   void start(Lane& lane, double now) {
     int32_t op = lane.queue[lane.head];
-    lane.ends_s[lane.head++] = now + steps_.duration(lane.worker, op, true);
+    double end_s = lane.ends_s[lane.head++] = now + steps_.duration(lane.worker, op, true);
+    if (end_s != now) lane.rank = lane.key;
     lane.running = true;
+  }
+  void start_after_pause(Lane& lane, double now) {
+    lane.idle_s += now - (lane.head > 0 ? lane.ends_s[lane.head - 1] : lane.begin_s);
+    start(lane, now);
   }
   void finish(Lane& lane) {
     int32_t place = lane.head - 1, op = lane.queue[place];
@@ -275,6 +241,7 @@ class LazyCompute {
     return lane.head == 0 ? 0.0 : std::min(now, lane.ends_s[lane.head - 1]) - lane.begin_s - lane.idle_s;
   }
 
+  const Inputs& in_;
   const Feeders& feeders_;
   Steps& steps_;
   Edges inner_, outer_;

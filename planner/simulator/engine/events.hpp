@@ -28,6 +28,15 @@ inline Event after(Event event) {
   return event;
 }
 
+// The end of a transfer. `rank`: where it comes among the events of its instant, which is by key, except for what came
+// up after events of greater keys.
+struct Arrival {
+  double time_s;
+  uint64_t rank;
+  int32_t op;
+  Event at() const { return {time_s, rank}; }
+};
+
 inline constexpr int max_workers = 1 << 24, max_servers = 1 << 16;
 
 // The start of a worker goes before everything else: resource -1.

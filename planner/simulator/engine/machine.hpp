@@ -9,19 +9,11 @@
 #include <span>
 #include <vector>
 
-#include "compute.hpp"
 #include "events.hpp"
+#include "feeders.hpp"
 #include "steps.hpp"
 
 namespace planner {
-
-// `rank`: where it comes among the events of its instant, which is by key, except for what came up after events
-// of greater keys.
-struct Arrival {
-  double time_s;
-  uint64_t rank;
-  int32_t op;
-};
 
 class Machine {
  public:

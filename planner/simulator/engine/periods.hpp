@@ -36,7 +36,7 @@ class Periods {
       : in_(in),
         step_(step),
         poll_(poll),
-        links_(in, now_, true),
+        links_(in, now_, true, true),
         steps_(in, 0, step.opening),
         compute_(in, WORKER, -1, step.closing),
         traits_(link_traits(in)),
@@ -84,7 +84,7 @@ class Periods {
         }
         if (steps_.enough()) break;
       }
-      forget();
+      links_.forget(lanes_.size(), [this] { catch_up(); });
     }
     result_.end_s = now_.time();
     result_.used = used();
@@ -159,6 +159,10 @@ class Periods {
     lane.sending = true;
     double weight = steps_.weight(lane.worker, lane.direction, lane.server);
     links_.of(lane.direction).start(*lane.flow, lane.chunk.size, weight);
+  }
+  void catch_up() {
+    for (LinkLane& lane : lanes_)
+      if (lane.sending) lane.catch_up(now_, poll_);
   }
   // Something may have ended on this lane.
   void alarm(LinkLane& lane) {
@@ -334,14 +338,6 @@ class Periods {
   double count(const Machine& machine, double begin_s, uint64_t key, Event until) {
     for (double end_s : machine.ends_s()) result_.events += Event(end_s, key) < until;
     return machine.busy_s(begin_s, now_.time());
-  }
-  // Clocks need their past only as far back as some lane has looked at it.
-  void forget() {
-    if (now_.remembered < 1024 + 8 * static_cast<int64_t>(lanes_.size())) return;
-    now_.remembered = 0;
-    for (LinkLane& lane : lanes_)
-      if (lane.sending) lane.catch_up(now_, poll_);
-    links_.for_all_clocks([](Clock& clock) { clock.forget(); });
   }
 
   const Inputs& in_;

@@ -85,15 +85,16 @@ class EqualShares {
 template <class Shares>
 class Links {
  public:
-  Links(const Inputs& in, const Now& now, bool remembers) {
+  // `down`, `up`: do the clocks of that direction remember their past?
+  Links(const Inputs& in, const Now& now, bool down, bool up) : now_(now) {
     if constexpr (std::is_same_v<Shares, EqualShares>) {
-      direction_[0] = std::make_unique<Shares>(in, now, DOWNLINK, remembers);
-      direction_[1] = std::make_unique<Shares>(in, now, UPLINK, remembers);
+      direction_[0] = std::make_unique<Shares>(in, now, DOWNLINK, down);
+      direction_[1] = std::make_unique<Shares>(in, now, UPLINK, up);
     } else {
       for (int worker : in.worker_nodes)
         for (int server : in.server_nodes) mixed_ = mixed_ || worker == server;
-      direction_[0] = std::make_unique<Shares>(in, now, 0, mixed_ ? 1 : 0, remembers);
-      if (!mixed_) direction_[1] = std::make_unique<Shares>(in, now, 1, 1, remembers);
+      direction_[0] = std::make_unique<Shares>(in, now, 0, mixed_ ? 1 : 0, down);
+      if (!mixed_) direction_[1] = std::make_unique<Shares>(in, now, 1, 1, up);
     }
   }
   Shares& of(int d) { return *direction_[mixed_ ? 0 : d]; }
@@ -112,13 +113,18 @@ class Links {
     Event first = direction_[0]->next();
     return mixed_ ? first : std::min(first, direction_[1]->next());
   }
-  template <class Do>
-  void for_all_clocks(Do action) {
+  // Clocks need their past only as far back as some lane has looked at it: `look` makes all lanes look.
+  template <class Look>
+  void forget(size_t lanes, Look look) {
+    if (now_.remembered < 1024 + 8 * static_cast<int64_t>(lanes)) return;
+    now_.remembered = 0;
+    look();
     for (auto& shares : direction_)
-      if (shares) shares->for_all_clocks(action);
+      if (shares) shares->for_all_clocks([](Clock& clock) { clock.forget(); });
   }
 
  private:
+  const Now& now_;
   std::unique_ptr<Shares> direction_[2];
   bool mixed_ = false;
 };

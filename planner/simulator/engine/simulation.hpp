@@ -1,8 +1,9 @@
 // The event loop: Algorithm 3.1 as reference.py specifies it, event for event.
 //
-// Two shortcuts leave out events that nobody else can see. `lazy` (compute.hpp): of computation, only ends that
+// Some shortcuts leave out events that nobody else can see. `lazy` (compute.hpp): of computation, only ends that
 // something outside can see are events. `known_updates`: a server lane is first come first served, so the end of
-// an op is known when it queues; only those that unlock something and the last of a step are events.
+// an op is known when it queues; only those that unlock something and the last of a step are events. Downloads may be
+// quiet (quiet.hpp).
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "events.hpp"
 #include "generator.hpp"
 #include "lanes.hpp"
+#include "quiet.hpp"
 #include "schedulers.hpp"
 #include "sharing.hpp"
 #include "steps.hpp"
@@ -28,10 +30,12 @@ class Simulation {
       : in_(in),
         poll_(poll),
         known_updates_(lazy && !in.sync && in.server_cores >= in.workers),
-        links_(in, now_, false),
+        quiet_(lazy && QuietDownloads<Shares>::applies(in, feeders)),
+        links_(in, now_, quiet_, false),
         steps_(in, counted_ops(in)),
         compute_(in, feeders, steps_, lazy),
         traits_(link_traits(in)),
+        downloads_(in, now_, poll, links_, traits_, quiet_),
         ops_(in.ops),
         arrived_(in.sync ? in.ops : 0, 0),
         published_(in.publishers.size(), 0),
@@ -71,6 +75,7 @@ class Simulation {
       if (event.none()) throw std::logic_error("nothing can happen, yet workers have steps to do");
       if (event.time() > in_.max_time_s) {
         now = in_.max_time_s;
+        now_.begin(Event(now, ~uint64_t{0}));
         result_.stopped = Stopped::time;
         break;
       }
@@ -93,11 +98,11 @@ class Simulation {
         result_.stopped = Stopped::events;
         break;
       }
+      if (quiet_) downloads_.forget();
     }
     result_.end_s = now;
-    if (result_.stopped == Stopped::time) now_.event = Event(now, ~uint64_t{0});
-    count_hidden_events();
     result_.used = used(now);
+    count_hidden_events();
     for (size_t i = 0; i < before.size(); ++i) result_.used[i] -= before[i];
     steps_.move_into(result_);
     return std::move(result_);
@@ -134,6 +139,8 @@ class Simulation {
       start_random_step(worker, now);
     else if (lazy && resource == WORKER)
       computation_shows(worker, now);
+    else if (quiet_ && resource == DOWNLINK)
+      end_of_downloads(key, now);
     else if (known_updates_ && resource == PS)
       end_of_update(lane_at(worker, in_.lane_of(PS, key_server(key))), now);
     else
@@ -151,9 +158,30 @@ class Simulation {
     if constexpr (lazy) compute_.begin(worker, now, now_.turn);
     if (known_updates_)
       for (int s = 0; s < in_.servers; ++s) lane_at(worker, in_.lane_of(PS, s)).begin_updates();
-    for (int32_t op : steps_.roots(worker)) ready(worker, op);
+    for (int32_t op : steps_.roots(worker))
+      if (quiet_ && in_.resource[op] == DOWNLINK)
+        downloads_.add(worker, op);
+      else
+        ready(worker, op);
+    if (quiet_) downloads_.start(steps_);
     if (lazy) show_soon(worker);
     if (steps_.unfinished(worker) == 0) queue_.push(last_update(worker));
+  }
+
+  void end_of_downloads(uint64_t key, double now) {
+    if (!downloads_.alarm(key)) return;
+    int worker = key_worker(key);
+    bool all = feed(worker);
+    show_soon(worker);
+    if (all) all_ended(worker, now);
+  }
+  // Tell computation what has been downloaded; true if that was all there is in a step.
+  bool feed(int worker) {
+    std::span<const Arrival> arrived = downloads_.arrived(worker);
+    compute_.feed(worker, arrived, now_.turn);
+    bool all = false;
+    for (size_t i = 0; i < arrived.size(); ++i) all = steps_.op_ended(worker);
+    return all;
   }
 
   // Lazy: put the next end that shows into the queue, unless it is there.
@@ -393,6 +421,7 @@ class Simulation {
   // Ops whose ends were no events, up to the current event.
   void count_hidden_events() {
     for (int w = 0; w < in_.workers && lazy; ++w) result_.events += compute_.ends_until(w, after(now_.event));
+    result_.events += downloads_.chunks();
     for (Lane& lane : lanes_)
       if (known_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(now_.event));
   }
@@ -400,9 +429,12 @@ class Simulation {
   std::vector<double> used(double now) {
     std::vector<double> out;
     out.reserve(lanes_.size());
+    for (int w = 0; w < in_.workers && quiet_; ++w) feed(w);
     for (const Lane& lane : lanes_) {
       double used = lane.used;
-      if (lazy && lane.resource == WORKER)
+      if (quiet_ && lane.resource == DOWNLINK)
+        used = downloads_.bytes(lane.worker, lane.server);
+      else if (lazy && lane.resource == WORKER)
         used = compute_.used_s(lane.worker, now);
       else if (known_updates_ && lane.resource == PS)
         used = lane.updating_until(now);
@@ -424,12 +456,13 @@ class Simulation {
 
   const Inputs& in_;
   const Poll& poll_;
-  bool known_updates_;
+  bool known_updates_, quiet_;
   Now now_;
   Links<Shares> links_;
   Steps steps_;
   LazyCompute compute_;
   std::vector<LinkTraits> traits_;
+  QuietDownloads<Shares> downloads_;
   std::vector<OpInfo> ops_;
   std::vector<Lane> lanes_;
   std::vector<Scheduler> schedulers_;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "compute.hpp"
+#include "feeders.hpp"
 #include "inputs.hpp"
 
 namespace planner {
