@@ -1,7 +1,9 @@
 // Events and their order: time, then resource, then worker, then server.
 #pragma once
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "inputs.hpp"
@@ -36,6 +38,21 @@ struct Arrival {
   int32_t op;
   Event at() const { return {time_s, rank}; }
 };
+
+// All arrivals of several lanes in order. `heads` is used up.
+inline void merge(std::vector<std::span<const Arrival>>& heads, std::vector<Arrival>& merged) {
+  size_t total = 0;
+  for (auto head : heads) total += head.size();
+  merged.resize(total);
+  std::erase_if(heads, [](auto head) { return head.empty(); });
+  for (Arrival& next : merged) {
+    size_t first = 0;
+    for (size_t i = 1; i < heads.size(); ++i) first = heads[i][0].at() < heads[first][0].at() ? i : first;
+    next = heads[first][0];
+    heads[first] = heads[first].subspan(1);
+    if (heads[first].empty()) heads.erase(heads.begin() + static_cast<std::ptrdiff_t>(first));
+  }
+}
 
 inline constexpr int max_workers = 1 << 24, max_servers = 1 << 16;
 

@@ -217,21 +217,10 @@ class Periods {
   // The downloads of a worker that have arrived, in order.
   std::span<const Arrival> arrived(int w) {
     if (in_.servers == 1) return lane_at(0, w, 0).arrived_by(now_);
-    merged_.clear();
     heads_.clear();
     for (int s = 0; s < in_.servers; ++s) heads_.push_back(lane_at(0, w, s).arrived_by(now_));
-    for (;;) {
-      int first = -1;
-      Event earliest;
-      for (int s = 0; s < in_.servers; ++s) {
-        if (heads_[s].empty()) continue;
-        Event arrival(heads_[s].front().time_s, heads_[s].front().rank);
-        if (arrival < earliest) first = s, earliest = arrival;
-      }
-      if (first < 0) return merged_;
-      merged_.push_back(heads_[first].front());
-      heads_[first] = heads_[first].subspan(1);
-    }
+    merge(heads_, merged_);
+    return merged_;
   }
 
   static Event next_upload(const LinkLane& lane) {

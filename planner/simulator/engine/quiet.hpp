@@ -66,15 +66,13 @@ class QuietDownloads {
   }
   // What has arrived since the last call, in order.
   std::span<const Arrival> arrived(int w) {
-    merged_.clear();
+    heads_.clear();
     for (LinkLane& lane : of(w)) {
       if (lane.sending) lane.catch_up(now_, poll_);
-      auto middle = static_cast<std::ptrdiff_t>(merged_.size());
-      merged_.insert(merged_.end(), lane.arrived.begin(), lane.arrived.end());
-      lane.arrived.clear();
-      std::inplace_merge(merged_.begin(), merged_.begin() + middle, merged_.end(),
-                         [](const Arrival& a, const Arrival& b) { return a.at() < b.at(); });
+      heads_.push_back(lane.arrived);
     }
+    merge(heads_, merged_);
+    for (LinkLane& lane : of(w)) lane.arrived.clear();
     return merged_;
   }
   // After `arrived`.
@@ -105,6 +103,7 @@ class QuietDownloads {
   std::vector<LinkLane> lanes_;   // workers x servers
   std::vector<int> lanes_left_;   // of each worker, with downloads to come
   std::vector<LinkLane*> starting_;
+  std::vector<std::span<const Arrival>> heads_;
   std::vector<Arrival> merged_;
 };
 
