@@ -9,7 +9,8 @@ from typing import Any, cast
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
-from planner.errors import BadInput, unknown_name
+from planner.cost.memory import memory_fit
+from planner.errors import BadInput, Infeasible, unknown_name
 from planner.ordering import STRATEGIES, Setting, priorities
 from planner.ordering.pipelined import pipelined
 from planner.policy import Fifo, Mode, Policy
@@ -141,7 +142,7 @@ def _network(request: OrderRequest) -> tuple[float, float | None]:
 
 
 def _profile(request: OrderRequest) -> Profile:
-    """The profile of the file, or one for the model, batch and hardware."""
+    """The profile of the file, or one for the model, batch and hardware if the batch fits there."""
     if request.profile is not None:
         if request.model or request.batch:
             raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
@@ -150,15 +151,12 @@ def _profile(request: OrderRequest) -> Profile:
         return load(request.profile)
     if request.model is None or request.hardware is None:
         raise BadInput("say what to train on what: --model and --hardware, or --profile")
-    model = load_model(request.model)
-    return profile_for(
-        model,
-        request.batch or model.default_batch,
-        load_hardware(request.hardware),
-        request.servers,
-        request.placement,
-        seed=request.seed,
-    )
+    model, hardware = load_model(request.model), load_hardware(request.hardware)
+    batch = request.batch or model.default_batch
+    fit = memory_fit(model, batch, hardware)
+    if not fit.fits:
+        raise Infeasible(fit.reason)
+    return profile_for(model, batch, hardware, request.servers, request.placement, seed=request.seed)
 
 
 def _strategies(words: str) -> list[str]:

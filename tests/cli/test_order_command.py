@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.catalog import load_hardware, load_model
-from planner.errors import BadInput, PlannerError
+from planner.errors import BadInput, Infeasible, PlannerError
 from planner.profile.files import save
 from planner.profile.synthesis import profile_for
 from planner.search.order_request import OrderRequest, exported, order_for
@@ -69,6 +69,11 @@ def test_bad_input_is_one_line(more: dict[str, object], message: str) -> None:
         order_for(request(**more))
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
+
+
+def test_a_batch_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(Infeasible, match=r"batch 999999 needs .* the largest batch that fits is"):
+        order_for(request(batch=999_999))
 
 
 def test_exit_code_of_bad_input(tmp_path: Path) -> None:
