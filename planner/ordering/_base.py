@@ -11,6 +11,8 @@ from planner.errors import BadInput
 from planner.policy import Policy
 from planner.profile import Profile
 
+MOST_OVERHEAD_S = 1.0  # what is measured is a few milliseconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -28,8 +30,11 @@ class Setting:
                 f"bandwidth is {self.bandwidth_bytes_per_s} bytes a second; ordering needs one above zero"
             )
         for value in (self.overhead_s, self.download_overhead_s or 0.0):
-            if not (math.isfinite(value) and value >= 0):
-                raise BadInput(f"overhead_s is {value}; it must be a number of at least zero")
+            if not 0 <= value <= MOST_OVERHEAD_S:
+                raise BadInput(
+                    f"the overhead of a message is {value:g} s; it must lie between 0 and "
+                    f"{MOST_OVERHEAD_S:g} s (--overhead is in milliseconds)"
+                )
 
     def priced(self, policy: Policy) -> Policy:
         """The policy with what a message costs."""
