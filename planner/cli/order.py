@@ -50,7 +50,7 @@ def command(
     ] = None,
     credit_size: Annotated[str | None, typer.Option("--credit", help="ByteScheduler's credit.")] = None,
     slow_worker: Annotated[
-        float | None, typer.Option("--slow-worker", help="Speed of the last worker: 0.5 is half.")
+        float | None, typer.Option("--slow-worker", help="Speed of the last worker, up to 1: 0.5 is half.")
     ] = None,
     slow_link: Annotated[
         str | None, typer.Option("--slow-link", help="Bandwidth of the last worker: 500Mbit.")

@@ -24,6 +24,7 @@ from planner.search.executors import executor_of
 from planner.simulator import Prediction, simulate
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA
+from planner.units import format_bandwidth
 
 TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
 BASELINE = "fifo"
@@ -226,10 +227,17 @@ def machines(
     if flow_bytes_per_s is not None:
         cluster = replace(cluster, flow_bytes_per_s=flow_bytes_per_s)
     if slow_worker is not None:
-        if not slow_worker > 0:
-            raise BadInput(f"the slow worker's speed is {slow_worker}; it must be above zero, as 0.5")
+        if not 0 < slow_worker <= 1:
+            raise BadInput(
+                f"the slow worker's speed is {slow_worker:g}; it must be above 0 and at most 1, as 0.5"
+            )
         cluster = replace(cluster, worker_speeds=(1.0,) * (workers - 1) + (slow_worker,))
     if slow_link_bytes_per_s is not None:
+        if slow_link_bytes_per_s > bandwidth_bytes_per_s:
+            raise BadInput(
+                f"the slow link has {format_bandwidth(slow_link_bytes_per_s)}, more than the "
+                f"{format_bandwidth(bandwidth_bytes_per_s)} of the others; give less"
+            )
         slow = Node(slow_link_bytes_per_s, slow_link_bytes_per_s)
         cluster = replace(cluster, nodes=(*cluster.nodes[:-1], slow))
     return cluster

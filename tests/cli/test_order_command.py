@@ -61,6 +61,8 @@ def request(**more: object) -> OrderRequest:
         ({"overhead_ms": -1.0}, "between 0 and 1 s"),
         ({"overhead_ms": 1e9}, r"overhead of a message is 1e\+06 s"),
         ({"download_overhead_ms": 1001.0}, "between 0 and 1 s"),
+        ({"slow_worker": 5.0}, "speed is 5; it must be above 0 and at most 1"),
+        ({"slow_link": "4Gbit"}, "the slow link has 4 Gbit/s, more than the 3 Gbit/s of the others"),
         ({"model": None}, "--model and --hardware, or --profile"),
         ({"profile": "/nowhere.json"}, "give --profile alone"),
         ({"bandwidth": None, "hardware": None}, "no bandwidth is known"),
