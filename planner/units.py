@@ -12,6 +12,7 @@ from planner.errors import BadInput
 
 MIB = 2**20
 GBIT_BYTES_PER_S = 1e9 / 8
+LEAST_KBIT, MOST_GBIT = 1, 100_000  # per second: a slow modem, thirty times the NICs of a p5
 
 _NUMBER = r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*"
 _BYTES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2.0**10, "MIB": 2.0**20, "GIB": 2.0**30}
@@ -24,8 +25,8 @@ def bandwidth_bytes_per_s(text: str) -> float:
     if not match:
         raise BadInput(f"bandwidth {text!r} is not understood; write it with its unit, as 10Gbit or 100Mbit")
     value = float(match[1]) * _BITS_PER_S[match[2].upper() + "BIT"] / 8
-    if not (math.isfinite(value) and value > 0):
-        raise BadInput(f"bandwidth {text!r} must be above zero")
+    if not LEAST_KBIT * 1e3 / 8 <= value <= MOST_GBIT * GBIT_BYTES_PER_S:
+        raise BadInput(f"bandwidth {text!r} must lie between {LEAST_KBIT}kbit and {MOST_GBIT}Gbit")
     return value
 
 

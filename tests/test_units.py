@@ -5,13 +5,15 @@ from planner.units import bandwidth_bytes_per_s, size_bytes
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("3Gbit", 3.75e8), ("100 Mbit/s", 1.25e7), ("2.5gbps", 3.125e8), ("8bit", 1.0)]
+    ("text", "value"), [("3Gbit", 3.75e8), ("100 Mbit/s", 1.25e7), ("2.5gbps", 3.125e8), ("8kbit", 1e3)]
 )
 def test_bandwidth(text, value):
     assert bandwidth_bytes_per_s(text) == value
 
 
-@pytest.mark.parametrize("text", ["3", "", "-1Gbit", "0Gbit", "3 GiB", "nanGbit", "1e999Gbit"])
+@pytest.mark.parametrize(
+    "text", ["3", "", "-1Gbit", "0Gbit", "3 GiB", "nanGbit", "1e999Gbit", "1bit", "1e12Gbit"]
+)
 def test_bandwidth_refuses(text):
     with pytest.raises(BadInput):
         bandwidth_bytes_per_s(text)
