@@ -94,6 +94,10 @@ SeedOption = Annotated[int | None, _option("--seed", help="Seed of everything ra
 PrecisionOption = Annotated[
     float | None, _option("--precision", help="Half-width of the interval to reach: 0.01 is 1%.", panel=HOW)
 ]
+MaxStepsOption = Annotated[
+    int | None,
+    _option("--max-steps", help="Steps of a worker at most, in all runs, for --precision (1000).", panel=HOW),
+]
 JobsOption = Annotated[
     int | None,
     _option("--jobs", "-j", help="Simulations at once; the answer does not depend on it.", panel=HOW, min=1),

@@ -27,6 +27,7 @@ def command(
     config: flags.ConfigOption = None,
     seed: flags.SeedOption = None,
     precision: flags.PrecisionOption = None,
+    max_steps: flags.MaxStepsOption = None,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
     timeline: flags.TimelineOption = None,

@@ -20,27 +20,27 @@ FEWEST_STEPS = 72  # twelve a run
 class Effort:
     """How hard to try.
 
-    `precision` None is the request's; `max_steps` are those of a worker in all runs at most; `first_runs` are
-    made in any case; with `fewer`, many workers do fewer steps each, which say as much. `bias`: by how much
-    the mean may be off whatever the interval says. Runs of a few steps do not forget how they start; at 12
-    steps a run they were off by up to 4%.
+    `max_steps` are those of a worker in all runs at most; None, as for `precision`, is the request's;
+    `first_runs` are made in any case; with `fewer`, many workers do fewer steps each, which say as much.
+    `bias`: by how much the mean may be off whatever the interval says. Runs of a few steps do not forget how
+    they start; at 12 steps a run they were off by up to 4%.
     """
 
     precision: float | None
-    max_steps: int
+    max_steps: int | None
     first_runs: int = 6
     fewer: bool = False
     bias: float = 0.0
 
-    def steps(self, workers: int) -> int:
-        if not self.fewer or workers <= MANY_WORKERS:
+    def steps(self, workers: int) -> int | None:
+        if self.max_steps is None or not self.fewer or workers <= MANY_WORKERS:
             return self.max_steps
         return max(FEWEST_STEPS, self.max_steps * MANY_WORKERS // workers)
 
 
 SHORT = Effort(0.05, 180, fewer=True, bias=0.04)
 MEDIUM = Effort(0.02, 240, first_runs=4)
-LONG = Effort(None, 1000)
+LONG = Effort(None, None)
 # The effort of a heat, how many of its runs (None: as many as the precision takes), and by how much its
 # interval is widened before it excludes a plan.
 HEATS: dict[Heat, tuple[Effort, int | None, float]] = {

@@ -57,6 +57,7 @@ class Request:
     profile: Profile | None = None
     seed: int = 0
     precision: float = 0.01
+    max_steps: int = 1000  # of a worker, in all runs of a simulation in full
 
     def __post_init__(self) -> None:
         for name in (
@@ -67,6 +68,7 @@ class Request:
             "machines",
             "min_samples_per_s",
             "bandwidth_bytes_per_s",
+            "max_steps",
         ):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):

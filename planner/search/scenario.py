@@ -55,6 +55,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_workers: int | None = None
     seed: int | None = None
     precision: float | None = None
+    max_steps: int | None = None
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -125,6 +126,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "profile": profile,
         "seed": scenario.seed,
         "precision": scenario.precision,
+        "max_steps": scenario.max_steps,
     }
     given = {key: value for key, value in given.items() if value is not None}
     return Request(model=name, **given), model

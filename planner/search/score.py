@@ -244,7 +244,7 @@ class Scorer:
             Settings(
                 seed=plan.seed(self.request.seed),
                 precision=effort.precision or self.request.precision,
-                max_steps=effort.steps(plan.workers),
+                max_steps=effort.steps(plan.workers) or self.request.max_steps,
                 first_runs=effort.first_runs,
             ),
         )

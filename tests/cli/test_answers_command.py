@@ -58,6 +58,14 @@ def test_compare_saturation_and_simulate_keep_the_schema():
     assert valid(json.loads(one.stdout), "simulation")["plan"]["workers"] == 2
 
 
+def test_more_steps_for_a_precision_that_was_not_reached():
+    args = ("simulate", *SMALL[:-1], "0.001", "--workers", "2", "--format", "json")
+    few, more = (json.loads(planner(*args, "--max-steps", most).stdout) for most in ("300", "3000"))
+    assert "within 300 steps a worker; raise max_steps" in few["notes"][0]
+    assert more["prediction"]["steps"] > 3 * few["prediction"]["steps"]
+    assert more["prediction"]["precision"] < few["prediction"]["precision"]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -75,6 +83,7 @@ def test_compare_saturation_and_simulate_keep_the_schema():
         (("saturation", "--model", "vgg11", "--hardware", "p3.*"), 2, "--hardware names"),
         (("simulate", "--model", "vgg11", "--batch", "100000"), 1, "largest batch that fits"),
         (("simulate", "--profile", "nowhere.json.gz"), 2, "nowhere.json.gz"),
+        (("simulate", "--model", "vgg11", "--max-steps", "0"), 2, "--max-steps is 0"),
         (("compare", "--model", "resnet50", "--hardware", "c4.large"), 1, "network figure"),
         (("simulate", "--model", "resnet50", "--bandwidth", "10"), 2, "unit"),
     ],
