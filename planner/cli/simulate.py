@@ -28,6 +28,7 @@ def command(
     seed: flags.SeedOption = None,
     precision: flags.PrecisionOption = None,
     max_steps: flags.MaxStepsOption = None,
+    quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
     timeline: flags.TimelineOption = None,
@@ -46,6 +47,7 @@ def command(
     from planner.search.scenario import merged, request_from
 
     request, _ = request_from(merged(given, config))
-    result = simulation_for(request)
+    with flags.progress(quiet) as report:
+        result = simulation_for(request, progress=report)
     emit(simulation_tables(result), format, output, data=result.as_dict())
     flags.draw(result, html=html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps)

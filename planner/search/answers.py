@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +17,8 @@ from planner.search.request import Request, model_of
 from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan, Shown
 from planner.search.saturation import saturation_of
 from planner.search.scenario import Scenario, request_from
-from planner.search.score import Scorer
+from planner.search.score import Progress, Scorer
 
-Progress = Callable[[str, int, int], None]
 DEFAULT_MACHINE = "p3.2xlarge"
 SERVERS_TRIED = (1, 2, 3, 4, 6, 8)
 
@@ -95,12 +93,12 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     )
 
 
-def simulation_for(request: Request) -> Simulation:
+def simulation_for(request: Request, *, progress: Progress = lambda stage, done, of: None) -> Simulation:
     """All the figures of one plan."""
     plan = one_plan(request)
     scorer = Scorer(request, model_of(request))
     scorer.check(plan)
-    scored = scorer.scored(plan, scorer.predict(plan))
+    scored = scorer.scored(plan, scorer.predict(plan, progress))
     return Simulation(
         request,
         scored,

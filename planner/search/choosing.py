@@ -5,7 +5,7 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -19,9 +19,7 @@ from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import Change, Saturation, ScoredPlan
 from planner.search.saturation import saturation_of
-from planner.search.score import Scorer
-
-Progress = Callable[[str, int, int], None]  # stage, done, of
+from planner.search.score import Progress, Scorer
 
 
 def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredPlan], ScoredPlan]:

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from planner.errors import Infeasible
 from planner.search.assumptions import assumptions
-from planner.search.choosing import Progress, choose, further, interrupted, within
+from planner.search.choosing import choose, further, interrupted, within
 from planner.search.executors import executor_of
 from planner.search.front import Floats
 from planner.search.heats import Heat
 from planner.search.race import Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.score import Scorer
+from planner.search.score import Progress, Scorer
 from planner.search.space import Space, enumerate_plans, left_out_words, no_plans
 
 if TYPE_CHECKING:

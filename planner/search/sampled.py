@@ -21,13 +21,13 @@ from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
 from planner.search.assumptions import assumptions
-from planner.search.choosing import Progress, choose, further, within
+from planner.search.choosing import choose, further, within
 from planner.search.machines import machines_of
 from planner.search.plan import Plan
 from planner.search.prices import check_prices, machine_price
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.score import Scorer
+from planner.search.score import Progress, Scorer
 from planner.search.space import cheap_servers, nic, owned, span_refusal
 from planner.simulator.prediction import Prediction
 

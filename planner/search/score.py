@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,16 +35,25 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Effort as Settings
 
 UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a profile as it is
+Progress = Callable[[str, int, int], None]  # stage, done, of
 T = TypeVar("T")
 
 
 class _Here(Executor):
-    """Runs what it is given at once."""
+    """Runs what it is given at once, and tells how much of it is done."""
 
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
+    def __init__(self, progress: Progress, done: int) -> None:
+        self.progress = progress
+        self.done = self.of = done
+
+    def map(self, fn: Any, *iterables: Any, **_: Any) -> Iterator[Any]:
+        calls = list(zip(*iterables, strict=True))
+        self.of += len(calls)
+        for arguments in calls:
+            result = fn(*arguments)
+            self.done += 1
+            self.progress("simulating", self.done, self.of)
+            yield result
 
 
 def _results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
@@ -249,9 +258,15 @@ class Scorer:
             ),
         )
 
-    def predict(self, plan: Plan, heat: Heat = "long") -> Prediction:
-        """One simulation, here and now."""
-        return self.submit(plan, _Here(), heat).result()
+    def predict(self, plan: Plan, progress: Progress = lambda stage, done, of: None) -> Prediction:
+        """One simulation in full, here and now; progress counts its runs."""
+        from planner.simulator.simulate import begin
+
+        case, effort = self._task(plan, LONG)
+        progress("simulating", 0, effort.first_runs)
+        begun = begin(case, effort, runs=1)
+        progress("simulating", 1, effort.first_runs)
+        return begun.finish(_Here(progress, done=1))
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor; what is known is not simulated again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,14 +31,13 @@ from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import ScoredPlan, Shown
 from planner.search.scenario import Scenario, request_from
-from planner.search.score import Scorer
+from planner.search.score import Progress, Scorer
 from planner.search.shared import RememberingScorer, decoded, fill
 from planner.search.space import enumerate_plans, no_plans
 from planner.search.store import Store
 
 MAX_PLANS = 1_000_000
 MAX_REQUESTS = 1000
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
