@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import planner
 from planner.cli._fast import speed_up
-from planner.errors import PlannerError
+from planner.errors import BadInput, PlannerError
 
 COMMANDS = {
     "calibrate": "Fit the constants of overhead, window, compute or network.",
@@ -35,8 +37,34 @@ COMMANDS = {
 }
 
 
+UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that newer typers hold
+
+
+@contextmanager
+def _usage_errors_as_ours(ctx: Any = None) -> Iterator[None]:
+    """What typer says of flags in three lines, said in one as everything else."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error).show is not UsageError.show:  # help, where a command is given nothing at all
+            raise
+        said = error.format_message().rstrip(".").replace("Value error, ", "")
+        # where a flag lacks its value, typer does not say in which command
+        command = error.ctx.command_path if error.ctx else f"planner {ctx.invoked_subcommand if ctx else ''}"
+        see = " See" if said.endswith("?") else "; see"
+        raise BadInput(f"{said[:1].lower()}{said[1:]}{see} `{command.strip()} --help`") from error
+
+
 class LazyGroup(TyperGroup):
     """Lists commands from `COMMANDS` and imports a command's module when it is asked to run."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        with _usage_errors_as_ours():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_errors_as_ours(ctx):
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)

@@ -61,6 +61,34 @@ def test_our_errors_are_one_line():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("args", "words", "see"),
+    [
+        (("simulate", "--seed", "-1"), "invalid value for '--seed': Input should be greater", "simulate "),
+        (("models", "--format", "xml"), "'xml' is not one of 'table', 'json', 'csv', 'markdown'", "models "),
+        (("recommend", "--modle", "vgg11"), "no such option: --modle", "recommend "),
+        (("recommend", "--model"), "requires an argument", "recommend "),
+        (("partition",), "missing option '--model'", "partition "),
+        (("profile", "show"), "missing argument 'FILE'", "profile show "),
+        (("--modle",), "no such option: --modle", ""),
+        (("modles",), "did you mean 'models'?", ""),
+    ],
+)
+def test_usage_errors_are_one_line_too(args, words, see):
+    done = run(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words.lower() in done.stderr.lower()
+    assert done.stderr.startswith("planner: ")
+    assert done.stderr.endswith(f"ee `planner {see}--help`\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_command_without_its_subcommand_shows_help():
+    done = run("profile")
+    assert done.returncode == 2
+    assert "Usage: planner profile" in done.stdout + done.stderr
+
+
 def test_a_closed_pipe_is_quiet():
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m planner models --format csv | true"],

@@ -70,6 +70,8 @@ def test_calibrate(imported):
         (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/no/x.gz"], "there is no folder"),
         (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/x.gz", "--bandwidth", "5"], "unit"),
         (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/x.gz", "--overhead", "x"], "overhead"),
+        (["profile", "import", STEPS[0], "-o", "{tmp}/x.gz"], "missing option '--batch'"),
+        (["profile", "import", STEPS[0], "--batch", "0", "-o", "{tmp}/x.gz"], "value for '--batch'"),
         (["profile", "show", STEPS[0]], "not a profile"),
         (["profile", "show", str(DATA / "pytorch" / "plain.json.gz")], "planner profile import"),
         (["calibrate", "window", STEPS[0]], "--bandwidth"),
@@ -84,8 +86,3 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(args, message, tmp_path):
 
     assert re.search(message, str(result.exception))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_batch_is_asked_for():
-    assert run("profile", "import", STEPS[0], "-o", "x").exit_code == 2
-    assert run("profile", "import", STEPS[0], "--batch", 0, "-o", "x").exit_code == 2
