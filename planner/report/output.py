@@ -18,6 +18,7 @@ from typing import Any
 
 from planner.atomic import write_file
 from planner.errors import BadInput
+from planner.report.wrapping import wrapped_columns
 
 FILE_WIDTH = 160  # of a table that no terminal shows
 SPARE_WIDTH = 24  # below which a spare column is left out
@@ -184,15 +185,21 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
                 header_style="bold",
             )
             columns = _fitting(table, width)
-            for column in columns:
+            sides = [column.side(table.rows) for column in columns]
+            cells = wrapped_columns(
+                [[column.heading, *(column.cell(row) for row in table.rows)] for column in columns],
+                [side == "right" for side in sides],
+                width,
+            )
+            for column, side, (heading, *_) in zip(columns, sides, cells, strict=True):
                 grid.add_column(
-                    Text(column.heading),
-                    justify=column.side(table.rows),  # type: ignore[arg-type]
+                    Text(heading),
+                    justify=side,  # type: ignore[arg-type]
                     style=column.style,
                     overflow="fold",
                 )
-            for row in table.rows:
-                grid.add_row(*(Text(column.cell(row)) for column in columns))
+            for row in zip(*(below for _, *below in cells), strict=True):
+                grid.add_row(*map(Text, row))
             parts.append(grid)
             if table.notes:
                 parts.append(Text())

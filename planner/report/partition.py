@@ -115,7 +115,7 @@ def _layer_rows(plan: Plan) -> list[dict[str, Any]]:
 
 def _layer_table(plan: Plan) -> Table:
     columns = [
-        Column("layer", "layer (with what follows it)"),
+        Column("layer"),
         Column("partitions"),
         Column("replications"),
         Column("threads"),
@@ -123,7 +123,7 @@ def _layer_table(plan: Plan) -> Table:
         Column("network_ms_per_sample", "network ms", lambda value: f"{value:.3g}"),
         Column("weight_bytes", "weights", format_bytes, "right"),
     ]
-    return Table(_layer_rows(plan), columns, "Layers of one replica, per sample:")
+    return Table(_layer_rows(plan), columns, "Layers of one replica, each with what follows it, per sample:")
 
 
 def _plan_row(plan: Plan, best: Plan) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def window_table(fits: dict[str, WindowFit]) -> Table:
         Column("steps"),
         Column("step_window_low_bytes", "lowest", format_bytes, "right"),
         Column("step_window_high_bytes", "highest", format_bytes, "right"),
-        Column("transfers"),
+        Column("transfers", spare=True),
     ]
     rows = [_window_row(name, fit) for name, fit in fits.items()]
     notes = ["error: mean distance of end times, relative to the time that a step's transfers took together"]

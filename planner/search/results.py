@@ -15,11 +15,11 @@ from planner.simulator.prediction import Prediction
 class Shown:
     """A result that shows itself: a rich table in a terminal, HTML in a notebook."""
 
-    def __rich__(self) -> Any:
+    def __rich_console__(self, console: Any, options: Any) -> Any:
         from planner.report.answers import tables_of
         from planner.report.output import rich_of
 
-        return rich_of(tables_of(self))
+        yield rich_of(tables_of(self), options.max_width)
 
     def _repr_html_(self) -> str:
         from planner.report.answers import notebook_html
