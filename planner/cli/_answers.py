@@ -37,10 +37,10 @@ def _no_color(value: bool) -> bool:
     return value
 
 
-def _file(path: Path | None) -> Path | None:
+def _file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
     if path is not None and str(path) == "-":
         raise BadInput("--html and --timeline need a file; '-' is stdout, which has the table")
-    return checked(path)
+    return checked(ctx, param, path)
 
 
 FILE: dict[str, Any] = {"callback": _file}

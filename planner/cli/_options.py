@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from planner.errors import BadInput
 from planner.report.output import Format, check_writable
 
 
-def checked(path: Path | None) -> Path | None:
-    """A file to write, refused before the work if it cannot be."""
+def checked(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """A file to write, refused before the work if it cannot be or if another flag names it too."""
     if path is not None and str(path) != "-":
         check_writable(path)
+        flag, file = param.opts[0], Path(os.path.realpath(path))
+        flag_of: dict[Path, str] = ctx.meta.setdefault("planner.outputs", {})
+        if flag_of.setdefault(file, flag) != flag and not file.is_char_device():
+            raise BadInput(f"{flag_of[file]} and {flag} both name {path}; give each a file of its own")
     return path
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from planner.cli._answers import HtmlOption, draw
-from planner.cli._options import FormatOption, OutputOption, SeedOption
+from planner.cli._options import FormatOption, OutputOption, SeedOption, checked
 from planner.report.output import Format
 
 
@@ -59,13 +59,15 @@ def command(
         int, typer.Option("--tune", min=0, help="Tune ByteScheduler with this many simulations.")
     ] = 0,
     study: Annotated[
-        Path | None, typer.Option("--study", help="File in which tuning is kept and resumed.")
+        Path | None,
+        typer.Option("--study", callback=checked, help="File in which tuning is kept and resumed."),
     ] = None,
     priorities: Annotated[
         Path | None, typer.Option("--priorities", help="A file of --export (or your own) to compare.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option("--export", help="Write name and priority of the best order to FILE.")
+        Path | None,
+        typer.Option("--export", callback=checked, help="Write name and priority of the best order to FILE."),
     ] = None,
     html: HtmlOption = None,
     seed: SeedOption = 0,
@@ -78,11 +80,9 @@ def command(
     """
     from planner.atomic import write_file
     from planner.report.orders import order_table
-    from planner.report.output import check_writable, emit
+    from planner.report.output import emit
     from planner.search.order_request import OrderRequest, exported, order_for
 
-    if export is not None:
-        check_writable(export)
     request = OrderRequest(
         model=model,
         hardware=hardware,

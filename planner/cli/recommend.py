@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from planner.cli import _answers as flags
-from planner.cli._options import FormatOption, OutputOption
+from planner.cli._options import FormatOption, OutputOption, checked
 from planner.errors import BadInput
 from planner.report.output import Format
+
+
+def _study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
+    if study is not None and "://" not in study:
+        checked(ctx, param, Path(study))
+    return study
 
 
 def command(
@@ -47,7 +54,8 @@ def command(
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Trials of --search optuna (500).", min=1)] = None,
     study: Annotated[
-        str | None, typer.Option(help="File or URL of the optuna study, to go on with later.")
+        str | None,
+        typer.Option(callback=_study, help="File or URL of the optuna study, to go on with later."),
     ] = None,
     network: flags.NetworkOption = None,
     bandwidth: flags.BandwidthOption = None,

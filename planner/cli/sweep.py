@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from planner.cli import _answers as flags
-from planner.cli._options import FormatOption, OutputOption
+from planner.cli._options import FormatOption, OutputOption, checked
 from planner.report.output import Format
 
 
@@ -16,7 +16,8 @@ def command(
     *,
     config: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as configs/sweep.toml.")],
     store: Annotated[
-        Path, typer.Option(help="Where results are kept (SQLite); run again with it to go on.")
+        Path,
+        typer.Option(callback=checked, help="Where results are kept (SQLite); run again with it to go on."),
     ] = Path("sweep.db"),
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +88,35 @@ def test_a_command_without_its_subcommand_shows_help():
     done = run("profile")
     assert done.returncode == 2
     assert "Usage: planner profile" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("recommend", "--output", "x", "--html", "./x"),
+        ("recommend", "--html", "x", "--timeline", "link"),
+        ("recommend", "--study", "x", "--output", "x"),
+        ("models", "alexnet", "--html", "x", "--output", "x"),
+        ("order", "--export", "x", "--output", "x"),
+        ("sweep", "sweep.toml", "--store", "x", "--output", "x"),
+        ("validate", "--document", "x", "--html", "x"),
+    ],
+    ids=" ".join,
+)
+def test_two_outputs_of_one_name_are_refused(args, tmp_path):
+    (tmp_path / "link").symlink_to("x")
+    done = run(*args, cwd=tmp_path)
+    first, second = [word for word in args if word.startswith("--")]
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr
+        == f"planner: {first} and {second} both name {Path(args[-1])}; give each a file of its own\n"
+    )
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_device_may_be_named_twice():
+    assert run("models", "alexnet", "--output", "/dev/null", "--html", "/dev/null").returncode == 0
 
 
 def test_a_closed_pipe_is_quiet():
