@@ -230,9 +230,10 @@ def saturation_tables(result: Saturation) -> list[Table]:
         Column("efficiency", "efficiency", show=lambda v: f"{v:.0%}"),
         Column("marginal_samples_per_s", "last adds", show=lambda v: f"{v:+,.1f}"),
         BOUND,
-        USD_PER_HOUR,
-        USD_PER_MILLION,
-        Column("marginal_usd_per_million_samples", "last USD/M", show=_usd_or_never, spare=True),
+        *_prices(
+            result.points[0].scored,
+            Column("marginal_usd_per_million_samples", "last USD/M", show=_usd_or_never, spare=True),
+        ),
         BOTTLENECK,
         MARKS,
     ]
@@ -247,6 +248,11 @@ def saturation_tables(result: Saturation) -> list[Table]:
         tables.append(_servers_table(result))
     tables.append(Table([], title="Assumed", notes=list(result.assumptions)))
     return tables
+
+
+def _prices(scored: ScoredPlan, *more: Column) -> list[Column]:
+    """The columns of prices, where there are any."""
+    return [USD_PER_HOUR, USD_PER_MILLION, *more] if scored.priced else []
 
 
 def _servers_table(result: Saturation) -> Table:
@@ -265,8 +271,7 @@ def _servers_table(result: Saturation) -> Table:
             Column("servers", "servers"),
             Column("placement", "best placement"),
             INTERVAL,
-            USD_PER_HOUR,
-            USD_PER_MILLION,
+            *_prices(result.servers_needed[0][1]),
             BOTTLENECK,
         ],
         title=title,
@@ -278,7 +283,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
     plan = scored.plan
     spread = prediction.step_s_quantiles
     quantiles = ", ".join(f"{name} {format_seconds(value)}" for name, value in spread.items())
-    million, priced = _usd(scored.usd_per_million_samples), scored.usd_per_hour > 0
+    million, priced = _usd(scored.usd_per_million_samples), scored.priced
     stale = f"{prediction.staleness_mean:.1f} updates by others in a step, {prediction.staleness_max} at most"
     figures: list[tuple[str, str]] = [
         ("samples/s", f"{_interval(_row(scored))} ({prediction.confidence:.0%} interval)"),

@@ -40,10 +40,10 @@ def scored_words(one: ScoredPlan) -> str:
     prediction = one.prediction
     marks = f"<br><b>{label(', '.join(one.marks))}</b>" if one.marks else ""
     half = (prediction.samples_per_s_high - prediction.samples_per_s_low) / 2
+    price = f"${one.usd_per_hour:,.2f} an hour, ${one.usd_per_million_samples:,.4g} a million samples<br>"
     return (
         f"{plan_words(one.plan)}<br>{one.samples_per_s:,.4g} ± {half:,.2g} samples/s, "
-        f"{one.bound_share:.0%} of its bound<br>${one.usd_per_hour:,.2f} an hour, "
-        f"${one.usd_per_million_samples:,.4g} a million samples<br>"
+        f"{one.bound_share:.0%} of its bound<br>{price if one.priced else ''}"
         f"bottleneck: {label(resource_words(prediction.bottleneck))}{marks}"
     )
 

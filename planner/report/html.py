@@ -64,10 +64,13 @@ def _split(note: str) -> tuple[str, str]:
 
 def _figures(one: ScoredPlan) -> list[tuple[str, str]]:
     half, top = one.prediction.precision, one.prediction.bottleneck
-    return [
-        ("samples/s", f"{one.samples_per_s:,.4g} ± {half:.1%}"),
+    prices = [
         ("USD an hour", f"{one.usd_per_hour:,.2f}"),
         ("USD a million samples", f"{one.usd_per_million_samples:,.4g}"),
+    ]
+    return [
+        ("samples/s", f"{one.samples_per_s:,.4g} ± {half:.1%}"),
+        *(prices if one.priced else []),
         ("of the upper bound", f"{one.bound_share:.0%}"),
         ("bottleneck", f"{top} {one.prediction.utilisation.get(top, 0.0):.0%}"),
     ]
@@ -144,10 +147,11 @@ def _saturation(result: Saturation) -> Page:
     pictures += [
         replace(charts.utilisation(at.scored), title=f"How busy each resource is at {at.workers} workers"),
         charts_curves.utilisation_curve(result),
-        charts.pareto(bars, chosen=at.scored),
-        charts.cost_split(bars, [_count(p.workers) for p in points], wide=True),
-        _step(result.request, at.scored),
     ]
+    if at.scored.priced:
+        pictures.append(charts.pareto(bars, chosen=at.scored))
+        pictures.append(charts.cost_split(bars, [_count(p.workers) for p in points], wide=True))
+    pictures.append(_step(result.request, at.scored))
     return Page(
         f"planner saturation: {points[0].scored.plan.model}",
         "",
@@ -168,7 +172,7 @@ def _simulation(result: Simulation) -> Page:
         "",
         _figures(one),
         charts=[
-            charts.cost_split([one], [one.plan.cluster_text]),
+            *([charts.cost_split([one], [one.plan.cluster_text])] if one.priced else []),
             charts.utilisation(one),
             _step(result.request, one),
         ],

@@ -43,6 +43,11 @@ class ScoredPlan:
         return self.prediction.samples_per_s
 
     @property
+    def priced(self) -> bool:
+        """Whether any of its machines has a price; where none has, it costs nothing that we know of."""
+        return self.usd_per_hour > 0
+
+    @property
     def usd_per_million_samples(self) -> float:
         return usd_per_million_samples(self.usd_per_hour, self.samples_per_s)
 
@@ -54,6 +59,12 @@ class ScoredPlan:
     def as_dict(self) -> dict[str, Any]:
         """The PLAN object of the JSON answers (docs/answers.schema.json)."""
         plan, prediction = self.plan, self.prediction
+        prices = {
+            "usd_per_hour": self.usd_per_hour,
+            "worker_usd_per_hour": self.worker_usd_per_hour,
+            "server_usd_per_hour": self.usd_per_hour - self.worker_usd_per_hour,
+            "usd_per_million_samples": self.usd_per_million_samples,
+        }
         return {
             "model": plan.model,
             "batch": plan.batch,
@@ -73,10 +84,7 @@ class ScoredPlan:
             "confidence": prediction.confidence,
             "bound_samples_per_s": self.bound_samples_per_s,
             "bound_share": self.bound_share,
-            "usd_per_hour": self.usd_per_hour,
-            "worker_usd_per_hour": self.worker_usd_per_hour,
-            "server_usd_per_hour": self.usd_per_hour - self.worker_usd_per_hour,
-            "usd_per_million_samples": self.usd_per_million_samples,
+            **(prices if self.priced else dict.fromkeys(prices)),
             "bottleneck": prediction.bottleneck,
             "utilisation": dict(prediction.utilisation),
             "step_s": prediction.step_s,
@@ -162,7 +170,9 @@ class SaturationPoint:
             "workers": self.workers,
             "efficiency": self.efficiency,
             "marginal_samples_per_s": self.marginal_samples_per_s,
-            "marginal_usd_per_million_samples": self.marginal_usd_per_million_samples,
+            "marginal_usd_per_million_samples": (
+                self.marginal_usd_per_million_samples if self.scored.priced else None
+            ),
         }
 
 

@@ -1,5 +1,7 @@
 """Machines without a price where they are to be rented: refused in a line, with the regions there are."""
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -74,7 +76,8 @@ def test_a_machine_of_ones_own_costs_the_same_everywhere(tmp_path):
     assert machine_price(kind, request) == kind.ownership.usd_per_hour
 
 
-def test_a_machine_without_any_price_shows_none(tmp_path):
+@pytest.mark.parametrize(("command", "more"), [("simulate", ()), ("saturation", ("--max-workers", "2"))])
+def test_a_machine_without_any_price_shows_none(tmp_path, command, more):
     machine(tmp_path, "")
     args = (
         "--model",
@@ -86,6 +89,15 @@ def test_a_machine_without_any_price_shows_none(tmp_path):
         "--precision",
         "0.1",
     )
-    shown = CliRunner().invoke(app, ["simulate", *args])
+    shown = CliRunner().invoke(app, [command, *args, *more])
     assert shown.exit_code == 0
     assert "$" not in shown.stdout
+    assert "USD" not in shown.stdout
+    page = tmp_path / "page.html"
+    found = CliRunner().invoke(app, [command, *args, *more, "--format", "json", "--html", str(page)])
+    data = json.loads(found.stdout)
+    for plan in data.get("points") or [data["plan"]]:
+        prices = {key: value for key, value in plan.items() if "usd" in key}
+        assert set(prices.values()) == {None}
+    assert "an hour, $" not in page.read_text()
+    assert ">USD an hour<" not in page.read_text()
