@@ -298,10 +298,20 @@ def simulation_tables(result: Simulation) -> list[Table]:
             f"({prediction.engine})",
         ),
     ]
+    record: dict[str, Any] = scored.as_dict() | {
+        "precision": prediction.precision,
+        **{f"step_s_{name}": value for name, value in spread.items()},
+        "staleness_max": prediction.staleness_max,
+        "runs": prediction.runs,
+        "steps": prediction.steps,
+        "events": prediction.events,
+    }
+    del record["marks"]  # of a plan among others
     if result.samples_per_epoch:
         epoch = result.samples_per_epoch / scored.samples_per_s
         usd = scored.usd_per_million_samples * result.samples_per_epoch / 1e6
         figures.insert(4, ("epoch", format_seconds(epoch) + (f", ${_usd(usd)}" if priced else "")))
+        record |= {"epoch_s": epoch, "epoch_usd": usd if priced else None}
     rows = [{"figure": name, "value": value} for name, value in figures]
     used = [
         {"resource": name, "used": share, "what": resource_words(name)}
@@ -312,7 +322,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
         + (f", ${million} a million samples." if priced else ".")
     )
     return [
-        Table(rows, [Column("figure", ""), Column("value", "")], title=title),
+        Table(rows, [Column("figure", ""), Column("value", "")], title=title, records=[record]),
         Table(
             used,
             [Column("resource"), Column("used", show=lambda v: f"{v:.0%}"), Column("what", "")],

@@ -65,23 +65,26 @@ class Column:
 class Table:
     """Rows, which columns of them people see (CSV and JSON have every key), and the words around them.
 
-    A key that begins with an underscore is for people only: CSV and JSON leave it out."""
+    A key that begins with an underscore is for people only: CSV and JSON leave it out. Where people read
+    sentences, `records` are what programs get instead of the rows."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column] = ()
     title: str = ""
     notes: Sequence[str] = ()
+    records: Sequence[Mapping[str, Any]] = ()
 
     def shown(self) -> Sequence[Column]:
         return self.columns or [Column(key) for key in self.keys()]
 
     def keys(self) -> list[str]:
-        keys = dict.fromkeys(key for row in self.rows for key in row if not key.startswith("_"))
+        keys = dict.fromkeys(key for row in self.plain_rows() for key in row)
         return list(keys) or [column.key for column in self.columns if not column.key.startswith("_")]
 
     def plain_rows(self) -> list[dict[str, Any]]:
         """The rows for programs."""
-        return [{key: value for key, value in row.items() if key[:1] != "_"} for row in self.rows]
+        rows = self.records or self.rows
+        return [{key: value for key, value in row.items() if key[:1] != "_"} for row in rows]
 
 
 def emit(
@@ -223,11 +226,23 @@ def _fitting(table: Table, width: int) -> list[Column]:
 
 def _csv(table: Table) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, table.keys(), lineterminator="\n")
+    rows = [_flat(row) for row in table.plain_rows()]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(text, list(keys) or table.keys(), lineterminator="\n")
     writer.writeheader()
-    for row in table.plain_rows():
+    for row in rows:
         writer.writerow({key: _csv_value(value) for key, value in row.items()})
     return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with a column for each value of a dictionary: `utilisation.worker`."""
+    out: dict[str, Any] = {}
+    for key, value in row.items():
+        out |= (
+            {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+        )
+    return out
 
 
 def _csv_value(value: Any) -> Any:
@@ -235,7 +250,7 @@ def _csv_value(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, list | tuple | dict):
+    if isinstance(value, list | tuple):
         import json
 
         return json.dumps(value, default=str)

@@ -58,6 +58,22 @@ def test_compare_saturation_and_simulate_keep_the_schema():
     assert valid(json.loads(one.stdout), "simulation")["plan"]["workers"] == 2
 
 
+def test_simulate_as_csv_is_a_row_of_figures():
+    args = ("simulate", *SMALL, "--workers", "2", "--servers", "2")
+    one = json.loads(planner(*args, "--format", "json").stdout)
+    (row,) = csv.DictReader(io.StringIO(planner(*args, "--format", "csv").stdout))
+    assert float(row["samples_per_s"]) == one["plan"]["samples_per_s"]
+    assert float(row["utilisation.ps[1]"]) == one["plan"]["utilisation"]["ps[1]"]
+    assert float(row["step_s_p95"]) == one["prediction"]["step_s_quantiles"]["p95"]
+    assert int(row["runs"]) == one["prediction"]["runs"]
+    assert float(row["epoch_usd"]) / float(row["epoch_s"]) == pytest.approx(float(row["usd_per_hour"]) / 3600)
+    words = {key for key, value in row.items() if not value.replace(".", "").replace("e-", "").isdigit()}
+    assert words == {
+        "model", "mode", "policy", "worker_hardware", "server_hardware", "colocated", "placement", "cluster",
+        "bottleneck", "fits_memory",
+    }  # fmt: skip
+
+
 def test_more_steps_for_a_precision_that_was_not_reached():
     args = ("simulate", *SMALL[:-1], "0.001", "--workers", "2", "--format", "json")
     few, more = (json.loads(planner(*args, "--max-steps", most).stdout) for most in ("300", "3000"))
