@@ -23,5 +23,6 @@ def user_folders() -> tuple[Path, ...]:
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether a name given where a catalogue name is expected is a file: it has a slash or ends in .toml."""
-    return name.endswith(".toml") or "/" in name or os.sep in name
+    """Whether a name given where a catalogue name is expected is a file: it has a slash, or ends in .toml or,
+    for one machine of several, in .toml:NAME."""
+    return name.endswith(".toml") or ".toml:" in name or "/" in name or os.sep in name

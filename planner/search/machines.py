@@ -27,7 +27,7 @@ def _own(request: Request) -> dict[str, Hardware]:
     """The machines that the request names by their files."""
     own: dict[str, Hardware] = {}
     for word in ",".join((*request.hardware, *request.server_hardware)).split(","):
-        if not looks_like_path(word) and ".toml:" not in word:
+        if not looks_like_path(word):
             continue
         machine = load_hardware(word.strip())
         if own.setdefault(machine.name, machine) != machine:

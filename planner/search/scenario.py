@@ -7,10 +7,11 @@ A scenario has one field for each flag, as people write it. A flag wins over an 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +19,9 @@ from planner.errors import BadInput, unknown_name
 from planner.model import Model
 from planner.search.request import DEFAULT_HARDWARE, DEFAULT_SERVERS, Request, model_of
 from planner.units import bandwidth_bytes_per_s
+
+if TYPE_CHECKING:
+    from planner.tomlfile import Source
 
 _DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MAX_COUNT = 4096
@@ -60,13 +64,29 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 def read_scenario(path: Path) -> Scenario:
     """A scenario from a TOML file; what is wrong is said with file, line and key."""
-    from planner.tomlfile import decode, read
+    from planner.tomlfile import read
 
     source = read(path)
-    scenario = decode(source, source.data, Scenario)
-    if scenario.profile is not None:  # relative to the file it stands in
-        scenario.profile = str(path.parent / scenario.profile)
-    return scenario
+    return scenario_of(source, source.data)
+
+
+def scenario_of(source: Source, values: Mapping[str, Any]) -> Scenario:
+    """A scenario of these values of a file; the paths in it are relative to the file."""
+    from planner.catalog_folders import looks_like_path
+    from planner.tomlfile import decode
+
+    def beside(path: str) -> str:
+        return os.path.join(source.path.parent, os.path.expanduser(path))
+
+    out = decode(source, values, Scenario)
+    if out.profile is not None:
+        out.profile = beside(out.profile)
+    if out.model is not None and looks_like_path(out.model):
+        out.model = beside(out.model)
+    for name in ("hardware", "server_hardware"):
+        if (words := _words(getattr(out, name))) is not None:
+            setattr(out, name, [beside(word) if looks_like_path(word) else word for word in words])
+    return out
 
 
 def merged(flags: Mapping[str, Any], config: Path | None) -> Scenario:

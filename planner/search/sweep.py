@@ -30,7 +30,7 @@ from planner.search.machines import machines_of
 from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import ScoredPlan, Shown
-from planner.search.scenario import Scenario, request_from
+from planner.search.scenario import Scenario, request_from, scenario_of
 from planner.search.score import Progress, Scorer
 from planner.search.shared import RememberingScorer, decoded, fill
 from planner.search.space import enumerate_plans, no_plans
@@ -122,10 +122,7 @@ def read_sweep(path: Path) -> Sweep:
     out = []
     for model, mode in product(axes["model"], axes["mode"]):
         chosen = {name: word for name, word in (("model", model), ("mode", mode)) if word is not None}
-        scenario = decode(source, {**values, **chosen}, Scenario)
-        if scenario.profile is not None:
-            scenario.profile = str(path.parent / scenario.profile)
-        out.append(scenario)
+        out.append(scenario_of(source, {**values, **chosen}))
     return Sweep(out, (search.trials or 500) if search.search == "optuna" else None)
 
 

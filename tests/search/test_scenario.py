@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from planner.errors import BadInput
 from planner.search.request import DEFAULT_SERVERS, Request
 from planner.search.scenario import Scenario, counts, duration_s, merged, request_from
+from planner.search.sweep import read_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -46,6 +48,40 @@ def test_a_flag_wins_over_the_file():
     scenario = merged({"budget": 5.0, "model": None}, CONFIGS / "vgg11-20usd.toml")
     request, _ = request_from(scenario)
     assert (request.model, request.budget_usd_per_hour, request.servers) == ("vgg11", 5.0, DEFAULT_SERVERS)
+
+
+@pytest.mark.parametrize(
+    "reader", [lambda path: merged({}, path), lambda path: read_sweep(path).scenarios[0]]
+)
+@pytest.mark.parametrize("where", ["lab", ".", "{tmp}/lab"])
+def test_paths_are_relative_to_the_file(tmp_path, monkeypatch, reader, where):
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "mine.toml").write_text(
+        'model = "tiny.toml"\nhardware = ["p3.*", "two.toml:big", "./one"]\n'
+        f'server_hardware = "own, {tmp_path}/all.toml, ~/home.toml"\nprofile = "mine.json.gz"\n'
+    )
+    monkeypatch.chdir(tmp_path / "lab" if where == "." else tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    found = reader(Path(where.format(tmp=tmp_path)) / "mine.toml")
+
+    def real(words):
+        return [os.path.realpath(word) if "/" in word else word for word in words]
+
+    lab = os.path.realpath(tmp_path / "lab")
+    assert real(found.hardware) == ["p3.*", f"{lab}/two.toml:big", f"{lab}/one"]
+    assert real(found.server_hardware) == [
+        "own",
+        os.path.realpath(tmp_path / "all.toml"),
+        "/home/me/home.toml",
+    ]
+    assert real([found.model, found.profile]) == [f"{lab}/tiny.toml", f"{lab}/mine.json.gz"]
+
+
+def test_names_of_the_catalogue_are_no_paths(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('model = "vgg11"\nhardware = "p3.*,c4"\nserver_hardware = "cheap"\n')
+    found = merged({"hardware": "./lab.toml"}, path)
+    assert (found.model, found.hardware, found.server_hardware) == ("vgg11", "./lab.toml", ["cheap"])
 
 
 def test_a_wrong_key_is_named_with_its_line(tmp_path):
