@@ -24,11 +24,11 @@ from planner.search.assumptions import assumptions
 from planner.search.choosing import choose, further, within
 from planner.search.machines import machines_of
 from planner.search.plan import Plan
-from planner.search.prices import check_prices, machine_price
+from planner.search.prices import machine_price
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.results import Change, Recommendation, ScoredPlan
 from planner.search.score import Progress, Scorer
-from planner.search.space import cheap_servers, nic, owned, span_refusal
+from planner.search.space import cheap_servers, nic, owned, span_refusal, worker_machines
 from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -56,11 +56,9 @@ class _Choices:
     def __init__(self, request: Request, scorer: Scorer) -> None:
         self.request = request
         self.scorer = scorer
-        kinds = machines_of(request.hardware, request)
-        check_prices(kinds, request)
         self.workers = {
             kind.name: kind
-            for kind in kinds
+            for kind in worker_machines(request)
             if machine_price(kind, request) is not None and nic(kind, request) is not None
         }
         if not self.workers:

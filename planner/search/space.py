@@ -54,11 +54,7 @@ def enumerate_plans(request: Request, model: Model) -> Space:
     """All plans of a request."""
     space = Space()
     prices: list[float] = []
-    workers = machines_of(request.hardware, request)
-    check_prices(workers, request)
-    if named := [word for word in request.server_hardware if word not in SERVER_WORDS]:
-        check_prices(machines_of(named, request), request)
-    for worker in workers:
+    for worker in worker_machines(request):
         for plan, price in _plans_on(worker, request, model, space):
             if request.budget_usd_per_hour is not None and price > request.budget_usd_per_hour:
                 space.dropped["over the budget"] += 1
@@ -69,6 +65,16 @@ def enumerate_plans(request: Request, model: Model) -> Space:
             prices.append(price)
     space.usd_per_hour = np.array(prices)
     return space
+
+
+def worker_machines(request: Request) -> tuple[Hardware, ...]:
+    """The workers' machines of a request; it is refused if none of them, or none of those that it names for
+    servers, has a price where it rents them."""
+    workers = machines_of(request.hardware, request)
+    check_prices(workers, request)
+    if named := [word for word in request.server_hardware if word not in SERVER_WORDS]:
+        check_prices(machines_of(named, request), request)
+    return workers
 
 
 def _plans_on(worker: Hardware, request: Request, model: Model, space: Space) -> Iterator[tuple[Plan, float]]:

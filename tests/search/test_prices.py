@@ -41,7 +41,7 @@ def test_an_unknown_region_is_refused_with_those_there_are(command, servers):
     assert str(refused.exception) == words
 
 
-@pytest.mark.parametrize("command", ["simulate", "compare"])
+@pytest.mark.parametrize("command", ["simulate", "compare", "recommend", "recommend --search optuna"])
 def test_servers_without_a_price_are_refused_too(tmp_path, command):
     (tmp_path / "lab.toml").write_text(FILE + 'region = "here"\non_demand_usd_per_hour = 2\n')
     args = (
@@ -52,7 +52,7 @@ def test_servers_without_a_price_are_refused_too(tmp_path, command):
         "--server-hardware",
         str(tmp_path / "lab.toml"),
     )
-    refused = CliRunner().invoke(app, [command, "--model", "resnet50", *args])
+    refused = CliRunner().invoke(app, [*command.split(), "--model", "resnet50", *args])
     assert isinstance(refused.exception, BadInput)
     assert str(refused.exception).startswith("lab has no on-demand price in region 'us-east-1'; it has")
 
