@@ -109,6 +109,8 @@ def _columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
 
 
 def _answer(result: Recommendation) -> str:
+    from planner.search.assumptions import no_longer_sold
+
     one = result.chosen
     why = {"fastest": "the fastest", "cheapest": "the cheapest a sample", "value": "the best value"}
     within = (
@@ -116,8 +118,10 @@ def _answer(result: Recommendation) -> str:
         if result.request.budget_usd_per_hour is not None
         else ""
     )
+    gone = " and ".join(no_longer_sold(one.plan, result.request))
+    warning = f" ({gone} no longer sold: see Note)" if gone else ""
     return (
-        f"{_so_far(result)}Rent {one.plan.cluster_text}: {_rate(one.samples_per_s)} samples/s of "
+        f"{_so_far(result)}Rent {one.plan.cluster_text}{warning}: {_rate(one.samples_per_s)} samples/s of "
         f"{one.plan.model} (batch {one.plan.batch}) for ${one.usd_per_hour:.2f} an hour, "
         f"${_usd(one.usd_per_million_samples)} a million samples; {why[result.request.goal]}{within}."
     )

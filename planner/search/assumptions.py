@@ -17,8 +17,7 @@ from planner.units import format_bandwidth, format_bytes
 def assumptions(plans: Iterable[Plan], profiles: Iterable[Profile], request: Request) -> list[str]:
     """Sentences about the hardware and profiles of an answer's plans."""
     plans = list(plans)
-    names = list(dict.fromkeys(name for p in plans for name in (p.worker_hardware, p.server_hardware)))
-    kinds = [machine_of(name, request) for name in names]
+    kinds = _kinds(plans, request)
     return [
         *_money(kinds, request),
         *_network(kinds, request),
@@ -26,6 +25,17 @@ def assumptions(plans: Iterable[Plan], profiles: Iterable[Profile], request: Req
         *_running(plans),
         *_retired(kinds),
     ]
+
+
+def no_longer_sold(plan: Plan, request: Request) -> list[str]:
+    """The names of a plan's machines that nobody can rent any more."""
+    return [kind.name for kind in _kinds([plan], request) if not kind.still_sold]
+
+
+def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
+    """The machines of workers and servers, each once."""
+    names = dict.fromkeys(name for p in plans for name in (p.worker_hardware, p.server_hardware))
+    return [machine_of(name, request) for name in names]
 
 
 def _money(kinds: list[Hardware], request: Request) -> list[str]:

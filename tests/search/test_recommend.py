@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 import planner
 from planner.catalog import load_model
 from planner.errors import Infeasible
+from planner.report.answers import recommendation_tables
 from planner.search.choosing import choose
 from planner.search.recommend import recommend_for
 from planner.search.request import Request
@@ -62,6 +64,16 @@ def test_what_is_said_of_a_plan_is_consistent(answer):
     assert costs == sorted(costs)
     marks = [mark for plan in answer.plans for mark in plan.marks]
     assert sorted(marks) == ["best value", "cheapest", "fastest"]
+
+
+def test_the_headline_says_what_is_no_longer_sold(answer):
+    def headline(**machines):
+        plan = replace(answer.chosen.plan, colocated=False, workers_per_machine=1, **machines)
+        return recommendation_tables(replace(answer, chosen=replace(answer.chosen, plan=plan)))[0].title
+
+    old = headline(worker_hardware="p3.2xlarge", server_hardware="c5n.xlarge")
+    assert " on c5n.xlarge (p3.2xlarge no longer sold: see Note): " in old
+    assert "sold" not in headline(worker_hardware="c4.8xlarge", server_hardware="c5n.xlarge")
 
 
 def test_json_has_what_is_promised(answer):
