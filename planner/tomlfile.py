@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import threading
 import tomllib
 import types
 import typing
@@ -19,14 +18,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from planner.decoding import convert
 from planner.errors import BadInput
 
 T = TypeVar("T")
 Key = str | int
 LARGEST_FILE_BYTES = 10_000_000
-# msgspec 0.22 looks into a type when it first meets it and shows other threads the half of what it has found:
-# two threads that read their first file at once crash the process.
-_CONVERTING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,7 @@ def _read(path: Path, size_bytes: int, _changed_ns: int) -> Source:
 def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
     """`value`, which stands at `at` in the file, as a typed value."""
     try:
-        with _CONVERTING:
-            return msgspec.convert(value, kind)
+        return convert(value, kind)
     except msgspec.ValidationError as error:
         message, inner = _split(str(error))
         inner = _named(value, kind, inner)
@@ -127,8 +123,9 @@ def _named(value: Any, kind: Any, path: list[Key]) -> list[Key]:
 
 
 def _fits(value: Any, kinds: Sequence[Any]) -> bool:
+    any_of: Any = typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007
     try:
-        msgspec.convert(value, typing.Union[tuple(kinds)] if kinds else Any)  # noqa: UP007
+        convert(value, any_of)
     except msgspec.ValidationError:
         return False
     return True

@@ -1,7 +1,5 @@
 """Lines of keys in real and contrived files, and messages that name what is allowed."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -101,30 +99,3 @@ def test_messages(tmp_path, text, said):
     with pytest.raises(BadInput) as error:
         decode(source, source.data, Whole)
     assert str(error.value) == f"{path}{said}"
-
-
-FIRST_MEETINGS = """
-import sys, threading
-import msgspec
-from pathlib import Path
-from planner.tomlfile import Source, decode
-
-sys.setswitchinterval(1e-6)
-source = Source(Path("x.toml"), "", {})
-fields = [(f"f{i}", int | str | None, None) for i in range(20)]
-for round in range(300):
-    inner = msgspec.defstruct("Inner", fields)
-    kind = msgspec.defstruct("Outer", [("inner", inner), *fields])
-    start = threading.Barrier(4)
-    def meet():
-        start.wait()
-        decode(source, {"inner": {"f19": 1}, "f19": 2}, kind)
-    threads = [threading.Thread(target=meet) for _ in range(4)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-"""
-
-
-def test_threads_that_meet_a_type_for_the_first_time_together():
-    """In a process of its own: what went wrong was a segmentation fault in msgspec."""
-    assert subprocess.run([sys.executable, "-c", FIRST_MEETINGS], check=False).returncode == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from planner.decoding import from_json
 from planner.errors import BadInput, unknown_name
 from planner.ordering.graph import with_pushes
 from planner.policy import Blocks, Credit, Ordered, Policy, Sliced
@@ -58,7 +59,7 @@ def to_json(profile: Profile, strategy: str, policy: Policy) -> str:
 def read(path: Path | str, profile: Profile) -> dict[str, float]:
     """The priorities of a file, checked against the transfers of a profile."""
     try:
-        file = msgspec.json.decode(read_bytes(path, MAX_BYTES), type=PriorityFile)
+        file = from_json(read_bytes(path, MAX_BYTES), PriorityFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{path}: {error}; a priority file is what `planner order --export` writes") from error
     transfers = {n for n, transfer in zip(profile.names, profile.is_transfer, strict=True) if transfer}

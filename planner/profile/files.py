@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from planner.atomic import write_file
+from planner.decoding import from_json
 from planner.errors import BadInput
 from planner.profile._profile import RESOURCE_NAMES, Op, Profile
 from planner.profile.reading import check_values, read_bytes
@@ -126,12 +127,12 @@ def decode(data: bytes, where: str = "profile") -> Profile:
     """A profile from JSON; `where` names the file in messages."""
     check_values(data, where, b",", MAX_VALUES, "values")
     try:
-        head = msgspec.json.decode(data, type=_Head) if data.lstrip()[:1] == b"{" else _Head()
+        head = from_json(data, _Head) if data.lstrip()[:1] == b"{" else _Head()
         if head.format != FORMAT:
             raise BadInput(f"{where}: not a profile of planner; import a trace with `planner profile import`")
         if head.version != VERSION:
             raise BadInput(f"{where}: version {head.version} of the format; this planner reads {VERSION}")
-        record = msgspec.json.decode(data, type=ProfileRecord)
+        record = from_json(data, ProfileRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{where}: {error}") from error
     tables: dict[str, Sequence[Sequence[float]] | None] = {

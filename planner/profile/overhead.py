@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from planner.decoding import convert, from_json
 from planner.errors import BadInput
 from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.profile.reading import read_bytes
@@ -101,9 +102,9 @@ def read_measurements(path: Path | str) -> list[Measurement]:
     data = read_bytes(path)
     try:
         if data.lstrip()[:1] == b"[":
-            return msgspec.json.decode(data, type=list[Measurement])
+            return from_json(data, list[Measurement])
         rows = list(csv.DictReader(io.StringIO(data.decode())))
-        return msgspec.convert(rows, type=list[Measurement], strict=False)
+        return convert(rows, list[Measurement], strict=False)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(
             f"{path}: no trace, no profile, and no table with the columns bytes and overhead_s ({error})"

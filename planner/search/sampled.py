@@ -14,10 +14,9 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from planner.cost.memory import largest_batch, memory_fit
 from planner.cost.price import usd_per_million_samples
+from planner.decoding import convert
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
 from planner.search.assumptions import assumptions
@@ -290,5 +289,5 @@ def _remembered(trial: FrozenTrial, scorer: Scorer) -> ScoredPlan | None:
     attr = trial.user_attrs.get("scored")
     if attr is None:
         return None
-    prediction = msgspec.convert(attr["prediction"], Prediction)
+    prediction = convert(attr["prediction"], Prediction)
     return scorer.scored(Plan(**attr["plan"]), prediction)

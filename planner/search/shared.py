@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from planner.decoding import convert
 from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.search.executors import slots
@@ -70,7 +71,7 @@ def encoded(result: Prediction | PlannerError) -> str:
 def decoded(text: str) -> Prediction | str:
     """A prediction, or the reason why there is none."""
     found = msgspec.json.decode(text)
-    return str(found["refused"]) if "refused" in found else msgspec.convert(found["prediction"], Prediction)
+    return str(found["refused"]) if "refused" in found else convert(found["prediction"], Prediction)
 
 
 class RememberingScorer(Scorer):

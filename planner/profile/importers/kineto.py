@@ -17,6 +17,7 @@ from operator import attrgetter
 
 import msgspec
 
+from planner.decoding import from_json
 from planner.errors import BadInput
 
 BACKWARD = "autograd::engine::evaluate_function: "
@@ -92,7 +93,7 @@ class Step:
 def read(data: bytes, where: str) -> list[Step]:
     """The training steps in a trace."""
     try:
-        return _steps(msgspec.json.decode(data, type=_Trace).traceEvents, where)
+        return _steps(from_json(data, _Trace).traceEvents, where)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{where}: not a complete trace ({error}); export it again, {RECORD}") from error
 

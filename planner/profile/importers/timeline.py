@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from planner.decoding import from_json
 from planner.errors import BadInput
 from planner.profile.importers.recording import (
     TRANSFER_LABEL,
@@ -36,7 +37,7 @@ class _Timeline(msgspec.Struct):
 def read(data: bytes, where: str) -> Recording:
     """The step in a timeline."""
     try:
-        events = msgspec.json.decode(data, type=_Timeline).traceEvents
+        events = from_json(data, _Timeline).traceEvents
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{where}: not a complete Chrome trace ({error}); write it again") from error
     devices = {
