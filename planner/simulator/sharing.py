@@ -256,10 +256,10 @@ def max_min_limits(
 
     Max-min fair rates by filling all flows alike until something is full (Bertsekas and Gallager, 6.5.2).
     Each round finds the lowest share a unit of weight that a link has left for its flows. Links whose shares
-    are as low are full: a flow gets the share of the first full link that it crosses, times its weight. A flow
-    whose own limit lies at or below that share gets its limit instead, before any other, the heaviest
-    first. Flows go in the order given. Shares that differ by rounding only must not be told apart: those
-    within a billionth are equal.
+    are as low are full: a flow gets the share of the first full link that it crosses, times its weight. But
+    if the heaviest flow's own limit lies at or below that share, it gets its limit, and nothing else changes
+    in this round. Flows go in the order given. Shares that differ by rounding only must not be told apart:
+    those within a billionth are equal.
     """
     left = list(capacities)
     weight_left = [0.0] * len(capacities)
@@ -269,7 +269,9 @@ def max_min_limits(
         for link in crosses[flow]:
             weight_left[link] += weights[flow]
     while waiting:
-        shares = {link: max(0.0, left[link]) / weight_left[link] for flow in waiting for link in crosses[flow]}
+        shares = {
+            link: max(0.0, left[link]) / weight_left[link] for flow in waiting for link in crosses[flow]
+        }
         lowest = min(shares.values())
         heaviest = max(waiting, key=weights.__getitem__)
         stopped: dict[int, tuple[int | None, float]] = {}

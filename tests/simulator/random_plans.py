@@ -201,7 +201,7 @@ def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
 
 @st.composite
 def fast_plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
-    """Plans for the path called lazy: no overheads, asynchronous; servers with nodes of their own or beside."""
+    """Plans for the path called lazy: no overheads, asynchronous; servers on nodes of their own or beside."""
     workers, servers = draw(st.integers(1, max_workers)), draw(st.integers(1, max_servers))
     nodes = tuple(Node(draw(RATES), draw(RATES)) for _ in range(workers + servers))
     speeds = tuple(draw(st.sampled_from([1.0, 0.5, 1.7])) for _ in range(workers))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from planner.cluster import Cluster, Node
 from planner.errors import BadInput
 from planner.policy import Blocks, Credit, Fifo, Multiplexed, Ordered
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.generator import Generator
 from planner.simulator.run import RunOptions, run
-from planner.simulator.sharing import max_min_rates
+from planner.simulator.sharing import max_min_limits, max_min_rates
 
 
 def profile(ops: list[Op], durations: list[float], servers: int = 1, **about: object) -> Profile:
@@ -83,6 +85,25 @@ def test_two_servers_share_as_the_paper_says(n: int) -> None:
     crosses = [(0, 10)] + [(1, 10 + w) for w in range(n)]
     rates = max_min_rates(crosses, [1.0] * (n + 1), [1.0] * (10 + n), math.inf)
     assert rates == pytest.approx([1 - 1 / n] + [1 / n] * n)
+
+
+def test_links_that_fill_together_count_as_one_level() -> None:
+    # Three workers (links 0 to 2) and three servers, all in thirds: rounding must not decide what limits.
+    crosses = [(w, 3 + s) for w in range(3) for s in range(3)]
+    assert max_min_limits(crosses, [1.0] * 9, [1.0] * 6, math.inf) == [(w, 1 / 3) for w, _ in crosses]
+    # Worker 0 alone talks to two servers of half its width: the first of two full links limits.
+    assert max_min_limits([(0, 1), (0, 2)], [1.0, 1.0], [1.0, 0.5, 0.5], math.inf) == [(0, 0.5), (0, 0.5)]
+
+
+@pytest.mark.parametrize("sigma", [0.17, 3.0])
+def test_weights_are_log_normal_and_sum_exactly(sigma: float) -> None:
+    generator = Generator(1, 0, 0)
+    weights = np.array([generator.weight(sigma) for _ in range(4000)])
+    assert np.all(weights * 2**20 == np.round(weights * 2**20))
+    assert weights.min() >= 2**-20
+    assert weights.max() <= 2**20
+    assert np.log(weights).std() == pytest.approx(sigma, rel=0.05)
+    assert sum(weights) == sum(sorted(weights)) == math.fsum(weights)
 
 
 def test_flow_limits_and_weights() -> None:
