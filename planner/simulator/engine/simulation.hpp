@@ -7,7 +7,6 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "schedulers.hpp"
 #include "sharing.hpp"
 #include "steps.hpp"
+#include "waiting_lines.hpp"
 
 namespace planner {
 
@@ -37,11 +37,8 @@ class Simulation {
         traits_(link_traits(in)),
         downloads_(in, now_, poll, links_, traits_, quiet_),
         ops_(in.ops),
-        arrived_(in.sync ? in.ops : 0, 0),
-        published_(in.publishers.size(), 0),
-        held_(in.publishers.size()),
-        free_cores_(in.servers, in.server_cores),
-        core_lines_(in.servers) {
+        barriers_(in),
+        cores_(in) {
     for (int op = 0; op < in.ops; ++op)
       ops_[op] = {in.lane_of(in.resource[op], in.server[op]), !in.dependents(op).empty(),
                   in.gated[op] != 0 || in.awaits[op] >= 0, lazy && feeders.feeds[op] != 0};
@@ -235,17 +232,11 @@ class Simulation {
     enqueue(worker, op);
   }
 
-  // sync: an update waits for its peers, a download for the last update of its tensor.
+  // sync: for other workers.
   bool must_wait(int worker, int32_t op) {
-    if (in_.gated[op]) {
-      if (++arrived_[op] < in_.workers) return true;
-      arrived_[op] = 0;
+    if (!in_.gated[op]) return barriers_.hold(worker, steps_.now(worker), op);
+    if (barriers_.all_arrived(op))
       for (int w = 0; w < in_.workers; ++w) enqueue(w, op);
-      return true;
-    }
-    int32_t tensor = in_.awaits[op];
-    if (published_[tensor] >= steps_.now(worker) * in_.publishers[tensor]) return false;
-    held_[tensor].push_back({worker, op});
     return true;
   }
 
@@ -289,30 +280,10 @@ class Simulation {
       return;
     }
     if (lane.queue.empty()) return;
-    if (lane.resource == PS && !take_core(lane)) return;
+    if (lane.resource == PS && !cores_.take(lane)) return;
     chunk.op = lane.queue.pop();
     chunk.start_s = now;
     queue_.push({now + steps_.duration(lane.worker, chunk.op, lane.resource == WORKER), lane.key});
-  }
-
-  bool take_core(Lane& lane) {
-    if (lane.waits_for_core) return false;
-    if (free_cores_[lane.server] < 1) {
-      lane.waits_for_core = true;
-      core_lines_[lane.server].push_back(&lane);
-      return false;
-    }
-    --free_cores_[lane.server];
-    return true;
-  }
-
-  void release_core(int server) {
-    ++free_cores_[server];
-    auto& line = core_lines_[server];
-    if (line.empty()) return;
-    line.front()->waits_for_core = false;
-    idle_.insert(idle_.begin(), line.front());
-    line.pop_front();
   }
 
   void start_flow(Lane& lane, double now) {
@@ -346,12 +317,14 @@ class Simulation {
     if (in_.timeline) record(lane, now);
     chunk.op = -1;
     mark_idle(lane);
-    if (lane.resource == PS) release_core(lane.server);
+    if (lane.resource == PS)
+      if (Lane* next = cores_.release(lane.server)) idle_.insert(idle_.begin(), next);
     if (last) end_of_op(lane.worker, op, now);
   }
 
   void end_of_op(int worker, int32_t op, double now) {
-    if (in_.sync) publish(op);
+    if (in_.sync)
+      for (auto [w, download] : barriers_.publish(op)) enqueue(w, download);
     const OpInfo& info = ops_[op];
     if (info.feeds) compute_.arrive(worker, op, now_.instant.latest_since(compute_.turn(worker)), now_.turn);
     release(worker, in_.dependents(op));
@@ -399,15 +372,6 @@ class Simulation {
     steps_.end(worker, now);
     step_ended_ = true;
     if (steps_.ended(worker) < in_.steps) start_random_step(worker, now);
-  }
-
-  void publish(int32_t op) {
-    int32_t tensor = in_.publishes[op];
-    if (tensor < 0 || ++published_[tensor] % in_.publishers[tensor] != 0) return;
-    auto& held = held_[tensor];
-    std::stable_sort(held.begin(), held.end(), [](auto& a, auto& b) { return a.first < b.first; });
-    for (auto [worker, download] : held) enqueue(worker, download);
-    held.clear();
   }
 
   void record(const Lane& lane, double now) {
@@ -468,11 +432,8 @@ class Simulation {
   std::vector<Scheduler> schedulers_;
   Heap<Event> queue_;          // ends that are known for good
   std::vector<Lane*> idle_;    // lanes that may start a chunk at the end of this event
-  std::vector<int> arrived_;   // sync: at how many workers a gated op is ready
-  std::vector<int64_t> published_;  // sync: updates of a tensor that ended, ever
-  std::vector<std::vector<std::pair<int, int32_t>>> held_;  // sync: downloads that wait, per tensor
-  std::vector<int64_t> free_cores_;
-  std::vector<std::deque<Lane*>> core_lines_;
+  Barriers barriers_;
+  Cores cores_;
   bool step_ended_ = false;
   int showing_ = -1;  // lazy: the worker whose next end may have to become an event
   Result result_;
