@@ -18,7 +18,7 @@ from planner.simulator.run import RunOptions
 # Few distinct values, so that many things happen at the same instant.
 DURATIONS_S = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 0.1, 0.3, 1 / 3])
 SIZES = st.sampled_from([1, 10, 10, 20, 35, 100])
-RATES = st.sampled_from([10.0, 10.0, 20.0, 7.0, 100 / 3])
+RATES = st.sampled_from([10.0, 10.0, 20.0, 7.0, 100 / 3, math.nextafter(100 / 3, 0)])
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,11 @@ def profiles(draw: st.DrawFn, servers: int, max_ops: int = 14) -> Profile:
 
 
 @st.composite
-def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5) -> Profile:
+def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5, *, fast: bool = False) -> Profile:
     """Download, forward, backward, upload, update: what a real step looks like, with some branches.
 
-    As in recorded steps, something may come before the first download and after everything else.
+    As in recorded steps, something may come before the first download and after everything else. Unless they
+    are to run on the fast path, some have an op that has no place in such a step.
     """
     layers = draw(st.integers(1, max_layers))
     parse, opening, closing = (draw(st.booleans()) for _ in range(3))
@@ -72,16 +73,24 @@ def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5) -> Profil
     arrived = [add(f"down{i}", DOWNLINK, server_of[i], draw(SIZES), first, tensor=i) for i in range(layers)]
     if parse:
         arrived = [add(f"parse{i}", WORKER, -1, 0, [d]) for i, d in enumerate(arrived)]
+    beside = [add(f"beside{i}", WORKER, -1, 0, first) for i in range(draw(st.integers(0, 2)))]
     forward: list[int] = []
     for i in range(layers):
         before = [forward[-1]] if forward and draw(st.integers(0, 3)) else forward[:1]
         forward.append(add(f"forward{i}", WORKER, -1, 0, [arrived[i], *before]))
-    back = add("loss", WORKER, -1, 0, forward)
+    back = add("loss", WORKER, -1, 0, [*forward, *beside])
+    ups: list[int] = []
     for i in reversed(range(layers)):
         back = add(f"backward{i}", WORKER, -1, 0, [back, *([forward[i]] if forward[i] != back else [])])
-        up = add(f"up{i}", UPLINK, server_of[i], draw(SIZES), [back], tensor=i)
+        ups.append(add(f"up{i}", UPLINK, server_of[i], draw(SIZES), [back], tensor=i))
         if draw(st.integers(0, 4)):
-            add(f"update{i}", PS, server_of[i], 0, [up], tensor=i)
+            add(f"update{i}", PS, server_of[i], 0, [ups[-1]], tensor=i)
+    odd = draw(st.sampled_from(["", "", "", "late", "early", "early upload"])) if not fast else ""
+    if odd == "late":  # computation that waits for an upload
+        add("late", WORKER, -1, 0, [draw(st.sampled_from(ups))])
+    elif odd:  # something that does not wait for the downloads
+        upload, server = odd == "early upload", draw(st.integers(0, servers - 1))
+        add("early", UPLINK if upload else PS, server, draw(SIZES) if upload else 0, first)
     if closing:
         needed = {dep for op in ops for dep in op.deps}
         add("closing", WORKER, -1, 0, [i for i in range(len(ops)) if i not in needed])
@@ -214,7 +223,7 @@ def fast_plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> P
         worker_speeds=draw(st.sampled_from([(), speeds])),
         flow_bytes_per_s=draw(st.sampled_from([math.inf, math.inf, 6.0])),
     )
-    profile = draw(training_steps(servers, max_layers=8))
+    profile = draw(training_steps(servers, max_layers=8, fast=True))
     policy = draw(policies(profile).filter(lambda policy: not isinstance(policy, Blocks)))
     return Plan(
         profile,

@@ -122,6 +122,131 @@ def test_what_a_plan_runs_on_gives_what_the_reference_does(
     assert_equal(engine, reference)
 
 
+def plain_profile(ops: list[tuple[object, ...]], durations: list[float], servers: int) -> Profile:
+    made = [Op(*op) for op in ops]  # type: ignore[arg-type]
+    return Profile.build(made, [durations], model="m", batch=1, servers=servers, tensors=[])
+
+
+OPENED = [
+    ("open", WORKER),
+    ("d", DOWNLINK, 0, 100, (0,)),
+    ("loss", WORKER, -1, 0, (1,)),
+    ("u", UPLINK, 0, 100, (2,)),
+]
+# Instant downloads from the server beside, and computation that takes no time and waits for none of them.
+INSTANT = [
+    ("d0", DOWNLINK, 0, 100, ()),
+    ("d1", DOWNLINK, 1, 100, ()),
+    ("x", WORKER, -1, 0, ()),
+    ("z", WORKER, -1, 0, (2,)),
+    ("y", WORKER, -1, 0, (0,)),
+    ("loss", WORKER, -1, 0, (3, 1, 0)),
+    ("q", WORKER, -1, 0, (4, 1)),
+    ("u", UPLINK, 1, 100, (5,)),
+    ("l2", WORKER, -1, 0, (0, 5)),
+    ("p", PS, 1, 0, (7,)),
+]
+INSTANT_OPENED = [
+    ("open", WORKER, -1, 0, ()),
+    *((*what, tuple(dep + 1 for dep in deps) or (0,)) for *what, deps in INSTANT),
+]
+LATE = [
+    ("d", DOWNLINK, 0, 100),
+    ("c0", WORKER, -1, 0, (0,)),
+    ("u0", UPLINK, 0, 300, (1,)),
+    ("c1", WORKER, -1, 0, (1,)),
+    ("c2", WORKER, -1, 0, (3,)),
+    ("c3", WORKER, -1, 0, (4,)),
+    ("u1", UPLINK, 1, 100, (5,)),
+    ("late", WORKER, -1, 0, (2,)),
+]
+INSTANT_S = [0.0, 0.0, 0.0, 3.0, 1.0, 1.0, 5.0, 0.0, 1.0, 20.0]
+ONE_BESIDE = Cluster((Node(100.0, 100.0),) * 2, (0,), (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("ops", "durations", "cluster", "options"),
+    [
+        # What an opening lets go besides downloads and computation has no place on the fast path.
+        ([*OPENED, ("p", PS, 0, 0, (0,))], [1, 0, 1, 0, 9], Cluster.uniform(1, 1, 100.0), {}),
+        ([*OPENED, ("p", PS, 0, 0, (0, 3))], [1, 0, 1, 0, 9], Cluster.uniform(1, 1, 100.0), {}),
+        ([*OPENED[:3], ("u", UPLINK, 0, 100, (2, 0))], [1, 0, 1, 0], Cluster.uniform(1, 1, 100.0), {}),
+        ([*OPENED, ("v", UPLINK, 1, 500, (0,))], [1, 0, 1, 0, 0], Cluster.uniform(1, 2, 100.0), {}),
+        # Looking at the end of the warm-up must not settle what ran ahead.
+        (
+            LATE,
+            [0, 1, 0, 10, 1, 1, 0, 5],
+            Cluster.uniform(2, 2, 100.0),
+            {"warmup_steps": 1, "until": "all", "start_offsets_s": (0.0, 2.0)},
+        ),
+        (INSTANT, INSTANT_S, ONE_BESIDE, {}),
+        (INSTANT_OPENED, [1.0, *INSTANT_S], ONE_BESIDE, {}),
+    ],
+)
+def test_what_no_ordinary_step_has(
+    ops: list[tuple[object, ...]], durations: list[float], cluster: Cluster, options: dict[str, object]
+) -> None:
+    parts = (plain_profile(ops, durations, cluster.servers), cluster, Fifo(), "async")
+    plan = RunOptions(steps=3, **options)  # type: ignore[arg-type]
+    engine = run(*parts, plan)  # type: ignore[arg-type]
+    assert_equal(engine, run(*parts, replace(plan, timeline=True), path="reference"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("profile", "cluster", "offsets"),
+    [
+        (
+            plain_profile(
+                [
+                    *((f"d{s}", DOWNLINK, s, 1000) for s in range(3)),
+                    ("c", WORKER, -1, 0, (0, 1, 2)),
+                    ("u", UPLINK, 0, 10, (3,)),
+                ],
+                [0, 0, 0, 1, 0],
+                3,
+            ),
+            Cluster(
+                tuple(
+                    Node(rate, rate) for rate in (356.3160354232621, 77.3774618976614, 77.37746189766139, 1e6)
+                ),
+                (0,),
+                (1, 2, 3),
+            ),
+            (0.0,),
+        ),
+        (
+            plain_profile(
+                [
+                    ("d0", DOWNLINK, 0, 10000),
+                    ("d1", DOWNLINK, 1, 100000),
+                    ("c", WORKER, -1, 0, (0, 1)),
+                    ("u", UPLINK, 0, 10, (2,)),
+                ],
+                [0, 0, 1, 0],
+                2,
+            ),
+            Cluster(
+                tuple(
+                    Node(rate, rate)
+                    for rate in (89.40645665358959, 2 * 89.40645665358957, 1e6, 1e5, 576.757484014107)
+                ),
+                (0, 1, 2),
+                (3, 4),
+            ),
+            (0.0, 300.0, 250.0),
+        ),
+    ],
+)
+def test_shares_that_tie_but_for_rounding_are_taken_in_order(
+    profile: Profile, cluster: Cluster, offsets: tuple[float, ...]
+) -> None:
+    options = RunOptions(steps=1, until="all", start_offsets_s=offsets, timeline=True)
+    reference = run(profile, cluster, Fifo(), "async", options, path="reference")
+    engine = run(profile, cluster, Fifo(), "async", options)
+    np.testing.assert_array_equal(engine.timeline, reference.timeline)  # type: ignore[arg-type]
+    assert_equal(run(profile, cluster, Fifo(), "async", replace(options, timeline=False)), reference)
+
+
 def test_many_slices_round_and_nothing_is_seen() -> None:
     # Half a million additions to a target would round by more than one does; sums of bytes are exact.
     ops = [Op("d", DOWNLINK, 0, 1), Op("c", WORKER, -1, 0, (0,)), Op("u", UPLINK, 0, 10**9, (1,))]

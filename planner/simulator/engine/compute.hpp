@@ -88,6 +88,7 @@ class LazyCompute {
 
   // Several feeders that ended one after the other, before anything can be seen.
   void feed(int w, std::span<const Arrival> arrivals, int64_t turn) {
+    if (arrivals.empty()) return;  // it may have run ahead
     Lane& lane = lanes_[w];
     for (const Arrival& arrival : arrivals) {
       while (lane.running && Event(lane.ends_s[lane.head - 1], lane.rank) < arrival.at()) finish(lane);

@@ -169,7 +169,8 @@ class LimitedFlows {
   Event next_;
 };
 
-// Nodes that hold servers and workers, or several servers: all rates are computed anew when a flow comes or goes.
+// Nodes that hold servers and workers, or several servers, or more than 64 servers: all rates are computed anew when a
+// flow comes or goes.
 class MixedShares : public LimitedFlows {
  public:
   using LimitedFlows::LimitedFlows;

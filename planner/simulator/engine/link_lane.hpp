@@ -2,11 +2,12 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
 #include "clocks.hpp"
-#include "machine.hpp"
+#include "events.hpp"
 #include "schedulers.hpp"
 
 namespace planner {
@@ -97,7 +98,7 @@ struct LinkLane {
       flow->follow(chunk.size);
     }
   }
-  // `advance` where it is known to go on.
+  // `advance` where it is known to go on. Uploads that it adds put the alarm off: an early one does no harm.
   void catch_up(const Now& now, const Poll& poll) {
     if (!advance(now, poll)) throw std::logic_error("a lane fell silent before its alarm");
   }

@@ -12,6 +12,7 @@
 #include "events.hpp"
 #include "feeders.hpp"
 #include "steps.hpp"
+#include "training_step.hpp"
 
 namespace planner {
 
@@ -22,15 +23,15 @@ class Machine {
     int32_t place, op;
   };
 
-  // Without the op `except`, whatever it runs on.
-  Machine(const Inputs& in, int resource, int server, int32_t except)
-      : in_(in), speed_counts_(resource == WORKER), waiting_(in.ops), links_(in.ops) {
+  // Without the closing, whatever it runs on.
+  Machine(const Inputs& in, const TrainingStep& step, int resource, int server)
+      : in_(in), opening_(step.opening), speed_counts_(resource == WORKER), waiting_(in.ops), links_(in.ops) {
     auto on = [&](int32_t op, int r) { return in.resource[op] == r && (r <= WORKER || in.server[op] == server); };
-    auto mine = [&](int32_t op) { return on(op, resource) && op != except; };
+    auto mine = [&](int32_t op) { return on(op, resource) && op != step.closing; };
     feeders_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return !mine(op) && mine(dependent); });
     inner_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && mine(dependent); });
     outer_ = Edges::select(in, [&](int32_t op, int32_t dependent) {
-      return mine(op) && !mine(dependent) && dependent != except;
+      return mine(op) && !mine(dependent) && dependent != step.closing;
     });
     for (int32_t op = 0; op < in.ops; ++op) {
       transfers_ += on(op, resource == WORKER ? DOWNLINK : UPLINK);
@@ -54,9 +55,10 @@ class Machine {
     return ended_ == 0 ? 0.0 : std::min(now, ends_s_[ended_ - 1]) - begin_s - idle_s_;
   }
 
-  // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this machine.
-  void run(const Steps& steps, int worker, double begin_s, uint64_t key, std::span<const int32_t> roots,
-           std::span<const Arrival> arrivals) {
+  // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this machine. `begun_rank`: where
+  // that comes, among the events of its instant, which the beginning of downloads calls forth (see Arrival).
+  void run(const Steps& steps, int worker, double begin_s, uint64_t key, uint64_t begun_rank,
+           std::span<const int32_t> roots, std::span<const Arrival> arrivals) {
     if (counts_) std::copy(steps.dependencies().begin(), steps.dependencies().end(), waiting_.begin());
     order_ = in_.has_order() ? steps.order(worker) : nullptr;
     Waist& waist = waists_[in_.has_order() ? steps.row(worker) : 0];
@@ -65,7 +67,7 @@ class Machine {
     bool complete = arrivals.size() == transfers_;
     int32_t *head = queue_.data(), *tail = std::copy(roots.begin(), roots.end(), head), *narrow = nullptr;
     double now = begin_s, *end_s = ends_s_.data();
-    uint64_t rank = key;  // of the next end, if it takes no time
+    uint64_t rank = opening_ < 0 ? std::max(key, begun_rank) : key;  // of the next end, if it takes no time
     idle_s_ = 0;
     unlocked_.clear();
     for (;;) {
@@ -93,6 +95,7 @@ class Machine {
       if (link.shows) unlock(op, static_cast<int32_t>(head - queue_.data()));
       *end_s++ = now;
       ++head;
+      if (op == opening_) rank = std::max(key, begun_rank);
       if (link.next >= 0)
         *tail++ = link.next;
       else
@@ -138,6 +141,7 @@ class Machine {
   }
 
   const Inputs& in_;
+  int32_t opening_;
   bool speed_counts_;
   std::vector<uint16_t> waiting_;
   std::vector<Link> links_;

@@ -119,7 +119,7 @@ class MaxMinShares : public LimitedFlows {
     if (plain)
       limit(flow, server.clock, server.share);
     else if (flow.running)
-      limit_by(worker);
+      worker.easy = limit_by(worker);
     return true;
   }
   void weigh_row(int s) {
@@ -223,7 +223,7 @@ class MaxMinShares : public LimitedFlows {
   void add_as_it_fills(MaxMinFlow& flow) {
     plain_flows_.push_back(&flow);
     for (size_t i = plain_flows_.size() - 1; i > 0; --i) {
-      if (flow.server_nic->share >= plain_flows_[i - 1]->server_nic->share) return;
+      if (flow.server_nic->share * tie >= plain_flows_[i - 1]->server_nic->share) return;
       std::swap(plain_flows_[i], plain_flows_[i - 1]);
     }
   }
@@ -239,6 +239,7 @@ class MaxMinShares : public LimitedFlows {
         return true;
       });
     });
+    std::ranges::sort(filled_, {}, &MaxMinFlow::key);
     filling_.run(filled_);
     for (MaxMinFlow* flow : filled_) {
       flow->worker_nic->gathered = false;

@@ -38,12 +38,12 @@ class Periods {
         poll_(poll),
         links_(in, now_, true, true),
         steps_(in, 0, step.opening),
-        compute_(in, WORKER, -1, step.closing),
+        compute_(in, step, WORKER, -1),
         traits_(link_traits(in)),
         workers_(in.workers),
         updating_s_(size_t(in.workers) * in.servers, 0.0),
         step_updating_s_(updating_s_) {
-    for (int s = 0; s < in.servers; ++s) updates_.emplace_back(in, PS, s, step.closing);
+    for (int s = 0; s < in.servers; ++s) updates_.emplace_back(in, step, PS, s);
     lanes_.reserve(size_t(2) * in.workers * in.servers);
     for (int w = 0; w < in.workers; ++w)
       for (int d = 0; d < 2; ++d)
@@ -98,6 +98,7 @@ class Periods {
   struct Worker {
     Phase phase = Phase::none;
     double begin_s = 0, closing_s = 0;
+    uint64_t begun_rank = 0;     // of what the beginning of downloads called forth
     int lanes_left = 0;          // that have something to download, then to upload
     Event end;                   // of all but the closing, then of that, if it is known and not yet here
     Event computed_at;           // the last end of computation
@@ -136,6 +137,7 @@ class Periods {
   void download(int w) {
     Worker& worker = workers_[w];
     worker.phase = Phase::running;
+    worker.begun_rank = now_.instant.greatest() + 1;
     starting_.clear();
     for (int32_t op : steps_.roots(w)) {
       if (in_.resource[op] == WORKER) {
@@ -212,7 +214,8 @@ class Periods {
       }
   }
   void run_computation(int w) {
-    compute_.run(steps_, w, workers_[w].begin_s, event_key(WORKER, w, 0), workers_[w].roots, arrived(w));
+    const Worker& worker = workers_[w];
+    compute_.run(steps_, w, worker.begin_s, event_key(WORKER, w, 0), worker.begun_rank, worker.roots, arrived(w));
   }
   // The downloads of a worker that have arrived, in order.
   std::span<const Arrival> arrived(int w) {
@@ -264,7 +267,7 @@ class Periods {
       queue_.push(end);
   }
   void run_updates(int w, int s, std::span<const Arrival> arrived) {
-    updates_[s].run(steps_, w, workers_[w].begin_s, event_key(PS, w, s), {}, arrived);
+    updates_[s].run(steps_, w, workers_[w].begin_s, event_key(PS, w, s), 0, {}, arrived);
   }
 
   // All ops but the closing, or the closing too.

@@ -49,7 +49,7 @@ inline void sort_by_order(std::span<int32_t> ops, const int32_t* order) {
 class Steps {
  public:
   // `counted`: the ops of a step whose ends are reported by `op_ended`; none: `release` is not used either.
-  // `opening`: if there is one, the downloads that wait for it take the place of roots.
+  // `opening`: if there is one, the transfers that wait for it, all downloads, take the place of roots.
   Steps(const Inputs& in, int counted, int32_t opening = -1)
       : in_(in),
         counted_(counted),

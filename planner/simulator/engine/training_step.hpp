@@ -31,7 +31,7 @@ struct TrainingStep {
         bool known = resource == DOWNLINK ? to == WORKER
                      : resource == WORKER ? to == WORKER || to == UPLINK
                                           : to == PS && in.server[op] == in.server[dependent];
-        if (!known && op != opening && dependent != closing) return;
+        if (op == opening ? to != WORKER && to != DOWNLINK : !known && dependent != closing) return;
       }
     }
     int required = opening < 0 ? feeders.required_count : Feeders(in, opening).required_count;
