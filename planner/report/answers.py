@@ -177,6 +177,13 @@ def _saturation_words(curve: Saturation, hardware: str) -> str:
     )
 
 
+def _limit_words(curve: Saturation) -> str:
+    if curve.saturation_workers is not None:
+        return f"What saturates is {resource_words(curve.bottleneck)}."
+    link, last = curve.limits_next, curve.points[-1].scored.prediction
+    return f"What would limit next is {resource_words(link)}, {last.utilisation[link]:.0%} used so far."
+
+
 def _looked_at(result: Recommendation) -> str:
     lost = "".join(f", {count:,} {reason}" for reason, count in result.pruned.items())
     return f"{result.considered:,} plans considered{lost}; {result.simulated:,} simulated."
@@ -244,8 +251,7 @@ def saturation_tables(result: Saturation) -> list[Table]:
     first = result.points[0].scored.plan
     title = (
         f"{_so_far(result)}{first.model}, batch {first.batch}: "
-        f"{_saturation_words(result, first.worker_hardware)} "
-        f"What saturates is {resource_words(result.bottleneck)}."
+        f"{_saturation_words(result, first.worker_hardware)} {_limit_words(result)}"
     )
     tables = [Table(rows, columns, title=title)]
     if result.servers_needed:

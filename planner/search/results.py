@@ -191,6 +191,13 @@ class Saturation(Shown):
     assumptions: Sequence[str] = field(default=())
     partial: bool = False
 
+    @property
+    def limits_next(self) -> str:
+        """The link that fills first as workers are added: the busiest of the servers' at the last point."""
+        used = self.points[-1].scored.prediction.utilisation
+        links = [name for name in used if name.startswith(("downlink[", "uplink["))]
+        return max(links, key=used.__getitem__)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "request": self.request.as_dict(),

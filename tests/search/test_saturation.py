@@ -6,6 +6,7 @@ import pytest
 
 import planner
 from planner.errors import BadInput, Infeasible
+from planner.report.answers import saturation_tables
 from planner.search.answers import one_plan, saturation_for, simulation_for
 from planner.search.request import Request
 from planner.search.saturation import _advised
@@ -35,6 +36,20 @@ def test_a_link_that_is_full_saturates():
     assert curve.servers_advised == counts[-2]
 
 
+def test_what_does_not_saturate_has_a_limit_that_comes_next():
+    """The workers' computation is busiest, but every worker brings its own."""
+    curve = saturation_for(ALEXNET.but(model="resnet50"), jobs=2, max_workers=2)
+    last = curve.points[-1].scored.prediction
+    assert curve.saturation_workers is None
+    assert last.bottleneck == "worker"
+    words = saturation_tables(curve)[0].title
+    assert "What saturates" not in words
+    direction = {"downlink[0]": "sending parameters from", "uplink[0]": "receiving gradients at"}
+    assert curve.limits_next in direction
+    assert last.utilisation[curve.limits_next] == max(last.utilisation[link] for link in direction)
+    assert f"What would limit next is {direction[curve.limits_next]} server 0" in words
+
+
 @pytest.fixture(scope="module")
 def resnet50():
     """Two workers take turns at the server's link, which short runs do not come to; three do not."""
@@ -61,8 +76,6 @@ def test_no_server_is_advised_that_brings_nothing(resnet50):
 
 
 def test_servers_within_the_error_are_not_judged(resnet50):
-    from planner.report.answers import saturation_tables
-
     (_, one), (_, two) = resnet50.servers_needed
     prediction = replace(two.prediction, samples_per_s=1.1 * one.samples_per_s)
     prediction = replace(prediction, samples_per_s_high=prediction.samples_per_s + 1)
