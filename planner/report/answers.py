@@ -270,11 +270,11 @@ def _servers_table(result: Saturation) -> Table:
     workers = result.servers_needed[0][1].plan.workers
     some = f"{workers} workers" if workers > 1 else "1 worker"
     need = result.servers_advised
-    adds = f"one more adds less than {result.threshold:.0%}"
     if need is None:
-        title = f"Cannot tell how many servers are enough for {some}: whether {adds} is within the error."
+        title = _close_call(result, some)
     else:
-        title = f"{need} server{'s are' if need != 1 else ' is'} enough for {some}: {adds}."
+        adds = f"one more adds less than {result.threshold:.0%}"
+        title = f"{_servers(need)} {'are' if need != 1 else 'is'} enough for {some}: {adds}."
     return Table(
         rows,
         [
@@ -286,6 +286,22 @@ def _servers_table(result: Saturation) -> Table:
         ],
         title=title,
     )
+
+
+def _close_call(result: Saturation, some: str) -> str:
+    from planner.search.heats import gain
+
+    (fewer, now), (count, more) = result.servers_needed[-2:]
+    added, error = gain(now.prediction, more.prediction)
+    return (
+        f"Whether {_servers(fewer)} {'are' if fewer != 1 else 'is'} enough for {some} is a close call: "
+        f"{_servers(count)} give {100 * added:+.1f} ± {100 * error:.1f}%, and what counts is "
+        f"{result.threshold:.0%}."
+    )
+
+
+def _servers(count: int) -> str:
+    return f"{count} server{'s' if count != 1 else ''}"
 
 
 def simulation_tables(result: Simulation) -> list[Table]:

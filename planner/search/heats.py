@@ -79,3 +79,10 @@ def half_width(score: Score) -> float:
 def cannot_tell(difference: float, one: Score, other: Score) -> bool:
     """Whether a difference is within the error of the two that it is between (independent, so by squares)."""
     return abs(difference) <= hypot(half_width(one), half_width(other))
+
+
+def gain(now: Score, more: Score) -> tuple[float, float]:
+    """How much more the second is than the first, relative to it, and the half-width of that."""
+    ratio = more.samples_per_s / now.samples_per_s
+    errors = half_width(now) / now.samples_per_s, half_width(more) / more.samples_per_s
+    return ratio - 1, ratio * hypot(*errors)

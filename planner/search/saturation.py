@@ -18,7 +18,7 @@ from itertools import pairwise, product
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
 from planner.search.assumptions import assumptions
-from planner.search.heats import Heat, cannot_tell, half_width
+from planner.search.heats import Heat, cannot_tell, gain, half_width
 from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
 from planner.search.score import Scorer
@@ -186,17 +186,13 @@ def _by_servers(
     return best
 
 
-def _short_of(threshold: float, now: ScoredPlan, more: ScoredPlan) -> float:
-    return more.samples_per_s - now.samples_per_s * (1 + threshold)
-
-
 def _advised(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
     """The fewest servers after which one more adds less than `threshold` to throughput; None if the intervals
     are too wide to say."""
     if _unclear_servers(by_servers, threshold):
         return None
     for (count, now), (_, more) in pairwise(by_servers):
-        if _short_of(threshold, now, more) < 0:
+        if gain(now.prediction, more.prediction)[0] < threshold:
             return count
     return by_servers[-1][0] if by_servers else None
 
@@ -206,4 +202,5 @@ def _unclear_servers(by_servers: list[tuple[int, ScoredPlan]], threshold: float)
     if len(by_servers) < 2:
         return False
     (_, now), (_, more) = by_servers[-2:]
-    return cannot_tell(_short_of(threshold, now, more), now.prediction, more.prediction)
+    added, error = gain(now.prediction, more.prediction)
+    return abs(added - threshold) <= error
