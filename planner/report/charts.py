@@ -193,7 +193,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
     """What a million samples cost, split into workers and servers, one bar a plan."""
     parts = [
         ("workers", "@c1", [one.worker_usd_per_hour for one in plans]),
-        ("servers", "@c2", [one.usd_per_hour - one.worker_usd_per_hour for one in plans]),
+        ("servers", "@c2", [one.server_usd_per_hour for one in plans]),
     ]
     data = [
         {

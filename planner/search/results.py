@@ -32,8 +32,8 @@ class ScoredPlan:
     """A plan that was simulated."""
 
     plan: Plan
-    usd_per_hour: float
     worker_usd_per_hour: float
+    server_usd_per_hour: float
     bound_samples_per_s: float
     prediction: Prediction
     marks: tuple[str, ...] = ()
@@ -41,6 +41,10 @@ class ScoredPlan:
     @property
     def samples_per_s(self) -> float:
         return self.prediction.samples_per_s
+
+    @property
+    def usd_per_hour(self) -> float:
+        return self.worker_usd_per_hour + self.server_usd_per_hour
 
     @property
     def priced(self) -> bool:
@@ -62,7 +66,7 @@ class ScoredPlan:
         prices = {
             "usd_per_hour": self.usd_per_hour,
             "worker_usd_per_hour": self.worker_usd_per_hour,
-            "server_usd_per_hour": self.usd_per_hour - self.worker_usd_per_hour,
+            "server_usd_per_hour": self.server_usd_per_hour,
             "usd_per_million_samples": self.usd_per_million_samples,
         }
         return {

@@ -320,8 +320,7 @@ class Scorer:
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         """A plan with its price and its bound beside its prediction."""
-        workers_usd, servers_usd = self.price(plan)
-        return ScoredPlan(plan, workers_usd + servers_usd, workers_usd, self.bound(plan), prediction)
+        return ScoredPlan(plan, *self.price(plan), self.bound(plan), prediction)
 
     def bound(self, plan: Plan) -> float:
         if plan not in self._bounds:

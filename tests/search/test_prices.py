@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from planner.catalog import load_hardware
 from planner.cli._app import app
 from planner.errors import BadInput
+from planner.search.answers import simulation_for
 from planner.search.prices import check_prices, machine_price
 from planner.search.request import Request
 
@@ -101,3 +102,11 @@ def test_a_machine_without_any_price_shows_none(tmp_path, command, more):
         assert set(prices.values()) == {None}
     assert "an hour, $" not in page.read_text()
     assert ">USD an hour<" not in page.read_text()
+
+
+def test_servers_cost_what_they_cost_and_not_what_a_subtraction_leaves():
+    request = Request(model="alexnet", hardware=("p3.2xlarge",), workers=(2,), precision=0.1)
+    plan = simulation_for(request).scored.as_dict()
+    assert plan["server_usd_per_hour"] == 3.06
+    assert plan["worker_usd_per_hour"] == 2 * 3.06
+    assert plan["usd_per_hour"] == 3 * 3.06
