@@ -68,7 +68,7 @@ BOUND = Column("bound_share", "of bound", show=lambda v: f"{v:.0%}", spare=True)
 USD_PER_HOUR = Column("usd_per_hour", "USD/h", show=_usd)
 USD_PER_MILLION = Column("usd_per_million_samples", "USD/M", show=_usd)
 BOTTLENECK = Column("_bottleneck", "busiest", spare=True)
-MARKS = Column("_marks", " ", style="bold green")
+MARKS = Column("_marks", "", style="bold green")
 
 
 def plan_columns() -> list[Column]:

@@ -101,7 +101,7 @@ def model_tables(model: Model) -> list[Table]:
             Column("bytes", "MiB", _mib),
             Column("share", "Share", _percent),
             Column("cumulative_share", "Running", _percent),
-            Column("bar", " "),
+            Column("bar", ""),
         ],
         title="Where the bytes are",
         notes=notes,

@@ -35,11 +35,12 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `key` names the value in JSON and CSV (with its unit), `title` heads it for people, `show`
-    writes one value for people. Numbers are set to the right unless `align` says otherwise."""
+    """One column: `key` names the value in JSON and CSV (with its unit), `title` heads it for people (the key
+    does if there is none; an empty one leaves the place empty), `show` writes one value for people. Numbers
+    are set to the right unless `align` says otherwise."""
 
     key: str
-    title: str = ""
+    title: str | None = None
     show: Callable[[Any], str] | None = None
     align: str = ""
     style: str = ""  # of rich
@@ -47,7 +48,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        return self.title or self.key
+        return self.key if self.title is None else self.title
 
     def cell(self, row: Mapping[str, Any]) -> str:
         value = row.get(self.key)
@@ -186,6 +187,7 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
                 pad_edge=False,
                 collapse_padding=True,
                 header_style="bold",
+                show_header=any(column.heading for column in table.shown()),
             )
             columns = _fitting(table, width)
             sides = [column.side(table.rows) for column in columns]

@@ -30,6 +30,15 @@ def test_people_see_chosen_columns_and_csv_has_every_key():
     assert "| a\\|b | 1.0 |" in render(table, "markdown")
 
 
+def test_an_empty_title_leaves_the_heading_empty_and_none_shows_the_key():
+    rows = [{"figure": "price", "value": "$3", "used": 0.5}]
+    text = render(Table(rows, [Column("used"), Column("value", "")]), "table")
+    assert text.split() == ["used", text.split()[1], "0.5", "$3"]
+    assert render(Table(rows, [Column("used"), Column("value", "")]), "markdown").startswith("| used |  |")
+    bare = [Column("figure", ""), Column("value", "")]
+    assert render(Table(rows, bare, title="All"), "table").splitlines() == ["All", "price  $3"]
+
+
 def test_json_of_dataclasses_numpy_and_what_is_not_finite():
     @dataclass
     class Thing:
