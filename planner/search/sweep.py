@@ -13,7 +13,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,17 +23,18 @@ import msgspec
 
 import planner
 from planner.errors import BadInput, Infeasible
+from planner.hardware import Hardware
 from planner.model import Model
 from planner.profile.files import encode
 from planner.search.executors import executor_of
 from planner.search.machines import machines_of
 from planner.search.plan import Plan
-from planner.search.request import Request
+from planner.search.request import SERVER_WORDS, Request
 from planner.search.results import ScoredPlan, Shown
 from planner.search.scenario import Scenario, request_from, scenario_of
 from planner.search.score import Progress, Scorer
 from planner.search.shared import RememberingScorer, decoded, fill
-from planner.search.space import enumerate_plans, no_plans
+from planner.search.space import cheap_servers, enumerate_plans, no_plans
 from planner.search.store import Store
 
 MAX_PLANS = 1_000_000
@@ -58,13 +59,21 @@ class Grid:
             _add_request(digest, scorer.request, scorer.model)
         names = {name for plan in self.plans for name in (plan.worker_hardware, plan.server_hardware)}
         for name in sorted(names):
-            digest.update(repr(self.scorers[0].hardware(name)).encode())
+            _add_machine(digest, self.scorers[0].hardware(name))
         return digest.hexdigest()
 
 
 def _add_request(digest: Any, request: Request, model: Model) -> None:
-    digest.update(repr((request.but(profile=None), model)).encode())
+    """What is asked; models and machines count by what their files say, not by where these lie."""
+    words = tuple(word for word in request.server_hardware if word in SERVER_WORDS)
+    asked = request.but(profile=None, model=model.name, hardware=(), server_hardware=words)
+    digest.update(repr((asked, model)).encode())
     digest.update(encode(request.profile) if request.profile is not None else b"")
+
+
+def _add_machine(digest: Any, machine: Hardware) -> None:
+    nameless = replace(machine, path="", family="", price=replace(machine.price, source=""))  # of a file
+    digest.update(repr(nameless).encode())
 
 
 @dataclass(frozen=True)
@@ -193,8 +202,8 @@ def _sampled(
     models = [load_model(request.model) for request in requests]
     for request, model in zip(requests, models, strict=True):
         _add_request(digest, request, model)
-        for kind in machines_of(request.hardware, request):
-            digest.update(repr(kind).encode())
+        for kind in _machines(request):
+            _add_machine(digest, kind)
     store.prepare([], digest.hexdigest())
     rows: dict[str, ScoredPlan] = {}
     dropped: Counter[str] = Counter()
@@ -211,6 +220,16 @@ def _sampled(
     if not rows and partly:
         raise KeyboardInterrupt
     return SweepResult(list(rows.values()), {}, len(rows), dropped, partly)
+
+
+def _machines(request: Request) -> list[Hardware]:
+    """Those that plans of the request may consist of."""
+    workers = machines_of(request.hardware, request)
+    named = [word for word in request.server_hardware if word not in SERVER_WORDS]
+    hosts = machines_of(named, request) if named else ()
+    if "cheap" in request.server_hardware:
+        hosts += tuple(host for worker in workers for host in cheap_servers(worker, request))
+    return [*workers, *hosts]
 
 
 def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:

@@ -18,6 +18,7 @@ from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 
 import planner  # noqa: E402
 from planner.errors import BadInput, Infeasible  # noqa: E402
+from planner.model_files import model_paths  # noqa: E402
 from planner.search.recommend import recommend_for  # noqa: E402
 from planner.search.request import Request  # noqa: E402
 from planner.search.scenario import Scenario  # noqa: E402
@@ -26,6 +27,14 @@ from planner.search.store import Store  # noqa: E402
 from planner.search.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
 
 SMALL = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
+
+
+MACHINE = """
+[machines.lab]
+device = "T4"
+nic_baseline_gbit_per_s = 25
+on_demand_usd_per_hour = 1.0
+"""
 
 
 def written(folder, text=SMALL):
@@ -118,6 +127,37 @@ def test_the_fingerprint_knows_what_results_depend_on():
     kinds = [fingerprint(), fingerprint(seed=1), fingerprint(precision=0.02), fingerprint(bandwidth="1Gbit")]
     assert len(set(kinds)) == 4
     assert fingerprint() == kinds[0]
+
+
+@pytest.mark.parametrize("trials", [None, 2])
+def test_the_store_knows_files_by_what_they_say(tmp_path, trials):
+    """The same files elsewhere are the same sweep; a changed figure is another."""
+    server = MACHINE.replace("lab", "rack")
+
+    def swept(folder, machine, server_name="rack.toml"):
+        (tmp_path / folder).mkdir()
+        mine = tmp_path / folder / "mine.toml"
+        mine.write_text(model_paths()["alexnet"].read_text())
+        (tmp_path / folder / "lab.toml").write_text(machine)
+        (tmp_path / folder / server_name).write_text(server)
+        scenario = Scenario(
+            model=str(mine),
+            hardware=str(tmp_path / folder / "lab.toml"),
+            server_hardware=str(tmp_path / folder / server_name),
+            workers=2,
+            servers=1,
+            precision=0.1,
+        )
+        return sweep_for(requests_from([scenario]), tmp_path / "x.db", trials=trials).as_dict()["plans"]
+
+    first = swept("here", MACHINE)
+    assert first
+    assert swept("there", MACHINE, "renamed.toml") == first
+    with pytest.raises(BadInput, match="holds another sweep"):
+        swept("changed", MACHINE.replace("25", "10"))
+    server = server.replace("25", "10")
+    with pytest.raises(BadInput, match="holds another sweep"):
+        swept("server", MACHINE)
 
 
 def test_rows_of_a_process_that_died_are_free_again(tmp_path):
