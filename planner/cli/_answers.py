@@ -27,7 +27,8 @@ HOW = "How"
 
 
 def _option(*names: str, help: str, panel: str = PLAN, **more: Any) -> Any:
-    variable = "PLANNER_" + names[0].removeprefix("--").replace("-", "_").upper()
+    first = names[0].partition("/")[0]  # of `--spot/--on-demand`
+    variable = "PLANNER_" + first.removeprefix("--").replace("-", "_").upper()
     return typer.Option(*names, help=help, rich_help_panel=panel, envvar=variable, show_envvar=False, **more)
 
 

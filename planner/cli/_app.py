@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,10 +50,33 @@ def _usage_errors_as_ours(ctx: Any = None) -> Iterator[None]:
         if type(error).show is not UsageError.show:  # help, where a command is given nothing at all
             raise
         said = error.format_message().rstrip(".").replace("Value error, ", "")
+        if error.ctx:
+            said = _with_variables(said, error.ctx)
         # where a flag lacks its value, typer does not say in which command
         command = error.ctx.command_path if error.ctx else f"planner {ctx.invoked_subcommand if ctx else ''}"
         see = " See" if said.endswith("?") else "; see"
         raise BadInput(f"{said[:1].lower()}{said[1:]}{see} `{command.strip()} --help`") from error
+
+
+def _with_variables(said: str, ctx: Any) -> str:
+    """An error with the environment variable behind every flag that it names, where one gave the value."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name)
+        if param.envvar and source is not None and source.name == "ENVIRONMENT":
+            flag = rf"('?){re.escape(param.opts[0])}\1(?![\w-])( / '-\w')?"
+            said = re.sub(flag, rf"\g<0> (from {param.envvar})", said, count=1)
+    return said
+
+
+class Command(TyperCommand):
+    """A command that says where a wrong value came from."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PlannerError as error:
+            error.args = (_with_variables(str(error), ctx),)
+            raise
 
 
 class LazyGroup(TyperGroup):
@@ -86,7 +110,7 @@ def load(name: str) -> Any:
     app: typer.Typer | None = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name)(module.command)
+        app.command(name, cls=Command)(module.command)
     app.info.help = COMMANDS[name]
     app.info.no_args_is_help = True
     app.rich_markup_mode = None

@@ -112,6 +112,27 @@ def test_bad_input_is_one_line(args, code, words):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("flags", "variables", "words"),
+    [
+        ((), {"PLANNER_SEED": "abc"}, "'--seed' (from PLANNER_SEED): Input should be a valid integer"),
+        ((), {"PLANNER_PRECISION": "2"}, "--precision (from PLANNER_PRECISION) is 2; it must lie"),
+        ((), {"PLANNER_WORKERS": "many"}, "--workers (from PLANNER_WORKERS) is 'many'; write whole numbers"),
+        (("--precision", "3"), {"PLANNER_PRECISION": "2"}, "--precision is 3; it must lie"),
+        (("--workers", "many"), {"PLANNER_WORKERS_PER_REPLICA": "1"}, "--workers is 'many'; write"),
+    ],
+)
+def test_a_wrong_value_of_a_variable_names_it(flags, variables, words):
+    done = planner("simulate", "--model", "vgg11", *flags, **variables)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_a_flag_with_two_names_has_a_variable_too():
+    spot = planner("simulate", *SMALL, "--format", "json", PLANNER_SPOT="1")
+    assert json.loads(spot.stdout)["request"]["spot"] is True
+
+
 def test_flag_over_environment_over_file(tmp_path):
     config = tmp_path / "mine.toml"
     config.write_text(
