@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import HtmlOption, draw
+from planner.cli._answers import HtmlOption, NoColorOption, QuietOption, draw, progress
 from planner.cli._options import FormatOption, OutputOption, SeedOption, checked
 from planner.report.output import Format
 
@@ -69,6 +69,8 @@ def command(
         Path | None,
         typer.Option("--export", callback=checked, help="Write name and priority of the best order to FILE."),
     ] = None,
+    quiet: QuietOption = False,
+    no_color: NoColorOption = False,
     html: HtmlOption = None,
     seed: SeedOption = 0,
     format: FormatOption = Format.table,
@@ -107,7 +109,8 @@ def command(
         priorities=priorities,
         seed=seed,
     )
-    answer = order_for(request)
+    with progress(quiet) as report:
+        answer = order_for(request, progress=report)
     if export is not None:
         write_file(export, exported(answer))
     emit(order_table(answer.comparison, answer.title, barrier, answer.tuned), format, output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
@@ -24,6 +24,9 @@ from planner.search.orders import (
 )
 from planner.search.tune import Tuned, tune
 from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
+
+if TYPE_CHECKING:
+    from planner.search.score import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ class OrderAnswer:
     request: OrderRequest
 
 
-def order_for(request: OrderRequest) -> OrderAnswer:
+def order_for(request: OrderRequest, *, progress: Progress = lambda stage, done, of: None) -> OrderAnswer:
     """Answer a request."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))
@@ -96,7 +99,14 @@ def order_for(request: OrderRequest) -> OrderAnswer:
         )
         running = profile if request.barrier else pipelined(profile)
         tuned = tune(
-            running, cluster, setting, mode, trials=request.tune, seed=request.seed, storage=request.study
+            running,
+            cluster,
+            setting,
+            mode,
+            trials=request.tune,
+            seed=request.seed,
+            storage=request.study,
+            progress=progress,
         )
         options["bytescheduler"] = {
             "partition_bytes": tuned.partition_bytes,
@@ -113,6 +123,7 @@ def order_for(request: OrderRequest) -> OrderAnswer:
         seed=request.seed,
         options=options,
         priorities=priorities.read(request.priorities, profile) if request.priorities else None,
+        progress=progress,
     )
     where = f"{request.workers} x {profile.hardware or 'worker'}, {profile.servers} server(s)"
     at = f"{format_bandwidth(nic)} a NIC"

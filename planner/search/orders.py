@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from planner.simulator import Prediction, simulate
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA
 from planner.units import format_bandwidth
+
+if TYPE_CHECKING:
+    from planner.search.score import Progress
 
 TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
 BASELINE = "fifo"
@@ -144,6 +147,7 @@ def compare_orders(
     priorities: Mapping[str, float] | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
+    progress: Progress = lambda stage, done, of: None,
 ) -> OrderComparison:
     """Simulate strategies on one cluster. `options` holds those of a strategy by its name; `priorities` adds
     a row of that name with an order of the user's own, for the transfers of the profile as it is.
@@ -159,9 +163,10 @@ def compare_orders(
         download_overhead_s=download_overhead_s,
         seed=seed,
     )
-    schedules = {
-        name: strategy(name, **(options or {}).get(name, {})).schedule(running, setting) for name in names
-    }
+    schedules: dict[str, Schedule] = {}
+    for name in names:
+        progress("ordering", len(schedules), len(names))
+        schedules[name] = strategy(name, **(options or {}).get(name, {})).schedule(running, setting)
     if priorities is not None:
         policy = Ordered(
             priorities=dict(priorities), overhead_s=overhead_s, download_overhead_s=download_overhead_s
@@ -171,13 +176,19 @@ def compare_orders(
     limits = {
         name: cluster_bounds(plan.profile, cluster, barrier=barrier) for name, plan in schedules.items()
     }
+    progress("simulating", 0, len(schedules))
     with executor_of(executor, jobs) as pool:
-        predicted = pool.map(
-            lambda plan: simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision),
+        both = pool.map(
+            lambda plan: (
+                simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision),
+                _traced(plan, cluster, mode, seed),
+            ),
             schedules.values(),
         )
-        traced = pool.map(lambda plan: _traced(plan, cluster, mode, seed), schedules.values())
-        found = list(zip(schedules, predicted, traced, strict=True))
+        found: list[tuple[str, Prediction, measures.Timeline]] = []
+        for name, (prediction, timeline) in zip(schedules, both, strict=True):
+            found.append((name, prediction, timeline))
+            progress("simulating", len(found), len(schedules))
     base = found[0][1].samples_per_s
     results = tuple(_result(name, one, timeline, limits[name], base) for name, one, timeline in found)
     lowest = min(limits.values(), key=lambda bounds: bounds.lower_s)

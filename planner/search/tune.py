@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.cluster import Cluster
 from planner.errors import BadInput
@@ -16,6 +16,9 @@ from planner.ordering import Setting, strategy
 from planner.policy import Mode
 from planner.profile import Profile
 from planner.simulator import simulate
+
+if TYPE_CHECKING:
+    from planner.search.score import Progress
 
 PARTITION_BYTES = (2**18, 2**24)
 CREDIT_PARTITIONS = (1, 16)
@@ -42,6 +45,7 @@ def tune(
     seed: int = 0,
     storage: Path | str | None = None,
     precision: float = 0.01,
+    progress: Progress = lambda stage, done, of: None,
 ) -> Tuned:
     """The partition and credit of ByteScheduler that give most samples a second, after `trials` simulations
     in all; those that `storage` (a file) already holds count. Give the profile that is to run: `pipelined`
@@ -50,6 +54,7 @@ def tune(
         raise BadInput(f"trials is {trials}; tuning needs at least one simulation")
     study = _study(storage, _fingerprint(profile, cluster, setting, mode, seed))
     for number in range(len(study.trials), trials):
+        progress("tuning", number, trials)
         study.sampler = _sampler(seed, number)
         trial = study.ask()
         partition = trial.suggest_int("partition_bytes", *PARTITION_BYTES, log=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +105,34 @@ def test_nothing_to_export() -> None:
     answer = order_for(request(strategies="fifo"))
     with pytest.raises(BadInput, match="add tac or tic"):
         exported(answer)
+
+
+@pytest.mark.parametrize(("flags", "shown"), [((), True), (("--quiet",), False)])
+def test_progress_on_a_terminal(flags: tuple[str, ...], shown: bool) -> None:
+    parent, child = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", *COMMON, "--strategies", "tic", *flags],
+        stdout=subprocess.DEVNULL,
+        stderr=child,
+        env=os.environ | {"TERM": "xterm-256color"},
+        check=True,
+    )
+    os.write(child, b"end")
+    os.close(child)
+    text = ""
+    while not text.endswith("end"):
+        text += os.read(parent, 4096).decode()
+    os.close(parent)
+    assert done.returncode == 0
+    assert ("simulating" in text and "2/2" in text) is shown
+    assert shown or text == "end"
+
+
+def test_progress_counts_trials_and_strategies() -> None:
+    seen: list[tuple[str, int, int]] = []
+    request = OrderRequest(
+        model="googlenet", hardware="g3.8xlarge", batch=16, strategies="tic,bytescheduler", tune=2
+    )
+    order_for(request, progress=lambda *said: seen.append(said))
+    assert [said for said in seen if said[0] == "tuning"] == [("tuning", 0, 2), ("tuning", 1, 2)]
+    assert [said for said in seen if said[0] == "simulating"] == [("simulating", n, 3) for n in range(4)]
