@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli._answers import NoColorOption, QuietOption, progress
 from planner.cli._options import FormatOption, OutputOption
 from planner.report.output import Format, emit
 
@@ -34,6 +35,8 @@ def command(
     ] = False,
     runner_ups: Annotated[int, typer.Option("--runner-ups", min=0, help="How many to show.")] = 7,
     network: Annotated[str, typer.Option("--network", help="baseline or burst.")] = "baseline",
+    quiet: QuietOption = False,
+    no_color: NoColorOption = False,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -61,7 +64,8 @@ def command(
         samples=samples,
     )
     dnn, machine = load_model(model), load_hardware(hardware)
-    result = partition(dnn, machine, request, network=cast(Network, network))
+    with progress(quiet) as report:
+        result = partition(dnn, machine, request, network=cast(Network, network), progress=report)
     prediction = None
     if simulated:
         from planner.partition.profile import replica_cluster, replica_profile
@@ -71,4 +75,7 @@ def command(
         profile = replica_profile(best, read_every, model=dnn.name)
         prediction = simulate(profile, replica_cluster(best, result.constants))
     tables = partition_tables(result, dnn, machine, request, runner_ups=runner_ups, prediction=prediction)
-    emit(tables, format, output, data=partition_data(result, dnn, machine, request, prediction))
+    # a million plans as plain values take as long as finding them
+    wanted = format is Format.json
+    data = partition_data(result, dnn, machine, request, prediction) if wanted else None
+    emit(tables, format, output, data=data)

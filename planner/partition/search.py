@@ -16,8 +16,10 @@ segments' mapping is the only approximation, and `Plan.gap` bounds what it loses
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from planner.cost.constants import Constants, constants_for
@@ -31,6 +33,7 @@ from planner.partition.stages import Stage, stages_of
 from planner.units import format_bytes
 
 USABLE_MEMORY = 0.9  # of a machine: the rest is the operating system's
+REPORTED = 10_000  # plans between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +68,27 @@ class Request:
             raise BadInput(f"reading is {self.reading}; it lies between 0 (best case) and 1 (worst)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """One configuration with its layers' choices. `split` sums to the epoch's time."""
+    """One configuration with its layers' choices."""
 
     workers: int  # a replica
     replicas: int
     servers: int
     epoch_s: float
     samples_per_s: float
-    split: Split
+    reading_s: float  # a sample of a replica
+    samples: int  # of an epoch
     stages: tuple[Stage, ...]
     spread: Spread
     gap: float  # how far above the least possible this may lie, relative (0: proven optimal)
     worst_epoch_s: float  # with all replicas reading from one server at once
     worker_bytes: float  # the most that any worker of the replica holds
+
+    @property
+    def split(self) -> Split:
+        """The epoch's time by part."""
+        return (self.spread.split + Split(reading_s=self.reading_s)).times(self.samples / self.replicas)
 
     @property
     def name(self) -> str:
@@ -103,7 +112,14 @@ class Result:
     notes: tuple[str, ...] = field(default=())
 
 
-def partition(model: Model, hardware: Hardware, request: Request, *, network: Network = "baseline") -> Result:
+def partition(
+    model: Model,
+    hardware: Hardware,
+    request: Request,
+    *,
+    network: Network = "baseline",
+    progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+) -> Result:
     """The best plan for every (workers, replicas, servers) that the request allows, ranked."""
     constants = constants_for(hardware, network)
     if request.threads is not None and request.threads > constants.threads:
@@ -124,15 +140,17 @@ def partition(model: Model, hardware: Hardware, request: Request, *, network: Ne
     shared = Memory()
     least_bytes = float("inf")
     combinations = 0.0
-    for workers in sorted({shape[0] for shape in shapes}):
+    for workers, mine in groupby(shapes, key=itemgetter(0)):
         problem = Problem(stages, constants, workers, threads=request.threads, memory=shared)
         combinations = max(combinations, problem.combinations)
-        mine = [shape for shape in shapes if shape[0] == workers]
         prices = {shape: reading_price(constants, request, *shape) for shape in mine}
         spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
-        for shape in mine:
-            plan = _plan(problem, spreads, shape, request, samples)
+        ranked = _Ranked(problem, spreads, request, samples)
+        for shape, price in prices.items():
+            if not (len(plans) + refused) % REPORTED:
+                progress("ranking", len(plans) + refused, len(shapes))
+            plan = ranked.plan(shape, price)
             least_bytes = min(least_bytes, plan.worker_bytes)
             if plan.worker_bytes > memory:
                 refused += 1
@@ -157,14 +175,16 @@ def epoch_samples(model: Model, request: Request) -> int:
 
 
 def _shapes(request: Request) -> Iterator[tuple[int, int, int]]:
-    """All (N_wr, N_mr, N_ps) within C1 and the request."""
+    """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr."""
     n = request.machines
-    for workers in range(1, min(n - 1, request.max_workers or n) + 1):
-        for replicas in range(1, (n - 1) // workers + 1):
-            for servers in range(1, n - workers * replicas + 1):
-                asked = (request.workers, request.replicas, request.servers)
-                if all(a is None or a == b for a, b in zip(asked, (workers, replicas, servers), strict=True)):
-                    yield workers, replicas, servers
+    for workers in _counts(request.workers, min(n - 1, request.max_workers or n)):
+        for replicas in _counts(request.replicas, (n - 1) // workers):
+            for servers in _counts(request.servers, n - workers * replicas):
+                yield workers, replicas, servers
+
+
+def _counts(asked: int | None, most: int) -> range:
+    return range(1, most + 1) if asked is None else range(asked, min(asked, most) + 1)
 
 
 def _no_machines(request: Request) -> Infeasible:
@@ -217,28 +237,38 @@ class _Point(NamedTuple):
     read_bytes: float
 
 
-def _plan(
-    problem: Problem, spreads: Sequence[Spread], shape: tuple[int, int, int], request: Request, samples: int
-) -> Plan:
-    workers, replicas, servers = shape
-    c = problem.constants
-    price = reading_price(c, request, *shape)
-    parse = c.parse_s * sum(stage.tensors for stage in problem.stages) / request.read_every * replicas
-    best = min(spreads, key=lambda s: s.sample_s + price * s.read_bytes)
-    least = min(s.least_s + price * s.read_bytes for s in spreads) + parse
-    sample_s = best.sample_s + price * best.read_bytes + parse
-    worst = reading_price(c, Request(request.machines, request.read_every, 1.0), *shape)
-    split = best.split + Split(reading_s=price * best.read_bytes + parse)
-    return Plan(
-        workers=workers,
-        replicas=replicas,
-        servers=servers,
-        epoch_s=samples * sample_s / replicas,
-        samples_per_s=replicas / sample_s,
-        split=split.times(samples / replicas),
-        stages=problem.stages,
-        spread=best,
-        gap=sample_s / least - 1.0,
-        worst_epoch_s=samples * (best.sample_s + worst * best.read_bytes + parse) / replicas,
-        worker_bytes=best.worker_bytes,
-    )
+class _Ranked:
+    """The plans of one N_wr: what they have in common is worked out once, as there may be a million."""
+
+    def __init__(self, problem: Problem, spreads: Sequence[Spread], request: Request, samples: int) -> None:
+        self.problem = problem
+        self.samples = samples
+        self.choices = [(one.sample_s, one.least_s, one.read_bytes, one) for one in spreads]
+        self.worst = replace(request, reading=1.0)
+        tensors = sum(stage.tensors for stage in problem.stages)
+        self.parse_s = problem.constants.parse_s * tensors / request.read_every
+
+    def plan(self, shape: tuple[int, int, int], price: float) -> Plan:
+        workers, replicas, servers = shape
+        parse = self.parse_s * replicas
+        best_s, read_bytes, best = min(
+            ((sample_s + price * read, read, one) for sample_s, _, read, one in self.choices),
+            key=itemgetter(0),
+        )
+        least = min([least_s + price * read for _, least_s, read, _ in self.choices]) + parse
+        sample_s = best_s + parse
+        worst = reading_price(self.problem.constants, self.worst, *shape)
+        return Plan(
+            workers=workers,
+            replicas=replicas,
+            servers=servers,
+            epoch_s=self.samples * sample_s / replicas,
+            samples_per_s=replicas / sample_s,
+            reading_s=price * read_bytes + parse,
+            samples=self.samples,
+            stages=self.problem.stages,
+            spread=best,
+            gap=sample_s / least - 1.0,
+            worst_epoch_s=self.samples * (best.sample_s + worst * read_bytes + parse) / replicas,
+            worker_bytes=best.worker_bytes,
+        )

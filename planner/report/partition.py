@@ -161,9 +161,9 @@ def _plans_table(result: Result, request: Request, runner_ups: int) -> Table:
         Column("compute_share", "computing", lambda value: f"{value:.0%}"),
     ]
     notes = [
-        f"{result.considered} configurations looked at, {result.refused} refused for memory; for each every "
-        f"way to spread the layers (up to 10^{result.combinations:.0f}), by {result.programmes} dynamic "
-        "programmes.",
+        f"{result.considered:,} configurations looked at, {result.refused:,} refused for memory; for each "
+        f"every way to spread the layers (up to 10^{result.combinations:.0f}), by {result.programmes} "
+        "dynamic programmes.",
         f"The slowest, {worst.name}, takes {worst.epoch_s / best.epoch_s:.3g} times as long as the best.",
     ]
     if request.max_workers is not None and best.workers == request.max_workers:

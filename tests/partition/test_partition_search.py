@@ -15,6 +15,7 @@ from planner.catalog import load_hardware, load_model
 from planner.cost.constants import Constants
 from planner.errors import BadInput, Infeasible
 from planner.model import Layer, Model, Tensor
+from planner.partition import search
 from planner.partition.costs import Problem
 from planner.partition.elimination import elimination_order, minimise
 from planner.partition.search import Request, partition, reading_price
@@ -173,6 +174,38 @@ def test_machines_are_not_exceeded_and_plans_are_ranked() -> None:
         assert choice.threads <= result.constants.threads  # C2
         assert len(set(place.ravel().tolist())) == choice.partitions * choice.replications  # C3
         assert place.max() < best.workers
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"workers": 2}, {"replicas": 3}, {"servers": 2}, {"max_workers": 2, "servers": 9}]
+)
+def test_every_shape_within_the_machines_is_looked_at(asked: dict[str, int], monkeypatch) -> None:
+    monkeypatch.setattr(search, "REPORTED", 1)
+    machines, names = 7, ("workers", "replicas", "servers")
+    shapes = [
+        shape
+        for shape in itertools.product(range(1, machines), repeat=3)
+        if shape[0] * shape[1] + shape[2] <= machines
+        and shape[0] <= asked.get("max_workers", machines)
+        and all(asked.get(name, count) == count for name, count in zip(names, shape, strict=True))
+    ]
+    seen: list[tuple[str, int, int]] = []
+
+    def ask() -> list[tuple[int, int, int]]:
+        result = partition(
+            load_model("mnist-adam"),
+            HARDWARE,
+            Request(machines, **asked),
+            progress=lambda *said: seen.append(said),
+        )
+        return sorted((plan.workers, plan.replicas, plan.servers) for plan in result.plans)
+
+    if shapes:
+        assert ask() == shapes
+        assert seen == [("ranking", done, len(shapes)) for done in range(len(shapes))]
+    else:
+        with pytest.raises(Infeasible, match="C1 binds"):
+            ask()
 
 
 def test_a_chain_is_optimal_and_a_branching_model_says_how_far() -> None:
