@@ -92,6 +92,7 @@ def recommend_for(
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
             partial = True
     simulated = set(outcome.scores)
+    prices, bounds = space.usd_per_hour[keep], bounds[keep]
     in_full = {one.plan.key for one in scored}
     return Recommendation(
         request=request,
@@ -113,9 +114,7 @@ def recommend_for(
         everything=scored,
         screened=[every[i] for i in sorted(every) if plans[i].key not in in_full],
         bounded=[
-            (plan, float(space.usd_per_hour[keep][i]), float(bounds[keep][i]))
-            for i, plan in enumerate(plans)
-            if i not in simulated
+            (plan, float(prices[i]), float(bounds[i])) for i, plan in enumerate(plans) if i not in simulated
         ],
         partial=partial,
     )
