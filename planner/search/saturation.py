@@ -51,6 +51,11 @@ def saturation_of(
     first = max(first, plan.workers_per_replica)
     fewest = plan.servers * per_machine if plan.colocated else first  # one server a machine at most
     counts = list(range(max(first, fewest), max_workers + 1, first))
+    if not counts:
+        raise BadInput(
+            f"--max-workers is {max_workers}, but {plan.worker_hardware} with these servers has at least "
+            f"{max(first, fewest)} workers"
+        )
     most = replace(plan, workers=MANY_WORKERS * first)
     # all at once: they have a step in common
     scorer.bounds([most, *(replace(plan, workers=w) for w in counts)])
@@ -121,7 +126,7 @@ def _settled(scored: list[ScoredPlan], threshold: float, scorer: Scorer, pool: E
     """The points, those simulated at length whose difference could be either side of what is worth it."""
     long: set[Plan] = set()
     while True:
-        worth = threshold * scored[0].samples_per_s
+        worth = _worth(scored, threshold)
         unclear = {
             one.plan
             for now, more in pairwise(scored)
@@ -135,9 +140,16 @@ def _settled(scored: list[ScoredPlan], threshold: float, scorer: Scorer, pool: E
         scored = [closer.get(one.plan, one) for one in scored]
 
 
+def _worth(scored: list[ScoredPlan], threshold: float) -> float:
+    """What the workers of one more point must add: a share of as many where nothing is in their way. Servers
+    beside workers need so many machines that the first point may have more."""
+    first, second = scored[0].plan.workers, scored[min(1, len(scored) - 1)].plan.workers
+    return threshold * scored[0].samples_per_s * ((second - first) or first) / first
+
+
 def _saturated(scored: list[ScoredPlan], threshold: float) -> int | None:
     """Index of the first point after which one more worker adds too little."""
-    worth = threshold * scored[0].samples_per_s
+    worth = _worth(scored, threshold)
     for at in range(len(scored) - 1):
         if scored[at + 1].samples_per_s - scored[at].samples_per_s < worth:
             return at

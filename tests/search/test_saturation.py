@@ -99,6 +99,23 @@ def measured(prediction, mean, half_width):
     )
 
 
+def test_servers_beside_workers_are_judged_by_a_single_worker():
+    """Four servers need four machines: the first point has four workers, and a tenth is that of one."""
+    request = ALEXNET.but(servers=(4,), server_hardware=("colocated",))
+    curve = saturation_for(request, jobs=2, max_workers=6)
+    rates = [point.scored.samples_per_s for point in curve.points]
+    assert [point.workers for point in curve.points] == [4, 5, 6]
+    single = rates[0] / 4
+    assert all(0.1 * single < more - now < 0.1 * rates[0] for now, more in pairwise(rates))
+    assert curve.saturation_workers is None
+
+
+def test_fewer_workers_than_the_servers_need_are_refused():
+    request = ALEXNET.but(hardware=("p3.8xlarge",), server_hardware=("colocated",))
+    with pytest.raises(BadInput, match=r"--max-workers is 3, but p3\.8xlarge .* at least 4 workers"):
+        saturation_for(request, max_workers=3)
+
+
 def test_a_wrong_threshold_is_refused():
     with pytest.raises(BadInput, match="--threshold"):
         saturation_for(ALEXNET, threshold=1.5)
