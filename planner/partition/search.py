@@ -63,9 +63,9 @@ class Request:
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise BadInput(f"{name} is {value}; it must be at least 1")
+                raise BadInput(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
         if not 0 <= self.reading <= 1:
-            raise BadInput(f"reading is {self.reading}; it lies between 0 (best case) and 1 (worst)")
+            raise BadInput(f"--reading is {self.reading}; it lies between 0 (best case) and 1 (worst)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,8 @@ def order_for(request: OrderRequest, *, progress: Progress = lambda stage, done,
         priorities=priorities.read(request.priorities, profile) if request.priorities else None,
         progress=progress,
     )
-    where = f"{request.workers} x {profile.hardware or 'worker'}, {profile.servers} server(s)"
+    servers = f"{profile.servers} server{'s' if profile.servers > 1 else ''}"
+    where = f"{request.workers} x {profile.hardware or 'worker'}, {servers}"
     at = f"{format_bandwidth(nic)} a NIC"
     title = f"{profile.model}, batch {profile.batch}, {where}, {at}, {request.mode}"
     return OrderAnswer(comparison, profile, title, tuned, cluster, request)

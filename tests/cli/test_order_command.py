@@ -97,7 +97,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
     save(profile_for(load_model("googlenet"), 8, load_hardware("g3.8xlarge")), path)
     own = request(model=None, batch=None, profile=path, strategies="tic")
     answer = order_for(own)
-    assert answer.title.startswith("googlenet, batch 8, 2 x g3.8xlarge, 1 server(s), 3 Gbit/s a NIC")
+    assert answer.title.startswith("googlenet, batch 8, 2 x g3.8xlarge, 1 server, 3 Gbit/s a NIC")
     assert [r.strategy for r in answer.comparison.results] == ["fifo", "tic"]
 
 
