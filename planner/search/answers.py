@@ -96,6 +96,12 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
 def simulation_for(request: Request, *, progress: Progress = lambda stage, done, of: None) -> Simulation:
     """All the figures of one plan."""
     plan = one_plan(request)
+    if plan.colocated and plan.servers > plan.machines:
+        raise BadInput(
+            f"{plan.servers} servers beside the workers need {plan.servers} machines, one each, and "
+            f"{plan.workers_text} {'is' if plan.machines == 1 else 'are'} {plan.machines}; "
+            "give fewer --servers, more --workers, or --server-hardware own"
+        )
     scorer = Scorer(request, model_of(request))
     scorer.check(plan)
     scored = scorer.scored(plan, scorer.predict(plan, progress))

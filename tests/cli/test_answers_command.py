@@ -98,6 +98,11 @@ def test_more_steps_for_a_precision_that_was_not_reached():
         (("recommend",), 2, "--model"),
         (("saturation", "--model", "vgg11", "--hardware", "p3.*"), 2, "--hardware names"),
         (("simulate", "--model", "vgg11", "--batch", "100000"), 1, "largest batch that fits"),
+        (
+            ("simulate", "-m", "vgg11", "-w", "2", "--servers", "3", "--server-hardware", "colocated"),
+            2,
+            "3 servers beside the workers need 3 machines, one each, and 2 x p3.2xlarge are 2; give fewer",
+        ),
         (("simulate", "--profile", "nowhere.json.gz"), 2, "nowhere.json.gz"),
         (("simulate", "--model", "vgg11", "--max-steps", "0"), 2, "--max-steps is 0"),
         (("compare", "--model", "resnet50", "--hardware", "c4.large"), 1, "network figure"),
