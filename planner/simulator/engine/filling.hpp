@@ -1,6 +1,8 @@
 // Progressive filling, as sharing.py's max_min_limits does it, for some flows.
 #pragma once
 #include <algorithm>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "nics.hpp"
@@ -14,45 +16,60 @@ class Filling {
   // Finds what limits each of the flows, which go in the order of workers, then servers. If a NIC has more flows
   // than these, no other NIC of these may fill before it: then they get its share, whatever the others do.
   void run(const std::vector<MaxMinFlow*>& flows) {
-    waiting_ = flows;
     used_.clear();
-    for (MaxMinFlow* flow : waiting_)
-      for (Nic* nic : {flow->worker_nic, flow->server_nic})
+    for (MaxMinFlow* flow : flows) {
+      flow->waits = true;
+      for (Nic* nic : {flow->worker_nic, flow->server_nic}) {
         if (!nic->filling) {
           nic->fill();
           used_.push_back(nic);
         }
-    while (!waiting_.empty()) {
+        nic->waiting.push_back(flow);
+      }
+    }
+    if (flow_bytes_per_s_ < infinity) {
+      by_weight_ = flows;
+      std::ranges::stable_sort(by_weight_, std::greater{}, &MaxMinFlow::weight);
+    }
+    heaviest_ = 0;
+    for (size_t waiting = flows.size(); waiting > 0; waiting -= stopping_.size()) {
       double lowest = infinity;
       for (Nic* nic : used_) lowest = std::min(lowest, nic->share_now());
+      stopping_.clear();
       if (flow_bytes_per_s_ < infinity && give_own_limit(lowest)) continue;
-      double full = lowest * tie;
-      size_t kept = 0;
-      for (MaxMinFlow* flow : waiting_)
-        if (flow->worker_nic->share_left <= full)
-          give(*flow, *flow->worker_nic);
-        else if (flow->server_nic->share_left <= full)
-          give(*flow, *flow->server_nic);
-        else
-          waiting_[kept++] = flow;
-      waiting_.resize(kept);
-      std::erase_if(used_, [full](const Nic* nic) { return nic->flows_left == 0 || nic->share_left <= full; });
+      stop(lowest * tie);
     }
-    for (MaxMinFlow* flow : flows) flow->worker_nic->filling = flow->server_nic->filling = false;
+    for (MaxMinFlow* flow : flows)
+      for (Nic* nic : {flow->worker_nic, flow->server_nic}) {
+        nic->filling = false;
+        nic->waiting.clear();
+      }
   }
 
  private:
-  // Of equal weights the first in order is the heaviest.
-  static bool lighter(const MaxMinFlow* a, const MaxMinFlow* b) {
-    return a->weight < b->weight || (a->weight == b->weight && a->key > b->key);
+  // The flows of all NICs whose shares are not above that.
+  void stop(double full) {
+    int nics = 0;
+    std::erase_if(used_, [&](Nic* nic) {
+      if (nic->share_left > full) return nic->flows_left == 0;
+      for (MaxMinFlow* flow : nic->waiting)
+        if (std::exchange(flow->waits, false)) stopping_.push_back(flow);
+      ++nics;
+      return true;
+    });
+    if (nics > 1) std::ranges::sort(stopping_, {}, &MaxMinFlow::key);
+    for (MaxMinFlow* flow : stopping_)
+      give(*flow, flow->worker_nic->share_left <= full ? *flow->worker_nic : *flow->server_nic);
   }
-  // The limit that each flow has for itself, if it lies at or below the level for one of those that wait.
+  // The limit that each flow has for itself, if it lies at or below the level for the heaviest of those that wait.
   bool give_own_limit(double level) {
-    MaxMinFlow* heaviest = *std::ranges::max_element(waiting_, lighter);
-    double own_level = flow_bytes_per_s_ / heaviest->weight;
+    while (!by_weight_[heaviest_]->waits) ++heaviest_;
+    MaxMinFlow& flow = *by_weight_[heaviest_];
+    double own_level = flow_bytes_per_s_ / flow.weight;
     if (own_level > level) return false;
-    std::erase(waiting_, heaviest);
-    give(*heaviest, *heaviest->own, own_level, flow_bytes_per_s_);
+    flow.waits = false;
+    stopping_.push_back(&flow);
+    give(flow, *flow.own, own_level, flow_bytes_per_s_);
     std::erase_if(used_, [](const Nic* nic) { return nic->flows_left == 0; });
     return true;
   }
@@ -67,8 +84,10 @@ class Filling {
   }
 
   double flow_bytes_per_s_;
-  std::vector<MaxMinFlow*> waiting_;
-  std::vector<Nic*> used_;
+  std::vector<MaxMinFlow*> by_weight_;  // the heaviest first
+  size_t heaviest_ = 0;                 // of those that may still wait
+  std::vector<MaxMinFlow*> stopping_;   // in this round
+  std::vector<Nic*> used_;              // with flows that wait
 };
 
 }  // namespace planner

@@ -25,7 +25,7 @@ class MaxMinShares : public LimitedFlows {
   }
 
   MaxMinShares(const Inputs& in, const Now& now, int first, int last, bool remembers)
-      : LimitedFlows(in, now, first, last, remembers), running_(in.workers, 0), all_(~Servers{0} >> (64 - in.servers)) {
+      : LimitedFlows(in, now, first, last, remembers), running_(in.workers, 0), all_(~Servers{0} >> (64 - in.servers)), tangled_(in.workers) {
     for (int s = 0; s < in.servers; ++s) rows_.emplace_back(*at(first, 0, s).server_nic, in.workers);
     for (int w = 0; w < in.workers; ++w) port_of(w).workers.push_back(w);
     for (int w = 0; w < in.workers; ++w)
@@ -231,20 +231,20 @@ class MaxMinShares : public LimitedFlows {
   // All flows of the workers that have a flow in a row that is not plain.
   void fill() {
     filled_.clear();
+    tangled_.clear();
     for_all(uneasy_, [this](int s) {
       rows_[s].workers.all([this](int w) {
-        Nic& port = port_of(w);
-        if (!std::exchange(port.gathered, true))
-          for (int v : port.workers) for_all(running_[v], [&](int r) { filled_.push_back(&at(first_, v, r)); });
+        for (int v : port_of(w).workers) tangled_.add(v);
         return true;
       });
     });
-    std::ranges::sort(filled_, {}, &MaxMinFlow::key);
+    tangled_.all([this](int w) {
+      for_all(running_[w], [&](int s) { filled_.push_back(&at(first_, w, s)); });
+      return true;
+    });
     filling_.run(filled_);
-    for (MaxMinFlow* flow : filled_) {
-      flow->worker_nic->gathered = false;
+    for (MaxMinFlow* flow : filled_)
       if (uneasy_ & bit(flow->server)) limit(*flow, *flow->limit, flow->level);
-    }
   }
 
   std::vector<Row> rows_;
@@ -254,6 +254,7 @@ class MaxMinShares : public LimitedFlows {
   double heaviest_ = 0, least_share_ = infinity;  // of ports, with all their flows running, all of weight 1
   bool heavier_ = false;  // since rows were last judged
   std::vector<MaxMinFlow*> changed_, plain_flows_, other_flows_, filled_;
+  WorkerSet tangled_;  // whose flows are filled
 };
 
 }  // namespace planner

@@ -16,6 +16,7 @@ struct MaxMinFlow : Flow {
   Clock* own = nullptr;  // for the limit that each flow has for itself, if there is one
   int server = 0, worker = 0;
   bool running = false, changed = false;  // changed: came or went in this event
+  bool waits = false;                     // for its rate, while rates are filled
   Clock* limit = nullptr;      // of what limits it, as last computed
   double level = 0, left = 0;  // its rate for a unit of weight; bytes of its chunk when it goes to another clock
 };
@@ -44,6 +45,7 @@ struct Nic {
   double left = 0, weight_left = 0, share_left = 0;
   int flows_left = 0;
   bool filling = false, taken = false;
+  std::vector<MaxMinFlow*> waiting;
   void fill() {
     left = capacity;
     weight_left = weight;
@@ -68,7 +70,6 @@ struct Nic {
   std::vector<int> workers;
   bool dirty = false;     // flows came or went in this event
   bool easy = true;       // what limits its flows was found without filling
-  bool gathered = false;  // to be filled
   int64_t turn = -1;      // when it was last looked at
 };
 
@@ -77,6 +78,7 @@ class WorkerSet {
  public:
   explicit WorkerSet(int workers) : words_((size_t(workers) + 63) / 64, 0) {}
   void add(int w) { words_[size_t(w) / 64] |= uint64_t{1} << (w % 64); }
+  void clear() { std::ranges::fill(words_, 0); }
   void remove(int w) { words_[size_t(w) / 64] &= ~(uint64_t{1} << (w % 64)); }
   // In order, while `action` returns true; did it for all?
   template <class Do>
