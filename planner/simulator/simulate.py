@@ -281,7 +281,7 @@ def _summary(case: Case, results: Sequence[RunResult], stages: TwoStage, effort:
     if interval.precision > stages.precision:
         notes.append(
             f"reached a precision of {interval.precision:.2%} instead of {stages.precision:.2%} "
-            f"within {effort.max_steps} steps a worker; raise max_steps for more"
+            f"within {effort.max_steps} steps a worker; raise max_steps (--max-steps) for more"
         )
     return Prediction(
         samples_per_s=mean,
