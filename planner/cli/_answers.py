@@ -14,6 +14,8 @@ import typer
 
 from planner.cli._options import checked
 from planner.errors import BadInput
+from planner.progress import Progress as Reports
+from planner.progress import silent
 from planner.report.output import Format
 
 if TYPE_CHECKING:
@@ -144,14 +146,13 @@ NOT_IN_SCENARIO = (
     "trials",
     "study",
 )
-Report = Callable[[str, int, int], None]
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Report]:
+def progress(quiet: bool) -> Iterator[Reports]:
     """A bar with counts and time left on stderr, where stderr is a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield lambda stage, done, of: None
+        yield silent
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

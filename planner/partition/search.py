@@ -16,7 +16,7 @@ segments' mapping is the only approximation, and `Plan.gap` bounds what it loses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -30,6 +30,7 @@ from planner.model import Model
 from planner.partition.costs import Memory, Problem, Spread, spread
 from planner.partition.elimination import minimise
 from planner.partition.stages import Stage, stages_of
+from planner.progress import Progress, silent
 from planner.units import format_bytes
 
 USABLE_MEMORY = 0.9  # of a machine: the rest is the operating system's
@@ -118,7 +119,7 @@ def partition(
     request: Request,
     *,
     network: Network = "baseline",
-    progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> Result:
     """The best plan for every (workers, replicas, servers) that the request allows, ranked."""
     constants = constants_for(hardware, network)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import BadInput
+from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.compare import compare_for
 from planner.search.executors import executor_of
@@ -17,7 +18,7 @@ from planner.search.request import Request, model_of
 from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan, Shown
 from planner.search.saturation import saturation_of
 from planner.search.scenario import Scenario, request_from
-from planner.search.score import Progress, Scorer
+from planner.search.score import Scorer
 
 DEFAULT_MACHINE = "p3.2xlarge"
 SERVERS_TRIED = (1, 2, 3, 4, 6, 8)
@@ -93,7 +94,7 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     )
 
 
-def simulation_for(request: Request, *, progress: Progress = lambda stage, done, of: None) -> Simulation:
+def simulation_for(request: Request, *, progress: Progress = silent) -> Simulation:
     """All the figures of one plan."""
     plan = one_plan(request)
     if plan.colocated and plan.servers > plan.machines:
@@ -120,7 +121,7 @@ def saturation_for(
     max_workers: int | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> Saturation:
     """Throughput against workers for the plan that a request names, and the number of servers it wants."""
     plan = one_plan(request)

@@ -13,13 +13,14 @@ import numpy as np
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Interrupted
+from planner.progress import Progress
 from planner.search.advise import next_changes
 from planner.search.front import Floats, cheapest_of_fastest, front, knee
 from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import Change, Saturation, ScoredPlan
 from planner.search.saturation import saturation_of
-from planner.search.score import Progress, Scorer
+from planner.search.score import Scorer
 
 
 def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredPlan], ScoredPlan]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
+from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.choosing import choose, interrupted
 from planner.search.executors import executor_of
@@ -32,7 +33,7 @@ def compare_for(
     *,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> Comparison:
     """The plan that the objective picks on each hardware, ranked by cost a sample."""
     model = model_of(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
@@ -16,6 +16,7 @@ from planner.ordering.pipelined import pipelined
 from planner.policy import Fifo, Mode, Policy
 from planner.profile import Profile
 from planner.profile.synthesis import profile_for
+from planner.progress import Progress, silent
 from planner.search.orders import (
     OrderComparison,
     compare_orders,
@@ -24,9 +25,6 @@ from planner.search.orders import (
 )
 from planner.search.tune import Tuned, tune
 from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
-
-if TYPE_CHECKING:
-    from planner.search.score import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,7 @@ class OrderAnswer:
     request: OrderRequest
 
 
-def order_for(request: OrderRequest, *, progress: Progress = lambda stage, done, of: None) -> OrderAnswer:
+def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAnswer:
     """Answer a request."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))

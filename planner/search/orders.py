@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,12 @@ from planner.ordering.measures import Bounds
 from planner.ordering.pipelined import pipelined
 from planner.policy import Mode, Ordered
 from planner.profile import DOWNLINK, UPLINK, Profile
+from planner.progress import Progress, silent
 from planner.search.executors import executor_of
 from planner.simulator import Prediction, simulate
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA
 from planner.units import format_bandwidth
-
-if TYPE_CHECKING:
-    from planner.search.score import Progress
 
 TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
 BASELINE = "fifo"
@@ -147,7 +145,7 @@ def compare_orders(
     priorities: Mapping[str, float] | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> OrderComparison:
     """Simulate strategies on one cluster. `options` holds those of a strategy by its name; `priorities` adds
     a row of that name with an order of the user's own, for the transfers of the profile as it is.

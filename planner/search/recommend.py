@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import Infeasible
+from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.choosing import choose, further, interrupted, within
 from planner.search.executors import executor_of
@@ -18,7 +19,7 @@ from planner.search.heats import Heat
 from planner.search.race import Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.score import Progress, Scorer
+from planner.search.score import Scorer
 from planner.search.space import Space, enumerate_plans, left_out_words, no_plans
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def recommend_for(
     *,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
     exhaustive: bool = False,
     advice: bool = True,
     trials: int | None = None,

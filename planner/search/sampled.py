@@ -19,6 +19,7 @@ from planner.cost.price import usd_per_million_samples
 from planner.decoding import convert
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
+from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.choosing import choose, further, within
 from planner.search.machines import machines_of
@@ -26,7 +27,7 @@ from planner.search.plan import Plan
 from planner.search.prices import machine_price
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.score import Progress, Scorer
+from planner.search.score import Scorer
 from planner.search.space import cheap_servers, nic, owned, span_refusal, worker_machines
 from planner.simulator.prediction import Prediction
 
@@ -189,7 +190,7 @@ def sample(
     *,
     trials: int = 500,
     storage: str | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> Sampled:
     """Run a study until it has so many trials in all; returns every plan that was simulated."""
     from optuna.trial import TrialState

@@ -10,13 +10,13 @@ other to judge, get all the runs that `simulate` makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise, product
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
+from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.heats import Heat, cannot_tell, gain, half_width
 from planner.search.plan import Plan
@@ -41,7 +41,7 @@ def saturation_of(
     extra: int = 2,
     all_workers: bool = False,
     server_counts: tuple[int, ...] = (),
-    progress: Callable[[str, int, int], None] = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> Saturation:
     """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end."""
     if not 0 < threshold < 1:

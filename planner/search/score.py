@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ from planner.model import Model
 from planner.partition.span import Span, pick, spanned, spans_of
 from planner.policy import Fifo, Mode, Multiplexed, Policy
 from planner.profile import Profile
+from planner.progress import Progress, silent
 from planner.search.front import Floats
 from planner.search.heats import HEATS, LONG, Effort, Heat
 from planner.search.machines import machine_of
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Effort as Settings
 
 UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a profile as it is
-Progress = Callable[[str, int, int], None]  # stage, done, of
 T = TypeVar("T")
 
 
@@ -258,7 +258,7 @@ class Scorer:
             ),
         )
 
-    def predict(self, plan: Plan, progress: Progress = lambda stage, done, of: None) -> Prediction:
+    def predict(self, plan: Plan, progress: Progress = silent) -> Prediction:
         """One simulation in full, here and now; progress counts its runs."""
         from planner.simulator.simulate import begin
 

@@ -26,13 +26,14 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.profile.files import encode
+from planner.progress import Progress, silent
 from planner.search.executors import executor_of
 from planner.search.machines import machines_of
 from planner.search.plan import Plan
 from planner.search.request import SERVER_WORDS, Request
 from planner.search.results import ScoredPlan, Shown
 from planner.search.scenario import Scenario, request_from, scenario_of
-from planner.search.score import Progress, Scorer
+from planner.search.score import Scorer
 from planner.search.shared import RememberingScorer, decoded, fill
 from planner.search.space import cheap_servers, enumerate_plans, no_plans
 from planner.search.store import Store
@@ -163,7 +164,7 @@ def sweep_for(
     trials: int | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> SweepResult:
     """Score the plans that the store does not have yet; returns all. With `trials`, so many of each request
     are sampled by optuna instead of scoring the whole grid."""
@@ -262,7 +263,7 @@ def sweep(
     *,
     jobs: int | None = None,
     cluster: str | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> SweepResult:
     """Score the plans of a sweep file into a store, here or on the Dask cluster at an address."""
     asked = read_sweep(Path(config))

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.ordering import Setting, strategy
 from planner.policy import Mode
 from planner.profile import Profile
+from planner.progress import Progress, silent
 from planner.simulator import simulate
-
-if TYPE_CHECKING:
-    from planner.search.score import Progress
 
 PARTITION_BYTES = (2**18, 2**24)
 CREDIT_PARTITIONS = (1, 16)
@@ -45,7 +43,7 @@ def tune(
     seed: int = 0,
     storage: Path | str | None = None,
     precision: float = 0.01,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> Tuned:
     """The partition and credit of ByteScheduler that give most samples a second, after `trials` simulations
     in all; those that `storage` (a file) already holds count. Give the profile that is to run: `pipelined`

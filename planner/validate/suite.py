@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from planner.errors import BadInput, unknown_name
+from planner.progress import Progress, silent
 from planner.search.executors import executor_of
 from planner.validate.figures import figures
 from planner.validate.row import Check, Row
 
 SOURCES = ("li", "tictac", "yan", "prophet", "ordering_abstract", "testbed", "devices")
-
-Progress = Callable[[str, int, int], None]
 
 
 @cache
@@ -44,7 +43,7 @@ def validate(
     asked: Sequence[str] = (),
     *,
     jobs: int | None = None,
-    progress: Progress = lambda stage, done, of: None,
+    progress: Progress = silent,
 ) -> list[Row]:
     """The rows of the checks asked for, in a fixed order whatever the number of threads."""
     keys = chosen(asked)
