@@ -70,6 +70,18 @@ struct LinkLane {
     for (; waits() && uploads[added].place == place; ++added) add(uploads[added].op);
   }
 
+  // The beginning and the end of a period in which it sends.
+  template <class Links>
+  void begin(Links& links, const Now& now, double weight) {
+    take(now.time());
+    sending = true;
+    links.of(direction).start(*flow, chunk.size, weight);
+  }
+  template <class Links>
+  void end(Links& links) {
+    sending = false;
+    links.of(direction).finish(*flow);
+  }
   // Let the chunks end that have ended by now. False if there is none left.
   bool advance(const Now& now, const Poll& poll) {
     const Clock& clock = *flow->clock;
@@ -158,5 +170,10 @@ struct LinkLane {
   std::vector<LocalChunk> local_chunks_;  // of this step
   int64_t known_in_ = 0;                  // turn
 };
+
+inline void catch_up(std::span<LinkLane> lanes, const Now& now, const Poll& poll) {
+  for (LinkLane& lane : lanes)
+    if (lane.sending) lane.catch_up(now, poll);
+}
 
 }  // namespace planner

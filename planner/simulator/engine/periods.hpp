@@ -84,7 +84,7 @@ class Periods {
         }
         if (steps_.enough()) break;
       }
-      links_.forget(lanes_.size(), [this] { catch_up(); });
+      links_.forget(lanes_.size(), [this] { catch_up(lanes_, now_, poll_); });
     }
     result_.end_s = now_.time();
     result_.used = used();
@@ -157,14 +157,7 @@ class Periods {
       lane.send_locally(now_);
       return queue_.push(lane.local_end());
     }
-    lane.take(now_.time());
-    lane.sending = true;
-    double weight = steps_.weight(lane.worker, lane.direction, lane.server);
-    links_.of(lane.direction).start(*lane.flow, lane.chunk.size, weight);
-  }
-  void catch_up() {
-    for (LinkLane& lane : lanes_)
-      if (lane.sending) lane.catch_up(now_, poll_);
+    lane.begin(links_, now_, steps_.weight(lane.worker, lane.direction, lane.server));
   }
   // Something may have ended on this lane.
   void alarm(LinkLane& lane) {
@@ -173,8 +166,7 @@ class Periods {
       links_.of(lane.direction).extend(*lane.flow);
       return;
     }
-    lane.sending = false;
-    links_.of(lane.direction).finish(*lane.flow);
+    lane.end(links_);
     if (lane.waits())
       queue_.push(next_upload(lane));
     else

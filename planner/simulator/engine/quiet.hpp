@@ -49,9 +49,7 @@ class QuietDownloads {
   }
   void start(const Steps& steps) {
     for (LinkLane* lane : starting_) {
-      lane->take(now_.time());
-      lane->sending = true;
-      links_.of(0).start(*lane->flow, lane->chunk.size, steps.weight(lane->worker, 0, lane->server));
+      lane->begin(links_, now_, steps.weight(lane->worker, 0, lane->server));
       ++lanes_left_[lane->worker];
     }
     starting_.clear();
@@ -60,17 +58,14 @@ class QuietDownloads {
   bool alarm(uint64_t key) {
     LinkLane& lane = lane_of(key);
     if (lane.advance(now_, poll_)) throw std::logic_error("downloads go on after their last end");
-    lane.sending = false;
-    links_.of(0).finish(*lane.flow);
+    lane.end(links_);
     return --lanes_left_[lane.worker] == 0;
   }
   // What has arrived since the last call, in order.
   std::span<const Arrival> arrived(int w) {
+    catch_up(of(w), now_, poll_);
     heads_.clear();
-    for (LinkLane& lane : of(w)) {
-      if (lane.sending) lane.catch_up(now_, poll_);
-      heads_.push_back(lane.arrived);
-    }
+    for (LinkLane& lane : of(w)) heads_.push_back(lane.arrived);
     merge(heads_, merged_);
     for (LinkLane& lane : of(w)) lane.arrived.clear();
     return merged_;
@@ -86,10 +81,7 @@ class QuietDownloads {
     return ended;
   }
   void forget() {
-    links_.forget(lanes_.size(), [this] {
-      for (LinkLane& lane : lanes_)
-        if (lane.sending) lane.catch_up(now_, poll_);
-    });
+    links_.forget(lanes_.size(), [this] { catch_up(lanes_, now_, poll_); });
   }
 
  private:
