@@ -178,9 +178,10 @@ nb::dict run(nb::handle inputs, nb::callable check) {
     bool ahead = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
     path = std::string(periods ? "lazy " : ahead ? "run-ahead " : "") +
            (in.equal_shares ? "virtual time" : "max-min");
-    result = in.equal_shares                        ? simulate<planner::EqualShares>(in, feeders, step, poll, periods, ahead)
-             : planner::MaxMinShares::applies(in) ? simulate<planner::MaxMinShares>(in, feeders, step, poll, periods, ahead)
-                                                  : simulate<planner::MixedShares>(in, feeders, step, poll, periods, ahead);
+    auto by = in.equal_shares                       ? simulate<planner::EqualShares>
+              : planner::MaxMinShares::applies(in) ? simulate<planner::MaxMinShares>
+                                                   : simulate<planner::MixedShares>;
+    result = by(in, feeders, step, poll, periods, ahead);
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;

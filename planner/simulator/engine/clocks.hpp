@@ -79,8 +79,8 @@ struct Clock {
   double at(double now) const { return virtual_bytes + (now - since) * level; }
   double end(double target) const { return std::max(since + (target - virtual_bytes) * pace, since); }
   int64_t epoch() const { return forgotten + static_cast<int64_t>(past.size()); }
-  // The virtual time at the beginning of a later epoch, if that is in the past. (Whoever skips epochs by it may skip the
-  // right one if the time rounds by more than a chunk takes.)
+  // The virtual time at the beginning of a later epoch, if that is in the past. (Whoever skips epochs by it may
+  // skip the right one if the time rounds by more than a chunk takes.)
   double later(int64_t from, int64_t by) const {
     return from + by < epoch() ? past[static_cast<size_t>(from + by - forgotten)].virtual_bytes : infinity;
   }

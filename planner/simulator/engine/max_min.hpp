@@ -25,7 +25,10 @@ class MaxMinShares : public LimitedFlows {
   }
 
   MaxMinShares(const Inputs& in, const Now& now, int first, int last, bool remembers)
-      : LimitedFlows(in, now, first, last, remembers), running_(in.workers, 0), all_(~Servers{0} >> (64 - in.servers)), tangled_(in.workers) {
+      : LimitedFlows(in, now, first, last, remembers),
+        running_(in.workers, 0),
+        all_(~Servers{0} >> (64 - in.servers)),
+        tangled_(in.workers) {
     for (int s = 0; s < in.servers; ++s) rows_.emplace_back(*at(first, 0, s).server_nic, in.workers);
     for (int w = 0; w < in.workers; ++w) port_of(w).workers.push_back(w);
     for (int w = 0; w < in.workers; ++w)
@@ -113,7 +116,7 @@ class MaxMinShares : public LimitedFlows {
     server.weigh();
     worker.weigh();
     weigh_row(flow.server);
-    bool plain = flow.running && ((safe_ & its) != 0 || is_plain(flow.server, [](const Nic& port) { return port.share; }));
+    bool plain = flow.running && ((safe_ & its) != 0 || is_plain(flow.server, first_share));
     set(plain_, flow.server, plain);
     set(uneasy_, flow.server, flow.running && !plain);
     if (plain)
@@ -134,7 +137,7 @@ class MaxMinShares : public LimitedFlows {
     Servers before = plain_;
     plain_ = safe_ & used_;
     Servers others = used_ & ~safe_;
-    for_all(others, [this](int s) { set(plain_, s, is_plain(s, [](const Nic& port) { return port.share; })); });
+    for_all(others, [this](int s) { set(plain_, s, is_plain(s, first_share)); });
     for_all(others & ~plain_, [this](int s) {
       if (rows_[s].nic->flows > 1) set(plain_, s, is_plain(s, [this](const Nic& port) { return left_share(port); }));
     });
@@ -148,7 +151,9 @@ class MaxMinShares : public LimitedFlows {
     return level * heaviest_ < in_.flow_bytes_per_s &&
            rows_[s].workers.all([&](int w) { return level < share_of(port_of(w)); });
   }
-  // What a worker's NIC gives to flows that are not in plain rows, if nothing else limits them.
+  // What a worker's NIC gives to each of its flows before anything is full.
+  static double first_share(const Nic& port) { return port.share; }
+  // What it gives to flows that are not in plain rows, if nothing else limits them.
   double left_share(const Nic& port) {
     double left = port.capacity, weight = port.weight;
     for (int w : port.workers)
