@@ -1,0 +1,20 @@
+import pytest
+
+from planner.errors import BadInput
+from planner.precision import FORMATS, PRECISIONS, precision_named
+
+
+def test_a_precision_is_found_by_its_name() -> None:
+    assert [precision_named(name).name for name in FORMATS] == list(FORMATS)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(BadInput, match="fp16"):
+        precision_named("fp61")
+
+
+def test_mixed_precision_keeps_sixteen_bytes_a_parameter_with_adam() -> None:
+    # parameters, gradients, master copy and two states of four bytes each, as ZeRO counts them
+    for name in ("fp16", "bf16"):
+        kept = PRECISIONS[name]
+        assert kept.parameter_bytes + kept.gradient_bytes + kept.master_bytes + 8 == 16
