@@ -1,0 +1,33 @@
+"""Parameter-server plans are predicted to the last bit as the golden file says (benchmarks/golden.py)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+import golden
+
+WAS = golden.stored()
+
+
+def test_there_are_plans_enough() -> None:
+    figures = [key for name in golden.SPACES for key in WAS[name]["figures"]]
+    assert len({key.split()[0] for key in figures}) >= 250
+    assert sum(WAS[name]["plans"] for name in golden.SPACES) > 2000
+
+
+@pytest.mark.parametrize("name", golden.SPACES)
+def test_plans_of_a_space(name: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        now = golden.space_figures(golden.request_of(golden.SPACES[name]), pool)
+    assert golden.differences(WAS[name], json.loads(json.dumps(now))) == []
+
+
+def test_whole_answers() -> None:
+    assert golden.differences(WAS["answers"], json.loads(json.dumps(golden.answers()))) == []
