@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 Basis = Literal["measured", "published", "estimated"]
 Network = Literal["baseline", "burst"]
+Format = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+Link = Literal["nvswitch", "nvlink", "xgmi", "pcie", "host"]
+Topology = Literal["switch", "mesh", "pairs", "pcie"]
 HOURS_PER_YEAR = 8766.0
 
 
@@ -31,20 +35,56 @@ class Device:
     """What computes: one accelerator, or all the cores of a CPU machine taken together.
 
     `name` is the key of `hardware/devices.toml`. For a CPU machine `cores` are the physical cores,
-    `fp32_flops` is that of all of them and `memory_bytes` is the machine's memory.
+    `flops` is that of all of them and `memory_bytes` is the machine's memory.
     """
 
     name: str
     kind: Literal["gpu", "cpu"]
-    fp32_flops: float  # peak, a second
-    memory_bytes: float
+    flops: Mapping[str, float] = field(hash=False)  # dense peak a second by format; one it lacks is absent
+    memory_bytes: float  # as the driver reports it, where known
     memory_bytes_per_s: float | None = None
     cores: int | None = None
     source: str = ""
-    tensor_flops: float | None = None  # peak of the tensor cores in half precision, dense
     basis: Basis = "published"
     as_of: str = ""
     note: str = ""
+    matmul_flops: Mapping[str, float] = field(
+        default_factory=dict, hash=False
+    )  # large products reach, measured
+    matmul_source: str = ""
+    power_w: float | None = None
+    year: int | None = None
+    vendor: str = ""
+
+    @property
+    def fp32_flops(self) -> float:
+        return self.flops["fp32"]
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The number formats that it computes in, widest first."""
+        return tuple(format for format in FORMATS if format in self.flops)
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The links between the devices of one machine.
+
+    `bytes_per_s` is what one device sends, each way, over all its links. A `switch` joins all to all at that
+    rate, a `mesh` each device to some others; where only `pairs` are joined, what goes between pairs gets
+    `between_bytes_per_s`; `pcie` is the host's tree. `curve` names measured collectives
+    (`planner.collective_curves`). `machines` is how many machines one domain spans (18 in a GB200 rack).
+    """
+
+    kind: Link
+    topology: Topology
+    bytes_per_s: float
+    basis: Basis
+    source: str
+    as_of: str = ""
+    curve: str | None = None
+    between_bytes_per_s: float | None = None
+    machines: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +139,7 @@ class Price:
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """One kind of machine. `sources` maps a figure (on_demand, spot, nic_burst, nic_baseline, flow, machine,
-    status) to where it comes from; a figure that nobody has published is None."""
+    rdma, status) to where it comes from; a figure that nobody has published is None."""
 
     name: str
     family: str
@@ -123,6 +163,14 @@ class Hardware:
     ownership: Ownership | None = None
     calibration: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
     path: str = ""
+    fabric: Fabric | None = None  # None: one device, or nobody has said how they are joined
+    rdma: bool | None = None  # whether the NIC can bypass the kernel; None: not known
+    rdma_kind: str = ""  # EFA, InfiniBand, RoCE, GPUDirect-TCPX
+    nics: int | None = None  # NICs that `nic_*` adds up, where there are several
+    network_curves: Mapping[str, str] = field(
+        default_factory=dict
+    )  # measured collectives over rdma, over tcp
+    local_disk_bytes: float | None = None
 
     @property
     def devices_memory_bytes(self) -> float:

@@ -8,44 +8,22 @@ folders hides the same name of the catalogue.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from planner.catalog_folders import looks_like_path, shipped_folder, user_folders
 from planner.errors import BadInput, unknown_name
-from planner.hardware import Device, Hardware, KernelRates, Ownership, Price, Source
+from planner.hardware import Hardware
+from planner.hardware_build import Entries, MachineAt, build
 from planner.hardware_schema import FIGURES, DeviceEntry, KernelsEntry, MachineEntry
 from planner.tomlfile import Source as File
 from planner.tomlfile import decode, read
-from planner.units import GBIT_BYTES_PER_S
 
-GIB = 2.0**30
 _TABLES = ("defaults", "machines", "devices", "kernels")
 _TABLES_OURS = {"machines", "devices", "kernels"}
 _HEADS = ("family", "provider", "description")
-
-
-@dataclass(frozen=True)
-class _Machine:
-    entry: MachineEntry
-    family: str
-    provider: str
-    file: File
-
-
-@dataclass
-class _Catalogue:
-    """All entries by name, each with the file that says so; the first file to name something wins."""
-
-    machines: dict[str, _Machine] = field(default_factory=dict)
-    devices: dict[str, tuple[DeviceEntry, File]] = field(default_factory=dict)
-    kernels: dict[str, tuple[KernelsEntry, File]] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)
 
 
 def hardware_names() -> tuple[str, ...]:
@@ -67,7 +45,7 @@ def load_hardware(name: str) -> Hardware:
             hint = "`planner hardware` lists them; a file of your own is given by its path"
             raise unknown_name("hardware", name, (*catalogue.machines, *catalogue.aliases), hint)
         return load_hardware(lower[name.lower()])
-    return _build(key, catalogue)
+    return build(key, catalogue)
 
 
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
@@ -93,16 +71,16 @@ def _match_one(pattern: str) -> Iterable[Hardware]:
         if not names:
             families = sorted({machine.family for machine in catalogue.machines.values()})
             raise BadInput(f"no hardware matches {pattern!r}; families: {', '.join(families)}")
-        return [_build(name, catalogue) for name in names]
+        return [build(name, catalogue) for name in names]
     members = [name for name, machine in catalogue.machines.items() if machine.family == pattern]
     if members and pattern not in catalogue.machines:
-        return [_build(name, catalogue) for name in members]
+        return [build(name, catalogue) for name in members]
     return [load_hardware(pattern)]
 
 
 def _from_file(path: Path, wanted: str) -> Hardware:
     """A machine of one file; devices and kernels it does not define come from the catalogue."""
-    own = _Catalogue()
+    own = Entries()
     _read_into(own, read(path))
     if not own.machines:
         raise BadInput(f"{path}: defines no machine; it needs a table [machines.NAME] (docs/hardware.md)")
@@ -115,16 +93,16 @@ def _from_file(path: Path, wanted: str) -> Hardware:
     shared = _catalogue()
     own.devices = shared.devices | own.devices
     own.kernels = shared.kernels | own.kernels
-    return _build(name, own)
+    return build(name, own)
 
 
-def _catalogue() -> _Catalogue:
+def _catalogue() -> Entries:
     return _read_folders(user_folders())
 
 
 @lru_cache(maxsize=8)
-def _read_folders(folders: tuple[Path, ...]) -> _Catalogue:
-    catalogue = _Catalogue()
+def _read_folders(folders: tuple[Path, ...]) -> Entries:
+    catalogue = Entries()
     for folder in folders:
         if not folder.is_dir():
             raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
@@ -139,7 +117,7 @@ def _read_folders(folders: tuple[Path, ...]) -> _Catalogue:
     return catalogue
 
 
-def _read_into(catalogue: _Catalogue, file: File) -> None:
+def _read_into(catalogue: Entries, file: File) -> None:
     """Add what a file says, except names that an earlier file has taken."""
     tables, path = file.data, file.path
     for key, value in tables.items():
@@ -161,7 +139,7 @@ def _read_into(catalogue: _Catalogue, file: File) -> None:
         if baseline and burst and burst < baseline:
             message = f"{burst:g} is below nic_baseline_gbit_per_s, {baseline:g}"
             raise file.error(message, [*at, "nic_burst_gbit_per_s"])
-        machine = _Machine(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
+        machine = MachineAt(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
         if name not in catalogue.machines:
             catalogue.machines[name] = machine
             for alias in entry.aliases:
@@ -189,118 +167,3 @@ def _with_defaults(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
     if "sources" in defaults and isinstance(table.get("sources"), dict):
         merged["sources"] = {**defaults["sources"], **table["sources"]}
     return merged
-
-
-def _build(name: str, catalogue: _Catalogue) -> Hardware:
-    machine = catalogue.machines[name]
-    entry, file = machine.entry, machine.file
-    if entry.device not in catalogue.devices:
-        unknown = unknown_name("device", entry.device, catalogue.devices)
-        raise file.error(str(unknown), ["machines", name, "device"])
-    said = {key: Source(s.basis, s.source, s.as_of) for key, s in entry.sources.items()}
-    figures = {
-        "nic_burst": entry.nic_burst_gbit_per_s,
-        "nic_baseline": entry.nic_baseline_gbit_per_s,
-        "flow": entry.flow_gbit_per_s,
-        "spot": entry.spot_usd_per_hour,
-    }
-    absent = {figure for figure, value in figures.items() if value is None}
-    given = Source("estimated", f"given in {file.path.name}")
-    device = _device(name, machine, *catalogue.devices[entry.device])
-    ownership = Ownership(**msgspec.structs.asdict(entry.ownership)) if entry.ownership else None
-    return Hardware(
-        name=name,
-        family=machine.family,
-        provider=machine.provider,
-        device=device,
-        device_count=entry.device_count,
-        cpu=entry.cpu,
-        vcpus=entry.vcpus,
-        memory_bytes=_times(entry.memory_gib, GIB),
-        nic_burst_bytes_per_s=_times(entry.nic_burst_gbit_per_s, GBIT_BYTES_PER_S),
-        nic_baseline_bytes_per_s=_times(entry.nic_baseline_gbit_per_s, GBIT_BYTES_PER_S),
-        flow_bytes_per_s=_times(entry.flow_gbit_per_s, GBIT_BYTES_PER_S),
-        price=_price(entry, ownership, said, given),
-        still_sold=entry.still_sold,
-        status=entry.status,
-        kernels=_kernels(entry.device, device, catalogue),
-        sources={key: source for key, source in said.items() if key not in absent},
-        nic_label=entry.nic_label,
-        placement_group_flow_bytes_per_s=_times(entry.placement_group_flow_gbit_per_s, GBIT_BYTES_PER_S),
-        other_prices=tuple(
-            Price(r.on_demand_usd_per_hour, r.spot_usd_per_hour, region, r.as_of, r.basis, r.source, r.as_of)
-            for region, r in entry.other_regions.items()
-        ),
-        ownership=ownership,
-        calibration=entry.calibration,
-        path=str(file.path),
-    )
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _price(
-    entry: MachineEntry, ownership: Ownership | None, said: Mapping[str, Source], given: Source
-) -> Price:
-    source = said.get("on_demand", given)
-    usd = entry.on_demand_usd_per_hour
-    if usd is None and ownership:
-        usd = ownership.usd_per_hour
-        if "on_demand" not in said:
-            source = Source("estimated", "capital cost over lifetime, plus energy")
-    spot_as_of = said["spot"].as_of if "spot" in said else source.as_of
-    return Price(
-        usd, entry.spot_usd_per_hour, entry.region, source.as_of, source.basis, source.source, spot_as_of
-    )
-
-
-def _device(name: str, of: _Machine, entry: DeviceEntry, file: File) -> Device:
-    machine = of.entry
-    if entry.kind == "gpu":
-        if entry.fp32_tflops is None or entry.memory_gib is None:
-            raise file.error("a gpu needs fp32_tflops and memory_gib", ["devices", machine.device])
-        flops, memory = entry.fp32_tflops * 1e12, entry.memory_gib * GIB
-    else:
-        if entry.clock_ghz is None or entry.fp32_flop_per_cycle is None:
-            message = "a cpu needs clock_ghz and fp32_flop_per_cycle (of one core)"
-            raise file.error(message, ["devices", machine.device])
-        if machine.cores is None or machine.memory_gib is None or machine.device_count != 1:
-            message = "a machine that computes on its cpu needs cores, memory_gib and no device_count"
-            raise of.file.error(message, ["machines", name])
-        flops = machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle
-        memory = machine.memory_gib * GIB
-    return Device(
-        name=machine.device,
-        kind=entry.kind,
-        fp32_flops=flops,
-        memory_bytes=memory,
-        memory_bytes_per_s=_times(entry.memory_gbyte_per_s, 1e9),
-        cores=machine.cores if entry.kind == "cpu" else None,
-        source=entry.source,
-        tensor_flops=_times(entry.tensor_tflops, 1e12),
-        basis=entry.basis,
-        as_of=entry.as_of,
-        note=entry.note,
-    )
-
-
-def _kernels(name: str, device: Device, catalogue: _Catalogue) -> KernelRates | None:
-    if name not in catalogue.kernels:
-        return None
-    entry, file = catalogue.kernels[name]
-    base = entry
-    if entry.like:
-        if entry.like not in catalogue.kernels or catalogue.kernels[entry.like][0].like:
-            raise file.error(f"{entry.like!r} has no rates of its own", ["kernels", name, "like"])
-        base = catalogue.kernels[entry.like][0]
-    factor = entry.scale * (device.cores or 1 if base.per_core else 1)
-    return KernelRates(
-        rates={kind: rate * factor for kind, rate in base.rates.items()},
-        overhead_s=base.overhead_s,
-        basis=entry.basis,
-        source=entry.source or base.source,
-        median_error=entry.median_error if entry.median_error is not None else base.median_error,
-        as_of=entry.as_of or base.as_of,
-    )

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from planner.hardware import Basis
+from planner.hardware import Basis, Format, Link, Topology
 
-FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "status")
+FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "rdma", "status")
 
 # What lies outside these is a slip of the pen: a price of 20,000 USD/h, a NIC of 10 Mbit written as Gbit.
 Usd = Annotated[float, Meta(gt=0, le=1e4)]
@@ -20,6 +20,7 @@ Gbit = Annotated[float, Meta(ge=1e-3, le=2e4)]
 Gib = Annotated[float, Meta(gt=0, le=1e5)]
 Tflops = Annotated[float, Meta(gt=0, le=1e5)]
 Count = Annotated[int, Meta(ge=1, le=4096)]
+Gbyte = Annotated[float, Meta(gt=0, le=1e5)]
 Rate = Annotated[float, Meta(gt=0, le=1e18)]
 
 
@@ -47,6 +48,18 @@ class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     source: str = ""
 
 
+class FabricEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    kind: Link
+    topology: Topology
+    gbyte_per_s: Gbyte | None = None  # of one device, each way
+    between_gbyte_per_s: Gbyte | None = None  # between pairs
+    curve: str | None = None
+    machines: Count = 1
+    basis: Basis = "estimated"
+    source: str = ""
+    as_of: str = ""
+
+
 class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     device: str
     device_count: Count = 1
@@ -68,15 +81,31 @@ class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ownership: OwnershipEntry | None = None
     other_regions: dict[str, RegionEntry] = {}
     calibration: dict[str, float | tuple[float, ...]] = {}
+    fabric: FabricEntry | None = None
+    rdma: bool | None = None
+    rdma_kind: str = ""
+    nics: Count | None = None
+    network_curves: dict[Literal["rdma", "tcp"], str] = {}
+    local_disk_gbyte: Annotated[float, Meta(gt=0, le=1e7)] | None = None
     sources: dict[str, SourceEntry] = {}
 
 
 class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A GPU's peaks stand in `tflops` by format, or, in short, in `fp32_tflops` and `tensor_tflops` (fp16); a
+    CPU's follows from cores, clock and FLOP a cycle. Memory is `memory_bytes`, or `memory_gib` in short."""
+
     kind: Literal["gpu", "cpu"]
-    fp32_tflops: Tflops | None = None  # a GPU's; a CPU's follows from cores, clock and FLOP a cycle
+    vendor: str = ""
+    year: Annotated[int, Meta(ge=1990, le=2100)] | None = None
+    tflops: dict[Format, Tflops] = {}
+    fp32_tflops: Tflops | None = None
     tensor_tflops: Tflops | None = None
+    matmul_tflops: dict[Format, Tflops] = {}  # measured on large products
+    matmul_source: str = ""
+    memory_bytes: Annotated[int, Meta(gt=0, le=10**14)] | None = None
     memory_gib: Gib | None = None
-    memory_gbyte_per_s: Annotated[float, Meta(gt=0, le=1e5)] | None = None
+    memory_gbyte_per_s: Gbyte | None = None
+    power_w: Annotated[float, Meta(gt=0, le=1e5)] | None = None
     clock_ghz: Annotated[float, Meta(gt=0, le=10)] | None = None
     fp32_flop_per_cycle: Annotated[float, Meta(gt=0, le=4096)] | None = None  # of one core
     basis: Basis = "estimated"

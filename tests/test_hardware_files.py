@@ -119,6 +119,55 @@ def test_kernels_of_ones_own(tmp_path: Path) -> None:
     assert second.kernels.overhead_s == 1e-5
 
 
+FABRIC = """
+[machines.m]
+device = "RTX-4090"
+device_count = 4
+fabric = { kind = "pcie", topology = "pcie", gbyte_per_s = 25, source = "p2pBandwidthLatencyTest" }
+[machines.one]
+device = "RTX-4090"
+fabric = { kind = "pcie", topology = "pcie", gbyte_per_s = 25 }
+[machines.joined]
+device = "A100-PCIE-80GB"
+device_count = 4
+fabric = { kind = "nvlink", topology = "pairs", gbyte_per_s = 300, between_gbyte_per_s = 31, basis = "published" }
+"""
+
+
+def test_a_fabric_of_ones_own(tmp_path: Path) -> None:
+    path = write(tmp_path, FABRIC)
+    fabric = load_hardware(f"{path}:m").fabric
+    assert fabric is not None
+    assert (fabric.kind, fabric.topology, fabric.bytes_per_s) == ("pcie", "pcie", 25e9)
+    assert (fabric.basis, fabric.source, fabric.curve) == ("estimated", "p2pBandwidthLatencyTest", None)
+    assert load_hardware(f"{path}:one").fabric is None  # nothing to join
+    pairs = load_hardware(f"{path}:joined").fabric
+    assert pairs is not None
+    assert (pairs.between_bytes_per_s, pairs.source) == (31e9, "given in mine.toml")
+
+
+def test_peaks_in_short_and_in_full(tmp_path: Path) -> None:
+    text = """
+    [machines.a]
+    device = "short"
+    [machines.b]
+    device = "long"
+    [devices.short]
+    kind = "gpu"
+    fp32_tflops = 10
+    tensor_tflops = 80
+    memory_gib = 24
+    [devices.long]
+    kind = "gpu"
+    tflops = { fp32 = 10, fp16 = 80 }
+    memory_bytes = 25769803776
+    """
+    path = write(tmp_path, text)
+    first, second = load_hardware(f"{path}:a").device, load_hardware(f"{path}:b").device
+    assert first.flops == second.flops == {"fp32": 10e12, "fp16": 80e12}
+    assert first.memory_bytes == second.memory_bytes == 24 * 2**30
+
+
 HEAD = '[machines.m]\ndevice = "T4"\n'
 BAD = {
     "broken": ("[machines.m\n", "mine.toml:1", "not valid TOML"),
@@ -171,6 +220,38 @@ BAD = {
     "kernels like nobody": (HEAD + '[kernels.T4]\nlike = "nobody"\n', ":4", "no rates of its own"),
     "rate": (HEAD + "[kernels.T4]\nrates = { conv = -1.0 }\n", "kernels.T4", "> 0"),
     "name": ('[machines."a,b"]\ndevice = "T4"\n', "a,b", "must not"),
+    "fabric without a figure": (
+        HEAD + 'device_count = 2\n[machines.m.fabric]\nkind = "pcie"\ntopology = "pcie"\n',
+        ":4",
+        "needs gbyte_per_s",
+    ),
+    "pairs that nothing joins": (
+        HEAD + 'device_count = 4\nfabric = { kind = "nvlink", topology = "pairs", gbyte_per_s = 300 }\n',
+        ":4",
+        "between_gbyte_per_s",
+    ),
+    "fabric kind": (
+        HEAD + 'device_count = 2\nfabric = { kind = "nvlnk", topology = "switch", gbyte_per_s = 9 }\n',
+        "fabric",
+        "nvlink",
+    ),
+    "peaks twice": (
+        '[machines.m]\ndevice = "X"\n[devices.X]\nkind = "gpu"\nmemory_gib = 8\nfp32_tflops = 3\n'
+        "tflops = { fp32 = 4 }\n",
+        "devices.X",
+        "twice",
+    ),
+    "format": (
+        '[machines.m]\ndevice = "X"\n[devices.X]\nkind = "gpu"\nmemory_gib = 8\ntflops = { fp64 = 3 }\n',
+        "devices.X",
+        "fp64",
+    ),
+    "measured in no format of its own": (
+        '[machines.m]\ndevice = "X"\n[devices.X]\nkind = "gpu"\nmemory_gib = 8\ntflops = { fp32 = 3 }\n'
+        "matmul_tflops = { bf16 = 3 }\n",
+        "devices.X",
+        "bf16",
+    ),
     "lifetime": (
         HEAD + "[machines.m.ownership]\ncapital_usd = 100\nlifetime_years = 0\npower_watts = 5\n"
         "energy_usd_per_kwh = 0.1\n",

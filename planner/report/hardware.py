@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.hardware import Hardware, Source, devices_of
+from planner.hardware import FORMATS, Hardware, Source, devices_of
 from planner.report.output import Column, Table
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth
 
 GIB = 2.0**30
+LINKS = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "host": "host memory"}
 
 
 def hardware_row(hardware: Hardware) -> dict[str, Any]:
@@ -26,12 +27,19 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
         "cores": device.cores,
         "device_memory_gib": _over(device.memory_bytes, GIB),
         "device_fp32_tflops": _over(device.fp32_flops, 1e12),
+        "device_tflops": {format: _over(device.flops[format], 1e12) for format in device.formats},
+        "device_power_w": device.power_w,
         "cpu": hardware.cpu or None,
         "vcpus": hardware.vcpus,
         "memory_gib": _over(hardware.memory_bytes, GIB),
         "nic_baseline_gbit_per_s": _over(hardware.nic_baseline_bytes_per_s, GBIT_BYTES_PER_S),
         "nic_burst_gbit_per_s": _over(hardware.nic_burst_bytes_per_s, GBIT_BYTES_PER_S),
         "nic_label": hardware.nic_label or None,
+        "nics": hardware.nics,
+        "rdma": hardware.rdma,
+        "rdma_kind": hardware.rdma_kind or None,
+        "fabric": hardware.fabric.kind if hardware.fabric else None,
+        "fabric_gbyte_per_s": _over(hardware.fabric.bytes_per_s, 1e9) if hardware.fabric else None,
         "flow_gbit_per_s": _over(hardware.flow_bytes_per_s, GBIT_BYTES_PER_S),
         "placement_group_flow_gbit_per_s": _over(hardware.placement_group_flow_bytes_per_s, GBIT_BYTES_PER_S),
         "on_demand_usd_per_hour": _rounded(price.on_demand_usd_per_hour),
@@ -123,19 +131,20 @@ def hardware_data(hardware: Hardware) -> dict[str, Any]:
 def _figures(hardware: Hardware) -> list[dict[str, Any]]:
     """Rows of (figure, value, basis, as_of, source); what is unknown says so."""
     device, price = hardware.device, hardware.price
-    small = device.fp32_flops < 1e12
-    peak = f"{device.fp32_flops / (1e9 if small else 1e12):.4g} {'GFLOP/s' if small else 'TFLOP/s'} FP32"
-    tensor = f", {device.tensor_flops / 1e12:.4g} tensor" if device.tensor_flops else ""
     speed = f", {device.memory_bytes_per_s / 1e9:.4g} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
     host.append(_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
     holder = hardware.sources.get("machine") if device.kind == "cpu" else _device_source(hardware)
-    rows = [
-        ("device", f"{devices_of(hardware)}: {peak}{tensor}", _device_source(hardware)),
+    rows: list[tuple[str, str, Source | None]] = [
+        ("device", f"{devices_of(hardware)}: {_peaks(device.flops)}", _device_source(hardware)),
         ("device memory", f"{_gib(device.memory_bytes)}{speed}", holder),
         ("machine", ", ".join(part for part in host if part), hardware.sources.get("machine")),
+        *_fabric(hardware),
         *_network(hardware),
     ]
+    if device.matmul_flops:
+        measured = Source("measured", device.matmul_source, device.as_of)
+        rows.insert(1, ("large matmul", _peaks(device.matmul_flops), measured))
     if hardware.flow_bytes_per_s:
         flow = format_bandwidth(hardware.flow_bytes_per_s)
         if grouped := hardware.placement_group_flow_bytes_per_s:
@@ -177,7 +186,42 @@ def _network(hardware: Hardware) -> list[tuple[str, str, Source | None]]:
     if burst is not None and burst != baseline:
         name = "network" if baseline is None else "network, burst"
         rows.append((name, format_bandwidth(burst), hardware.sources.get("nic_burst")))
+    if hardware.rdma is not None:
+        several = f", {hardware.nics} NICs" if hardware.nics and hardware.nics > 1 else ""
+        words = f"{hardware.rdma_kind or 'yes'}{several}" if hardware.rdma else "none"
+        rows.append(("RDMA", words, hardware.sources.get("rdma")))
     return rows
+
+
+def _peaks(flops: Mapping[str, float]) -> str:
+    """`8.1 TFLOP/s fp32, 65 fp16`; equal neighbours are joined: `989 fp16 and bf16`."""
+    small = flops.get("fp32", 1e12) < 1e12
+    parts: list[tuple[float, list[str]]] = []
+    for name in FORMATS:
+        if name in flops and parts and parts[-1][0] == flops[name]:
+            parts[-1][1].append(name)
+        elif name in flops:
+            parts.append((flops[name], [name]))
+    figures = [f"{value / (1e9 if small else 1e12):.4g} {' and '.join(names)}" for value, names in parts]
+    first, _, rest = figures[0].partition(" ")
+    return ", ".join([f"{first} {'GFLOP/s' if small else 'TFLOP/s'} {rest}", *figures[1:]])
+
+
+def _fabric(hardware: Hardware) -> list[tuple[str, str, Source | None]]:
+    """How the devices of a machine are joined, where there are several."""
+    fabric = hardware.fabric
+    if fabric is None:
+        return [("fabric", "not published", None)] if hardware.device_count > 1 else []
+    words = f"{LINKS[fabric.kind]}, {fabric.bytes_per_s / 1e9:.4g} GB/s a device each way"
+    if fabric.topology == "pairs":
+        words += ", in pairs"
+        if fabric.between_bytes_per_s:
+            words += f" ({fabric.between_bytes_per_s / 1e9:.4g} between them)"
+    elif fabric.topology == "mesh":
+        words += ", a mesh"
+    if fabric.machines > 1:
+        words += f", over {fabric.machines} machines"
+    return [("fabric", words, Source(fabric.basis, fabric.source, fabric.as_of))]
 
 
 def _kernels(hardware: Hardware) -> Table:

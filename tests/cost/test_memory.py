@@ -70,7 +70,7 @@ def test_an_unknown_kind_keeps_both_sides() -> None:
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda r: f"{r['model']}-{r['precision']}-{r['device']}")
 def test_a_batch_that_was_run_fits(row: dict[str, str]) -> None:
     kind = "gpu" if row["device_kind"] == "gpu" else "cpu"
-    device = Device(row["device"], kind, 1e12, float(row["memory_gib"]) * 2**30)
+    device = Device(row["device"], kind, {"fp32": 1e12}, float(row["memory_gib"]) * 2**30)
     fit = memory_fit(
         load_model(row["model"]),
         int(row["batch"]),
@@ -90,7 +90,7 @@ def test_published_batches_come_close_to_the_limit() -> None:
     for row in PUBLISHED:
         key = (row["model"], row["device"], row["precision"])
         if key in full:
-            device = Device(row["device"], "gpu", 1e12, float(row["memory_gib"]) * 2**30)
+            device = Device(row["device"], "gpu", {"fp32": 1e12}, float(row["memory_gib"]) * 2**30)
             precision = "fp16" if row["precision"] == "fp16" else "fp32"
             model, batch = load_model(row["model"]), int(row["batch"])
             fit = memory_fit(model, batch, device, optimizer_on_worker=True, precision=precision)
@@ -105,7 +105,7 @@ def test_the_reason_names_the_largest_batch() -> None:
     assert not fit.fits
     assert "resnet50 at batch 512 needs" in fit.reason
     assert f"the largest batch that fits is {fit.largest_batch}" in fit.reason
-    small = Device("small", "gpu", 1e12, 2**29)
+    small = Device("small", "gpu", {"fp32": 1e12}, 2**29)
     assert "not even one sample fits" in memory_fit(load_model("vgg11"), 1, small).reason
     assert largest_batch(load_model("vgg11"), small) == 0
 
@@ -118,7 +118,7 @@ def test_the_reason_names_the_largest_batch() -> None:
     st.sampled_from(["fp32", "fp16"]),
 )
 def test_the_largest_batch_is_exact(name: str, gib: float, kind, precision) -> None:  # type: ignore[no-untyped-def]
-    model, device = load_model(name), Device("any", kind, 1e12, gib * 2**30)
+    model, device = load_model(name), Device("any", kind, {"fp32": 1e12}, gib * 2**30)
     largest = largest_batch(model, device, precision=precision)
     if largest:
         assert memory_fit(model, largest, device, precision=precision).fits
