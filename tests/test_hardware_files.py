@@ -130,7 +130,7 @@ fabric = { kind = "pcie", topology = "pcie", gbyte_per_s = 25 }
 [machines.joined]
 device = "A100-PCIE-80GB"
 device_count = 4
-fabric = { kind = "nvlink", topology = "pairs", gbyte_per_s = 300, between_gbyte_per_s = 31, basis = "published" }
+fabric = { kind = "nvlink", topology = "pairs", gbyte_per_s = 300, between_gbyte_per_s = 31 }
 """
 
 

@@ -22,7 +22,8 @@ RATES = KernelRates(
 
 def hardware(kernels: KernelRates | None = RATES) -> Hardware:
     return Hardware(
-        name="box", family="box", provider="test", device=Device("V100", "gpu", {"fp32": 15.7e12}, 16e9, 9e11),
+        name="box", family="box", provider="test",
+        device=Device("V100", "gpu", {"fp32": 15.7e12}, 16e9, 9e11),
         device_count=1, cpu="", vcpus=8, memory_bytes=61e9, nic_burst_bytes_per_s=1.25e9,
         nic_baseline_bytes_per_s=1.25e9, flow_bytes_per_s=None,
         price=Price(3.0, 1.0, "", "", "published", ""), still_sold=True, kernels=kernels,
