@@ -1,0 +1,33 @@
+"""The targets there are, found by the ending of the file to write."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from planner.errors import BadInput
+from planner.launch._base import Launch, Target
+from planner.launch.kubernetes import Kubernetes
+from planner.launch.skypilot import SkyPilot
+from planner.launch.torchrun import TorchRun
+
+TARGETS: tuple[Target, ...] = (SkyPilot(), TorchRun(), Kubernetes())
+
+
+def target_for(path: str | PurePath) -> Target:
+    """The target whose ending a path has; the longest ending decides."""
+    name = PurePath(path).name.lower()
+    fitting = [
+        (len(suffix), target) for target in TARGETS for suffix in target.suffixes if name.endswith(suffix)
+    ]
+    if not fitting:
+        known = ", ".join(f"{target.suffixes[0]} ({target.name})" for target in TARGETS)
+        raise BadInput(f"--export {PurePath(path).name}: the ending says what is written; known: {known}")
+    return max(fitting, key=lambda item: item[0])[1]
+
+
+def export_text(path: str | PurePath, launch: Launch) -> str:
+    """What to write to a path so that it starts a launch."""
+    target = target_for(path)
+    if refusal := target.refusal(launch):
+        raise BadInput(f"--export {PurePath(path).name}: {refusal}")
+    return target.text(launch)
