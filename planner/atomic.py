@@ -15,7 +15,7 @@ from planner.errors import BadInput
 def write_file(path: Path | str, content: str | bytes) -> None:
     """Replace a file by new content, whole or not at all."""
     with replacing(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
 @contextmanager

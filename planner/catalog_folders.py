@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from planner.regular_file import expanded
+
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -17,9 +19,7 @@ def shipped_folder(kind: str) -> Path:
 
 def user_folders() -> tuple[Path, ...]:
     """The folders of PLANNER_PATH, in order."""
-    return tuple(
-        Path(part).expanduser() for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part
-    )
+    return tuple(expanded(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part)
 
 
 def looks_like_path(name: str) -> bool:

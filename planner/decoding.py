@@ -23,6 +23,11 @@ def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
 
 
 def from_json(data: bytes, kind: type[T]) -> T:
-    """`msgspec.json.decode`."""
+    """`msgspec.json.decode`. An integer of more digits than Python reads is an error of decoding too."""
     with _DECODING:
-        return msgspec.json.decode(data, type=kind)
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except msgspec.DecodeError:
+            raise
+        except ValueError as error:
+            raise msgspec.DecodeError(f"JSON is malformed: {error}") from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from planner.printable import printable
+
 
 class PlannerError(Exception):
     """Anything planner can say in a sentence; the command line prints it and leaves with `exit_code`."""
@@ -12,7 +14,7 @@ class PlannerError(Exception):
 
     def __str__(self) -> str:
         """One line, even if what was wrong had several."""
-        return " ".join(super().__str__().splitlines())
+        return printable(" ".join(super().__str__().splitlines()))
 
 
 class BadInput(PlannerError):

@@ -18,11 +18,12 @@ from planner.errors import BadInput, unknown_name
 from planner.hardware import Hardware
 from planner.hardware_build import Entries, MachineAt, build
 from planner.hardware_schema import FIGURES, DeviceEntry, KernelsEntry, MachineEntry
+from planner.regular_file import expanded, text_of
 from planner.tomlfile import Source as File
 from planner.tomlfile import decode, read
 
 _TABLES = ("defaults", "machines", "devices", "kernels")
-_TABLES_OURS = {"machines", "devices", "kernels"}
+_TABLES_OURS = ("machines", "devices", "kernels")
 _HEADS = ("family", "provider", "description")
 
 
@@ -36,7 +37,7 @@ def load_hardware(name: str) -> Hardware:
     holds several."""
     file, _, wanted = name.partition(".toml:")
     if wanted or looks_like_path(name):
-        return _from_file(Path(file + ".toml" if wanted else name).expanduser(), wanted)
+        return _from_file(expanded(file + ".toml" if wanted else name), wanted)
     catalogue = _catalogue()
     key = catalogue.aliases.get(name, name)
     if key not in catalogue.machines:
@@ -107,14 +108,26 @@ def _read_folders(folders: tuple[Path, ...]) -> Entries:
         if not folder.is_dir():
             raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
         for path in sorted(folder.glob("*.toml")):
-            # Models may live in the same folder: only a file with one of our tables is ours.
-            if _TABLES_OURS & (file := read(path)).data.keys():
-                _read_into(catalogue, file)
+            # Models, and what is no TOML at all, may lie in the same folder.
+            if _is_hardware(path):
+                _read_into(catalogue, read(path))
         for path in sorted((folder / "hardware").glob("*.toml")):
             _read_into(catalogue, read(path))
     for path in sorted(shipped_folder("hardware").glob("*.toml")):
         _read_into(catalogue, read(path))
     return catalogue
+
+
+def _is_hardware(path: Path) -> bool:
+    """Whether a file that lies directly in a user's folder is ours: it has one of our tables."""
+    try:
+        text = text_of(path)
+    except BadInput:
+        return False
+    # a table may be written in many ways, but the name of it always stands at the start of a line
+    if not any(line.strip(" \t[\"'").startswith(_TABLES_OURS) for line in text.splitlines()):
+        return False
+    return bool(read(path).data.keys() & set(_TABLES_OURS))
 
 
 def _read_into(catalogue: Entries, file: File) -> None:

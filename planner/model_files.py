@@ -12,6 +12,7 @@ from pathlib import Path
 from planner.catalog_folders import looks_like_path, shipped_folder, user_folders
 from planner.errors import BadInput, unknown_name
 from planner.model import Model
+from planner.regular_file import expanded, text_of
 
 
 def model_paths() -> dict[str, Path]:
@@ -39,8 +40,8 @@ def load_model(name_or_path: str | Path) -> Model:
     """A model by its name in the catalogue (`vgg11`) or from a file (`./mine.toml`)."""
     name = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(name):
-        path = Path(name).expanduser()
-        if not path.is_file():
+        path = expanded(name)
+        if not path.exists():
             raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
     else:
         paths = model_paths()
@@ -63,7 +64,7 @@ def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
 def _is_model(path: Path) -> bool:
     """Whether a file that lies directly in a user's folder is a model, not hardware or a scenario."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = text_of(path).splitlines()
+    except BadInput:
         return False
     return any(line.replace(" ", "").startswith("layers=") for line in lines)

@@ -20,10 +20,11 @@ import msgspec
 
 from planner.decoding import convert
 from planner.errors import BadInput
+from planner.regular_file import text_of
 
 T = TypeVar("T")
 Key = str | int
-LARGEST_FILE_BYTES = 10_000_000
+MOST_KEY_PARTS = 32  # of one dotted key; the parser takes the square of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,17 @@ def read(path: Path | str) -> Source:
         return _read(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not text in UTF-8 (byte {error.start})") from error
     except RecursionError as error:
         raise BadInput(f"{path}: nested too deeply") from error
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, size_bytes: int, _changed_ns: int) -> Source:
+def _read(path: Path, _size_bytes: int, _changed_ns: int) -> Source:
     """A file read once for each state it is in: bases are read by many."""
-    if size_bytes > LARGEST_FILE_BYTES:
-        raise BadInput(f"{path}: larger than 10 MB; this is no catalogue file")
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
+    if long := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise BadInput(f"{path}:{line}: a key of more than {MOST_KEY_PARTS} parts; nest less deeply")
     try:
         return Source(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -68,6 +68,8 @@ def _read(path: Path, size_bytes: int, _changed_ns: int) -> Source:
         line = int(place[1]) if place else text.count("\n") + 1
         what = str(error)[: place.start()] if place else str(error)
         raise BadInput(f"{path}:{line}: not valid TOML: {what}") from error
+    except ValueError as error:  # Python reads no more than 4,300 digits as one integer
+        raise BadInput(f"{path}: an integer of more than 4,300 digits; TOML has 64 bits for one") from error
 
 
 def decode(source: Source, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
@@ -159,6 +161,7 @@ def _choices_at(kind: Any, path: Sequence[Key]) -> list[str]:
 
 
 _NAME = r'(?:[\w\-]+|"[^"\n]*"|\'[^\'\n]*\')'
+_LONG_KEY = re.compile(rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME}){{{MOST_KEY_PARTS}}}")
 _HEADER = re.compile(rf"^[ \t]*(\[\[?)[ \t]*({_NAME}(?:\.{_NAME})*)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
 _TOKEN = re.compile(
     r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{},=]|[^\s\[\]{},=#"\']+',

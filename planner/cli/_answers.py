@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli._options import checked
+from planner.cli._say import say
 from planner.errors import BadInput
 from planner.progress import Progress as Reports
 from planner.progress import silent
@@ -43,6 +44,9 @@ def _no_color(value: bool) -> bool:
 def _file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
     if path is not None and str(path) == "-":
         raise BadInput("--html and --timeline need a file; '-' is stdout, which has the table")
+    named = path is None or path.name.endswith((".json", ".json.gz")) or path.is_char_device()
+    if param.name == "timeline" and not named:
+        raise BadInput(f"--timeline is {path}; name it .json or .json.gz, which trace viewers open")
     return checked(ctx, param, path)
 
 
@@ -192,13 +196,13 @@ def draw(
         from planner.report.html import write_html
 
         write_html(result, html, reproducing())
-        print(f"planner: report in {html}", file=sys.stderr)
+        say(f"report in {html}")
     if timeline is not None and chosen is not None:
         from planner.report.chrome import write_chrome
         from planner.search.timeline import timeline_of
 
         write_chrome(timeline_of(result.request, chosen.plan, steps=timeline_steps), timeline)
-        print(f"planner: timeline in {timeline}; open it at ui.perfetto.dev", file=sys.stderr)
+        say(f"timeline in {timeline}; open it at ui.perfetto.dev")
 
 
 def plot(make: Callable[[int], Text], format: Format, output: Path | None) -> None:

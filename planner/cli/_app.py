@@ -20,7 +20,9 @@ from typer.core import TyperCommand, TyperGroup
 
 import planner
 from planner.cli._fast import speed_up
+from planner.cli._say import say
 from planner.errors import BadInput, PlannerError
+from planner.printable import plain_where_needed
 
 COMMANDS = {
     "calibrate": "Fit the constants of overhead, window, compute or network.",
@@ -49,13 +51,37 @@ def _usage_errors_as_ours(ctx: Any = None) -> Iterator[None]:
     except UsageError as error:
         if type(error).show is not UsageError.show:  # help, where a command is given nothing at all
             raise
-        said = error.format_message().rstrip(".").replace("Value error, ", "")
+        said = _without_option(error) or error.format_message().rstrip(".").replace("Value error, ", "")
         if error.ctx:
             said = _with_variables(said, error.ctx)
         # where a flag lacks its value, typer does not say in which command
         command = error.ctx.command_path if error.ctx else f"planner {ctx.invoked_subcommand if ctx else ''}"
         see = " See" if said.endswith("?") else "; see"
         raise BadInput(f"{said[:1].lower()}{said[1:]}{see} `{command.strip()} --help`") from error
+
+
+def _without_option(error: Any) -> str:
+    """What to say of a flag that the command does not have: the flags that are spelt like it, or else the
+    commands that have it. Empty for any other error."""
+    name: str = getattr(error, "option_name", "")
+    if not hasattr(error, "possibilities") or not name.startswith("-"):
+        return ""
+    import difflib
+
+    def flags(command: Any) -> list[str]:
+        return [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
+
+    own = [flag for flag in flags(error.ctx.command) if flag.startswith("--")] if error.ctx else []
+    near = difflib.get_close_matches(name, [*own, "--help"], n=2, cutoff=0.75)
+    if near:
+        return f"there is no flag {name}; did you mean {' or '.join(near)}?"
+    others = [command for command in COMMANDS if name in flags(load(command))]
+    return f"there is no flag {name}" + (f" here; {_listed(others)} has it" if others else "")
+
+
+def _listed(commands: list[str]) -> str:
+    """`recommend`, or the first of several."""
+    return " or ".join(f"`planner {command}`" for command in commands[:2])
 
 
 def _with_variables(said: str, ctx: Any) -> str:
@@ -148,6 +174,7 @@ def _root(
 
 def main() -> None:
     """Run the command line. An error of ours is one line on stderr; Ctrl-C leaves with 130."""
+    plain_where_needed(sys.stdout, sys.stderr)
     try:
         try:
             command = typer.main.get_command(app)
@@ -161,7 +188,7 @@ def main() -> None:
         _leave(str(stop) or "interrupted", 130)
     except SystemExit as leaving:  # typer turns Ctrl-C into this
         if leaving.code == 130:
-            print(f"planner: {_interruption(leaving)}", file=sys.stderr)
+            say(_interruption(leaving))
         raise
     except BrokenPipeError:  # the reader, `head` perhaps, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -179,5 +206,5 @@ def _interruption(leaving: BaseException) -> str:
 
 
 def _leave(message: str, code: int) -> None:
-    print(f"planner: {' '.join(message.split())}", file=sys.stderr)
+    say(message)
     sys.exit(code)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from planner.cli._options import FormatOption
+from planner.cli._say import say
 from planner.report.output import Format, emit
 
 app = typer.Typer()
@@ -36,11 +36,7 @@ def compute(
     found = calibrate_compute(_progress)
     if output is not None:
         write_hardware_file(output, hardware_tables(found, name, usd_per_hour))
-        print(
-            f"planner: wrote {output}; measure the network into it: planner calibrate network HOST "
-            f"--into {output}",
-            file=sys.stderr,
-        )
+        say(f"wrote {output}; measure the network into it: planner calibrate network HOST --into {output}")
     emit(compute_table(found), format)
 
 
@@ -68,7 +64,7 @@ def network(
     from planner.tomlfile import read
 
     if serve:
-        print(f"planner: answering on port {port}; Ctrl-C ends it", file=sys.stderr)
+        say(f"answering on port {port}; Ctrl-C ends it")
         answer(port)
     if host is None:
         raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
@@ -84,10 +80,9 @@ def network(
         }
         merge_network(tables, found.figures(), source)
         write_hardware_file(into, tables)
-        print(f"planner: wrote {into}", file=sys.stderr)
+        say(f"wrote {into}")
     emit(network_table(found), format)
 
 
 def _progress(done: int, total: int, words: str) -> None:
-    count = f"{done}/{total} " if total else ""
-    print(f"planner: {count}{words}", file=sys.stderr, flush=True)
+    say((f"{done}/{total} " if total else "") + words)

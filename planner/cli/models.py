@@ -37,7 +37,13 @@ def command(
     if name is None and html is not None:
         raise BadInput("--html draws one model; name it, as `planner models vgg11 --html vgg11.html`")
     if name is None:
-        emit(report.list_table(map(load_model, model_names())), format, output)
+        models, unread = [], []
+        for one in model_names():
+            try:
+                models.append(load_model(one))
+            except BadInput as error:  # of the user's own folder: the others are there all the same
+                unread.append(str(error))
+        emit(report.list_table(models, unread), format, output)
     else:
         model = load_model(name)
         emit(report.model_tables(model), format, output, data=report.model_data(model))

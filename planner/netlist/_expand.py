@@ -14,7 +14,7 @@ from planner.errors import BadInput
 from planner.netlist import _format as f
 from planner.tomlfile import Key, Source, decode
 
-LARGEST_NETWORK = 100_000  # layers
+LARGEST_NETWORK = 20_000  # layers: ten times the deepest in use, and read in a second
 MOST_INPUTS = 1_000_000  # of all layers together
 HAVE_DEFAULTS = ("conv", "depthwise", "fc", "max_pool", "avg_pool")
 

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 from planner.errors import BadInput
+from planner.regular_file import opened
 from planner.units import format_bytes
 
 MAX_BYTES = 2**30  # of the uncompressed content; a 100-step ResNet-152 profile needs a fiftieth of it
@@ -22,7 +23,7 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
     at `max_bytes`."""
     too_large = f"{path}: more than {format_bytes(max_bytes)} of uncompressed data; split it by step"
     try:
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             magic = file.read(2)
             file.seek(0)
             if magic != b"\x1f\x8b":

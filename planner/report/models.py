@@ -19,7 +19,8 @@ def summary(model: Model) -> dict[str, Any]:
     """One model in one row."""
     return {
         "model": model.name,
-        "layers": len(model.layers) - 1,  # the input is none
+        "layers": layer_count(model),
+        "ops": len(model.layers) - 1,  # biases, norms and activations one by one; the input is none
         "tensors": len(model.tensors),
         "parameters": model.parameters,
         "bytes": model.bytes,
@@ -33,8 +34,8 @@ def summary(model: Model) -> dict[str, Any]:
     }
 
 
-def list_table(models: Iterable[Model]) -> Table:
-    """All models, one in a row."""
+def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
+    """All models, one in a row, and why others cannot be read."""
     return Table(
         [summary(model) for model in models],
         [
@@ -49,6 +50,7 @@ def list_table(models: Iterable[Model]) -> Table:
         notes=[
             "MiB: all parameters in single precision. GMACs: 10^9 multiply-adds forward, for one sample.",
             "`planner models NAME` shows layers and where the bytes are; docs/models.md: how to write one.",
+            *(f"Left out: {error}" for error in unread),
         ],
     )
 
@@ -59,7 +61,7 @@ def model_tables(model: Model) -> list[Table]:
     shape = _shape(model.layers[0].output_shape)
     words = [
         f"{model.name}: {model.description}" if model.description else model.name,
-        f"{about['layers']:,} layers, {about['tensors']:,} tensors, {model.parameters:,} parameters,"
+        f"{layer_count(model):,} layers, {about['tensors']:,} tensors, {model.parameters:,} parameters,"
         f" {_mib(model.bytes)} MiB; {model.macs / 1e9:,.3f} GMACs forward for one sample of {shape}",
     ]
     kinds: dict[str, int] = {}
@@ -125,6 +127,12 @@ def model_data(model: Model) -> dict[str, Any]:
         for layer in model.layers
     ]
     return {**summary(model), "layer_list": layers}
+
+
+def layer_count(model: Model) -> int:
+    """Layers as people count them and the table lists them: a convolution with its bias and activation is
+    one."""
+    return len(layer_rows(model))
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from planner.atomic import write_file
 from planner.errors import BadInput
+from planner.printable import is_unicode, printable, printable_json, printable_lines
 from planner.report.wrapping import wrapped_columns
 
 FILE_WIDTH = 160  # of a table that no terminal shows
@@ -48,13 +49,13 @@ class Column:
 
     @property
     def heading(self) -> str:
-        return self.key if self.title is None else self.title
+        return printable(self.key if self.title is None else self.title)
 
     def cell(self, row: Mapping[str, Any]) -> str:
         value = row.get(self.key)
         if value is None:
             return "-"
-        return self.show(value) if self.show else _plain(value)
+        return printable(self.show(value) if self.show else _plain(value))
 
     def side(self, rows: Sequence[Mapping[str, Any]]) -> str:
         values = [row[self.key] for row in rows if row.get(self.key) is not None]
@@ -101,7 +102,9 @@ def emit(
     if to_stdout and Format(format) is Format.table:
         _print_rich(tables, sys.stdout)
     elif to_stdout:
-        sys.stdout.write(render(tables, format, data=data))
+        text = render(tables, format, data=data)
+        plain = Format(format) is Format.json and not is_unicode(sys.stdout)
+        sys.stdout.write(printable_json(text, ascii_only=True) if plain else text)
     else:
         assert output is not None
         write_file(output, render(tables, format, data=data))
@@ -132,7 +135,13 @@ def to_json(data: Any) -> str:
             return value.tolist()
         return str(value)
 
-    return msgspec.json.format(msgspec.json.encode(data, enc_hook=known), indent=2).decode() + "\n"
+    try:
+        text = msgspec.json.format(msgspec.json.encode(data, enc_hook=known), indent=2).decode() + "\n"
+    except UnicodeEncodeError as error:  # bytes of a file's name that are no text
+        raise BadInput(
+            f"{error.object}: no text in UTF-8, so JSON cannot hold it; rename the file"
+        ) from error
+    return printable_json(text)
 
 
 def check_writable(path: Path | str) -> None:
@@ -179,7 +188,7 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
         if index:
             parts.append(Text())
         if table.title:
-            parts.append(Text(table.title, style="bold"))
+            parts.append(Text(printable_lines(table.title), style="bold"))
         if table.rows:
             grid = RichTable(
                 box=box.SIMPLE_HEAD,
@@ -208,7 +217,7 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
             parts.append(grid)
             if table.notes:
                 parts.append(Text())
-        parts += [Text(note) for note in table.notes]
+        parts += [Text(printable_lines(note)) for note in table.notes]
     return Group(*parts)
 
 
@@ -230,10 +239,10 @@ def _csv(table: Table) -> str:
     text = io.StringIO()
     rows = [_flat(row) for row in table.plain_rows()]
     keys = dict.fromkeys(key for row in rows for key in row)
-    writer = csv.DictWriter(text, list(keys) or table.keys(), lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([_csv_text(key) for key in list(keys) or table.keys()])
     for row in rows:
-        writer.writerow({key: _csv_value(value) for key, value in row.items()})
+        writer.writerow([_csv_value(row.get(key)) for key in keys])
     return text.getvalue()
 
 
@@ -251,16 +260,21 @@ def _csv_value(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):
-        return value.value
+        value = value.value
     if isinstance(value, list | tuple):
         import json
 
-        return json.dumps(value, default=str)
-    return value
+        value = json.dumps(value, default=str)
+    return _csv_text(value) if isinstance(value, str) else value
+
+
+def _csv_text(text: str) -> str:
+    """A text that a spreadsheet shows, and does not compute: what begins like a formula gets a mark."""
+    return ("'" if text[:1] in ("=", "+", "-", "@") else "") + printable(text)
 
 
 def _markdown(table: Table) -> str:
-    lines = [f"**{table.title}**", ""] if table.title else []
+    lines = [f"**{printable_lines(table.title)}**", ""] if table.title else []
     if table.rows:
         columns = table.shown()
         lines.append("| " + " | ".join(_escaped(column.heading) for column in columns) + " |")
@@ -270,9 +284,9 @@ def _markdown(table: Table) -> str:
             lines.append("| " + " | ".join(_escaped(column.cell(row)) for column in columns) + " |")
         lines.append("")
     for note in table.notes:
-        lines += [note, ""]
+        lines += [printable_lines(note), ""]
     return "\n".join(lines)
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return text.replace("|", "\\|")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from planner.printable import printable
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -213,11 +215,12 @@ def _legend(out: Text, series: Sequence[Series], margin: int, width: int) -> Tex
     out.append(" " * used)
     for one in series:
         sign = one.glyph or {"solid": "⠒⠒", "dashed": "⠒ ⠒", "dotted": "⠂ ⠂"}[one.line]
-        length = len(sign) + len(one.name) + 4
+        name = printable(one.name)
+        length = len(sign) + len(name) + 4
         if used + length > width:
             out.append("\n" + " " * (margin + 2))
             used = margin + 2
         out.append(sign, one.style)
-        out.append(f" {one.name}   ")
+        out.append(f" {name}   ")
         used += length
     return out

@@ -73,10 +73,11 @@ def read_scenario(path: Path) -> Scenario:
 def scenario_of(source: Source, values: Mapping[str, Any]) -> Scenario:
     """A scenario of these values of a file; the paths in it are relative to the file."""
     from planner.catalog_folders import looks_like_path
+    from planner.regular_file import expanded
     from planner.tomlfile import decode
 
     def beside(path: str) -> str:
-        return os.path.join(source.path.parent, os.path.expanduser(path))
+        return os.path.join(source.path.parent, expanded(path))
 
     out = decode(source, values, Scenario)
     if out.profile is not None:

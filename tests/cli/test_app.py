@@ -1,5 +1,6 @@
 """The door of the command line, through real processes where exit codes matter."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,11 +68,17 @@ def test_our_errors_are_one_line():
     [
         (("simulate", "--seed", "-1"), "invalid value for '--seed': Input should be greater", "simulate "),
         (("models", "--format", "xml"), "'xml' is not one of 'table', 'json', 'csv', 'markdown'", "models "),
-        (("recommend", "--modle", "vgg11"), "no such option: --modle", "recommend "),
+        (("recommend", "--modle", "vgg11"), "no flag --modle; did you mean --mode or --model?", "recommend "),
+        (
+            ("simulate", "--budget", "3"),
+            "no flag --budget here; `planner compare` or `planner recommend` has it;",
+            "simulate ",
+        ),
+        (("compare", "--gpu", "p3"), "there is no flag --gpu;", "compare "),
         (("recommend", "--model"), "requires an argument", "recommend "),
         (("partition",), "missing option '--model'", "partition "),
         (("profile", "show"), "missing argument 'FILE'", "profile show "),
-        (("--modle",), "no such option: --modle", ""),
+        (("--modle",), "there is no flag --modle;", ""),
         (("modles",), "did you mean 'models'?", ""),
     ],
 )
@@ -94,7 +101,7 @@ def test_a_command_without_its_subcommand_shows_help():
     "args",
     [
         ("recommend", "--output", "x", "--html", "./x"),
-        ("recommend", "--html", "x", "--timeline", "link"),
+        ("recommend", "--html", "x.json", "--timeline", "link.json"),
         ("recommend", "--study", "x", "--output", "x"),
         ("models", "alexnet", "--html", "x", "--output", "x"),
         ("order", "--export", "x", "--output", "x"),
@@ -104,7 +111,7 @@ def test_a_command_without_its_subcommand_shows_help():
     ids=" ".join,
 )
 def test_two_outputs_of_one_name_are_refused(args, tmp_path):
-    (tmp_path / "link").symlink_to("x")
+    (tmp_path / "link.json").symlink_to("x.json")
     done = run(*args, cwd=tmp_path)
     first, second = [word for word in args if word.startswith("--")]
     assert (done.returncode, done.stdout) == (2, "")
@@ -112,7 +119,34 @@ def test_two_outputs_of_one_name_are_refused(args, tmp_path):
         done.stderr
         == f"planner: {first} and {second} both name {Path(args[-1])}; give each a file of its own\n"
     )
-    assert not (tmp_path / "x").exists()
+    assert not list(tmp_path.glob("x*"))
+
+
+def test_a_timeline_has_a_name_that_viewers_open(tmp_path):
+    done = run("simulate", "--timeline", "x.txt", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "planner: --timeline is x.txt; name it .json or .json.gz, which trace viewers open\n",
+    )
+
+
+def test_names_in_errors_do_not_act_on_a_terminal(tmp_path):
+    """Neither those of flags nor those of variables."""
+    done = run("models", "\x1b[31mred\u202e")
+    assert done.returncode == 2
+    assert done.stderr.rstrip("\n").isprintable()
+    done = run(
+        "simulate", env={**os.environ, "PLANNER_BANDWIDTH": "\x1b]0;owned\x07", "PLANNER_CONFIG": "\x1b.toml"}
+    )
+    assert done.returncode == 2
+    assert done.stderr.rstrip("\n").isprintable()
+
+
+def test_a_terminal_without_unicode_gets_the_nearest_characters():
+    done = run("models", "vgg11", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "###" in done.stdout
+    assert done.stdout.isascii()
 
 
 def test_a_device_may_be_named_twice():

@@ -119,3 +119,10 @@ def test_it_starts_without_heavy_packages():
         env={**os.environ, "PLANNER_PATH": ""},
     )
     assert "HEAVY []" in done.stdout
+
+
+def test_layers_are_counted_as_they_are_listed(capsys):
+    """VGG-11: 8 convolutions, 5 pools, 3 fully connected ones and the softmax."""
+    assert run(capsys, "vgg11")[1].splitlines()[1].startswith("17 layers, 22 tensors,")
+    about = json.loads(run(capsys, "vgg11", "--format", "json")[1])
+    assert (about["layers"], about["ops"], len(about["layer_list"])) == (17, 40, 41)

@@ -125,7 +125,7 @@ def test_blocks_that_multiply_are_cut_off(tmp_path):
         inner = f'{{ block = "b{i + 1}", repeat = 1000 }}' if i < 2 else "{ relu = true }"
         text += f"[blocks.b{i}]\nlayers = [{inner}]\n"
     (tmp_path / "net.toml").write_text(text)
-    with pytest.raises(BadInput, match="more than 100,000 layers"):
+    with pytest.raises(BadInput, match="more than 20,000 layers"):
         read_model(tmp_path / "net.toml")
 
 

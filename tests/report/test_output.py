@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from planner.atomic import write_file
 from planner.errors import BadInput
-from planner.report.output import Column, Table, check_writable, emit, render
+from planner.printable import plain_where_needed
+from planner.report.output import Column, Format, Table, check_writable, emit, render
 
 ROWS = [{"name": "a|b", "bytes": 1024, "share": 0.5}, {"name": "downlink[0]", "bytes": None, "share": 1.0}]
 COLUMNS = [Column("name", "Name"), Column("bytes", "KiB", lambda b: f"{b / 1024:.1f}")]
@@ -51,11 +52,46 @@ def test_json_of_dataclasses_numpy_and_what_is_not_finite():
 
 @given(st.lists(st.fixed_dictionaries({"a": st.text(), "b": st.integers()}), min_size=1))
 def test_csv_and_json_lose_nothing(rows):
-    rows = [{**row, "a": row["a"].replace("\r", "").replace("\0", "")} for row in rows]
     rows = [{**row, "a": row["a"].encode("utf8", "ignore").decode()} for row in rows]
+    assert json.loads(text := render(Table(rows), "json")) == rows
+    assert all(line.isprintable() for line in text.split("\n"))
+    rows = [{**row, "a": "".join(filter(str.isprintable, row["a"])).lstrip("=+-@")} for row in rows]
     read = list(csv.DictReader(io.StringIO(render(Table(rows), "csv"), newline="")))
     assert [(row["a"], int(row["b"])) for row in read] == [(row["a"], row["b"]) for row in rows]
-    assert json.loads(render(Table(rows), "json")) == rows
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31mred\u202e\x9b1m\n"
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_nothing_in_a_name_acts_on_a_terminal(format):
+    """Not in cells, keys, titles nor notes, in no format."""
+    table = Table([{"name": HOSTILE, HOSTILE: 1}], title=HOSTILE, notes=[HOSTILE])
+    text = render(table, format)
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert ("\\u001b" if format is Format.json else "\\x1b") in text
+
+
+def test_a_text_that_begins_like_a_formula_is_text_in_csv_and_a_number_is_a_number():
+    rows = [{"=key": text, "n": -1.5} for text in ("=1+1", "+1", "-1", "@x", "x=1")]
+    assert render(Table(rows), "csv").splitlines() == [
+        "'=key,n",
+        *("'=1+1,-1.5", "'+1,-1.5", "'-1,-1.5", "'@x,-1.5", "x=1,-1.5"),
+    ]
+
+
+def test_a_stream_of_ascii_gets_the_nearest_characters_and_json_all_of_them(monkeypatch):
+    def written(format):
+        raw = io.BytesIO()
+        stream = io.TextIOWrapper(raw, encoding="ascii")
+        plain_where_needed(stream)
+        monkeypatch.setattr("sys.stdout", stream)
+        emit(Table([{"name": "\u00b15 \u2588 caf\u00e9 \U0001f600"}]), format)
+        stream.flush()
+        return raw.getvalue().decode()
+
+    assert "+-5 # caf\\xe9 \\U0001f600" in written("table")
+    assert json.loads(written("json")) == [{"name": "\u00b15 \u2588 caf\u00e9 \U0001f600"}]
 
 
 def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path):

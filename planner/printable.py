@@ -1,0 +1,67 @@
+"""Words of files, paths and variables as a terminal may show them.
+
+A name may hold control characters, which colour a terminal, set its title or move its cursor, and marks that
+turn the direction of writing, behind which another name hides. Both are shown as `\\x1b` and `\\u202e`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import Any
+
+_PLAIN = {"─": "-", "█": "#", "±": "+-", "×": "x", "·": ".", "–": "-", "…": "...", "→": "->", "≥": ">="}
+ASCII = "planner_ascii"  # the name under which codecs know `_plainer`
+
+
+def printable(text: str) -> str:
+    """One line of text in which nothing acts on a terminal."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def printable_lines(text: str) -> str:
+    """The same for text whose line ends are ours."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str, *, ascii_only: bool = False) -> str:
+    """JSON with the same values in which nothing acts on a terminal, written in ASCII where asked."""
+    acting = r"[^\n -~]" if ascii_only else r"[^\n -~]+"
+
+    def escaped(found: re.Match[str]) -> str:
+        if not ascii_only and found[0].isprintable():
+            return found[0]
+        return "".join(char if char.isprintable() and not ascii_only else _units(char) for char in found[0])
+
+    return re.sub(acting, escaped, text)
+
+
+def _units(char: str) -> str:
+    """A character as JSON escapes it: by its units of UTF-16."""
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _shown(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
+def plain_where_needed(*streams: Any) -> None:
+    """Let streams that cannot write every character (`PYTHONIOENCODING=ascii`) write its nearest instead of
+    failing."""
+    codecs.register_error(ASCII, _plainer)
+    for stream in streams:
+        if hasattr(stream, "reconfigure") and not is_unicode(stream):
+            stream.reconfigure(errors=ASCII)
+
+
+def is_unicode(stream: Any) -> bool:
+    """Whether a stream can write every character; one that does not say how it writes can."""
+    return str(getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
+
+
+def _plainer(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    chars = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in chars), error.end
