@@ -1,0 +1,1 @@
+"""Cuts: how one replica is spread over several devices. Pure arithmetic over blocks; knows no search."""

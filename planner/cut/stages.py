@@ -1,0 +1,68 @@
+"""Stages of a pipeline: a chain of blocks cut into contiguous runs, the slowest as fast as it can be.
+
+The search is that of Yan et al. (KDD'15, section 4) with one choice left, where a segment ends: with f(s, j)
+the least time of the slowest of s stages over the first j blocks,
+
+    f(s, j) = min over i < j of max( f(s - 1, i), time(i, j) )   where stage s holds blocks i to j in memory.
+
+Memory differs by stage: in the 1F1B schedule stage s of p keeps the activations of p - s micro-batches, so an
+early stage may have to be shorter than time alone would make it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def balanced(
+    block_s: npt.ArrayLike,
+    stages: int,
+    *,
+    state_bytes: npt.ArrayLike | None = None,
+    activation_bytes: npt.ArrayLike | None = None,
+    memory_bytes: float = np.inf,
+    micro_batches: int | None = None,
+) -> tuple[int, ...] | None:
+    """Where stages begin and end: `stages + 1` increasing positions in the chain of blocks, or None where no
+    cut fits in memory. `state_bytes` are held by a block once, `activation_bytes` for each micro-batch in
+    flight. Of equally fast cuts the one whose stages end earliest is taken."""
+    times = np.asarray(block_s, np.float64)
+    blocks = len(times)
+    if not 1 <= stages <= blocks:
+        return None
+    state = np.zeros(blocks) if state_bytes is None else np.asarray(state_bytes, np.float64)
+    kept = np.zeros(blocks) if activation_bytes is None else np.asarray(activation_bytes, np.float64)
+    time_to, state_to, kept_to = (np.concatenate(([0.0], np.cumsum(each))) for each in (times, state, kept))
+    best = np.full(blocks + 1, np.inf)
+    best[0] = 0.0
+    cut_at = np.zeros((stages, blocks + 1), np.intp)
+    for stage in range(stages):
+        flight = in_flight(stage, stages, micro_batches)
+        following = np.full(blocks + 1, np.inf)
+        for end in range(stage + 1, blocks + 1):
+            starts = slice(stage, end)
+            slowest = np.maximum(best[starts], time_to[end] - time_to[starts])
+            held = state_to[end] - state_to[starts] + flight * (kept_to[end] - kept_to[starts])
+            slowest[held > memory_bytes] = np.inf
+            where = int(np.argmin(slowest))
+            following[end] = slowest[where]
+            cut_at[stage, end] = stage + where
+        best = following
+    if not np.isfinite(best[blocks]):
+        return None
+    ends = [blocks]
+    for stage in reversed(range(stages)):
+        ends.append(int(cut_at[stage, ends[-1]]))
+    return tuple(reversed(ends))
+
+
+def in_flight(stage: int, stages: int, micro_batches: int | None = None, interleave: int = 1) -> float:
+    """Micro-batches whose activations a stage keeps at its fullest moment. With interleaved stages the
+    warm-up is longer by (p - 1) / (p v) (Narayanan et al. 2021, section 2.2)."""
+    deep = float(stages - stage)
+    if interleave > 1:
+        deep = stages * (1 + (stages - 1) / (stages * interleave))
+    return deep if micro_batches is None else min(deep, float(micro_batches))
