@@ -130,6 +130,7 @@ def _fabric(name: str, machine: MachineAt) -> Fabric | None:
         as_of=entry.as_of,
         curve=entry.curve,
         between_bytes_per_s=_times(entry.between_gbyte_per_s, 1e9),
+        allreduce_bytes_per_s=_times(entry.allreduce_gbyte_per_s, 1e9),
         machines=entry.machines,
     )
 

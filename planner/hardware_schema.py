@@ -53,6 +53,7 @@ class FabricEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     topology: Topology
     gbyte_per_s: Gbyte | None = None  # of one device, each way
     between_gbyte_per_s: Gbyte | None = None  # between pairs
+    allreduce_gbyte_per_s: Gbyte | None = None  # bus bandwidth over all devices
     curve: str | None = None
     machines: Count = 1
     basis: Basis = "estimated"

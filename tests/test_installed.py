@@ -31,7 +31,8 @@ def test_the_whole_catalogue_is_carried():
     here = {
         str(path.relative_to(CHECKOUT))
         for kind in ("models", "hardware", "configs")
-        for path in (CHECKOUT / kind).glob("*.toml")
+        for path in (CHECKOUT / kind).rglob("*")
+        if path.suffix in (".toml", ".csv")
     }
     assert carried == here
 
