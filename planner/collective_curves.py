@@ -95,10 +95,7 @@ def curves(name: str, collective: str = "") -> tuple[Curve, ...]:
 @lru_cache(maxsize=1)
 def nccl_constants() -> tuple[NcclConstant, ...]:
     """The constants of NCCL 2.30.7 and of aws-ofi-nccl."""
-    return tuple(
-        NcclConstant(value=float(row.pop("value")), **row)  # type: ignore[arg-type]  # the rest are texts
-        for row in _read("nccl.csv")
-    )
+    return tuple(NcclConstant(value=float(row.pop("value")), **row) for row in _read("nccl.csv"))
 
 
 @lru_cache(maxsize=1)
