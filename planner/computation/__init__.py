@@ -1,0 +1,10 @@
+"""What one worker computes in a step, apart from how replicas exchange what they learn.
+
+`Computation` is the noun. It is made from a model and a device (`synthesis`) or from recorded steps
+(`recorded`), knows no network and no other worker, and every exchange (`planner.exchange`) lowers it to the
+step that the simulator runs. Imports nouns only: models, hardware, precision.
+"""
+
+from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
+
+__all__ = ["BACKWARD", "FORWARD", "OTHER", "Computation", "Parameter"]

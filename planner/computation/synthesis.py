@@ -1,0 +1,81 @@
+"""Synthesis: the computation of steps that nobody has recorded, from a model and a device.
+
+The graph comes from the model (`graph`), times from kernel rates of the device (`planner.profile.compute`),
+the variation between steps from what real traces show. docs/synthesis.md tells where each default comes from.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from planner.computation._computation import BACKWARD, Computation, Variation
+from planner.computation.graph import compute_graph
+from planner.errors import BadInput
+from planner.hardware import Hardware, KernelRates
+from planner.model import Model
+from planner.precision import FP32, Precision
+from planner.profile.compute import costs_of, work_of
+
+DEFAULT_STEPS = 20
+
+
+def computation_for(
+    model: Model,
+    batch: int,
+    hardware: Hardware,
+    precision: Precision = FP32,
+    *,
+    steps: int = DEFAULT_STEPS,
+    seed: int = 0,
+    training: bool = True,
+    compute_factor: float = 1.0,
+    variation: Variation = Variation(),
+) -> Computation:
+    """What one device of `hardware` computes in a step. `compute_factor` multiplies times: other frameworks
+    than the one calibrated for, slower clocks. `training=False` gives a forward pass only."""
+    for name, value in (("batch", batch), ("steps", steps)):
+        if value < 1:
+            raise BadInput(f"{name} is {value}; a profile needs at least 1")
+    if not (math.isfinite(compute_factor) and compute_factor > 0):
+        raise BadInput(f"compute_factor is {compute_factor}; it must be above zero")
+    rates = kernel_rates(hardware)
+    graph, work = compute_graph(model, training=training), work_of(model)
+    costs = costs_of(rates) * compute_factor
+    forward_s, backward_s = work.forward_s(batch, costs, training=training), work.backward_s(batch, costs)
+    once_s = np.where(graph.role == BACKWARD, backward_s[graph.layer], forward_s[graph.layer])
+    durations_s = once_s * variation.factors(steps, len(once_s), seed)
+    durations_s.flags.writeable = False
+    return Computation(
+        model=model.name,
+        batch=batch,
+        names=graph.names,
+        role=graph.role,
+        layer=graph.layer,
+        layers=tuple(layer.name for layer in model),
+        dep_start=graph.dep_start,
+        dep_index=graph.dep_index,
+        durations_s=durations_s,
+        parameters=graph.parameters,
+        optimizer_s=float(work.update @ costs),
+        blocks=graph.blocks,
+        precision=precision,
+        device=hardware.device.name,
+        hardware=hardware.name,
+        basis="estimated" if rates.basis == "estimated" else "synthesized",
+        source=f"synthesized; kernel rates of {hardware.device.name}: {rates.source}",
+        once_s=once_s,
+        variation=variation,
+        seed=seed,
+    )
+
+
+def kernel_rates(hardware: Hardware) -> KernelRates:
+    """The kernel rates of a machine's device, or an error that says how to give them."""
+    if hardware.kernels is None:
+        raise BadInput(
+            f"hardware {hardware.name!r} has no kernel rates for its device {hardware.device.name!r}: "
+            "compute times are unknown. Add a [kernels] table for the device (docs/hardware.md)"
+        )
+    return hardware.kernels

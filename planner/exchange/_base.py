@@ -1,0 +1,194 @@
+"""The interface of an exchange: how replicas come to the same parameters.
+
+An exchange is a frozen value of a plan, with its own choices as fields. Search, reports and JSON never ask
+which kind it is; they ask it what it rents, holds and needs. A new exchange is one file with one class, a
+line in `planner.exchange.EXCHANGES`, tests and a page in docs. Methods are pure functions of their arguments.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.computation import Computation
+from planner.exchange.site import Site
+from planner.model import Model
+from planner.precision import Precision
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+Floats = npt.NDArray[np.float64]
+
+
+class Ask(Protocol):
+    """What a request says of exchanges. None: choose for me. `brief` asks for fewer choices where none is
+    named: a good plan of every machine rather than the very best."""
+
+    @property
+    def servers(self) -> tuple[int, ...] | None: ...
+    @property
+    def server_hardware(self) -> tuple[str, ...] | None: ...
+    @property
+    def placements(self) -> tuple[str, ...] | None: ...
+    @property
+    def policies(self) -> tuple[str, ...] | None: ...
+    @property
+    def mode(self) -> str | None: ...
+    @property
+    def brief(self) -> bool: ...
+
+    def choices(self, kind: str) -> Mapping[str, str]:
+        """What `--exchange KIND:NAME=VALUE` fixes for this kind, as written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rented:
+    """Machines that a plan pays for: their role (`workers`, `servers`), kind and number."""
+
+    role: str
+    machine: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one worker keeps between steps, as shares of the whole model's; `buffers_bytes` come on top."""
+
+    parameters: float = 1.0
+    gradients: float = 1.0
+    optimizer: float = 1.0
+    buffers_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A change of the exchange that might make a plan faster. Of each kind of `change` the best is shown."""
+
+    change: str  # the kind of change: "server", "placement"
+    words: str  # "a second server (greedy placement)"
+    exchange: Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The exchange with so many of what it can have more or fewer of (`Words.size_noun`), in the ways that
+    are worth a try; the best of them counts."""
+
+    count: int
+    options: tuple[Exchange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """An exchange as people read it.
+
+    `cell` stands in a table's column (`2 servers on c5n.large`); `rest` follows the workers in a sentence
+    (` + 2 servers on c5n.large`, empty for what adds no machine); `plan` is half a sentence about its
+    choices; `assumptions` are whole sentences. `resources` says what it means that a resource is busy, by the
+    name before the bracket, with {} for the number in it. `size_noun` is what it can have more of.
+    """
+
+    cell: str
+    rest: str
+    plan: str
+    assumptions: tuple[str, ...] = ()
+    resources: Mapping[str, str] = field(default_factory=dict)
+    size_noun: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a bound is asked for: an exchange, and what it would be lowered from."""
+
+    exchange: Exchange
+    computation: Computation
+    site: Site
+
+
+class Exchange(ABC):
+    """How replicas come to the same parameters. Subclasses are frozen dataclasses, hashable, their fields the
+    choices; fields are plain values (numbers, strings, None), as JSON and optuna read them."""
+
+    kind: ClassVar[str]  # its name in --exchange, in JSON and in EXCHANGES
+    title: ClassVar[str]  # "parameter servers", in sentences
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """Tells it apart from all other exchanges; part of the plan's key, hence of its seed and of stores:
+        never change it for a choice that exists."""
+
+    @classmethod
+    @abstractmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        """The choices that a request allows on this site, in the order in which ties are broken. Leave out
+        what `refusal` would refuse."""
+
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self | None:
+        """The one exchange that a request names, for questions about one plan: the first of its options; a
+        request that names several where one is needed is refused. None: none is possible on this site."""
+        return next(cls.options(ask, site), None)
+
+    def refusal(self, site: Site) -> str:
+        """Why it cannot be run on this site, with the remedy; empty if it can."""
+        return ""
+
+    def misfit(self, model: Model, precision: Precision, site: Site) -> str:
+        """Why what it keeps outside the workers does not fit in its machines; empty if it does."""
+        return ""
+
+    def rented(self, site: Site) -> tuple[Rented, ...]:
+        """The machines that it needs besides the workers'."""
+        return ()
+
+    @abstractmethod
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        """What one worker holds."""
+
+    @abstractmethod
+    def lower(self, computation: Computation, site: Site) -> Case:
+        """What the simulator runs: the step with its transfers, the cluster, the policy and the joins. Same
+        arguments, same value; expensive parts may be cached by value."""
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """The most samples a second that each job can reach in the long run. The default holds for every
+        step and cluster; override it only to be faster, and hold both equal in a test."""
+        return np.array([_by_computation(job.exchange.lower(job.computation, job.site)) for job in jobs])
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+        """Other choices of the same kind that might be faster."""
+        return iter(())
+
+    def sizes(self, site: Site) -> Iterator[Size]:
+        """The exchange with more and more of what it can have more of; nothing if there is no such thing."""
+        return iter(())
+
+    @abstractmethod
+    def words(self) -> Words:
+        """It in words."""
+
+    def record(self) -> dict[str, Any]:
+        """It as JSON: its kind and its choices."""
+        return {"kind": self.kind, **{one.name: getattr(self, one.name) for one in fields(self)}}  # type: ignore[arg-type]
+
+    def flat(self, machine: str) -> dict[str, Any]:
+        """Keys of version 1 of the JSON answers that have a meaning for it."""
+        return {}
+
+
+def _by_computation(case: Case) -> float:
+    """Samples a second if nothing but the workers' own computation took time."""
+    from planner.profile import WORKER
+
+    busy_s = float(case.profile.durations_s[:, case.profile.resource == WORKER].sum(axis=1).mean())
+    speeds = case.cluster.worker_speeds or (1.0,) * case.cluster.workers
+    return case.profile.batch * sum(speeds) / max(busy_s, 1e-12)

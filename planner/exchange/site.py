@@ -1,0 +1,66 @@
+"""The site of a plan: the workers' machines, and the rates that the request counts with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
+from planner.cut import WHOLE, Cut
+from planner.hardware import Fabric, Hardware
+from planner.market import Market
+
+CATALOGUE = Market()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """So many workers, each one device, on machines of one kind that are filled one after another.
+
+    `rdma`: whether transfers between machines bypass the kernel, as the request says, or as the machine can
+    (None). `cut`: over how many workers a replica is spread. `market` gives other machines by their names.
+    """
+
+    hardware: Hardware
+    workers: int
+    market: Market = CATALOGUE
+    cut: Cut = WHOLE
+    rdma: bool | None = None
+
+    @property
+    def devices(self) -> int:
+        """Workers that a machine holds."""
+        return self.hardware.device_count
+
+    @property
+    def machines(self) -> int:
+        """Machines that hold workers; the last may hold fewer."""
+        return -(-self.workers // self.devices)
+
+    @property
+    def replicas(self) -> int:
+        return self.workers // self.cut.workers
+
+    @property
+    def nic_bytes_per_s(self) -> float:
+        """Of a machine, each way; refused where nobody knows it."""
+        given = self.market.bandwidth_bytes_per_s
+        return given or network_figure(self.hardware, self.market.network).bytes_per_s
+
+    @property
+    def flow_bytes_per_s(self) -> float:
+        """What one connection between machines gets at most; infinite where no limit is known."""
+        return flow_limit_bytes_per_s(self.hardware)
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """The links between the devices of a machine; None: one device, or nobody has said how they are
+        joined, so that they talk through the host."""
+        return self.hardware.fabric
+
+    @property
+    def uses_rdma(self) -> bool:
+        return bool(self.hardware.rdma) if self.rdma is None else self.rdma
+
+    def machine_of(self, worker: int) -> int:
+        """The machine that a worker lives on."""
+        return worker // self.devices
