@@ -14,7 +14,7 @@ import msgspec
 from planner.atomic import write_file
 from planner.decoding import from_json
 from planner.errors import BadInput
-from planner.profile._profile import RESOURCE_NAMES, Op, Profile
+from planner.profile._profile import DOWNLINK, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
 from planner.profile.reading import check_values, read_bytes
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
@@ -22,6 +22,7 @@ VERSION: Literal[1] = 1
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
 MAX_VALUES = 30_000_000
+LEAST_STEP_S = 1e-6  # of computing: a kernel alone takes longer to launch
 
 # Beyond 2**53 a JSON number is not the same integer in every reader.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -77,6 +78,25 @@ def save(profile: Profile, path: Path | str) -> None:
 def load(path: Path | str) -> Profile:
     """Read a profile that `save` wrote, gzip or not."""
     return decode(read_bytes(path), str(path))
+
+
+def load_step(path: Path | str) -> Profile:
+    """Read a profile that is to be simulated: one in which a worker does what training needs."""
+    profile = load(path)
+    if lacks := what_lacks(profile):
+        raise BadInput(f"{path}: no training step: {lacks}; `planner profile show` lists its ops")
+    return profile
+
+
+def what_lacks(profile: Profile) -> str:
+    """What a profile lacks to be a step of training; empty if nothing."""
+    for resource, words in ((DOWNLINK, "download of parameters"), (UPLINK, "upload of gradients")):
+        if not (profile.resource == resource).any():
+            return f"it has no {words}"
+    computing_s = float(profile.durations_s[:, profile.resource == WORKER].sum(axis=1).min())
+    if computing_s < LEAST_STEP_S:
+        return f"its worker computes {computing_s:.3g} s in a step; durations are in seconds"
+    return ""
 
 
 def encode(profile: Profile) -> bytes:

@@ -156,9 +156,9 @@ def _profile(request: OrderRequest) -> Profile:
     if request.profile is not None:
         if request.model or request.batch:
             raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
-        from planner.profile.files import load
+        from planner.profile.files import load_step
 
-        return load(request.profile)
+        return load_step(request.profile)
     if request.model is None or request.hardware is None:
         raise BadInput("say what to train on what: --model and --hardware, or --profile")
     model, hardware = load_model(request.model), load_hardware(request.hardware)

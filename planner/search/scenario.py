@@ -101,9 +101,9 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     """The request that a scenario means, and its model."""
     profile = None
     if scenario.profile is not None:
-        from planner.profile.files import load
+        from planner.profile.files import load_step
 
-        profile = load(scenario.profile)
+        profile = load_step(scenario.profile)
     name = scenario.model or (profile.model if profile is not None else None)
     if not name:
         raise BadInput("no model is given; add --model NAME (see `planner models`) or --profile FILE")

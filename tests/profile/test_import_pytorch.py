@@ -10,7 +10,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER
-from planner.profile.importers import import_profile, kineto, pytorch
+from planner.profile.importers import accumulation, import_profile, kineto, pytorch
 
 DATA = Path(__file__).parents[1] / "data" / "pytorch"
 PLAIN = DATA / "plain.json.gz"
@@ -216,3 +216,107 @@ def test_without_an_optimizer_updates_take_no_time(tmp_path):
     profile = import_profile([write(tmp_path / "t.json", trace)], batch=16)
     assert (profile.durations_s[:, profile.resource == PS] == 0).all()
     assert any("no optimizer step" in note for note in profile.notes)
+
+
+@pytest.mark.parametrize("name", ["accumulated", "passes"])
+def test_accumulated_gradients_are_sent_once(name):
+    """Two steps of four passes, marked by the step or by the pass; of the latter ten passes were recorded,
+    the first of them in the middle of a step."""
+    profile = import_profile([DATA / f"{name}.json.gz"], batch=64)
+    assert downloads(profile) == SIZES
+    assert profile.steps == 2
+    assert any("gradient accumulation: 4 passes a step" in note for note in profile.notes)
+    order = {op: at for at, op in enumerate(profile.names)}
+    for tensor, label in enumerate(profile.tensors):
+        down, up = (
+            int(np.flatnonzero((profile.tensor == tensor) & (profile.resource == r))[0])
+            for r in (DOWNLINK, UPLINK)
+        )
+        readers = [profile.names[i] for i in range(profile.ops) if down in profile.deps(i)]
+        kind, _, first = label.partition("/")[0].rpartition("_")
+        a_pass = {"conv2d": 4, "batch_norm": 1, "linear": 2}[kind]
+        assert readers == [f"forward/{kind}_{int(first) + a_pass * k}" for k in range(4)]
+        (gradient,) = profile.deps(up).tolist()
+        of_all = [at for op, at in order.items() if op.startswith("backward/AccumulateGrad")]
+        assert gradient in sorted(of_all)[-len(SIZES) :]
+
+
+def test_an_accumulated_step_lasts_as_long_as_its_four_passes():
+    profile = import_profile([DATA / "passes.json.gz"], batch=64)
+    trace = events(DATA / "passes.json.gz")["traceEvents"]
+    optimizers = sorted(e["ts"] for e in trace if e["name"].startswith("Optimizer.step"))
+    marks = sorted(e["ts"] for e in trace if e["name"].startswith("ProfilerStep#"))
+    first = max(at for at, mark in enumerate(marks) if mark < optimizers[0]) + 1
+    backward = [e["ts"] + e["dur"] for e in trace if e["name"].startswith("autograd::engine")]
+    for step, optimizer in enumerate(optimizers[-2:]):
+        took_us = max(end for end in backward if end < optimizer) - marks[first + 4 * step]
+        worker = profile.durations_s[step, profile.resource == WORKER].sum()
+        assert worker == pytest.approx(took_us * 1e-6, rel=1e-6)
+
+
+def test_passes_that_make_different_gradients_are_not_accumulation(tmp_path):
+    """Without the first gradient of a pass it is another network's."""
+    trace = events(DATA / "accumulated.json.gz")
+    seen = []
+
+    def dropped(event):
+        if event["name"].endswith("AccumulateGrad"):
+            seen.append(event["name"])
+        return event["name"].endswith("AccumulateGrad") and len(seen) in (1, 2)
+
+    ordered = sorted(trace["traceEvents"], key=lambda event: event["ts"])
+    trace["traceEvents"] = [event for event in ordered if not dropped(event)]
+    end = min(e["ts"] + e["dur"] for e in ordered if e["name"].startswith("ProfilerStep#"))
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event["ts"] < end]
+    profile = import_profile([write(tmp_path / "t.json", trace)], batch=64)
+    assert any("4 backward passes in a step, which make different" in note for note in profile.notes)
+    assert len(profile.tensors) == 4 * len(SIZES) - 1
+
+
+def test_data_parallel_passes_send_the_buckets_of_the_last():
+    """Four passes, the gradients of each all-reduced or of the last alone: the same transfers."""
+
+    def step(synced):
+        ops = []
+        for number in range(4):
+            ops.append(kineto.OuterOp("linear", 10.0 * number, 10.0 * number + 2, (1, 1), False))
+            ops.append(
+                kineto.OuterOp(
+                    "AddmmBackward0", 10.0 * number + 3, 10.0 * number + 5, (1, 2), True, 3 * number
+                )
+            )
+            sent = [(6, "float")] if number == 3 or synced else []
+            ops.append(
+                kineto.OuterOp(
+                    "AccumulateGrad",
+                    10.0 * number + 5,
+                    10.0 * number + 6,
+                    (1, 2),
+                    True,
+                    gradient=((2, 3), "float"),
+                    buckets=sent,
+                )
+            )
+        return kineto.Step("t.json", 0.0, ops, 4.0)
+
+    for synced in (False, True):
+        profile = pytorch.build([step(synced)], batch=4, model="m")
+        assert profile.tensors == ("bucket_0",)
+        assert profile.bytes[profile.resource == UPLINK].tolist() == [24]
+        (up,) = np.flatnonzero(profile.resource == UPLINK)
+        assert profile.names[profile.deps(int(up))[0]] == "backward/AccumulateGrad_3"
+        assert any("every pass sends" in note for note in profile.notes) == synced
+
+
+def test_an_empty_trace_says_what_to_do(tmp_path):
+    path = write(tmp_path / "t.json", {"schemaVersion": 1, "traceEvents": []})
+    with pytest.raises(BadInput, match="repeat=1"):
+        import_profile([path], batch=1)
+
+
+def test_a_cycle_that_was_cut_off_leaves_the_whole_steps():
+    """The last mark of a recording that the end of the loop cut off has no optimizer in it."""
+    assert accumulation.joined([(0, 9), (10, 19), (20, 29)], [5, 15]) == [(0, 9), (10, 19)]
+    assert accumulation.joined([(0, 9), (10, 19)], []) == [(0, 9), (10, 19)]
+    # the optimizer skipped the third step
+    assert accumulation.joined([(0, 9), (10, 19), (20, 29), (30, 39)], [0, 15, 35]) == [(0, 9), (10, 19)]

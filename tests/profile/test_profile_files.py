@@ -183,3 +183,40 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         files.save(small(model="other"), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["p.json.gz"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "lacks"),
+    [
+        ((DOWNLINK,), "it has no upload of gradients"),
+        ((WORKER, UPLINK, PS), "it has no download of parameters"),
+        ((DOWNLINK, UPLINK, PS), "its worker computes 0 s in a step"),
+    ],
+)
+def test_a_profile_that_is_no_training_step_is_not_simulated(tmp_path, kept, lacks):
+    whole = json.loads(files.encode(small()))
+    names = tuple(name for at, name in enumerate(("downlink", "worker", "uplink", "ps")) if at in kept)
+    chosen = [at for at, op in enumerate(whole["ops"]) if op["resource"] in names]
+    whole["ops"] = [{**whole["ops"][at], "deps": []} for at in chosen]
+    for table in ("durations_s", "order"):
+        whole[table] = [[row[at] for at in chosen] for row in whole[table]]
+    (tmp_path / "p.json").write_text(json.dumps(whole))
+    assert files.load(tmp_path / "p.json").ops == len(chosen)  # which can be shown
+    with pytest.raises(BadInput, match=lacks):
+        files.load_step(tmp_path / "p.json")
+
+
+def test_times_that_are_no_times_are_not_simulated(tmp_path):
+    """1e-320 s overflow what is divided by them; a microsecond is allowed."""
+    for computing_s, taken in ((0.0, False), (1e-320, False), (9e-7, False), (1e-6, True)):
+        (tmp_path / "p.json").write_bytes(record(durations_s=[[0.1, computing_s, 0.1, 0.1]]))
+        if taken:
+            assert files.load_step(tmp_path / "p.json").steps == 1
+        else:
+            with pytest.raises(BadInput, match="durations are in seconds"):
+                files.load_step(tmp_path / "p.json")
+    # of every step
+    two = record(durations_s=[[0.1] * 4, [0.1, 0, 0.1, 0.1]], order=[[0, 1, 2, 3]] * 2)
+    (tmp_path / "p.json").write_bytes(two)
+    with pytest.raises(BadInput, match="computes 0 s in a step"):
+        files.load_step(tmp_path / "p.json")

@@ -116,6 +116,11 @@ def kind_of(data: bytes, where: str) -> str:
         return PYTORCH
     if b"/job:" in data or b"RecvTensor" in data:
         return TIMELINE
+    if b'"schemaVersion"' in head and b'"traceEvents"' in head:
+        raise BadInput(
+            f"{where}: a PyTorch trace without an op: the profiler had begun another cycle; record one, with "
+            f"repeat=1; {RECORDING}"
+        )
     raise BadInput(
         f"{where}: JSON, but neither a PyTorch profiler trace nor a TensorFlow timeline; {RECORDING}"
     )

@@ -19,6 +19,7 @@ import msgspec
 
 from planner.decoding import from_json
 from planner.errors import BadInput
+from planner.profile.importers.accumulation import joined
 
 BACKWARD = "autograd::engine::evaluate_function: "
 ACCUMULATE = "AccumulateGrad"
@@ -103,7 +104,10 @@ def _steps(events: list[Event], where: str) -> list[Step]:
     ops = [e for e in spans if e.cat == "cpu_op"]
     notes = [e for e in spans if e.cat == "user_annotation"]
     if not any(e.name.startswith(BACKWARD) for e in ops):
-        raise BadInput(f"{where}: no backward pass is in the trace; profile a whole training step, {RECORD}")
+        raise BadInput(
+            f"{where}: no backward pass is in the trace; profile whole training steps, one cycle of them "
+            f"(repeat=1), {RECORD}"
+        )
     bad = next((e for e in spans if e.dur < 0), None)
     if bad is not None:
         raise BadInput(f"{where}: {bad.name!r} ends before it starts: the clock jumped; record it again")
@@ -133,9 +137,9 @@ def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[flo
                 f"{where}: two steps overlap by {end - start:.0f} us: marks of several processes, or the "
                 "clock jumped; record one process"
             )
-    if marks:
-        return marks
     optimizers = [e for e in notes if e.name.startswith("Optimizer.step#")]
+    if marks:
+        return joined(marks, [e.ts for e in optimizers])
     if len(optimizers) > 1:
         raise BadInput(
             f"{where}: {len(optimizers)} optimizer steps but no ProfilerStep marks: several steps in one "
@@ -286,5 +290,8 @@ def _step(
     for at, op in zip(here, ops, strict=True):
         op.forward = position.get(pairs.get(at, -1))
     if not any(op.backward for op in ops):
-        raise BadInput(f"{where}: a step without a backward pass; profile whole training steps, {RECORD}")
+        raise BadInput(
+            f"{where}: a step without a backward pass; profile whole training steps, one cycle of them "
+            f"(repeat=1), {RECORD}"
+        )
     return Step(where, low, ops, sum(e.dur for e in optimizer))

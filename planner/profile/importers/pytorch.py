@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from planner.errors import BadInput
 from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.profile.importers.accumulation import Parameter, Passes, merged, passes_of
 from planner.profile.importers.kineto import ACCUMULATE, RECORD, OuterOp, Step
 
 ITEM_BYTES = {
@@ -33,23 +33,14 @@ ITEM_BYTES = {
 }
 
 
-@dataclass
-class Parameter:
-    """One parameter (or one bucket of them): who reads it, and after which op its gradient is ready."""
-
-    name: str
-    bytes: int
-    readers: tuple[int, ...]  # positions of forward ops
-    ready: int  # position of the op after which it can be sent
-
-
 def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Profile:
     """A profile of one worker from its recorded steps."""
     steps, notes = _alike(steps)
     first = steps[0]
     names = _names(first.ops)
-    parameters = _parameters(first, names, notes)
-    buckets = _buckets(first, parameters, notes)
+    passes = passes_of(first.ops)
+    parameters = _parameters(first, names, passes, notes)
+    buckets = _buckets(first, parameters, passes, notes)
     units = buckets or parameters
     begin = min(op.forward for op in first.ops if op.forward is not None)
     reads: dict[int, list[int]] = defaultdict(list)
@@ -115,7 +106,7 @@ def _names(ops: Sequence[OuterOp]) -> list[str]:
     return names
 
 
-def _parameters(step: Step, names: list[str], notes: list[str]) -> list[Parameter]:
+def _parameters(step: Step, names: list[str], passes: Passes, notes: list[str]) -> list[Parameter]:
     found = []
     unsized = unread = 0
     producer: dict[Any, int] = {}
@@ -156,6 +147,7 @@ def _parameters(step: Step, names: list[str], notes: list[str]) -> list[Paramete
             f"{unread} parameters have no known reader; the first forward op is taken to wait for them"
         )
     found.sort(key=lambda p: (p.readers[0], -p.bytes))
+    found = merged(found, passes, notes)
     seen: Counter[str] = Counter()
     for parameter in found:
         seen[parameter.name] += 1
@@ -164,14 +156,20 @@ def _parameters(step: Step, names: list[str], notes: list[str]) -> list[Paramete
     return found
 
 
-def _buckets(step: Step, parameters: list[Parameter], notes: list[str]) -> list[Parameter]:
+def _buckets(step: Step, parameters: list[Parameter], passes: Passes, notes: list[str]) -> list[Parameter]:
     """The buckets of DistributedDataParallel: an all-reduce takes the gradients that are ready and not yet
     sent, in the order they became ready, up to its size."""
     waiting: deque[Parameter] = deque()
     buckets: list[Parameter] = []
     by_op = {parameter.ready: parameter for parameter in parameters}
     short = 0
+    once = [one.ready for one in parameters if one.ready < passes.last]  # passes that differ
+    begin = 0 if once else passes.last
+    if any(op.buckets for op in step.ops[:begin]):
+        notes.append("every pass sends its gradients; counted once, as with no_sync() in all but the last")
     for k, op in enumerate(step.ops):
+        if k < begin:
+            continue
         if k in by_op:
             waiting.append(by_op[k])
         for elements, kind in op.buckets:

@@ -1,7 +1,9 @@
 """How the traces here were recorded: `python record.py FOLDER` with PyTorch 2.13.0+cpu, one thread.
 
 plain: three steps of a small network; ddp: the same on two processes (gloo), rank 0; noshapes: without
-record_shapes; inference: a forward pass alone. Host names, trace ids and paths were removed afterwards.
+record_shapes; inference: a forward pass alone; accumulated: two steps of four passes, marked by the step;
+passes: the same, marked by the pass, begun in the middle of a step. Of the last two only what is read was
+kept. Host names, trace ids and paths were removed afterwards.
 """
 
 import os
@@ -62,6 +64,18 @@ def record(rank, world, folder):
     with profile(activities=CPU, record_shapes=True) as prof, torch.no_grad():
         model(inputs)
     prof.export_chrome_trace(f"{folder}/inference.json")
+    for name, mark_passes, skipped in (("accumulated", False, 1), ("passes", True, 6)):
+        marks = schedule(wait=skipped - 1, warmup=1, active=10 if mark_passes else 2, repeat=1)
+        with profile(activities=CPU, record_shapes=True, schedule=marks) as prof:
+            for _ in range(5):
+                for micro in range(4):
+                    (functional.cross_entropy(model(inputs), labels) / 4).backward()
+                    if micro == 3:
+                        optimizer.step()
+                        optimizer.zero_grad()
+                    if mark_passes or micro == 3:
+                        prof.step()
+        prof.export_chrome_trace(f"{folder}/{name}.json")
 
 
 if __name__ == "__main__":
