@@ -1,0 +1,123 @@
+"""NCCL's own model of a collective (`ncclTopoTuneModel` in src/graph/tuning.cc), as far as it needs no graph.
+
+The library picks the fastest of its algorithms and protocols by latency + bytes / bandwidth; so do we.
+Latency is a base and a time a hop, by kind of link; LL and LL128 trade bandwidth for latency. The constants
+are in `hardware/collectives/nccl.csv`. Where a level has measured curves, they are used instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, Literal
+
+from planner.collective_curves import nccl_constants
+from planner.exchange.collectives import hierarchical, ring, tree
+from planner.exchange.collectives._base import Kind, Level, Link, Peers, Phase, Scope, fitted
+
+Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
+Protocol = Literal["LL", "LL128", "Simple"]
+
+# Bandwidth of a protocol as a share of the full one (tuning.cc): a ring's, a tree's.
+RING_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
+TREE_SHARE: dict[Protocol, float] = {"LL": 0.92 / 3.8, "LL128": 0.92 * 120 / 128, "Simple": 0.92}
+PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+
+
+@cache
+def _constants() -> dict[tuple[str, str, str, str], float]:
+    """(constant, link, algorithm, protocol) -> microseconds."""
+    return {
+        (one.constant, one.link, one.algorithm, one.protocol): one.value
+        for one in nccl_constants()
+        if one.constant in ("base_latency", "hw_latency_per_step")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Nccl:
+    """The collectives of NCCL (and RCCL, which has its algorithms): one at a time, in the order of issue."""
+
+    name: ClassVar[str] = "nccl"
+    in_flight: ClassVar[int] = 1
+    algorithm: Algorithm = "auto"
+
+    def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
+        """The collective as transfers. NCCL runs one after the other, so that none is `opposed`."""
+        if peers.outermost is None or size <= 0:
+            return ()
+        if self.algorithm == "hierarchical":
+            return tuple(
+                self._flat(part, bytes_, _only(level), scope)
+                for level, scope, part, bytes_ in hierarchical.parts(kind, size, peers)
+            )
+        return (self._flat(kind, size, peers, "all"),)
+
+    def _flat(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
+        level = peers.outermost
+        assert level is not None
+        volume = ring.volume(kind, size, peers.ranks)
+        measured = _measured(kind, size, peers)
+        seconds = self._estimated_s(kind, size, peers, level) if measured is None else measured
+        return fitted(level, scope, volume, seconds)
+
+    def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
+        wire_s = ring.volume(kind, size, peers.ranks) / level.bytes_per_s
+        found = []
+        for protocol in PROTOCOLS:
+            if protocol == "LL128" and level.link == "PCI":
+                continue  # off where stores of 128 bytes are not one
+            if self.algorithm in ("auto", "ring"):
+                inside, between = ring.hops(kind, peers)
+                latency = _latency_s("Ring", protocol, peers, inside, between)
+                found.append(latency + wire_s / RING_SHARE[protocol])
+            if self.algorithm in ("auto", "tree") and kind == "all_reduce":
+                up, across = tree.hops(peers)
+                latency = _latency_s("Tree", protocol, peers, up, across)
+                sent_s = tree.volume(size, peers) / level.bytes_per_s
+                found.append(latency + sent_s / TREE_SHARE[protocol])
+        if not found:  # a tree does all-reduce only
+            return Nccl("ring")._estimated_s(kind, size, peers, level)
+        return min(found)
+
+
+def estimated(kind: Kind, peers: Peers) -> bool:
+    """Whether NCCL's constants stand in for measured curves."""
+    return peers.outermost is not None and _measured(kind, 1.0, peers) is None
+
+
+def _only(level: Level) -> Peers:
+    return Peers.of(inside=level) if level.name == "fabric" else Peers.of(between=level)
+
+
+def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
+    """By the curve of the machines where there are several of them, of the devices else.
+
+    On more machines than were measured no faster than the wire: on two machines a tree sends half of what
+    others have to. A pass that was not measured takes half of an all-reduce, and no less than the wire.
+    """
+    level = peers.between or peers.inside
+    if level is None or level.curves is None:
+        return None
+    wire_s = ring.volume(kind, size, peers.ranks) / level.bytes_per_s
+    seconds = level.curves.seconds(kind, level.members, size)
+    if seconds is None:
+        both_s = level.curves.seconds("all_reduce", level.members, size)
+        return None if both_s is None else max(both_s / 2, wire_s)
+    return seconds if level.curves.knows(kind, level.members) else max(seconds, wire_s)
+
+
+def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, between: float) -> float:
+    known = _constants()
+    total_us = known["base_latency", "", algorithm, protocol]
+    for level, hops in ((peers.inside, inside), (peers.between, between)):
+        if level is not None:
+            total_us += hops * (
+                known["hw_latency_per_step", level.link, algorithm, protocol] + level.round_trip_s * 1e6
+            )
+    return total_us * 1e-6
+
+
+def link_of(kind: str) -> Link:
+    """The kind of link, as NCCL's constants name it, of a fabric's kind."""
+    return "NVLink" if kind in ("nvlink", "nvswitch", "xgmi") else "PCI"

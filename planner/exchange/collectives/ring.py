@@ -1,0 +1,21 @@
+"""A ring over all ranks: every rank sends to the next, machine by machine.
+
+A reduce-scatter or an all-gather of S bytes over n ranks takes n - 1 hops of S / n each. A ring enters and
+leaves every machine once, so that a machine's NICs together carry what one device does: the ring is as fast
+as its slowest link.
+"""
+
+from __future__ import annotations
+
+from planner.exchange.collectives._base import Kind, Peers, passes
+
+
+def volume(kind: Kind, size: float, members: int) -> float:
+    """Bytes that cross each port."""
+    return passes(kind) * (members - 1) / members * size
+
+
+def hops(kind: Kind, peers: Peers) -> tuple[int, int]:
+    """Steps inside machines and between them that follow each other."""
+    between = passes(kind) * (peers.machines - 1)
+    return passes(kind) * (peers.ranks - 1) - between, between
