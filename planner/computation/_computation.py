@@ -27,13 +27,16 @@ ROLES = ("forward", "backward", "other")
 class Parameter:
     """One trainable tensor. `readers` are the ops that need its value (forward, in order), `ready` is the op
     whose end makes its gradient (None: it gets none, as in inference); `block` numbers the unit of the model
-    that it is part of, the grain in which sharded training gathers and frees parameters."""
+    that it is part of, the grain in which sharded training gathers and frees parameters. `untrained` are the
+    elements of variables created after it that are never sent, as moving averages: TensorFlow places them too.
+    """
 
     name: str
     elements: int
     readers: tuple[int, ...]
     ready: int | None
     block: int = 0
+    untrained: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from planner.computation._computation import BACKWARD, FORWARD, Parameter
 from planner.errors import BadInput
-from planner.model import Model
+from planner.model import Layer, Model, Tensor
 from planner.profile.compute import NO_KERNEL
 
 Ints = npt.NDArray[np.int32]
@@ -77,12 +77,19 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
                 (forward[layer.name],),
                 backward.get(layer.name),
                 blocks.index(_block(layer.name)),
+                _moving_averages(layer, tensor),
             )
             for layer in model
             for tensor in layer.tensors
         ),
         blocks=blocks,
     )
+
+
+def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
+    """Mean and variance of a batch normalisation, created after its last tensor."""
+    last = layer.kind == "batch_norm" and tensor is layer.tensors[-1]
+    return (layer.tensors[0].elements,) * 2 if last else ()
 
 
 def _block(layer: str) -> str:

@@ -20,15 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from planner.errors import BadInput, unknown_name
 from planner.model import BYTES_PER_ELEMENT, Model
+
+if TYPE_CHECKING:
+    from planner.computation import Parameter
 
 MXNET_SPLIT_ELEMENTS = 1_000_000  # MXNET_KVSTORE_BIGARRAY_BOUND
 P3_SLICE_ELEMENTS = 40_000
 MXNET_HASH = 9973
 GLOBAL_STEP_BYTES = 8
-MOVING_AVERAGES = 2  # mean and variance of a batch normalisation
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +115,20 @@ def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tup
 
 def place_model(model: Model, servers: int, rule: str = "greedy") -> tuple[Part, ...]:
     """Where the trained tensors of a model lie; `Part.tensor` indexes `model.tensors`."""
+    from planner.computation.graph import compute_graph
+
+    return place_parameters(compute_graph(model).parameters, servers, rule)
+
+
+def place_parameters(parameters: Sequence[Parameter], servers: int, rule: str = "greedy") -> tuple[Part, ...]:
+    """Where these parameters lie, in elements of four bytes; `Part.tensor` indexes them."""
     if rule not in _PLACE_EVERY_VARIABLE:
-        return place([tensor.bytes for tensor in model.tensors], servers, rule)
+        return place([one.elements * BYTES_PER_ELEMENT for one in parameters], servers, rule)
     sizes = [GLOBAL_STEP_BYTES]
     trained = [-1]
-    count = 0
-    for layer in model.layers:
-        for tensor in layer.tensors:
-            sizes.append(tensor.bytes)
-            trained.append(count)
-            count += 1
-        if layer.kind == "batch_norm" and layer.tensors:
-            sizes += [layer.tensors[0].bytes] * MOVING_AVERAGES
-            trained += [-1] * MOVING_AVERAGES
+    for count, one in enumerate(parameters):
+        sizes += [elements * BYTES_PER_ELEMENT for elements in (one.elements, *one.untrained)]
+        trained += [count, *(-1 for _ in one.untrained)]
     parts = place(sizes, servers, rule)
     return tuple(Part(trained[p.tensor], p.server, p.bytes) for p in parts if trained[p.tensor] >= 0)
 
