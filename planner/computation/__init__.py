@@ -5,6 +5,6 @@
 step that the simulator runs. Imports nouns only: models, hardware, precision.
 """
 
-from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
+from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter, Shape
 
-__all__ = ["BACKWARD", "FORWARD", "OTHER", "Computation", "Parameter"]
+__all__ = ["BACKWARD", "FORWARD", "OTHER", "Computation", "Parameter", "Shape"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +29,7 @@ class Parameter:
     """One trainable tensor. `readers` are the ops that need its value (forward, in order), `ready` is the op
     whose end makes its gradient (None: it gets none, as in inference); `block` numbers the unit of the model
     that it is part of, the grain in which sharded training gathers and frees parameters. `untrained` are the
-    elements of variables created after it that are never sent, as moving averages: TensorFlow places them too.
-    """
+    elements of variables created after it that are never sent, as moving averages."""
 
     name: str
     elements: int
@@ -37,6 +37,16 @@ class Parameter:
     ready: int | None
     block: int = 0
     untrained: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A computation without its durations, as a value: what exchanges cache their graphs by."""
+
+    names: tuple[str, ...]
+    deps: tuple[tuple[int, ...], ...]
+    parameters: tuple[Parameter, ...]
+    precision: Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,11 @@ class Computation:
 
     def deps(self, op: int) -> tuple[int, ...]:
         return tuple(self.dep_index[self.dep_start[op] : self.dep_start[op + 1]].tolist())
+
+    @cached_property
+    def shape(self) -> Shape:
+        deps = tuple(self.deps(op) for op in range(self.ops))
+        return Shape(self.names, deps, self.parameters, self.precision)
 
     def varied(self, once_s: Sequence[float] | Floats) -> Floats:
         """The durations (steps x ops) of ops that take so long without variation."""

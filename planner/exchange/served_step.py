@@ -17,9 +17,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from planner.computation import Computation, Parameter
+from planner.computation import Computation, Parameter, Shape
 from planner.errors import BadInput
-from planner.precision import Precision
 from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.profile.compute import UPDATE_PASSES
 from planner.profile.placement import MXNET_RULES, Part, place_parameters
@@ -85,16 +84,7 @@ def served(
         raise BadInput(f"servers is {servers}; a profile needs at least 1")
     if parsing is None:
         parsing = PS_LITE_PARSING if placement in MXNET_RULES else GRPC_PARSING
-    graph = _graph(
-        computation.names,
-        computation.dep_start.tobytes(),
-        computation.dep_index.tobytes(),
-        computation.parameters,
-        computation.precision,
-        servers,
-        placement,
-        bool(parsing),
-    )
+    graph = _graph(computation.shape, servers, placement, bool(parsing))
     once_s = np.zeros(graph.profile.ops)
     if computation.once_s is not None:
         once_s[graph.compute] = computation.once_s
@@ -118,18 +108,9 @@ def served(
 
 
 @lru_cache(maxsize=256)
-def _graph(
-    names: tuple[str, ...],
-    dep_start: bytes,
-    dep_index: bytes,
-    parameters: tuple[Parameter, ...],
-    precision: Precision,
-    servers: int,
-    placement: str,
-    parsing: bool,
-) -> ServedGraph:
+def _graph(shape: Shape, servers: int, placement: str, parsing: bool) -> ServedGraph:
     """Cached: a search asks for the same graph with other durations again and again."""
-    starts, index = np.frombuffer(dep_start, np.int32).tolist(), np.frombuffer(dep_index, np.int32).tolist()
+    parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
     part_names = _part_names(parameters, parts)
     down_bytes = [_sent(part, precision.parameter_bytes) for part in parts]
@@ -154,9 +135,8 @@ def _graph(
         for reader in parameters[part.tensor].readers:
             arrived.setdefault(reader, []).append(op)
     first = len(ops)
-    for op, name in enumerate(names):
-        deps = (first + dep for dep in index[starts[op] : starts[op + 1]])
-        add(Op(name, WORKER, deps=(*deps, *arrived.get(op, ()))))
+    for op, name in enumerate(shape.names):
+        add(Op(name, WORKER, deps=(*(first + dep for dep in shape.deps[op]), *arrived.get(op, ()))))
     update: list[int] = []
     for number, (part, name, size) in enumerate(zip(parts, part_names, up_bytes, strict=True)):
         ready = parameters[part.tensor].ready
@@ -167,7 +147,7 @@ def _graph(
         profile=Profile.build(
             ops, np.zeros((1, len(ops))), model="", batch=1, servers=servers, tensors=part_names
         ),
-        compute=np.arange(first, first + len(names)),
+        compute=np.arange(first, first + len(shape.names)),
         parse=np.array(parse, np.intp),
         update=np.array(update, np.intp),
         part_bytes=np.array(down_bytes, np.int64),

@@ -1,4 +1,4 @@
-"""Synthesis of whole steps through parameter servers: a computation (`planner.computation.synthesis`), lowered.
+"""Synthesis of whole steps through parameter servers: a computation, lowered.
 
 The names that the world uses for it: `profile_for` is what TensorFlow's servers and one worker do in a step.
 """
