@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planner.profile import Profile as Profile
     from planner.profile.importers import import_profile as import_profile
     from planner.profile.synthesis import profile_for as profile_for
+    from planner.recorder import record as record
     from planner.search.answers import compare as compare
     from planner.search.answers import recommend as recommend
     from planner.search.answers import saturation as saturation
@@ -43,6 +44,7 @@ _LAZY = {
     "load_hardware": "planner.catalog",
     "load_model": "planner.catalog",
     "profile_for": "planner.profile.synthesis",
+    "record": "planner.recorder",
     "recommend": "planner.search.answers",
     "saturation": "planner.search.answers",
     "simulate": "planner.simulator",
@@ -68,6 +70,7 @@ __all__ = [
     "load_model",
     "profile_for",
     "recommend",
+    "record",
     "saturation",
     "simulate",
     "simulate_many",

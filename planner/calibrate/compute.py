@@ -85,7 +85,7 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
     one, one_out = seconds["muladd", 1], seconds["muladd_out_of_cache", 1]
     most = counts[-1]
     return ComputeCalibration(
-        cpu=_cpu_name(),
+        cpu=cpu_name(),
         cores=cores,
         clock_ghz=_clock_ghz(),
         flop_per_cycle=_flop_per_cycle(),
@@ -193,7 +193,7 @@ def _cpuinfo(key: str) -> str:
     return ""
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 

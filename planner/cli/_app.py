@@ -32,6 +32,7 @@ COMMANDS = {
     "order": "Order a profile's transfers: TIC, TAC and rivals.",
     "partition": "Split a model over workers, replicas and servers.",
     "profile": "Import and show profiles of training steps.",
+    "record": "Record training steps of your own program.",
     "recommend": "Rank what to rent for a budget by cost per sample.",
     "saturation": "How many workers before throughput saturates.",
     "simulate": "Predict the throughput of one plan.",

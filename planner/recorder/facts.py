@@ -1,0 +1,38 @@
+"""What a recording notes beside the trace: the settings that the trace itself does not hold.
+
+They stand in the trace file under the key "planner", so that a trace stays one file that other viewers open.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+KEY = "planner"
+VERSION = 1
+
+Strategy = Literal["alone", "ddp", "fsdp"]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of one rank. `batch` are the samples that it takes in one micro-step; `micro_steps` forward and
+    backward passes make one step of the optimizer."""
+
+    version: int = VERSION
+    batch: int
+    micro_steps: int = 1
+    model: str = ""
+    device: str = ""  # as the framework names it
+    device_kind: str = "cpu"
+    precision: str = "fp32"
+    strategy: Strategy = "alone"
+    world_size: int = 1
+    compiled: bool = False
+    bucket_bytes: int | None = None
+    parameters: tuple[tuple[str, int], ...] = ()  # names and elements, in order of registration
+    input_shape: tuple[int, ...] = ()
+    optimizer: str = ""
+    framework: str = ""  # "torch 2.13.0"
+    python: str = ""
+    step_s: float | None = None  # mean of steps before the profiler was on

@@ -1,0 +1,150 @@
+"""Following a training loop from outside: hooks that torch offers for all modules and all optimizers.
+
+The outermost module that is called with a tensor is the model; its first tensor's first dimension is the
+micro-batch. The first optimizer that steps marks the end of a step; forward passes since the last one are its
+micro-steps. Nothing of the user's code is changed.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from planner.calibrate.compute import cpu_name
+from planner.recorder.facts import Facts, Strategy
+
+PRECISION_OF = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
+
+
+class LoopWatch:
+    """Sees forward passes and steps of the optimizer, and calls `on_step` after each."""
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        self.on_step = on_step
+        self.model: Any = None
+        self.optimizer: Any = None
+        self.shapes: Counter[tuple[int, ...]] = Counter()
+        self.computed: Counter[str] = Counter()
+        self.forwards = 0
+        self.micro_steps: Counter[int] = Counter()
+        self.step_ends_s: list[float] = []
+        self._inside = 0
+        self._handles: list[Any] = []
+
+    def attach(self) -> None:
+        from torch.nn.modules import module as modules
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._handles = [
+            modules.register_module_forward_pre_hook(self._before_forward),
+            modules.register_module_forward_hook(self._after_forward, always_call=True),
+            register_optimizer_step_post_hook(self._after_optimizer),
+        ]
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _before_forward(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        self._inside += 1
+        if self._inside > 1 or not module.training:
+            return
+        if self.model is None and any(True for _ in module.parameters()):
+            self.model = module
+        if module is self.model:
+            import torch
+
+            self.forwards += 1
+            kind = PRECISION_OF.get(str(next(module.parameters()).dtype), "fp32")
+            for device in ("cuda", "cpu"):
+                if torch.is_autocast_enabled(device):
+                    kind = PRECISION_OF.get(str(torch.get_autocast_dtype(device)), kind)
+                    break
+            self.computed[kind] += 1
+            if (shape := _first_shape(inputs)) is not None:
+                self.shapes[shape] += 1
+
+    def _after_forward(self, module: Any, inputs: Any, output: Any) -> None:
+        self._inside -= 1
+
+    def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.optimizer is None:
+            self.optimizer = optimizer
+        if optimizer is not self.optimizer:
+            return  # a second optimizer of the same step
+        self.micro_steps[self.forwards] += 1
+        self.forwards = 0
+        self.step_ends_s.append(time.perf_counter())
+        self.on_step()
+
+    def facts(self, batch: int | None, model: str, untraced_steps: int) -> Facts | str:
+        """What was seen, or a sentence on what was missing."""
+        import torch
+
+        if self.optimizer is None or self.model is None:
+            never = "no optimizer took a step"
+            return never if self.optimizer is None else "no module was called in training mode"
+        shape = self.shapes.most_common(1)[0][0] if self.shapes else ()
+        if batch is None and not shape:
+            return "the model's first argument is no tensor, so the batch is not known: give it (--batch)"
+        device = next(self.model.parameters()).device
+        named = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+        strategy, bucket_bytes = _strategy(self.model)
+        precision = self.computed.most_common(1)[0][0]
+        if precision == "fp32" and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+            precision = "tf32"
+        ends = self.step_ends_s[:untraced_steps]
+        return Facts(
+            batch=batch if batch is not None else shape[0],
+            micro_steps=max(self.micro_steps.most_common(1)[0][0], 1),
+            model=model or type(getattr(self.model, "module", self.model)).__name__,
+            device=named,
+            device_kind="gpu" if device.type == "cuda" else device.type,
+            precision=precision,
+            strategy=strategy,
+            world_size=_world_size(),
+            compiled=_is_compiled(self.model),
+            bucket_bytes=bucket_bytes,
+            parameters=tuple((name, each.numel()) for name, each in self.model.named_parameters()),
+            input_shape=shape,
+            optimizer=type(self.optimizer).__name__,
+            framework=f"torch {torch.__version__}",
+            python=platform.python_version(),
+            step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None,
+        )
+
+
+def _first_shape(inputs: tuple[Any, ...]) -> tuple[int, ...] | None:
+    for each in inputs:
+        if hasattr(each, "shape") and len(each.shape):
+            return tuple(int(side) for side in each.shape)
+    return None
+
+
+def _strategy(model: Any) -> tuple[Strategy, int | None]:
+    name = type(model).__name__
+    if name == "DistributedDataParallel":
+        return "ddp", int(getattr(model, "bucket_bytes_cap", 0)) or None
+    if (
+        name.startswith("FSDP")
+        or name == "FullyShardedDataParallel"
+        or hasattr(model, "set_reshard_after_forward")
+    ):
+        return "fsdp", None
+    return "alone", None
+
+
+def _world_size() -> int:
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    return 1
+
+
+def _is_compiled(model: Any) -> bool:
+    return any(type(part).__name__ == "OptimizedModule" for part in model.modules())
