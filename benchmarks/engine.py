@@ -26,6 +26,7 @@ from planner.policy import Multiplexed
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator import compiled, reference
 from planner.simulator.inputs import Inputs, prepare
+from planner.simulator.joins import Joins
 from planner.simulator.run import RunOptions
 
 REPEATS = 5
@@ -112,7 +113,8 @@ def cpu_s(action: Callable[[], object]) -> float:
 
 def inputs_for(profile: Profile, workers: int, steps: int, **options: object) -> Inputs:
     cluster = Cluster.uniform(workers, profile.servers, BANDWIDTH_BYTES_PER_S)
-    return prepare(profile, cluster, Multiplexed(), "async", RunOptions(steps=steps, **options))  # type: ignore[arg-type]
+    run = RunOptions(steps=steps, **options)  # type: ignore[arg-type]
+    return prepare(profile, cluster, Multiplexed(), Joins.none(profile.ops), run)
 
 
 def engine_s_per_event(inputs: Inputs) -> float:

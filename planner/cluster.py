@@ -1,8 +1,12 @@
-"""A cluster: nodes with their NICs, and which worker and which server lives on which node.
+"""A cluster: nodes with what leaves and enters them, and the channels of each worker between nodes.
 
-A download of worker w from server s leaves the node of s (egress) and enters the node of w (ingress); an
-upload goes the other way. Workers on one node share its NIC, and so does a server that lives there; a
-transfer between a worker and a server on the same node crosses no NIC.
+A node is anything with an egress and an ingress: a machine's NIC, a device's port on the fabric of its
+machine. Every worker has the same number of channels; a channel runs between two nodes, its ends, the near
+one at the worker. An upload over a channel leaves the near end and enters the far one; a download goes the
+other way. The first channels go to the parameter servers, in their order, from the node that a worker lives
+on; `links` adds others. A transfer whose ends are one node crosses nothing.
+
+Workers are grouped for ops that several do together: see `leaders`.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from planner.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine as the network sees it."""
+    """One machine, or one device's port, as the network sees it."""
 
     egress_bytes_per_s: float
     ingress_bytes_per_s: float
@@ -30,10 +34,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes, and the node of each worker and of each server.
+    """Nodes, the node of each worker and of each server, further channels, and groups of workers.
 
     `worker_speeds` multiplies how fast a worker computes (1 is the speed of the profile); empty means 1 for
-    all. `flow_bytes_per_s` limits every single (worker, server, direction) flow, as clouds do.
+    all. `flow_bytes_per_s` limits every single (worker, channel, direction) flow, as clouds do. `links[w]`
+    holds the ends (near, far) of worker w's channels beyond those to the servers; empty means none for all.
+    `link_names` says what they are, as "fabric". `leaders[scope][w]` is the lowest worker of the group that w
+    belongs to in that scope: a joint op of the scope runs once for each group, on its leader's lane.
     """
 
     nodes: tuple[Node, ...]
@@ -41,17 +48,15 @@ class Cluster:
     server_nodes: tuple[int, ...]
     worker_speeds: tuple[float, ...] = ()
     flow_bytes_per_s: float = math.inf
+    links: tuple[tuple[tuple[int, int], ...], ...] = ()
+    link_names: tuple[str, ...] = ()
+    leaders: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.worker_nodes:
             raise BadInput("a cluster needs at least one worker")
-        if not self.server_nodes:
-            raise BadInput("a cluster needs at least one parameter server")
-        for node in (*self.worker_nodes, *self.server_nodes):
-            if not 0 <= node < len(self.nodes):
-                raise BadInput(
-                    f"a worker or server is placed on node {node}, but there are {len(self.nodes)} nodes"
-                )
+        self._check_channels()
+        self._check_leaders()
         if self.worker_speeds and len(self.worker_speeds) != len(self.worker_nodes):
             raise BadInput(
                 f"{len(self.worker_speeds)} worker speeds are given for {len(self.worker_nodes)} workers"
@@ -61,6 +66,35 @@ class Cluster:
         if not self.flow_bytes_per_s > 0:
             raise BadInput("flow_bytes_per_s must be above zero")
 
+    def _check_channels(self) -> None:
+        for node in {*self.worker_nodes, *self.server_nodes}:
+            if not 0 <= node < len(self.nodes):
+                raise BadInput(
+                    f"a worker or server is placed on node {node}, but there are {len(self.nodes)} nodes"
+                )
+        if self.links and len(self.links) != self.workers:
+            raise BadInput(f"links are given for {len(self.links)} workers, but there are {self.workers}")
+        if len({len(row) for row in self.links}) > 1:
+            raise BadInput("every worker needs as many links as the others")
+        for node in {node for row in self.links for ends in row for node in ends}:
+            if not 0 <= node < len(self.nodes):
+                raise BadInput(f"a link ends at node {node}, but there are {len(self.nodes)} nodes")
+        if self.link_names and len(self.link_names) != self.channels - self.servers:
+            raise BadInput(
+                f"{len(self.link_names)} names are given for {self.channels - self.servers} link(s) a worker"
+            )
+
+    def _check_leaders(self) -> None:
+        for scope, leader in enumerate(self.leaders):
+            if len(leader) != self.workers:
+                raise BadInput(f"scope {scope} groups {len(leader)} workers, but there are {self.workers}")
+            for worker, lowest in enumerate(leader):
+                if not 0 <= lowest <= worker or leader[lowest] != lowest:
+                    raise BadInput(
+                        f"in scope {scope} worker {worker} is led by {lowest}, "
+                        "which is not the lowest worker of its group"
+                    )
+
     @property
     def workers(self) -> int:
         return len(self.worker_nodes)
@@ -68,6 +102,25 @@ class Cluster:
     @property
     def servers(self) -> int:
         return len(self.server_nodes)
+
+    @property
+    def channels(self) -> int:
+        """Of each worker: one to each server, then the links."""
+        return self.servers + (len(self.links[0]) if self.links else 0)
+
+    @property
+    def ends(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """`ends[worker][channel]`: the nodes (near, far) between which a channel runs."""
+        links = self.links or ((),) * self.workers
+        return tuple(
+            (*((node, server) for server in self.server_nodes), *row)
+            for node, row in zip(self.worker_nodes, links, strict=True)
+        )
+
+    def channel_name(self, channel: int) -> str:
+        """What a link is called; a channel to a server goes by the server's number."""
+        place = channel - self.servers
+        return self.link_names[place] if self.link_names else f"link[{place}]"
 
     @staticmethod
     def uniform(workers: int, servers: int = 1, bandwidth_bytes_per_s: float = 1.25e9) -> Cluster:

@@ -1,12 +1,18 @@
 """The profile type: a graph of ops and a table of durations (steps x ops), as arrays the engine reads.
 
-Op i uses one resource: `downlink[s]`, `worker`, `uplink[s]` or `ps[s]` with s = `server[i]` (-1 for worker).
+Op i uses one resource: `downlink[s]`, `worker`, `uplink[s]` or `ps[s]` with s = `server[i]` (-1 for worker),
+the number of a channel: channels go to the parameter servers, those beyond them wherever the cluster says.
 Transfers have bytes and their duration follows from bandwidth; the durations table holds what was recorded
 for them (or zero) but the simulator does not read it. `tensor[i]` tells which parameter tensor a transfer or
 an update belongs to (-1: none), which is what synchronous training needs to join updates and downloads.
 `order[k, i]` ranks the ops in step k by when their transfer was requested: ops that become ready at the same
 instant queue in this order. No `order` (None) means that it is random in every step. `starts_s[k, i]`, where
 recorded, is when op i started after the start of step k (for a transfer: when it was requested).
+
+`scope[i]` >= 0 makes op i a joint op: the group of workers that the cluster has in that scope does it
+together. It starts when it is ready at every member, runs once, on the lane of the group's leader, and ends
+for all. `latency_s[i]` is a time that every chunk of a transfer takes before its bytes flow, besides the
+policy's overhead (a block of transfers: that of its first).
 """
 
 from __future__ import annotations
@@ -38,6 +44,8 @@ class Op:
     bytes: int = 0
     deps: tuple[int, ...] = ()
     tensor: int = -1
+    scope: int = -1
+    latency_s: float = 0.0
 
 
 def _frozen(values: Any, dtype: Any) -> npt.NDArray[Any]:
@@ -52,7 +60,7 @@ class Profile:
 
     model: str
     batch: int
-    servers: int
+    servers: int  # channels of a worker; a file calls them servers
     names: tuple[str, ...]
     resource: npt.NDArray[np.uint8]
     server: npt.NDArray[np.int32]
@@ -61,6 +69,8 @@ class Profile:
     dep_index: npt.NDArray[np.int32]
     tensor: npt.NDArray[np.int32]
     tensors: tuple[str, ...]
+    scope: npt.NDArray[np.int32]  # -1: each worker does the op for itself
+    latency_s: npt.NDArray[np.float64]
     durations_s: npt.NDArray[np.float64]  # steps x ops
     order: npt.NDArray[np.int32] | None = None  # steps x ops
     starts_s: npt.NDArray[np.float64] | None = None  # steps x ops
@@ -106,6 +116,8 @@ class Profile:
             dep_index=_frozen([dep for op in ops for dep in op.deps], np.int32),
             tensor=_frozen([op.tensor for op in ops], np.int32),
             tensors=tuple(tensors),
+            scope=_frozen([op.scope for op in ops], np.int32),
+            latency_s=_frozen([op.latency_s for op in ops], np.float64),
             durations_s=_frozen(np.atleast_2d(np.asarray(durations_s, np.float64)), np.float64),
             order=None if order is None else _frozen(np.atleast_2d(np.asarray(order)), np.int32),
             starts_s=(
@@ -120,13 +132,14 @@ class Profile:
         n = len(self.names)
         if n == 0:
             raise BadInput("a profile needs at least one op")
-        if self.batch < 1 or self.servers < 1:
+        if self.batch < 1 or self.servers < 0:
             raise BadInput(
-                f"a profile needs a batch and servers of at least 1, not {self.batch} and {self.servers}"
+                f"a profile needs a batch of at least 1 and servers of at least 0, not {self.batch} and "
+                f"{self.servers}"
             )
         if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or self.durations_s.shape[0] < 1:
             raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
-        for column in ("resource", "server", "bytes", "tensor"):
+        for column in ("resource", "server", "bytes", "tensor", "scope", "latency_s"):
             if len(getattr(self, column)) != n:
                 raise BadInput(f"{column} has {len(getattr(self, column))} entries for {n} ops")
         if (
@@ -164,6 +177,7 @@ class Profile:
             raise BadInput(
                 f"transfer {self.names[op]!r} has {self.bytes[op]} bytes; a transfer needs at least one"
             )
+        self._check_joint_ops()
         if len(self.dep_index) and not (self.dep_index.min() >= 0 and self.dep_index.max() < n):
             raise BadInput("a dependency points outside the profile")
         if self.order is not None and self.order.shape != self.durations_s.shape:
@@ -180,6 +194,21 @@ class Profile:
         if len(self.tensor) and int(self.tensor.max()) >= len(self.tensors) > 0:
             raise BadInput(f"an op belongs to tensor {self.tensor.max()} of {len(self.tensors)}")
         self.topological_order()
+
+    def _check_joint_ops(self) -> None:
+        wrong = (self.scope >= 0) & (self.resource == WORKER)
+        if wrong.any():
+            raise BadInput(
+                f"op {self.names[int(np.argmax(wrong))]!r} is computation and has a scope; "
+                "only what runs on a link or a server can be a joint op"
+            )
+        bad = ~np.isfinite(self.latency_s) | (self.latency_s < 0) | ((self.latency_s > 0) & ~self.is_transfer)
+        if bad.any():
+            op = int(np.argmax(bad))
+            raise BadInput(
+                f"op {self.names[op]!r} has a latency of {self.latency_s[op]} s; only a transfer has one, "
+                "finite and not negative"
+            )
 
     @property
     def ops(self) -> int:

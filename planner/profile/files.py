@@ -101,6 +101,10 @@ def what_lacks(profile: Profile) -> str:
 
 def encode(profile: Profile) -> bytes:
     """A profile as JSON."""
+    if (profile.scope >= 0).any() or profile.latency_s.any():
+        raise BadInput(
+            "a profile file holds no joint ops and no latencies; save the profile it was made from"
+        )
     start = profile.dep_start.tolist()
     index = profile.dep_index.tolist()
     ops = [

@@ -24,9 +24,9 @@ def run(inputs: Inputs) -> RunResult:
         raw = engine_run(inputs, check)
     except ValueError as error:
         raise BadInput(f"{error}; path='reference' has no such limit") from None
-    servers = inputs.cluster.servers
-    used = raw["used"].reshape(inputs.cluster.workers, 1 + 3 * servers)
-    down, up = used[:, :servers], used[:, servers + 1 : 2 * servers + 1]
+    channels = inputs.cluster.channels
+    used = raw["used"].reshape(inputs.cluster.workers, 1 + 3 * channels)
+    down, up = used[:, :channels], used[:, channels + 1 : 2 * channels + 1]
     timeline = raw["timeline"]
     return RunResult(
         step_starts_s=tuple(raw["step_starts_s"]),
@@ -34,8 +34,8 @@ def run(inputs: Inputs) -> RunResult:
         staleness=tuple(raw["staleness"]),
         end_s=raw["end_s"],
         measured_from_s=raw["measured_from_s"],
-        worker_busy_s=used[:, servers],
-        ps_busy_s=used[:, 2 * servers + 1 :],
+        worker_busy_s=used[:, channels],
+        ps_busy_s=used[:, 2 * channels + 1 :],
         link_bytes=np.stack([down, up]),
         events=raw["events"],
         stopped=raw["stopped"],

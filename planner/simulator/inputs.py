@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from planner.cluster import Cluster
 from planner.errors import BadInput, unknown_name
-from planner.policy import Blocks, Credit, Mode, Multiplexed, Ordered, Policy, Sliced, overheads_s
-from planner.profile import DOWNLINK, PS, UPLINK, Profile
+from planner.policy import Blocks, Credit, Multiplexed, Ordered, Policy, Sliced, overheads_s
+from planner.profile import Profile
+from planner.simulator.joins import Joins, tensor_count
 from planner.simulator.run import RunOptions
 
 # Ops times workers: the engine needs some 20 bytes for each, so this is about 3 GB.
@@ -53,33 +54,33 @@ class Inputs:
     profile: Profile
     cluster: Cluster
     options: RunOptions
-    sync: bool
+    tied: bool  # some op waits for other workers
+    lockstep: bool  # all workers do, so that they go at one rate
     policy: LinkPolicy
     waiting: Ints  # number of dependencies of each op
     dependent_start: Ints
     dependent_index: Ints  # dependents of an op, by name
     roots: Ints  # ops without dependencies, by name
     transfers: Ints  # transfer ops, by name
-    gated: npt.NDArray[np.bool_]  # sync: waits until it is ready at every worker
-    publishes: Ints  # sync: the tensor whose new version this op helps to publish; -1: none
-    awaits: Ints  # sync: the tensor whose last update this download waits for; -1: none
-    publishers: Ints  # sync, per tensor: ops that must end in a step, over all workers
+    gated: npt.NDArray[np.bool_]  # waits until it is ready at every worker
+    publishes: Ints  # the tensor whose new version this op helps to publish; -1: none
+    awaits: Ints  # the tensor whose last version this op waits for; -1: none
+    publishers: Ints  # per tensor: runs of ops that must end in a step, over all workers
+    leaders: Ints  # (scopes, workers)
     speeds: tuple[float, ...]
     start_offsets_s: tuple[float, ...]
-    local: npt.NDArray[np.bool_]  # (workers, servers): both live on one node
+    near: Ints  # (workers, channels): the node at which a channel leaves the worker
+    far: Ints  # (workers, channels): the node at its other end
+    local: npt.NDArray[np.bool_]  # (workers, channels): both ends are one node
+    fairness_sigma: float  # of the options, if there is a transfer that draws a share
     equal_shares: tuple[EqualShare, EqualShare] | None  # down, up; None: max-min
     flow_bytes_per_s: float  # at most, for max-min; infinite if every NIC limits flows as much
 
 
-def prepare(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions) -> Inputs:
+def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, options: RunOptions) -> Inputs:
     """Check that the parts fit together and lay them out."""
-    if profile.servers != cluster.servers:
-        raise BadInput(
-            f"the profile is for {profile.servers} parameter server(s) but the cluster has "
-            f"{cluster.servers}; make or record a profile for {cluster.servers}"
-        )
-    if mode not in ("async", "sync"):
-        raise unknown_name("mode", str(mode), ("async", "sync"))
+    _check_channels(profile, cluster)
+    joins.check(profile)
     workers = cluster.workers
     if profile.ops * workers > MAX_STATES:
         raise BadInput(
@@ -98,69 +99,89 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, opti
     index = index[np.lexsort((name_rank[index], producer))]
     waiting = np.diff(profile.dep_start).astype(np.int32)
 
-    gated, publishes, awaits, publishers = _synchronisation(profile, workers, mode == "sync")
-    local = np.array(
-        [[node == server for server in cluster.server_nodes] for node in cluster.worker_nodes], np.bool_
-    )
+    ends = np.array(cluster.ends, np.int32).reshape(workers, cluster.channels, 2)
+    near, far = (np.ascontiguousarray(ends[:, :, side]) for side in (0, 1))
+    leaders = np.array(cluster.leaders, np.int32).reshape(len(cluster.leaders), workers)
+    own_transfers = profile.is_transfer & (profile.scope < 0)
+    sigma = options.fairness_sigma if own_transfers.any() else 0.0
     return Inputs(
         profile=profile,
         cluster=cluster,
         options=options,
-        sync=mode == "sync",
+        tied=joins.any or bool((profile.scope >= 0).any()),
+        lockstep=is_lockstep(profile, cluster, joins),
         policy=_link_policy(profile, policy),
         waiting=waiting,
         dependent_start=start,
         dependent_index=index.astype(np.int32),
         roots=by_name[waiting[by_name] == 0],
         transfers=by_name[profile.is_transfer[by_name]],
-        gated=gated,
-        publishes=publishes,
-        awaits=awaits,
-        publishers=publishers,
+        gated=joins.gated,
+        publishes=joins.publishes,
+        awaits=joins.awaits,
+        publishers=_publishers(profile, leaders, joins),
+        leaders=leaders,
         speeds=cluster.worker_speeds or (1.0,) * workers,
         start_offsets_s=offsets,
-        local=local,
-        equal_shares=_equal_shares(cluster, uneven=options.fairness_sigma > 0),
+        near=near,
+        far=far,
+        local=near == far,
+        fairness_sigma=sigma,
+        equal_shares=_equal_shares(cluster, near, far, uneven=sigma > 0),
         flow_bytes_per_s=_flow_limit(cluster),
     )
 
 
-def _synchronisation(
-    profile: Profile, workers: int, sync: bool
-) -> tuple[npt.NDArray[np.bool_], Ints, Ints, Ints]:
-    """Which ops wait for all workers, which publish a tensor's next version, which downloads await it.
-
-    The update of a tensor is made of its server ops that no other server op of that tensor depends on (the
-    others, as parsing, precede it). A tensor without server ops is updated when its uploads are in.
-    """
-    n, tensors = profile.ops, max(len(profile.tensors), int(profile.tensor.max(initial=-1)) + 1)
-    gated = np.zeros(n, np.bool_)
-    publishes = np.full(n, -1, np.int32)
-    awaits = np.full(n, -1, np.int32)
-    publishers = np.zeros(tensors, np.int32)
-    if not sync:
-        return gated, publishes, awaits, publishers
-    on_server = (profile.resource == PS) & (profile.tensor >= 0)
-    precedes = np.zeros(n, np.bool_)
-    for op in np.flatnonzero(on_server):
-        deps = profile.deps(int(op))
-        precedes[deps[on_server[deps] & (profile.tensor[deps] == profile.tensor[op])]] = True
-    gated = on_server & ~precedes
-    updated = np.zeros(tensors + 1, np.bool_)
-    updated[profile.tensor[gated]] = True
-    uploads = (profile.resource == UPLINK) & (profile.tensor >= 0) & ~updated[profile.tensor]
-    publishing = gated | uploads
-    if not publishing.any():
+def _check_channels(profile: Profile, cluster: Cluster) -> None:
+    if profile.servers != cluster.channels and cluster.channels == cluster.servers:
         raise BadInput(
-            "synchronous mode needs to know which upload updates which tensor, "
-            "but the profile's uploads and updates name no tensor; give them one or use mode async"
+            f"the profile is for {profile.servers} parameter server(s) but the cluster has "
+            f"{cluster.servers}; make or record a profile for {cluster.servers}"
         )
-    publishes[publishing] = profile.tensor[publishing]
-    publishers += np.bincount(publishes[publishing], minlength=tensors).astype(np.int32) * workers
-    downloads = (profile.resource == DOWNLINK) & (profile.tensor >= 0)
-    downloads[downloads] = publishers[profile.tensor[downloads]] > 0
-    awaits[downloads] = profile.tensor[downloads]
-    return gated, publishes, awaits, publishers
+    if profile.servers != cluster.channels:
+        raise BadInput(
+            f"the profile has {profile.servers} channel(s) a worker but the cluster has {cluster.channels}"
+        )
+    scopes = int(profile.scope.max(initial=-1)) + 1
+    if scopes > len(cluster.leaders):
+        op = profile.names[int(np.argmax(profile.scope))]
+        raise BadInput(
+            f"op {op!r} is joint in scope {scopes - 1}, but the cluster groups its workers in "
+            f"{len(cluster.leaders)} scope(s)"
+        )
+
+
+def is_lockstep(profile: Profile, cluster: Cluster, joins: Joins) -> bool:
+    """Do joins or joint ops tie all workers together, so that they go at one rate?"""
+    if joins.any:
+        return True
+    scopes = set(profile.scope[profile.scope >= 0].tolist())
+    if not scopes:
+        return False
+    root = list(range(cluster.workers))  # of the workers that are tied together, as far as is known
+    for scope in scopes:
+        for worker, leader in enumerate(cluster.leaders[scope]):
+            a, b = _root(root, worker), _root(root, leader)
+            root[max(a, b)] = min(a, b)
+    return all(_root(root, worker) == 0 for worker in range(cluster.workers))
+
+
+def _root(root: list[int], worker: int) -> int:
+    while root[worker] != worker:
+        root[worker] = root[root[worker]]
+        worker = root[worker]
+    return worker
+
+
+def _publishers(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
+    """A joint op runs once for each group, every other op once for each worker."""
+    workers = leaders.shape[1]
+    groups = [len(set(row.tolist())) for row in leaders]
+    publishers = np.zeros(tensor_count(profile), np.int32)
+    for op in np.flatnonzero(joins.publishes >= 0):
+        scope = int(profile.scope[op])
+        publishers[joins.publishes[op]] += workers if scope < 0 else groups[scope]
+    return publishers
 
 
 def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
@@ -194,6 +215,8 @@ def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
         for b, names in enumerate(policy.blocks):
             links: dict[tuple[int, int], list[int]] = {}
             for op in map(transfer_op, names):
+                if profile.scope[op] >= 0:
+                    raise BadInput(f"{profile.names[op]!r} is a joint op; it cannot be a member of a block")
                 links.setdefault((int(profile.resource[op]), int(profile.server[op])), []).append(op)
             for ops in links.values():
                 rank[ops], block[ops], place[ops], members[ops] = b, b, np.arange(len(ops)), len(ops)
@@ -237,16 +260,18 @@ def _check_blocks(profile: Profile, block: Ints) -> None:
         )
 
 
-def _equal_shares(cluster: Cluster, uneven: bool) -> tuple[EqualShare, EqualShare] | None:
+def _equal_shares(
+    cluster: Cluster, near: Ints, far: Ints, uneven: bool
+) -> tuple[EqualShare, EqualShare] | None:
     """The two directions of one server, if every worker's share of them is the same; else None.
 
     That holds if no worker's NIC can be narrower than the server's, or if each worker has a NIC of its own
     and all are alike (then shares must be even, for a limit breaks proportional weights).
     """
-    if cluster.servers != 1:
+    if cluster.channels != 1 or (far != far[0]).any():
         return None
-    server = cluster.server_nodes[0]
-    remote = [node for node in cluster.worker_nodes if node != server]
+    server = int(far[0, 0])
+    remote = [node for node in near[:, 0].tolist() if node != server]
     out: list[EqualShare] = []
     for here, there in (
         ("egress_bytes_per_s", "ingress_bytes_per_s"),

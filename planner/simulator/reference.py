@@ -9,8 +9,9 @@ never start: all ops without inputs do. Lines 23-31 can start two chunks on one 
 start one on each idle lane. Line 13's x is `chunk`, line 37's n is N. After its window a stream rejoins at
 the tail. Steps are counted per worker.
 
-Where we go further: M servers (a lane for each), NICs and weights (max-min), policies, overheads,
-synchronous mode, limited server cores, worker speeds, start offsets. What is fixed beyond DESIGN:
+Where we go further: M servers (a lane for each), channels between any two nodes, NICs and weights (max-min),
+policies, overheads and latencies, joins and joint ops, limited server cores, worker speeds, start offsets.
+What is fixed beyond DESIGN:
 
 - An event is the end of a chunk (or of its overhead, or the start of a worker). Events go one by one, by
   time, then resource (downlink, worker, uplink, ps), then worker, then server.
@@ -18,11 +19,15 @@ synchronous mode, limited server cores, worker speeds, start offsets. What is fi
   the step's shuffle and other ops by name. Then the lane that ended its chunk starts its next, then other
   idle lanes in the order in which ops were queued on them. Then rates change, once.
 - A step ends when all its ops have; the next begins in the same event.
-- sync: the server ops that update a tensor wait until the same op is ready at every worker; then each
-  worker's share of the update runs on its own lane. The tensor's next download waits until all of them end.
+- A joint op counts at which members of its group it is ready; the last one queues it on the lane of the
+  group's leader, its lowest worker. It runs once, with the leader's durations and with an even share (weight
+  1); its end is the end for every member, in ascending order of workers, in one event.
+- A gated op waits until it is ready at every worker (a joint one: in every group); then each worker's (each
+  leader's) runs on its own lane. An op that awaits a tensor waits, in step k, until the ops that publish it
+  have ended k times each, wherever they run.
 - server_cores: a lane that finds all cores of its server taken waits in a first-come-first-served line; after
   each op it goes to the end of that line.
-- A transfer between a worker and a server on one node crosses no NIC and runs at local_bytes_per_s.
+- A transfer over a channel whose ends are one node crosses no NIC and runs at local_bytes_per_s.
 """
 
 from __future__ import annotations
@@ -61,22 +66,23 @@ class Worker:
     """The step a worker is in."""
 
     def __init__(self, index: int, inputs: Inputs, sizes: list[int]) -> None:
-        servers = inputs.cluster.servers
+        channels = inputs.cluster.channels
         link = SCHEDULERS[inputs.policy.kind]
-        down_s, up_s = inputs.policy.overhead_s
-        no_sizes = [0] * len(sizes)
+        latency_s = inputs.profile.latency_s.tolist()
+        down, up = ([overhead + extra for extra in latency_s] for overhead in inputs.policy.overhead_s)
+        no_sizes, no_delay = [0] * len(sizes), [0.0] * len(sizes)
         self.index = index
         self.generator = Generator(inputs.options.seed, inputs.options.run, index)
-        self.compute = Lane(WORKER, index, -1, Fifo(inputs.policy, no_sizes, 0.0))
+        self.compute = Lane(WORKER, index, -1, Fifo(inputs.policy, no_sizes, no_delay))
         self.lanes = {
-            DOWNLINK: [Lane(DOWNLINK, index, s, link(inputs.policy, sizes, down_s)) for s in range(servers)],
-            UPLINK: [Lane(UPLINK, index, s, link(inputs.policy, sizes, up_s)) for s in range(servers)],
-            PS: [Lane(PS, index, s, Fifo(inputs.policy, no_sizes, 0.0)) for s in range(servers)],
+            DOWNLINK: [Lane(DOWNLINK, index, c, link(inputs.policy, sizes, down)) for c in range(channels)],
+            UPLINK: [Lane(UPLINK, index, c, link(inputs.policy, sizes, up)) for c in range(channels)],
+            PS: [Lane(PS, index, c, Fifo(inputs.policy, no_sizes, no_delay)) for c in range(channels)],
         }
         self.shuffled: list[int] = inputs.transfers.tolist()
         self.order: list[int] = [0] * len(sizes)  # of ops that become ready together
-        # Where flows of several senders meet: at the server, and at the worker if it has several servers.
-        self.uneven = [*(self.lanes[DOWNLINK] if servers > 1 else []), *self.lanes[UPLINK]]
+        # Where flows of several senders meet: at the server, and at the worker if it has several channels.
+        self.uneven = [*(self.lanes[DOWNLINK] if channels > 1 else []), *self.lanes[UPLINK]]
         self.step = -1  # now running
         self.row = 0  # of the durations table
         self.waiting: list[int] = []  # dependencies that each op still waits for
@@ -110,16 +116,24 @@ class Simulation:
         self.publishes: list[int] = inputs.publishes.tolist()
         self.awaits: list[int] = inputs.awaits.tolist()
         self.local: list[list[bool]] = inputs.local.tolist()
+        self.scope: list[int] = profile.scope.tolist()
+        self.leaders: list[list[int]] = inputs.leaders.tolist()
+        self.members: list[dict[int, list[int]]] = []  # by scope, then by leader; ascending
+        for leaders in self.leaders:
+            self.members.append({})
+            for w, leader in enumerate(leaders):
+                self.members[-1].setdefault(leader, []).append(w)
 
         self.workers = [Worker(w, inputs, self.sizes) for w in range(cluster.workers)]
         self.queue: list[Event] = []  # ends that are known for good
         self.links = self.make_links()
-        self.arrived: dict[int, list[int]] = {}  # sync: workers at which a gated op is ready
-        self.published = [0] * len(inputs.publishers)  # sync: updates of a tensor that ended, ever
-        self.held: dict[int, list[tuple[int, int]]] = {}  # sync: downloads (worker, op) of a tensor that wait
+        self.joining: dict[tuple[int, int], int] = {}  # (op, leader): members at which a joint op is ready
+        self.arrived: dict[int, list[int]] = {}  # workers, or leaders, at which a gated op is ready
+        self.published = [0] * len(inputs.publishers)  # ops that publish a tensor and ended, ever
+        self.held: dict[int, list[tuple[int, int]]] = {}  # ops (worker, op) that await a tensor
         cores = options.server_cores
-        self.free_cores = [math.inf if cores is None else cores] * cluster.servers
-        self.core_lines: list[deque[Lane]] = [deque() for _ in range(cluster.servers)]
+        self.free_cores = [math.inf if cores is None else cores] * cluster.channels
+        self.core_lines: list[deque[Lane]] = [deque() for _ in range(cluster.channels)]
         self.idle: list[Lane] = []  # lanes that may start a chunk at the end of this event
         self.completed_steps = 0
         self.step_ended = False  # in this event
@@ -127,19 +141,16 @@ class Simulation:
         self.trace: list[tuple[float | int, ...]] = []
 
     def make_links(self) -> dict[int, EqualShares | MaxMinShares]:
-        """The sharing of each direction. They are one only if some node holds both a worker and a server."""
-        shares, cluster = self.inputs.equal_shares, self.inputs.cluster
+        """The sharing of each direction. They are one only if some node is both a near and a far end."""
+        shares, near, far = self.inputs.equal_shares, self.inputs.near, self.inputs.far
         if shares:
             return {
                 resource: EqualShares(resource, share.capacity_bytes_per_s, share.flow_bytes_per_s)
                 for resource, share in zip((DOWNLINK, UPLINK), shares, strict=True)
             }
-        down = MaxMinShares(cluster, self.inputs.flow_bytes_per_s)
-        mixed = set(cluster.worker_nodes) & set(cluster.server_nodes)
-        return {
-            DOWNLINK: down,
-            UPLINK: down if mixed else MaxMinShares(cluster, self.inputs.flow_bytes_per_s),
-        }
+        down = MaxMinShares(self.inputs)
+        mixed = set(near.ravel().tolist()) & set(far.ravel().tolist())
+        return {DOWNLINK: down, UPLINK: down if mixed else MaxMinShares(self.inputs)}
 
     def run(self) -> RunResult:
         options = self.inputs.options
@@ -183,7 +194,7 @@ class Simulation:
                 stopped = "events"
                 break
         used = self.used(now) - before
-        servers = self.inputs.cluster.servers
+        channels = self.inputs.cluster.channels
         return RunResult(
             step_starts_s=tuple(np.array(worker.starts_s[: len(worker.ends_s)]) for worker in self.workers),
             step_ends_s=tuple(np.array(worker.ends_s) for worker in self.workers),
@@ -191,8 +202,8 @@ class Simulation:
             end_s=now,
             measured_from_s=measured_from_s,
             worker_busy_s=used[:, 0],
-            ps_busy_s=used[:, 1 + 2 * servers :],
-            link_bytes=np.stack([used[:, 1 : 1 + servers], used[:, 1 + servers : 1 + 2 * servers]]),
+            ps_busy_s=used[:, 1 + 2 * channels :],
+            link_bytes=np.stack([used[:, 1 : 1 + channels], used[:, 1 + channels : 1 + 2 * channels]]),
             events=self.events,
             stopped=stopped,
             path="reference",
@@ -209,7 +220,7 @@ class Simulation:
                 worker.order[op] = place
         else:
             worker.order = self.orders[worker.row]
-        sigma = self.inputs.options.fairness_sigma
+        sigma = self.inputs.fairness_sigma
         if sigma > 0:
             for lane in worker.uneven:
                 lane.weight = worker.generator.weight(sigma)
@@ -221,11 +232,20 @@ class Simulation:
             self.ready(worker, op)
 
     def ready(self, worker: Worker, op: int) -> None:
-        """An op has all it depends on; in sync mode it may have to wait for other workers."""
+        """An op has all it depends on; it may have to wait for other workers."""
+        scope = self.scope[op]
+        if scope >= 0:
+            leader = self.leaders[scope][worker.index]
+            joining = self.joining.get((op, leader), 0) + 1
+            everybody = joining == len(self.members[scope][leader])
+            self.joining[op, leader] = 0 if everybody else joining
+            if not everybody:
+                return
+            worker = self.workers[leader]
         if self.gated[op]:
             arrived = self.arrived.setdefault(op, [])
             arrived.append(worker.index)
-            if len(arrived) == len(self.workers):
+            if len(arrived) == (len(self.workers) if scope < 0 else len(self.members[scope])):
                 del self.arrived[op]
                 for w in sorted(arrived):
                     self.enqueue(self.workers[w], op)
@@ -291,7 +311,8 @@ class Simulation:
             end = now + chunk.size / self.inputs.options.local_bytes_per_s
             heapq.heappush(self.queue, (end, *lane.key))
         else:
-            self.links[lane.resource].start(now, lane.key, chunk.size, lane.weight)
+            weight = lane.weight if self.scope[chunk.op] < 0 else 1.0
+            self.links[lane.resource].start(now, lane.key, chunk.size, weight)
 
     def end_of_chunk(self, worker: Worker, lane: Lane, now: float) -> None:
         chunk = lane.chunk
@@ -316,8 +337,13 @@ class Simulation:
         if not chunk.last:
             return
         self.publish(chunk.op)
-        dependents = self.dependents[chunk.op]
-        if self.several[chunk.op]:
+        scope = self.scope[chunk.op]
+        for member in [worker.index] if scope < 0 else self.members[scope][worker.index]:
+            self.end_of_op(self.workers[member], chunk.op, now)
+
+    def end_of_op(self, worker: Worker, op: int, now: float) -> None:
+        dependents = self.dependents[op]
+        if self.several[op]:
             dependents = sorted(dependents, key=worker.order.__getitem__)
         for dependent in dependents:
             worker.waiting[dependent] -= 1
@@ -328,7 +354,7 @@ class Simulation:
             self.end_of_step(worker, now)
 
     def publish(self, op: int) -> None:
-        """sync: an update has ended; if it was the last of its tensor, downloads that wait for it may go."""
+        """If an op was the last that publishes a tensor's next version, what awaits it may go."""
         tensor = self.publishes[op]
         if tensor < 0:
             return
@@ -340,7 +366,7 @@ class Simulation:
     def end_of_step(self, worker: Worker, now: float) -> None:
         worker.ends_s.append(now)
         others = self.completed_steps - (len(worker.ends_s) - 1)
-        worker.staleness.append(0 if self.inputs.sync else others - worker.steps_of_others)
+        worker.staleness.append(0 if self.inputs.lockstep else others - worker.steps_of_others)
         self.completed_steps += 1
         self.step_ended = True
         if len(worker.ends_s) < self.inputs.options.steps:

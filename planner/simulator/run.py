@@ -17,6 +17,7 @@ from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Mode, Policy
 from planner.profile import Profile
+from planner.simulator.joins import Joins, joins_of
 
 Path = Literal["engine", "reference"]
 MAX_SIGMA = 3.0
@@ -47,10 +48,10 @@ class RunOptions:
     the end; "all" lets every worker finish. Integrals (busy times, bytes) count from the moment when every
     worker has finished `warmup_steps`. `start_offsets_s` delays the first step of each worker.
     `fairness_sigma`: how unevenly TCP divides a port where flows of several senders meet. In every step each
-    worker draws a log-normal weight of this sigma for each of its flows: one for uploads to each server and,
-    with several servers, one for downloads from each (a lone server's NIC is shared evenly). 0 means equal
-    shares. `server_cores` limits how many updates a server runs at once (None: no limit).
-    `local_bytes_per_s` is the rate between a worker and a server on the same node (infinite: instantly).
+    worker draws a log-normal weight of this sigma for each of its flows: one for uploads on each channel and,
+    with several channels, one for downloads on each (a lone server's NIC is shared evenly). Joint ops draw
+    none. 0 means equal shares. `server_cores` limits how many updates a server runs at once (None: no limit).
+    `local_bytes_per_s` is the rate of a channel whose ends are one node (infinite: instantly).
     """
 
     seed: int = 0
@@ -88,8 +89,9 @@ class RunResult:
     """What happened. Integrals run from `measured_from_s` to `end_s`.
 
     `staleness[w][k]`: how many steps the other workers completed between the start and the end of step k of
-    worker w (0 in sync mode, where gradients are never stale). `link_bytes[d, w, s]`: bytes that flowed
-    between worker w and server s, d = 0 down, 1 up. `stopped` says what ended the run.
+    worker w (0 in lockstep, where gradients are never stale). `link_bytes[d, w, c]`: bytes that flowed on
+    channel c of worker w, d = 0 down, 1 up; those of a joint op flow on its leader's. `stopped` says what
+    ended the run.
     """
 
     step_starts_s: tuple[npt.NDArray[np.float64], ...]
@@ -98,8 +100,8 @@ class RunResult:
     end_s: float
     measured_from_s: float
     worker_busy_s: npt.NDArray[np.float64]  # (workers,)
-    ps_busy_s: npt.NDArray[np.float64]  # (workers, servers)
-    link_bytes: npt.NDArray[np.float64]  # (2, workers, servers)
+    ps_busy_s: npt.NDArray[np.float64]  # (workers, channels)
+    link_bytes: npt.NDArray[np.float64]  # (2, workers, channels)
     events: int  # chunks that ended; on "run-ahead", those at the very instant of the cut may be missing
     stopped: Literal["steps", "time", "events"]
     path: str  # "reference", "virtual time", "max-min", the latter with "lazy " or "run-ahead " before them
@@ -113,13 +115,14 @@ def run(
     mode: Mode = "async",
     options: RunOptions | None = None,
     *,
+    joins: Joins | None = None,
     path: Path = "engine",
 ) -> RunResult:
-    """Simulate one sample path of `profile` on `cluster`."""
+    """Simulate one sample path of `profile` on `cluster`; `joins` are those of `mode` unless given."""
     from planner.simulator import compiled, reference
     from planner.simulator.inputs import prepare
     from planner.simulator.interrupts import check
 
     check()  # a short run ends before the engine asks
-    inputs = prepare(profile, cluster, policy, mode, options or RunOptions())
+    inputs = prepare(profile, cluster, policy, joins or joins_of(profile, mode), options or RunOptions())
     return reference.run(inputs) if path == "reference" else compiled.run(inputs)

@@ -1,8 +1,9 @@
 """Schedulers: which chunk a lane (worker, resource, server) runs next, as scheduler[w, r] in Algorithm 3.1.
 
-`add` queues an op; `take` gives the next chunk, or None; `done` says that the chunk taken last has ended.
-The lane runs one chunk at a time. A chunk's bytes may flow from `ready_s` at the earliest, which is when it
-is taken plus the overhead of its direction (for `credit`: when it entered the pipe plus the overhead).
+`add` queues an op; `take` gives the next chunk, or None; `done` says that the chunk taken last has ended. The
+lane runs one chunk at a time. A chunk's bytes may flow from `ready_s` at the earliest, which is when it is
+taken plus the delay of its op: the overhead of its direction and the latency of the op (for `credit`: when it
+entered the pipe plus the delay; for `blocks` the delay of the first member is all that a block pays).
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Chunk:
 class Fifo:
     """Whole ops in the order of arrival: computation, and the policy `fifo`."""
 
-    def __init__(self, policy: LinkPolicy, sizes: list[int], overhead_s: float) -> None:
+    def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         self.policy = policy
         self.sizes = sizes
-        self.overhead_s = overhead_s
+        self.delay_s = delay_s
         self.queue: deque[int] = deque()
 
     def add(self, op: int) -> None:
@@ -46,7 +47,7 @@ class Fifo:
         if not self.queue:
             return None
         op = self.queue.popleft()
-        return Chunk(op, self.sizes[op], True, now + self.overhead_s)
+        return Chunk(op, self.sizes[op], True, now + self.delay_s[op])
 
     def done(self, chunk: Chunk, now: float) -> None:
         """Nothing to put back."""
@@ -55,8 +56,8 @@ class Fifo:
 class Multiplexed(Fifo):
     """First at most a window of each stream; the rest queues at the tail and goes in one piece."""
 
-    def __init__(self, policy: LinkPolicy, sizes: list[int], overhead_s: float) -> None:
-        super().__init__(policy, sizes, overhead_s)
+    def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
+        super().__init__(policy, sizes, delay_s)
         self.rest: dict[int, int] = {}  # bytes left of streams that sent their window
 
     def take(self, now: float) -> Chunk | None:
@@ -69,7 +70,7 @@ class Multiplexed(Fifo):
         elif size > self.policy.chunk_bytes:
             self.rest[op] = size - self.policy.chunk_bytes
             size, last = self.policy.chunk_bytes, False
-        return Chunk(op, size, last, now + self.overhead_s)
+        return Chunk(op, size, last, now + self.delay_s[op])
 
     def done(self, chunk: Chunk, now: float) -> None:
         if not chunk.last:
@@ -79,10 +80,10 @@ class Multiplexed(Fifo):
 class Ordered:
     """Lowest rank first, then order of arrival; in slices if the policy has them (P3), else whole."""
 
-    def __init__(self, policy: LinkPolicy, sizes: list[int], overhead_s: float) -> None:
+    def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         self.policy = policy
         self.sizes = sizes
-        self.overhead_s = overhead_s
+        self.delay_s = delay_s
         self.heap: list[tuple[float, int, int, int]] = []  # rank, arrival, op, bytes left
         self.arrivals = 0
         self.rest: tuple[float, int, int, int] | None = None
@@ -105,7 +106,7 @@ class Ordered:
         if not self.heap:
             return None
         op, size, last = self.slice()
-        return Chunk(op, size, last, now + self.overhead_s)
+        return Chunk(op, size, last, now + self.delay_s[op])
 
     def done(self, chunk: Chunk, now: float) -> None:
         if self.rest:
@@ -116,8 +117,8 @@ class Ordered:
 class Credit(Ordered):
     """Slices pass from the priority queue to a first-in-first-out pipe while its credit lasts."""
 
-    def __init__(self, policy: LinkPolicy, sizes: list[int], overhead_s: float) -> None:
-        super().__init__(policy, sizes, overhead_s)
+    def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
+        super().__init__(policy, sizes, delay_s)
         self.pipe: deque[Chunk] = deque()
         self.in_flight = 0
 
@@ -136,7 +137,7 @@ class Credit(Ordered):
                 heapq.heappush(self.heap, self.rest)
                 self.rest = None
             self.in_flight += size
-            self.pipe.append(Chunk(op, size, last, now + self.overhead_s))
+            self.pipe.append(Chunk(op, size, last, now + self.delay_s[op]))
 
     def done(self, chunk: Chunk, now: float) -> None:
         self.in_flight -= chunk.size
@@ -145,13 +146,13 @@ class Credit(Ordered):
 class Blocks:
     """Prophet's blocks: once all members on this link are ready, they go one after the other, undisturbed.
 
-    The overhead is paid by the first member. A transfer in no block is a block of its own, after the others.
+    The first member alone has a delay. A transfer in no block is a block of its own, after the others.
     """
 
-    def __init__(self, policy: LinkPolicy, sizes: list[int], overhead_s: float) -> None:
+    def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         self.policy = policy
         self.sizes = sizes
-        self.overhead_s = overhead_s
+        self.delay_s = delay_s
         self.gathering: dict[int, list[int]] = {}
         self.ready: list[tuple[float, int, list[int]]] = []  # heap: rank, arrival, ops
         self.arrivals = 0
@@ -171,14 +172,13 @@ class Blocks:
         return bool(self.sending or self.ready)
 
     def take(self, now: float) -> Chunk | None:
-        overhead_s = 0.0
-        if not self.sending:
+        first = not self.sending
+        if first:
             if not self.ready:
                 return None
             self.sending = deque(heapq.heappop(self.ready)[2])
-            overhead_s = self.overhead_s
         op = self.sending.popleft()
-        return Chunk(op, self.sizes[op], True, now + overhead_s)
+        return Chunk(op, self.sizes[op], True, now + (self.delay_s[op] if first else 0.0))
 
     def done(self, chunk: Chunk, now: float) -> None:
         """Nothing to put back."""

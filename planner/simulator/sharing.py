@@ -19,8 +19,8 @@ import heapq
 import math
 from dataclasses import dataclass
 
-from planner.cluster import Cluster
 from planner.profile import DOWNLINK
+from planner.simulator.inputs import Inputs
 
 TIE = 1 + 1e-9
 Lane = tuple[int, int, int]  # resource, worker, server
@@ -155,14 +155,15 @@ class EqualShares:
 
 
 class MaxMinShares:
-    """Any number of servers and NICs; rates change only when a flow comes or goes."""
+    """Channels between any nodes; rates change only when a flow comes or goes."""
 
-    def __init__(self, cluster: Cluster, flow_limit: float) -> None:
-        self.cluster = cluster
-        self.flow_limit = flow_limit
+    def __init__(self, inputs: Inputs) -> None:
+        self.near: list[list[int]] = inputs.near.tolist()
+        self.far: list[list[int]] = inputs.far.tolist()
+        self.flow_limit = inputs.flow_bytes_per_s
         self.capacities = [
             capacity
-            for node in cluster.nodes
+            for node in inputs.cluster.nodes
             for capacity in (node.egress_bytes_per_s, node.ingress_bytes_per_s)
         ]
         self.clocks = [Clock() for _ in self.capacities]
@@ -171,9 +172,9 @@ class MaxMinShares:
         self.changed = False
 
     def crosses(self, lane: Lane) -> tuple[int, int]:
-        """The worker's and the server's NIC (2 * node: egress, 2 * node + 1: ingress)."""
-        resource, worker, server = lane
-        here, there = self.cluster.worker_nodes[worker], self.cluster.server_nodes[server]
+        """The near and the far end's NIC (2 * node: egress, 2 * node + 1: ingress)."""
+        resource, worker, channel = lane
+        here, there = self.near[worker][channel], self.far[worker][channel]
         return (2 * here + 1, 2 * there) if resource == DOWNLINK else (2 * here, 2 * there + 1)
 
     def start(self, now: float, lane: Lane, size: float, weight: float) -> None:

@@ -1,10 +1,10 @@
 """`simulate`: the one door to the simulator. Independent runs until the wanted precision, summed up.
 
 How a run goes: workers start at random moments within one step's length of each other, as they do in reality
-(in sync mode together); each drops its first steps, until the pattern of the start is forgotten; the run is
+(in lockstep together); each drops its first steps, until the pattern of the start is forgotten; the run is
 cut when the first worker has done all its steps, so that all compete to the end. Few workers forget slowly:
 on measured profiles two workers take 50 to 80 steps until throughput is within 1% of its long-run value,
-eight take 20. So the fewer the workers, the more steps each does (`run_length`). Synchronous workers wait for
+eight take 20. So the fewer the workers, the more steps each does (`run_length`). Workers in lockstep wait for
 each other in every step and have nothing to forget.
 """
 
@@ -23,6 +23,8 @@ from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Mode, Multiplexed, Policy
 from planner.profile import PS, WORKER, Profile
+from planner.simulator.inputs import is_lockstep
+from planner.simulator.joins import Joins
 from planner.simulator.prediction import Prediction
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.simulator.statistics import (
@@ -47,12 +49,19 @@ FIRST_RUNS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One plan as the simulator sees it, for `simulate_many`."""
+    """One plan as the simulator sees it, for `simulate_many`. `joins` are those of `mode` unless given."""
 
     profile: Profile
     cluster: Cluster
     policy: Policy = field(default_factory=Multiplexed)
     mode: Mode = "async"
+    joins: Joins | None = None
+
+    def lockstep(self) -> bool:
+        """Are all workers tied together?"""
+        if self.joins is None and self.mode == "sync":
+            return True
+        return is_lockstep(self.profile, self.cluster, self.joins or Joins.none(self.profile.ops))
 
 
 def simulate(
@@ -61,6 +70,7 @@ def simulate(
     policy: Policy | None = None,
     mode: Mode = "async",
     *,
+    joins: Joins | None = None,
     seed: int = 0,
     precision: float = PRECISION,
     max_steps: int = MAX_STEPS,
@@ -80,7 +90,7 @@ def simulate(
         raise BadInput(f"precision is {precision}; it must be above zero, as 0.01 for 1%")
     if max_steps < 1:
         raise BadInput(f"max_steps is {max_steps}; it must be at least 1")
-    case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode)
+    case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode, joins=joins)
     effort = Effort(
         seed=seed,
         precision=precision,
@@ -205,10 +215,13 @@ def measurement_spread(
     return float(np.std(rates, ddof=1)) / mean
 
 
-def run_length(workers: int, mode: Mode = "async") -> tuple[int, int]:
+def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> tuple[int, int]:
     """Steps that each worker drops and then does in a run. One worker alone has no pattern to forget, nor
-    have synchronous ones, whose steps hardly depend on each other (docs/simulator.md)."""
-    if mode == "sync":
+    have those in lockstep, whose steps hardly depend on each other (docs/simulator.md). Joint ops start all
+    members anew; of many members the slowest varies little, so that fewer steps say as much."""
+    if lockstep and joint:
+        return 2, min(36, max(4, math.ceil(256 / workers)))
+    if lockstep:
         return 4, 36
     if workers == 1:
         return 2, 60
@@ -217,7 +230,8 @@ def run_length(workers: int, mode: Mode = "async") -> tuple[int, int]:
 
 def _options(case: Case, effort: Effort) -> RunOptions:
     """Options of every run. If the steps allowed are few, runs get shorter, in the same proportion."""
-    warmup, measured = run_length(case.cluster.workers, case.mode)
+    joint = bool((case.profile.scope >= 0).any())
+    warmup, measured = run_length(case.cluster.workers, lockstep=case.lockstep(), joint=joint)
     steps = min(warmup + measured, max(2, effort.max_steps // FIRST_RUNS))
     return RunOptions(
         seed=effort.seed,
@@ -240,12 +254,12 @@ def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[Run
 
 def _one_run(case: Case, options: RunOptions, number: int, timeline: bool = False) -> RunResult:
     options = replace(options, run=number, timeline=timeline)
-    if case.mode == "async":
+    if not case.lockstep():
         offsets = start_offsets_s(case.profile, case.cluster, options.seed, number)
         options = replace(options, start_offsets_s=offsets)
     else:  # all end a step together; cutting at the first would lose the others' last one
         options = replace(options, until="all")
-    return run(case.profile, case.cluster, case.policy, case.mode, options)
+    return run(case.profile, case.cluster, case.policy, case.mode, options, joins=case.joins)
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
@@ -253,10 +267,12 @@ def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) 
     busy_s = float(
         profile.durations_s[:, (profile.resource == WORKER) | (profile.resource == PS)].sum(1).mean()
     )
+    used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
     slowest = min(
-        *(cluster.nodes[n].egress_bytes_per_s for n in (*cluster.worker_nodes, *cluster.server_nodes)),
-        *(cluster.nodes[n].ingress_bytes_per_s for n in (*cluster.worker_nodes, *cluster.server_nodes)),
+        *(node.egress_bytes_per_s for node in used),
+        *(node.ingress_bytes_per_s for node in used),
         cluster.flow_bytes_per_s,
+        math.inf,
     )
     step_s = busy_s + float(profile.bytes[profile.is_transfer].sum()) / slowest
     random = np.random.default_rng([seed % 2**63, number])
@@ -265,7 +281,7 @@ def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) 
 
 def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
     """`simulate` as a function of two values that can be sent to another process."""
-    return simulate(case.profile, case.cluster, case.policy, case.mode, **settings)
+    return simulate(case.profile, case.cluster, case.policy, case.mode, joins=case.joins, **settings)
 
 
 def _summary(case: Case, results: Sequence[RunResult], stages: TwoStage, effort: Effort) -> Prediction:

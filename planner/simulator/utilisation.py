@@ -19,15 +19,16 @@ def utilisation(
 
     `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker` and, without a limit on cores,
     `ps[s]` are averages over workers. Where a worker's NIC can be the narrower end, `worker downlink` and
-    `worker uplink` are the busiest worker node's NIC.
+    `worker uplink` are the busiest worker node's NIC. A link goes by its name, with the busiest of the ports
+    that its flows cross; a joint op crosses its leader's ports alone, so they stand for the other members'.
     """
     seconds = sum(measured_s(result) for result in results)
     sent: npt.NDArray[np.float64] = np.sum([result.link_bytes for result in results], axis=0) / seconds
     busy = np.sum([result.worker_busy_s for result in results], axis=0) / seconds
     updating = np.sum([result.ps_busy_s for result in results], axis=0) / seconds
     nodes = cluster.nodes
-    remote = np.array([[w != s for s in cluster.server_nodes] for w in cluster.worker_nodes])
-    sent = sent * remote
+    ends = np.array(cluster.ends, np.int64).reshape(cluster.workers, cluster.channels, 2)
+    sent = sent * (ends[:, :, 0] != ends[:, :, 1])
     out: dict[str, float] = {}
     for s, node in enumerate(cluster.server_nodes):
         out[f"downlink[{s}]"] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
@@ -42,10 +43,29 @@ def utilisation(
     ):
         by_node: dict[int, float] = {}
         for w, node in enumerate(cluster.worker_nodes):
-            by_node[node] = by_node.get(node, 0.0) + float(sent[direction, w].sum())
+            by_node[node] = by_node.get(node, 0.0) + float(sent[direction, w, : cluster.servers].sum())
         other = "egress_bytes_per_s" if direction == 0 else "ingress_bytes_per_s"
         narrowest = min(getattr(nodes[n], side) for n in by_node)
         servers_together = sum(getattr(nodes[n], other) for n in cluster.server_nodes)
         if narrowest < servers_together:
             out[name] = max(value / getattr(nodes[n], side) for n, value in by_node.items())
+    for channel in range(cluster.servers, cluster.channels):
+        name, busiest = cluster.channel_name(channel), _busiest_port(cluster, ends, sent, channel)
+        busy_lane = float(updating[:, channel].max())  # joint ops of a known duration
+        out[name] = max(busiest, busy_lane, out.get(name, 0.0))
     return out
+
+
+def _busiest_port(
+    cluster: Cluster, ends: npt.NDArray[np.int64], sent: npt.NDArray[np.float64], channel: int
+) -> float:
+    """The share of its capacity that the busiest of a channel's ports used, for this channel."""
+    shares = [0.0]
+    near, far, nodes = ends[:, channel, 0], ends[:, channel, 1], len(cluster.nodes)
+    down, up = sent[0, :, channel], sent[1, :, channel]
+    egress = np.bincount(near, up, nodes) + np.bincount(far, down, nodes)
+    ingress = np.bincount(far, up, nodes) + np.bincount(near, down, nodes)
+    for node in np.flatnonzero(egress + ingress):
+        shares.append(egress[node] / cluster.nodes[node].egress_bytes_per_s)
+        shares.append(ingress[node] / cluster.nodes[node].ingress_bytes_per_s)
+    return float(max(shares))

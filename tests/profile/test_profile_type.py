@@ -51,7 +51,7 @@ def changed(index, **fields):
     ("ops", "about", "message"),
     [
         ((), {"durations": np.zeros((1, 0))}, "at least one op"),
-        (OPS, {"batch": 0}, "batch and servers of at least 1, not 0 and 1"),
+        (OPS, {"batch": 0}, "a batch of at least 1 and servers of at least 0, not 0 and 1"),
         (OPS, {"durations": (1.0, 2.0)}, r"durations are \(1, 2\); they must be steps x 5 ops"),
         (OPS, {"durations": (0.0, -1.0, 2.0, 0.0, 0.1)}, "'forward' lasts -1.0 s in step 0"),
         (OPS, {"durations": (0.0, np.nan, 2.0, 0.0, 0.1)}, "'forward' lasts nan s in step 0"),

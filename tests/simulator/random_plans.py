@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 from hypothesis import strategies as st
 
 from planner.cluster import Cluster, Node
@@ -13,6 +14,7 @@ from planner.errors import BadInput
 from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.inputs import prepare
+from planner.simulator.joins import Joins, joins_of
 from planner.simulator.run import RunOptions
 
 # Few distinct values, so that many things happen at the same instant.
@@ -28,6 +30,7 @@ class Plan:
     policy: Policy
     mode: Mode
     options: RunOptions
+    joins: Joins | None = None
 
 
 @st.composite
@@ -37,7 +40,7 @@ def profiles(draw: st.DrawFn, servers: int, max_ops: int = 14) -> Profile:
     tensors = draw(st.integers(1, 4))
     ops: list[Op] = []
     for i in range(n):
-        resource = draw(st.sampled_from([DOWNLINK, WORKER, UPLINK, PS, WORKER]))
+        resource = draw(st.sampled_from([DOWNLINK, WORKER, UPLINK, PS, WORKER])) if servers else WORKER
         deps = draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set()
         ops.append(
             Op(
@@ -201,11 +204,66 @@ def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
     )
     policy = draw(policies(profile))
     try:
-        prepare(profile, cluster, policy, "async", RunOptions())
+        prepare(profile, cluster, policy, joins_of(profile, "async"), RunOptions())
     except BadInput:  # blocks that wait for each other
         policy = Fifo()
     mode: Mode = draw(st.sampled_from(["async", "sync"])) if syncable else "async"
     return Plan(profile, cluster, policy, mode, draw(options(cluster.workers)))
+
+
+@st.composite
+def linked_clusters(draw: st.DrawFn, max_workers: int = 6) -> Cluster:
+    """Channels between any nodes, with and without servers; workers grouped in several ways."""
+    workers, servers = draw(st.integers(1, max_workers)), draw(st.integers(0, 2))
+    nodes = tuple(Node(draw(RATES), draw(RATES)) for _ in range(draw(st.integers(1, 7))))
+    place = st.integers(0, len(nodes) - 1)
+    links = draw(st.integers(0, 2))
+    groups = draw(st.lists(st.integers(0, 2), min_size=workers, max_size=workers))
+    return Cluster(
+        nodes,
+        tuple(draw(place) for _ in range(workers)),
+        tuple(draw(place) for _ in range(servers)),
+        worker_speeds=draw(st.sampled_from([(), tuple(0.5 + w for w in range(workers))])),
+        flow_bytes_per_s=draw(st.sampled_from([math.inf, math.inf, 6.0])),
+        links=tuple(tuple((draw(place), draw(place)) for _ in range(links)) for _ in range(workers)),
+        leaders=((0,) * workers, tuple(groups.index(group) for group in groups)),
+    )
+
+
+@st.composite
+def joint_plans(draw: st.DrawFn) -> Plan:
+    """Joint ops of several scopes, latencies, and joins of any ops."""
+    cluster = draw(linked_clusters())
+    steps = [profiles(cluster.channels)]
+    if cluster.channels:
+        steps.append(training_steps(cluster.channels))
+    profile = draw(st.one_of(*steps))
+    n, links = profile.ops, profile.is_transfer
+    scope = np.array(draw(st.lists(st.sampled_from([-1, -1, 0, 1]), min_size=n, max_size=n)), np.int32)
+    latency_s = np.array(draw(st.lists(st.sampled_from([0.0, 0.0, 0.5, 0.1]), min_size=n, max_size=n)))
+    latencies = draw(st.booleans())
+    profile = replace(
+        profile,
+        scope=np.where(profile.resource == WORKER, -1, scope).astype(np.int32),
+        latency_s=np.where(links, latency_s, 0.0) * latencies,
+    )
+    joins = draw(joins_of_any_op(profile)) if draw(st.booleans()) else None
+    policy = draw(policies(profile))
+    try:
+        prepare(profile, cluster, policy, joins_of(profile, "async"), RunOptions())
+    except BadInput:  # blocks that wait for each other, or with joint ops
+        policy = Fifo()
+    return Plan(profile, cluster, policy, "async", draw(options(cluster.workers)), joins)
+
+
+@st.composite
+def joins_of_any_op(draw: st.DrawFn, profile: Profile) -> Joins:
+    """Of all ops but computation."""
+    ops, computes = profile.ops, profile.resource == WORKER
+    gated = np.array(draw(st.lists(st.sampled_from([False, False, True]), min_size=ops, max_size=ops)))
+    tensor = st.lists(st.sampled_from([-1, -1, 0]), min_size=ops, max_size=ops)
+    publishes, awaits = (np.where(computes, -1, draw(tensor)).astype(np.int32) for _ in range(2))
+    return Joins(gated & ~computes, publishes, awaits)
 
 
 @st.composite

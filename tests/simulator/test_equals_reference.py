@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
-from random_plans import Plan, fast_plans, plans
+from random_plans import Plan, fast_plans, joint_plans, plans
 
 from planner.cluster import Cluster, Node
 from planner.policy import Fifo, Multiplexed, Sliced
@@ -35,17 +35,27 @@ def assert_equal(engine: RunResult, reference: RunResult) -> None:
 @settings(max_examples=300, deadline=None)
 @given(plans())
 def test_engine_equals_reference(plan: Plan) -> None:
+    assert_equal_on_all_paths(plan)
+
+
+@settings(max_examples=400, deadline=None)
+@given(joint_plans())
+def test_engine_equals_reference_with_joint_ops_and_any_ends(plan: Plan) -> None:
+    assert_equal_on_all_paths(plan)
+
+
+def assert_equal_on_all_paths(plan: Plan) -> None:
     parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
     with_timeline = replace(plan.options, timeline=True)
-    reference = run(*parts, with_timeline, path="reference")
-    engine = run(*parts, with_timeline)
+    reference = run(*parts, with_timeline, joins=plan.joins, path="reference")
+    engine = run(*parts, with_timeline, joins=plan.joins)
     event(engine.path)
     assert_equal(engine, reference)
     assert engine.timeline is not None
     assert reference.timeline is not None
     np.testing.assert_array_equal(engine.timeline, reference.timeline)
     # Without a timeline a faster path may run; it must not be seen.
-    engine = run(*parts, replace(plan.options, timeline=False))
+    engine = run(*parts, replace(plan.options, timeline=False), joins=plan.joins)
     event(engine.path)
     assert_equal(engine, reference)
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -64,7 +65,6 @@ void read_options(planner::Inputs& in, nb::handle options) {
   in.warmup_steps = get<int64_t>(options, "warmup_steps");
   in.until_all = get<std::string>(options, "until") == "all";
   in.timeline = get<bool>(options, "timeline");
-  in.fairness_sigma = get<double>(options, "fairness_sigma");
   in.local_bytes_per_s = get<double>(options, "local_bytes_per_s");
   in.max_time_s = get<double>(options, "max_time_s");
   if (!options.attr("max_events").is_none()) in.max_events = get<int64_t>(options, "max_events");
@@ -77,8 +77,6 @@ void read_network(planner::Inputs& in, nb::handle inputs) {
     in.nic_capacity.push_back(get<double>(node, "egress_bytes_per_s"));
     in.nic_capacity.push_back(get<double>(node, "ingress_bytes_per_s"));
   }
-  for (nb::handle node : cluster.attr("worker_nodes")) in.worker_nodes.push_back(nb::cast<int>(node));
-  for (nb::handle node : cluster.attr("server_nodes")) in.server_nodes.push_back(nb::cast<int>(node));
   in.flow_bytes_per_s = get<double>(inputs, "flow_bytes_per_s");
   nb::object shares = inputs.attr("equal_shares");
   in.equal_shares = !shares.is_none();
@@ -93,7 +91,7 @@ planner::Inputs read(nb::handle inputs, Arrays& arrays) {
   nb::object profile = inputs.attr("profile"), policy = inputs.attr("policy");
   in.speeds = get<std::vector<double>>(inputs, "speeds");
   in.workers = small(static_cast<int64_t>(in.speeds.size()), planner::max_workers, "workers");
-  in.servers = small(get<int64_t>(profile, "servers"), planner::max_servers, "servers");
+  in.servers = small(get<int64_t>(profile, "servers"), planner::max_servers, "channels");
   in.ops = small(get<int64_t>(profile, "ops"), 1 << 28, "ops");
   in.rows = small(get<int64_t>(profile, "steps"), 1 << 30, "steps of a profile");
   in.resource = arrays.view<uint8_t>(profile.attr("resource"));
@@ -112,7 +110,15 @@ planner::Inputs read(nb::handle inputs, Arrays& arrays) {
   in.gated = arrays.flags(inputs.attr("gated"));
   in.local = arrays.flags(inputs.attr("local"));
   in.start_offsets_s = get<std::vector<double>>(inputs, "start_offsets_s");
-  in.sync = get<bool>(inputs, "sync");
+  in.tied = get<bool>(inputs, "tied");
+  in.lockstep = get<bool>(inputs, "lockstep");
+  in.fairness_sigma = get<double>(inputs, "fairness_sigma");
+  in.scope = arrays.view<int32_t>(profile.attr("scope"));
+  in.leaders = arrays.view<int32_t>(inputs.attr("leaders"));
+  in.latency = arrays.view<double>(profile.attr("latency_s"));
+  if (std::ranges::all_of(in.latency, [](double seconds) { return seconds == 0; })) in.latency = {};
+  in.near = arrays.view<int32_t>(inputs.attr("near"));
+  in.far = arrays.view<int32_t>(inputs.attr("far"));
   in.policy.kind = kind_of(get<std::string>(policy, "kind"));
   for (int up = 0; up < 2; ++up) in.policy.overhead_s[up] = nb::cast<double>(policy.attr("overhead_s")[nb::int_(up)]);
   in.policy.chunk_bytes = get<int64_t>(policy, "chunk_bytes");

@@ -34,7 +34,11 @@ class LazyCompute {
     outer_ = Edges::select(in, [&in](int32_t op, int32_t dependent) {
       return in.resource[op] == WORKER && in.resource[dependent] != WORKER;
     });
-    for (int32_t op : outer_.index) uploads_only_ = uploads_only_ && in.resource[op] == UPLINK;
+    for (int32_t op : outer_.index) uploads_only_ = uploads_only_ && in.resource[op] == UPLINK && !may_wait(in, op);
+    // Nothing else may queue an upload meanwhile, or it would overtake.
+    for (int32_t op = 0; op < in.ops; ++op)
+      for (int32_t dependent : in.dependents(op))
+        if (in.resource[op] != WORKER && in.resource[dependent] == UPLINK) uploads_only_ = false;
     links_.resize(in.ops);
     for (int32_t op = 0; op < in.ops; ++op) {
       ops_ += in.resource[op] == WORKER;
@@ -160,6 +164,9 @@ class LazyCompute {
     bool shows;
   };
 
+  static bool may_wait(const Inputs& in, int32_t op) {
+    return in.gated[op] != 0 || in.awaits[op] >= 0 || in.scope[op] >= 0;
+  }
   void start(Lane& lane, double now) {
     int32_t op = lane.queue[lane.head];
     double end_s = lane.ends_s[lane.head++] = now + steps_.duration(lane.worker, op, true);

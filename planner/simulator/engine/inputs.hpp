@@ -22,21 +22,23 @@ struct Policy {
 };
 
 struct Inputs {
-  int workers = 0, servers = 0, ops = 0, rows = 0;
+  int workers = 0, servers = 0, ops = 0, rows = 0;  // servers: channels of a worker, to servers or elsewhere
   std::span<const uint8_t> resource, gated;
   std::span<const int32_t> server, order, waiting, dependent_start, dependent_index, roots, transfers;
   std::span<const int32_t> publishes, awaits, publishers;
   std::span<const int64_t> bytes;
-  std::span<const double> durations;  // rows x ops
-  std::span<const uint8_t> local;     // workers x servers
+  std::span<const int32_t> scope, leaders;  // of joint ops, else -1; scopes x workers
+  std::span<const double> durations;        // rows x ops
+  std::span<const double> latency;          // of transfers, by op; empty: none has any
+  std::span<const uint8_t> local;           // workers x servers: both ends are one node
+  std::span<const int32_t> near, far;       // workers x servers: the nodes at the ends of a channel
   std::vector<double> speeds, start_offsets_s;
-  bool sync = false;
+  bool tied = false, lockstep = false;  // some op waits for other workers; all workers are tied together
   Policy policy;
 
   bool equal_shares = false;  // else max-min over NICs
   double capacity[2] = {0, 0}, flow_limit[2] = {infinity, infinity};
   std::vector<double> nic_capacity;  // 2 * node: egress, 2 * node + 1: ingress
-  std::vector<int> worker_nodes, server_nodes;
   double flow_bytes_per_s = infinity;
 
   uint64_t seed = 0, run = 0;
@@ -49,6 +51,15 @@ struct Inputs {
   std::span<const int32_t> dependents(int32_t op) const {
     return dependent_index.subspan(static_cast<size_t>(dependent_start[op]),
                                    static_cast<size_t>(dependent_start[op + 1] - dependent_start[op]));
+  }
+  int near_of(int w, int s) const { return near[size_t(w) * servers + s]; }
+  int far_of(int w, int s) const { return far[size_t(w) * servers + s]; }
+  // Servers that all workers reach, each from one node?
+  bool star() const {
+    for (int w = 0; w < workers; ++w)
+      for (int s = 0; s < servers; ++s)
+        if (near_of(w, s) != near_of(w, 0) || far_of(w, s) != far_of(0, s)) return false;
+    return servers > 0;
   }
   // A worker's lanes: downlinks, the worker itself, uplinks, servers.
   int lanes() const { return 1 + 3 * servers; }

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "filling.hpp"
@@ -27,8 +28,8 @@ class LimitedFlows {
       return nic_of[link];
     };
     for (int d = first; d <= last; ++d) {
-      for (int node : in.server_nodes) number(2 * node + d);
-      for (int node : in.worker_nodes) number(2 * node + 1 - d);
+      for (int node : in.far) number(2 * node + d);
+      for (int node : in.near) number(2 * node + 1 - d);
     }
     nics_.resize(size_t(nics));
     for (size_t link = 0; link < nic_of.size(); ++link)
@@ -41,8 +42,8 @@ class LimitedFlows {
           if (!own_.empty()) flow.own = &own_[static_cast<size_t>(&flow - flows_.data())];
           flow.server = s;
           flow.worker = w;
-          flow.server_nic = &nics_[nic_of[2 * in.server_nodes[s] + d]];
-          flow.worker_nic = &nics_[nic_of[2 * in.worker_nodes[w] + 1 - d]];
+          flow.server_nic = &nics_[nic_of[2 * in.far_of(w, s) + d]];
+          flow.worker_nic = &nics_[nic_of[2 * in.near_of(w, s) + 1 - d]];
         }
     for_all_clocks([remembers](Clock& clock) { clock.remembers = remembers; });
   }
@@ -169,8 +170,8 @@ class LimitedFlows {
   Event next_;
 };
 
-// Nodes that hold servers and workers, or several servers, or more than 64 servers: all rates are computed anew when a
-// flow comes or goes.
+// Any ends: nodes that hold servers and workers, or several servers, ports on a fabric, more than 64 channels. When a
+// flow comes or goes, rates are computed anew for the flows that are tied to it by NICs that they share.
 class MixedShares : public LimitedFlows {
  public:
   using LimitedFlows::LimitedFlows;
@@ -180,12 +181,14 @@ class MixedShares : public LimitedFlows {
     if (follows(flow, size, weight)) return;
     leave();
     begin(flow, size, weight);
-    changed_ = true;
+    flow.server_nic->list(flow, flow.place_at_server);
+    flow.worker_nic->list(flow, flow.place_at_worker);
+    changed(flow);
   }
   void finish(Flow& flow) { ended_ = static_cast<MaxMinFlow*>(&flow); }
   void commit() {
     leave();
-    if (changed_) share();
+    if (!nics_to_see_.empty()) share();
     find_next();
   }
 
@@ -193,21 +196,46 @@ class MixedShares : public LimitedFlows {
   void leave() {
     if (ended_ == nullptr) return;
     end(*ended_);
+    unlist(*ended_->server_nic, ended_->place_at_server);
+    unlist(*ended_->worker_nic, ended_->place_at_worker);
+    changed(*ended_);
     ended_ = nullptr;
-    changed_ = true;
+  }
+  static void unlist(Nic& nic, uint32_t place) {
+    MaxMinFlow* last = nic.listed.back();
+    nic.listed.pop_back();
+    if (place == nic.listed.size()) return;
+    nic.listed[place] = last;
+    (last->server_nic == &nic ? last->place_at_server : last->place_at_worker) = place;
+  }
+  void changed(MaxMinFlow& flow) {
+    see(*flow.worker_nic);
+    see(*flow.server_nic);
+  }
+  void see(Nic& nic) {
+    if (!nic.seen) nics_to_see_.push_back(&nic);
+    nic.seen = true;
   }
   void share() {
-    changed_ = false;
-    for (Nic& nic : nics_) nic.weigh();
     running_.clear();
-    for (MaxMinFlow& flow : flows_)
-      if (flow.running) running_.push_back(&flow);
+    for (size_t i = 0; i < nics_to_see_.size(); ++i) {
+      nics_to_see_[i]->weigh();
+      for (MaxMinFlow* flow : nics_to_see_[i]->listed) {
+        if (std::exchange(flow->changed, true)) continue;
+        running_.push_back(flow);
+        changed(*flow);
+      }
+    }
+    for (Nic* nic : nics_to_see_) nic->seen = false;
+    nics_to_see_.clear();
+    for (MaxMinFlow* flow : running_) flow->changed = false;
+    std::ranges::sort(running_, {}, &MaxMinFlow::key);
     filling_.run(running_);
     for (MaxMinFlow* flow : running_) limit(*flow, *flow->limit, flow->level);
     settle();
   }
 
-  bool changed_ = false;
+  std::vector<Nic*> nics_to_see_;  // whose flows may change their rates
   std::vector<MaxMinFlow*> running_;
 };
 

@@ -19,9 +19,12 @@ namespace planner {
 class MaxMinShares : public LimitedFlows {
  public:
   static bool applies(const Inputs& in) {
+    if (in.servers > 64 || !in.star()) return false;
     std::vector<int> uses(in.nic_capacity.size() / 2, 0);
-    for (int node : in.worker_nodes) uses[node] = 1;
-    return in.servers <= 64 && std::ranges::none_of(in.server_nodes, [&](int node) { return uses[node]++ > 0; });
+    for (int w = 0; w < in.workers; ++w) uses[in.near_of(w, 0)] = 1;
+    for (int s = 0; s < in.servers; ++s)
+      if (uses[in.far_of(0, s)]++ > 0) return false;
+    return true;
   }
 
   MaxMinShares(const Inputs& in, const Now& now, int first, int last, bool remembers)

@@ -1,4 +1,4 @@
-// What max-min sharing works on: flows that cross a server's and a worker's NIC.
+// What max-min sharing works on: flows that cross two NICs, the worker's (near) and the server's (far).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -17,6 +17,7 @@ struct MaxMinFlow : Flow {
   int server = 0, worker = 0;
   bool running = false, changed = false;  // changed: came or went in this event
   bool waits = false;                     // for its rate, while rates are filled
+  uint32_t place_at_server = 0, place_at_worker = 0;  // in Nic::listed
   Clock* limit = nullptr;      // of what limits it, as last computed
   double level = 0, left = 0;  // its rate for a unit of weight; bytes of its chunk when it goes to another clock
 };
@@ -64,6 +65,14 @@ struct Nic {
     if (taken) share_left = std::max(0.0, left) / weight_left;
     taken = false;
     return share_left;
+  }
+
+  // For MixedShares.
+  std::vector<MaxMinFlow*> listed;  // flows that run
+  bool seen = false;
+  void list(MaxMinFlow& flow, uint32_t& place) {
+    place = static_cast<uint32_t>(listed.size());
+    listed.push_back(&flow);
   }
 
   // A worker's, for max_min.hpp.

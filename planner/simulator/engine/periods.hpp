@@ -26,9 +26,9 @@ template <class Shares>
 class Periods {
  public:
   static bool applies(const Inputs& in, const TrainingStep& step) {
-    if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.sync) return false;
+    if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.tied) return false;
     if (in.server_cores < in.workers || in.policy.kind == Kind::blocks) return false;
-    if (in.policy.overhead_s[0] > 0 || in.policy.overhead_s[1] > 0) return false;
+    if (in.policy.overhead_s[0] > 0 || in.policy.overhead_s[1] > 0 || !in.latency.empty()) return false;
     return step.fits;
   }
 

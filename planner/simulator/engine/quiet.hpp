@@ -18,7 +18,8 @@ template <class Shares>
 class QuietDownloads {
  public:
   static bool applies(const Inputs& in, const Feeders& feeders) {
-    if (in.sync || in.policy.kind == Kind::blocks || in.policy.overhead_s[0] > 0) return false;
+    if (in.tied || in.policy.kind == Kind::blocks) return false;
+    if (in.policy.overhead_s[0] > 0 || !in.latency.empty()) return false;
     if (std::ranges::any_of(in.local, [](uint8_t local) { return local != 0; })) return false;
     int downloads = 0;
     for (int32_t op = 0; op < in.ops; ++op) {

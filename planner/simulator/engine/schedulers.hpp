@@ -66,7 +66,7 @@ class Scheduler {
   bool take(double now, Chunk& chunk) {
     chunk.last = true;
     chunk.ready_s = now + link_.overhead_s;
-    return queues() ? take_first(chunk) : take_ranked(now, chunk);
+    return queues() ? take_first(now, chunk) : take_ranked(now, chunk);
   }
   void done(const Chunk& chunk) {
     if (!queues())
@@ -84,14 +84,20 @@ class Scheduler {
   };
   // First come first served, whole or by windows.
   bool queues() const { return kind_ == Kind::fifo || kind_ == Kind::multiplexed; }
+  // The latency of the chunk's op comes on top of the overhead.
+  void delay(double now, Chunk& chunk) const {
+    const Inputs& in = *link_.in;
+    if (!in.latency.empty()) chunk.ready_s = now + (link_.overhead_s + in.latency[chunk.op]);
+  }
   // A stream that has sent its window waits as ~op.
-  bool take_first(Chunk& chunk) {
+  bool take_first(double now, Chunk& chunk) {
     if (queue_.empty()) return false;
     int32_t item = queue_.pop();
     chunk.op = item < 0 ? ~item : item;
     int64_t bytes = item < 0 ? bytes_[chunk.op] - window_ : bytes_[chunk.op];
     chunk.last = item < 0 || bytes <= window_;
     chunk.size = static_cast<double>(chunk.last ? bytes : window_);
+    delay(now, chunk);
     return true;
   }
 
@@ -127,6 +133,7 @@ class Scheduler {
       case Kind::sliced:
         if (heap_.empty()) return false;
         slice(policy, chunk);
+        delay(now, chunk);
         return true;
       case Kind::credit:
         fill_pipe(policy, now);
@@ -180,6 +187,7 @@ class Scheduler {
       slice(policy, chunk);
       put_back();
       chunk.ready_s = now + link_.overhead_s;
+      delay(now, chunk);
       in_flight_ += chunk.size;
       pipe_.push_back(chunk);
     }
@@ -188,13 +196,16 @@ class Scheduler {
     if (sending_ == nullptr) {
       if (heap_.empty()) return false;
       Waiting first = pop();
+      chunk.op = first.op;
       if (first.left < 0) {
-        chunk.op = first.op;
         chunk.size = size(first.op);
+        delay(now, chunk);
         return true;
       }
       sending_ = &link_.blocks[static_cast<size_t>(first.left)];
       sent_ = 0;
+      chunk.op = (*sending_)[0];
+      delay(now, chunk);
     } else {
       chunk.ready_s = now;
     }

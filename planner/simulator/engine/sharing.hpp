@@ -81,7 +81,7 @@ class EqualShares {
   bool stale_ = false;
 };
 
-// The two directions, by one interface. They are one only if some node holds both a worker and a server.
+// The two directions, by one interface. They are one only if some node is both a near and a far end.
 template <class Shares>
 class Links {
  public:
@@ -91,8 +91,9 @@ class Links {
       direction_[0] = std::make_unique<Shares>(in, now, DOWNLINK, down);
       direction_[1] = std::make_unique<Shares>(in, now, UPLINK, up);
     } else {
-      for (int worker : in.worker_nodes)
-        for (int server : in.server_nodes) mixed_ = mixed_ || worker == server;
+      std::vector<uint8_t> is_near(in.nic_capacity.size() / 2, 0);
+      for (int node : in.near) is_near[node] = 1;
+      for (int node : in.far) mixed_ = mixed_ || is_near[node] != 0;
       direction_[0] = std::make_unique<Shares>(in, now, 0, mixed_ ? 1 : 0, down);
       if (!mixed_) direction_[1] = std::make_unique<Shares>(in, now, 1, 1, up);
     }

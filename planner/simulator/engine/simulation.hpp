@@ -29,7 +29,7 @@ class Simulation {
   Simulation(const Inputs& in, const Feeders& feeders, const Poll& poll)
       : in_(in),
         poll_(poll),
-        known_updates_(lazy && !in.sync && in.server_cores >= in.workers),
+        known_updates_(lazy && !in.tied && in.server_cores >= in.workers),
         quiet_(lazy && QuietDownloads<Shares>::applies(in, feeders)),
         links_(in, now_, quiet_, false),
         steps_(in, counted_ops(in)),
@@ -37,11 +37,12 @@ class Simulation {
         traits_(link_traits(in)),
         downloads_(in, now_, poll, links_, traits_, quiet_),
         ops_(in.ops),
+        groups_(in),
         barriers_(in),
         cores_(in) {
     for (int op = 0; op < in.ops; ++op)
       ops_[op] = {in.lane_of(in.resource[op], in.server[op]), !in.dependents(op).empty(),
-                  in.gated[op] != 0 || in.awaits[op] >= 0, lazy && feeders.feeds[op] != 0};
+                  in.gated[op] != 0 || in.awaits[op] >= 0 || in.scope[op] >= 0, lazy && feeders.feeds[op] != 0};
     std::vector<size_t> ops_on_lane(in.lanes(), 0);
     for (const OpInfo& op : ops_) ++ops_on_lane[op.lane];
     lanes_.reserve(size_t(in.workers) * in.lanes());
@@ -109,7 +110,7 @@ class Simulation {
   struct OpInfo {
     int32_t lane;   // among the lanes of its worker
     bool unlocks;   // something
-    bool may_wait;  // sync: for other workers
+    bool may_wait;  // for other workers
     bool feeds;     // lazy: computation waits for it
   };
   void add_lane(int resource, int worker, int server) {
@@ -232,10 +233,18 @@ class Simulation {
     enqueue(worker, op);
   }
 
-  // sync: for other workers.
-  bool must_wait(int worker, int32_t op) {
+  // For other workers? A joint op goes to its group's leader.
+  bool must_wait(int& worker, int32_t op) {
+    bool joint = in_.scope[op] >= 0;
+    if (joint) {
+      worker = groups_.leader(op, worker);
+      if (!groups_.all_arrived(op, worker)) return true;
+    }
     if (!in_.gated[op]) return barriers_.hold(worker, steps_.now(worker), op);
-    if (barriers_.all_arrived(op))
+    if (!barriers_.all_arrived(op, joint ? groups_.leaders(op).size() : size_t(in_.workers))) return true;
+    if (joint)
+      for (int w : groups_.leaders(op)) enqueue(w, op);
+    else
       for (int w = 0; w < in_.workers; ++w) enqueue(w, op);
     return true;
   }
@@ -292,8 +301,10 @@ class Simulation {
     if (lane.local)
       queue_.push({now + lane.chunk.size / in_.local_bytes_per_s, lane.key});
     else
-      links_.of(direction(lane)).start(*lane.flow, lane.chunk.size,
-                                       steps_.weight(lane.worker, direction(lane), lane.server));
+      links_.of(direction(lane)).start(*lane.flow, lane.chunk.size, weight(lane));
+  }
+  double weight(const Lane& lane) const {
+    return in_.scope[lane.chunk.op] < 0 ? steps_.weight(lane.worker, direction(lane), lane.server) : 1.0;
   }
 
   void end_of_chunk(Lane& lane, double now) {
@@ -323,8 +334,16 @@ class Simulation {
   }
 
   void end_of_op(int worker, int32_t op, double now) {
-    if (in_.sync)
-      for (auto [w, download] : barriers_.publish(op)) enqueue(w, download);
+    if (in_.tied) {
+      for (auto [w, waiting] : barriers_.publish(op)) enqueue(w, waiting);
+      if (in_.scope[op] >= 0) {
+        for (int member : groups_.members(op, worker)) end_for(member, op, now);
+        return;
+      }
+    }
+    end_for(worker, op, now);
+  }
+  void end_for(int worker, int32_t op, double now) {
     const OpInfo& info = ops_[op];
     if (info.feeds) compute_.arrive(worker, op, now_.instant.latest_since(compute_.turn(worker)), now_.turn);
     release(worker, in_.dependents(op));
@@ -432,6 +451,7 @@ class Simulation {
   std::vector<Scheduler> schedulers_;
   Heap<Event> queue_;          // ends that are known for good
   std::vector<Lane*> idle_;    // lanes that may start a chunk at the end of this event
+  Groups groups_;
   Barriers barriers_;
   Cores cores_;
   bool step_ended_ = false;

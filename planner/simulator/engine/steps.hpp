@@ -156,7 +156,7 @@ class Steps {
   void end(int w, double now) {
     Worker& worker = workers_[w];
     int64_t others = completed_ - ended(w);
-    worker.staleness.push_back(in_.sync ? 0 : static_cast<int32_t>(others - worker.steps_of_others));
+    worker.staleness.push_back(in_.lockstep ? 0 : static_cast<int32_t>(others - worker.steps_of_others));
     worker.ends_s.push_back(now);
     ++completed_;
     most_ = std::max(most_, ended(w));

@@ -1,4 +1,4 @@
-// What an op may have to wait for besides its dependencies: the other workers (sync), a core of its server.
+// What an op may have to wait for besides its dependencies: other workers, a core of its server.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,26 +11,68 @@
 
 namespace planner {
 
-// sync: an update waits for its peers, a download for the last update of its tensor.
+// Joint ops: a group of workers does them together, on the lane of its lowest worker, the leader.
+class Groups {
+ public:
+  explicit Groups(const Inputs& in) : in_(in), number_(in.ops, -1) {
+    size_t joint = 0, scopes = in.leaders.size() / size_t(in.workers);
+    for (int32_t op = 0; op < in.ops; ++op)
+      if (in.scope[op] >= 0) number_[op] = static_cast<int32_t>(joint++);
+    if (joint == 0) return;
+    arrived_.resize(joint * in.workers, 0);
+    members_.resize(scopes * in.workers);
+    leads_.resize(scopes);
+    for (size_t scope = 0; scope < scopes; ++scope)
+      for (int w = 0; w < in.workers; ++w) {
+        int leader = in.leaders[scope * in.workers + w];
+        members_[scope * in.workers + leader].push_back(w);
+        if (leader == w) leads_[scope].push_back(w);
+      }
+  }
+
+  int leader(int32_t op, int worker) const { return in_.leaders[size_t(in_.scope[op]) * in_.workers + worker]; }
+  // In ascending order.
+  const std::vector<int>& members(int32_t op, int leader) const {
+    return members_[size_t(in_.scope[op]) * in_.workers + leader];
+  }
+  const std::vector<int>& leaders(int32_t op) const { return leads_[in_.scope[op]]; }
+  // A joint op is ready at one more member; is it at all of them?
+  bool all_arrived(int32_t op, int leader) {
+    int& arrived = arrived_[size_t(number_[op]) * in_.workers + leader];
+    if (++arrived < static_cast<int>(members(op, leader).size())) return false;
+    arrived = 0;
+    return true;
+  }
+
+ private:
+  const Inputs& in_;
+  std::vector<int32_t> number_;            // of a joint op among them
+  std::vector<int> arrived_;               // joint ops x leaders: members at which it is ready
+  std::vector<std::vector<int>> members_;  // scopes x leaders
+  std::vector<std::vector<int>> leads_;    // the leaders of each scope
+};
+
+// Joins: a gated op waits for its peers, others for the last version of a tensor.
 class Barriers {
  public:
   explicit Barriers(const Inputs& in)
-      : in_(in), arrived_(in.sync ? in.ops : 0, 0), published_(in.publishers.size(), 0), held_(in.publishers.size()) {}
+      : in_(in), arrived_(in.tied ? in.ops : 0, 0), published_(in.publishers.size(), 0), held_(in.publishers.size()) {}
 
-  // A gated op is ready at one more worker; is it at all?
-  bool all_arrived(int32_t op) {
-    if (++arrived_[op] < in_.workers) return false;
+  // A gated op is ready at one more worker, or group; is it at all `peers`?
+  bool all_arrived(int32_t op, size_t peers) {
+    if (++arrived_[op] < static_cast<int>(peers)) return false;
     arrived_[op] = 0;
     return true;
   }
-  // Must the download of a worker in its given step wait? Then `publish` gives it back.
+  // Must an op of a worker in its given step wait? Then `publish` gives it back.
   bool hold(int worker, int64_t step, int32_t op) {
     int32_t tensor = in_.awaits[op];
     if (tensor < 0 || published_[tensor] >= step * in_.publishers[tensor]) return false;
     held_[tensor].push_back({worker, op});
     return true;
   }
-  // The end of an op; if it was the last of a tensor's update, downloads (worker, op) may go, in order of workers.
+  // The end of an op; if it was the last that publishes a tensor, ops (worker, op) that await it may go, in order of
+  // workers.
   std::vector<std::pair<int, int32_t>> publish(int32_t op) {
     int32_t tensor = in_.publishes[op];
     if (tensor < 0 || ++published_[tensor] % in_.publishers[tensor] != 0) return {};
@@ -42,8 +84,8 @@ class Barriers {
  private:
   const Inputs& in_;
   std::vector<int> arrived_;                                // at how many workers a gated op is ready
-  std::vector<int64_t> published_;                          // updates of a tensor that ended, ever
-  std::vector<std::vector<std::pair<int, int32_t>>> held_;  // downloads that wait, per tensor
+  std::vector<int64_t> published_;                          // ops that publish a tensor and ended, ever
+  std::vector<std::vector<std::pair<int, int32_t>>> held_;  // ops that wait, per tensor
 };
 
 // Lanes that find no core of their server free stand in line.
