@@ -56,7 +56,8 @@ def _built(name: str) -> tuple[Any, Any]:
     if name == "vit-b16":
         kind = transformers.ViTForImageClassification
         module = kind(transformers.ViTConfig(num_labels=1000, attn_implementation="eager"))
-        return module, lambda: module(torch.zeros(1, 3, 224, 224)).logits.sum()
+        image = torch.zeros(1, 3, 224, 224)
+        return module, lambda: torch.sum(module(image).logits)
     class_name, settings = REFERENCES[name]
     kind = getattr(transformers, class_name)
     config = kind.config_class(**{**settings, **CASES[name]}, attn_implementation="eager")

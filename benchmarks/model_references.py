@@ -34,7 +34,7 @@ def _bert(width: int, depth: int, heads: int) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _llama(
+def _llama(  # noqa: PLR0917
     width: int,
     inner: int,
     depth: int,
