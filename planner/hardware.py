@@ -13,6 +13,7 @@ Basis = Literal["measured", "published", "estimated"]
 Network = Literal["baseline", "burst"]
 Format = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+Standing = Literal["rentable", "retired", "example", "own"]
 Link = Literal["nvswitch", "nvlink", "xgmi", "pcie", "host"]
 Topology = Literal["switch", "mesh", "pairs", "pcie"]
 HOURS_PER_YEAR = 8766.0
@@ -167,13 +168,16 @@ class Hardware:
     calibration: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
     path: str = ""
     fabric: Fabric | None = None  # None: one device, or nobody has said how they are joined
-    rdma: bool | None = None  # whether the NIC can bypass the kernel; None: not known
+    rdma: bool | None = None  # whether NICs reach device memory past the kernel; None: not known
     rdma_kind: str = ""  # EFA, InfiniBand, RoCE, GPUDirect-TCPX
-    nics: int | None = None  # NICs that `nic_*` adds up, where there are several
+    rdma_bytes_per_s: float | None = None  # of all NICs that can; `nic_*` may be another, slower network
+    nics: int | None = None  # how many those are
     network_curves: Mapping[str, str] = field(
         default_factory=dict
     )  # measured collectives over rdma, over tcp
     local_disk_bytes: float | None = None
+    offered_as: str = ""  # the provider's own name, where ours differs
+    standing: Standing = "rentable"  # retired: nobody sells it any more; example: a cluster of a paper
 
     @property
     def devices_memory_bytes(self) -> float:

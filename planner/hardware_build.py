@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from planner.errors import unknown_name
-from planner.hardware import FORMATS, Device, Fabric, Hardware, KernelRates, Ownership, Price, Source
-from planner.hardware_schema import DeviceEntry, KernelsEntry, MachineEntry
+from planner.hardware import (
+    FORMATS,
+    Device,
+    Fabric,
+    Hardware,
+    KernelRates,
+    Ownership,
+    Price,
+    Source,
+    Standing,
+)
+from planner.hardware_schema import DeviceEntry, FabricEntry, KernelsEntry, MachineEntry, RegionEntry
 from planner.tomlfile import Source as File
 from planner.units import GBIT_BYTES_PER_S
 
@@ -33,7 +43,18 @@ class Entries:
     machines: dict[str, MachineAt] = field(default_factory=dict)
     devices: dict[str, tuple[DeviceEntry, File]] = field(default_factory=dict)
     kernels: dict[str, tuple[KernelsEntry, File]] = field(default_factory=dict)
+    fabrics: dict[str, tuple[FabricEntry, File]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+
+    def with_parts_of(self, other: Entries) -> Entries:
+        """These machines with the devices, kernels and fabrics of both; what stands here wins."""
+        return Entries(
+            self.machines,
+            other.devices | self.devices,
+            other.kernels | self.kernels,
+            other.fabrics | self.fabrics,
+            self.aliases,
+        )
 
 
 def build(name: str, entries: Entries) -> Hardware:
@@ -49,11 +70,15 @@ def build(name: str, entries: Entries) -> Hardware:
         "flow": entry.flow_gbit_per_s,
         "spot": entry.spot_usd_per_hour,
         "rdma": entry.rdma,
+        "machine": entry.vcpus or entry.memory_gib,
     }
+    if entry.ownership is None:
+        figures["on_demand"] = entry.on_demand_usd_per_hour
     absent = {figure for figure, value in figures.items() if value is None}
     given = Source("estimated", f"given in {file.path.name}")
     device = _device(name, machine, *entries.devices[entry.device])
     ownership = Ownership(**msgspec.structs.asdict(entry.ownership)) if entry.ownership else None
+    price = _price(entry, ownership, said, given)
     return Hardware(
         name=name,
         family=machine.family,
@@ -66,7 +91,7 @@ def build(name: str, entries: Entries) -> Hardware:
         nic_burst_bytes_per_s=_times(entry.nic_burst_gbit_per_s, GBIT_BYTES_PER_S),
         nic_baseline_bytes_per_s=_times(entry.nic_baseline_gbit_per_s, GBIT_BYTES_PER_S),
         flow_bytes_per_s=_times(entry.flow_gbit_per_s, GBIT_BYTES_PER_S),
-        price=_price(entry, ownership, said, given),
+        price=price,
         still_sold=entry.still_sold,
         status=entry.status,
         kernels=_kernels(entry.device, device, entries),
@@ -74,23 +99,31 @@ def build(name: str, entries: Entries) -> Hardware:
         nic_label=entry.nic_label,
         placement_group_flow_bytes_per_s=_times(entry.placement_group_flow_gbit_per_s, GBIT_BYTES_PER_S),
         other_prices=tuple(
-            Price(r.on_demand_usd_per_hour, r.spot_usd_per_hour, region, r.as_of, r.basis, r.source, r.as_of)
-            for region, r in entry.other_regions.items()
+            _region_price(region, said_there, price) for region, said_there in entry.other_regions.items()
         ),
         ownership=ownership,
         calibration=entry.calibration,
         path=str(file.path),
-        fabric=_fabric(name, machine),
+        fabric=_fabric(name, machine, entries),
         rdma=entry.rdma,
         rdma_kind=entry.rdma_kind,
+        rdma_bytes_per_s=_times(entry.rdma_gbit_per_s, GBIT_BYTES_PER_S),
         nics=entry.nics,
         network_curves={str(kind): curve for kind, curve in entry.network_curves.items()},
         local_disk_bytes=_times(entry.local_disk_gbyte, 1e9),
+        offered_as=entry.offered_as,
+        standing=entry.standing or _standing(machine),
     )
 
 
 def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
+
+
+def _standing(machine: MachineAt) -> Standing:
+    if not machine.entry.still_sold:
+        return "retired"
+    return "own" if machine.entry.ownership or machine.provider == "own" else "rentable"
 
 
 def _price(
@@ -102,31 +135,54 @@ def _price(
         usd = ownership.usd_per_hour
         if "on_demand" not in said:
             source = Source("estimated", "capital cost over lifetime, plus energy")
+    elif usd is None and "spot" in said:
+        source = said["spot"]
     spot_as_of = said["spot"].as_of if "spot" in said else source.as_of
     return Price(
         usd, entry.spot_usd_per_hour, entry.region, source.as_of, source.basis, source.source, spot_as_of
     )
 
 
-def _fabric(name: str, machine: MachineAt) -> Fabric | None:
+def _region_price(region: str, said: RegionEntry | tuple[float, ...], main: Price) -> Price:
+    """The price in another region, of the date and source of the main one where it gives none."""
+    entry = said if isinstance(said, RegionEntry) else RegionEntry(said[0], said[1] if said[1:] else None)
+    if entry.source or entry.as_of:
+        return Price(
+            entry.on_demand_usd_per_hour, entry.spot_usd_per_hour, region,
+            entry.as_of, entry.basis, entry.source, entry.as_of,
+        )  # fmt: skip
+    return replace(
+        main,
+        on_demand_usd_per_hour=entry.on_demand_usd_per_hour,
+        spot_usd_per_hour=entry.spot_usd_per_hour,
+        region=region,
+    )
+
+
+def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
     """The links between devices; none where there is one device, whatever the file's defaults say."""
-    entry, at = machine.entry.fabric, ["machines", name, "fabric"]
+    entry, file, at = machine.entry.fabric, machine.file, ["machines", name, "fabric"]
     if entry is None or machine.entry.device_count == 1:
         return None
+    if isinstance(entry, str):
+        if entry not in entries.fabrics:
+            raise file.error(str(unknown_name("fabric", entry, entries.fabrics)), at)
+        at = ["fabrics", entry]
+        entry, file = entries.fabrics[entry]
     if entry.gbyte_per_s is None:
         message = "needs gbyte_per_s, what one device sends each way (NVLink 3: 300, PCIe 4.0 x16: 31)"
-        raise machine.file.error(message, at)
+        raise file.error(message, at)
     several = entry.topology == "pairs" and machine.entry.device_count > 2
     if several and entry.between_gbyte_per_s is None:
-        raise machine.file.error("several pairs need between_gbyte_per_s, what goes between them", at)
+        raise file.error("several pairs need between_gbyte_per_s, what goes between them", at)
     if entry.topology != "pairs" and entry.between_gbyte_per_s is not None:
-        raise machine.file.error('between_gbyte_per_s is for topology = "pairs" alone', at)
+        raise file.error('between_gbyte_per_s is for topology = "pairs" alone', at)
     return Fabric(
         kind=entry.kind,
         topology=entry.topology,
         bytes_per_s=entry.gbyte_per_s * 1e9,
         basis=entry.basis,
-        source=entry.source or f"given in {machine.file.path.name}",
+        source=entry.source or f"given in {file.path.name}",
         as_of=entry.as_of,
         curve=entry.curve,
         between_bytes_per_s=_times(entry.between_gbyte_per_s, 1e9),

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from planner.hardware import Basis, Format, Link, Topology
+from planner.hardware import Basis, Format, Link, Standing, Topology
 
 FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "rdma", "status")
 
@@ -48,6 +48,10 @@ class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     source: str = ""
 
 
+# In short: the price on demand, or that and the spot price, of the machine's own date and source.
+RegionPrices = Annotated[tuple[Usd, ...], Meta(min_length=1, max_length=2)]
+
+
 class FabricEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     kind: Link
     topology: Topology
@@ -77,14 +81,17 @@ class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     spot_usd_per_hour: Usd | None = None
     region: str = ""
     still_sold: bool = True
+    standing: Standing | None = None
     status: str = ""
+    offered_as: str = ""
     aliases: tuple[str, ...] = ()
     ownership: OwnershipEntry | None = None
-    other_regions: dict[str, RegionEntry] = {}
+    other_regions: dict[str, RegionEntry | RegionPrices] = {}
     calibration: dict[str, float | tuple[float, ...]] = {}
-    fabric: FabricEntry | None = None
+    fabric: FabricEntry | str | None = None
     rdma: bool | None = None
     rdma_kind: str = ""
+    rdma_gbit_per_s: Gbit | None = None
     nics: Count | None = None
     network_curves: dict[Literal["rdma", "tcp"], str] = {}
     local_disk_gbyte: Annotated[float, Meta(gt=0, le=1e7)] | None = None

@@ -3,19 +3,42 @@ every figure is the one that was collected (tests/data/hardware, with sources)."
 
 import csv
 import re
+import tomllib
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from planner.catalog import hardware_names, load_hardware
+from planner.hardware import Hardware
 from planner.hardware_build import GIB
 from planner.units import GBIT_BYTES_PER_S
 
 DATA = Path(__file__).parent / "data/hardware"
 INSTANCES = {row["name"]: row for row in csv.DictReader((DATA / "instances.csv").open())}
+OFFERS = list(csv.DictReader((DATA / "offers.csv").open()))
 DEVICES = list(csv.DictReader((DATA / "devices.csv").open()))
 PEAKS = list(csv.DictReader((DATA / "cpu_peaks.csv").open()))
 DATE = re.compile(r"20\d\d(-\d\d(-\d\d)?)?")
+
+
+# three that one list prices by the device and no list describes
+ADDED = {"oci-BM.GPU.B200.8", "oci-BM.GPU.B300.8", "oci-BM.GPU.MI300X.8"}
+
+
+@lru_cache
+def sold_by(provider: str) -> list[Hardware]:
+    return [machine for machine in map(load_hardware, hardware_names()) if machine.provider == provider]
+
+
+def offered(row: dict[str, str]) -> Hardware | None:
+    """The machine of a row; None for the price of one device alone."""
+    if row["name"].startswith("1x "):
+        return None
+    names = {machine.offered_as or machine.name: machine for machine in sold_by(row["provider"])}
+    if row["provider"] == "coreweave":
+        return names["coreweave-" + row["name"].lower().replace(" ", "-")]
+    return names[row["name"]]
 
 
 def number(text: str) -> float | None:
@@ -24,7 +47,96 @@ def number(text: str) -> float | None:
 
 def test_every_collected_machine_is_there_and_no_other() -> None:
     assert len(INSTANCES) == 84
-    assert {load_hardware(name).name for name in INSTANCES} == set(hardware_names())
+    named = {load_hardware(name).name for name in INSTANCES}
+    named |= {machine.name for row in OFFERS for machine in [offered(row)] if machine}
+    assert {name for name in set(hardware_names()) - named if not name.startswith("crusoe-")} == ADDED
+    assert len(hardware_names()) == 290
+
+
+@pytest.mark.parametrize("row", OFFERS, ids=lambda row: f"{row['provider']}-{row['name']}-{row['region']}")
+def test_offers_are_those_collected(row: dict[str, str]) -> None:
+    hardware = offered(row)
+    if hardware is None:  # a price of one device, which machines take times their number
+        assert row["as_of"] == "2026-10-10"
+        usd = float(row["price_usd_hour"])
+        priced = [h for h in sold_by(row["provider"]) if h.device.name == row["accel_name"]]
+        assert priced
+        for machine in priced:
+            if machine.price.as_of == "2026-10-10":
+                assert machine.price.on_demand_usd_per_hour == pytest.approx(usd * machine.device_count)
+        return
+    assert hardware.standing == "rentable"
+    assert (hardware.device.name, hardware.device_count) == (row["accel_name"], int(row["accel_count"]))
+    assert hardware.vcpus == number(row["vcpus"])
+    assert (hardware.memory_bytes or 0) == (number(row["memory_gib"]) or 0) * GIB
+    for figure, column in (("burst", "net_gbps_nominal"), ("baseline", "net_gbps_baseline")):
+        gbit = number(row[column])
+        found = getattr(hardware, f"nic_{figure}_bytes_per_s")
+        assert found == (None if gbit is None else pytest.approx(gbit * GBIT_BYTES_PER_S))
+    assert (hardware.local_disk_bytes or 0) == (number(row["local_nvme_gb"]) or 0) * 1e9
+    if row["rdma"] and "only" not in row["rdma"]:
+        assert hardware.rdma == (row["rdma"] != "none")
+        assert hardware.nics == number(row["rdma_nics"])
+        total = number(row["rdma_total_gbps"])
+        expected = None if total is None else total * GBIT_BYTES_PER_S
+        assert hardware.rdma_bytes_per_s == (pytest.approx(expected) if expected else None)
+    price = hardware.price_in("any" if row["region"].startswith(("any", "all")) else row["region"])
+    assert price is not None
+    assert price.source
+    assert DATE.fullmatch(price.as_of)
+    assert price.spot_usd_per_hour == number(row["spot_usd_hour"])
+    if price.as_of == row["as_of"] and "Flex-start" not in hardware.status:
+        assert price.on_demand_usd_per_hour == number(row["price_usd_hour"])
+    elif price.as_of != row["as_of"]:  # a later list
+        assert price.as_of == "2026-10-10" > row["as_of"]
+
+
+def test_topologies_are_those_collected() -> None:
+    kinds = {"NVSwitch": "nvswitch", "NVLink 3": "nvswitch", "NVLink 5": "nvswitch", "NVLink 2": "nvlink"}
+    kinds |= {"NVLink pair": "nvlink", "2 NVLink pairs": "nvlink", "xGMI": "xgmi", "PCIe": "pcie"}
+    for row in OFFERS:
+        hardware = offered(row)
+        if hardware and hardware.fabric and row["topology"]:
+            expected = next(kind for words, kind in kinds.items() if row["topology"].startswith(words))
+            assert hardware.fabric.kind == expected, hardware.name
+
+
+def test_pairs_are_slow_between_and_meshes_give_a_pair_one_link() -> None:
+    four = load_hardware("Standard_NC96ads_A100_v4").fabric
+    assert four is not None
+    assert (four.topology, four.bytes_per_s, four.between_bytes_per_s) == ("pairs", 300e9, 31e9)
+    assert four.allreduce_bytes_per_s == 25e9
+    two = load_hardware("runpod-2x-mi300x").fabric
+    assert two is not None
+    assert two.bytes_per_s == 64e9
+
+
+def test_what_nobody_can_rent_is_not_called_rentable() -> None:
+    standing = {name: load_hardware(name).standing for name in hardware_names()}
+    retired = {name for name, value in standing.items() if value == "retired"}
+    assert {name.partition(".")[0] for name in retired} == {
+        "p2",
+        "p3",
+        "g3",
+        "Standard_NC6",
+        "Standard_NC6s_v3",
+    }
+    assert {name for name, value in standing.items() if value == "example"} == {
+        "private-opteron", "private-2xe5-2450-10gbe", "private-32core-1gbe"
+    }  # fmt: skip
+    assert set(standing.values()) == {"rentable", "retired", "example"}
+
+
+def test_names_by_lines_are_those_that_the_files_define() -> None:
+    """Machines are found by lines of text; reading the files in full must give the same."""
+    found = {}
+    for path in sorted(Path(load_hardware("p3.2xlarge").path).parent.glob("*.toml")):
+        data = tomllib.loads(path.read_text())
+        found |= {name: data.get("family", path.stem) for name in data.get("machines", {})}
+        for name, machine in data.get("machines", {}).items():
+            for alias in (*machine.get("aliases", ()), machine.get("offered_as", name)):
+                assert load_hardware(alias).name == name
+    assert found == {name: load_hardware(name).family for name in hardware_names()}
 
 
 @pytest.mark.parametrize("name", INSTANCES)
@@ -111,8 +223,13 @@ def test_cpu_peaks(row: dict[str, str]) -> None:
 def test_every_figure_has_a_source_a_date_and_a_basis(name: str) -> None:
     hardware = load_hardware(name)
     price = hardware.price
-    assert price.on_demand_usd_per_hour
+    assert price.on_demand_usd_per_hour or (price.spot_usd_per_hour and hardware.status)
     assert price.region
+    for other in hardware.other_prices:
+        assert other.region
+        assert other.source
+        assert DATE.fullmatch(other.as_of)
+        assert other.on_demand_usd_per_hour or other.spot_usd_per_hour
     assert price.source
     assert DATE.fullmatch(price.as_of)
     assert price.basis == ("estimated" if hardware.ownership else "published")
@@ -144,7 +261,7 @@ def test_a_nic_or_a_stated_absence(name: str) -> None:
     hardware = load_hardware(name)
     if hardware.nic_bytes_per_s("baseline") is None:
         said = Path(hardware.path).read_text()
-        assert hardware.nic_label or "no network figure" in said
+        assert hardware.nic_label or "no network figure" in said.lower()
     else:
         assert hardware.nic_bytes_per_s("burst") >= hardware.nic_bytes_per_s("baseline")  # type: ignore[operator]
 
@@ -153,7 +270,7 @@ def test_spot_is_not_above_on_demand() -> None:
     for name in hardware_names():
         price = load_hardware(name).price
         if price.spot_usd_per_hour:
-            assert price.spot_usd_per_hour <= price.on_demand_usd_per_hour  # type: ignore[operator]
+            assert price.spot_usd_per_hour <= (price.on_demand_usd_per_hour or 1e4)
 
 
 def test_kernel_rates_are_sane_where_there_are_any() -> None:

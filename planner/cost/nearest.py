@@ -23,7 +23,8 @@ def nearest_current(hardware: Hardware, candidates: Iterable[Hardware] | None = 
 
     Most alike is the least sum of |log ratio| over peak, memory and memory bandwidth of a device, the number
     of devices and of vCPUs; a higher price counts too, a lower one does not (nobody minds). A figure that
-    either machine lacks does not count. None if nothing sold is as large.
+    either machine lacks does not count. Another provider's machine is named only where its own has none. None
+    if nothing sold is as large.
     """
     if candidates is None:
         from planner.catalog import hardware_names, load_hardware
@@ -31,7 +32,7 @@ def nearest_current(hardware: Hardware, candidates: Iterable[Hardware] | None = 
         candidates = (load_hardware(name) for name in hardware_names())
     best = min(
         (other for other in candidates if _can_replace(other, hardware)),
-        key=lambda other: (_distance(hardware, other), other.name),
+        key=lambda other: (other.provider != hardware.provider, _distance(hardware, other), other.name),
         default=None,
     )
     return Nearest(best, _reason(hardware, best)) if best else None
@@ -39,8 +40,8 @@ def nearest_current(hardware: Hardware, candidates: Iterable[Hardware] | None = 
 
 def _can_replace(other: Hardware, hardware: Hardware) -> bool:
     return (
-        other.still_sold
-        and other.ownership is None
+        other.standing == "rentable"
+        and other.price.on_demand_usd_per_hour is not None
         and other.name != hardware.name
         and other.device.kind == hardware.device.kind
         and other.device.memory_bytes >= hardware.device.memory_bytes

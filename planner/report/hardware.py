@@ -11,6 +11,7 @@ from planner.report.output import Column, Table
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth
 
 GIB = 2.0**30
+STATES = {"rentable": "sold", "retired": "retired", "example": "example cluster", "own": "own"}
 LINKS = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "host": "host memory"}
 
 
@@ -38,6 +39,8 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
         "nics": hardware.nics,
         "rdma": hardware.rdma,
         "rdma_kind": hardware.rdma_kind or None,
+        "rdma_gbit_per_s": _over(hardware.rdma_bytes_per_s, GBIT_BYTES_PER_S),
+        "local_disk_gbyte": _over(hardware.local_disk_bytes, 1e9),
         "fabric": hardware.fabric.kind if hardware.fabric else None,
         "fabric_gbyte_per_s": _over(hardware.fabric.bytes_per_s, 1e9) if hardware.fabric else None,
         "flow_gbit_per_s": _over(hardware.flow_bytes_per_s, GBIT_BYTES_PER_S),
@@ -47,6 +50,7 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
         "region": price.region or None,
         "price_as_of": price.as_of or None,
         "price_basis": price.basis,
+        "offered_as": hardware.offered_as or hardware.name,
         "still_sold": hardware.still_sold,
         "state": _state(hardware),
         "status": hardware.status or None,
@@ -66,7 +70,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
     )
     notes = [
         "devices: 8x accelerators, 18c CPU cores that work as one device. GiB: memory of one device.",
-        "Gbit/s: what long training gets, after the dash what lasts for minutes.",
+        "Gbit/s: what long training gets, after the dash what lasts for minutes, after + RDMA beside it.",
         "USD/h: on demand; ~ is an estimate from cost and energy.",
     ]
     dates = sorted({h.price.as_of for h in machines if h.price.as_of and h.ownership is None})
@@ -138,7 +142,7 @@ def _figures(hardware: Hardware) -> list[dict[str, Any]]:
     rows: list[tuple[str, str, Source | None]] = [
         ("device", f"{devices_of(hardware)}: {_peaks(device.flops)}", _device_source(hardware)),
         ("device memory", f"{_gib(device.memory_bytes)}{speed}", holder),
-        ("machine", ", ".join(part for part in host if part), hardware.sources.get("machine")),
+        ("machine", ", ".join(filter(None, host)) or "not published", hardware.sources.get("machine")),
         *_fabric(hardware),
         *_network(hardware),
     ]
@@ -158,7 +162,10 @@ def _figures(hardware: Hardware) -> list[dict[str, Any]]:
         rows.append(("spot", _usd(price.spot_usd_per_hour, price.region), hardware.sources.get("spot")))
     for other in hardware.other_prices:
         source = Source(other.basis, other.source, other.as_of)
-        rows.append(("on demand", _usd(other.on_demand_usd_per_hour, other.region), source))
+        spot = other.spot_usd_per_hour
+        words = [_usd(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
+        words += [f"spot {_usd(spot, '')}"] if spot else []
+        rows.append((f"in {other.region}", ", ".join(words), source))
     if "status" in hardware.sources:
         rows.append(("state", _state(hardware), hardware.sources["status"]))
     return [
@@ -187,8 +194,11 @@ def _network(hardware: Hardware) -> list[tuple[str, str, Source | None]]:
         name = "network" if baseline is None else "network, burst"
         rows.append((name, format_bandwidth(burst), hardware.sources.get("nic_burst")))
     if hardware.rdma is not None:
-        several = f", {hardware.nics} NICs" if hardware.nics and hardware.nics > 1 else ""
-        words = f"{hardware.rdma_kind or 'yes'}{several}" if hardware.rdma else "none"
+        words = (hardware.rdma_kind or "yes") if hardware.rdma else "none"
+        if hardware.rdma_bytes_per_s and hardware.rdma_bytes_per_s != baseline:
+            words += f", {format_bandwidth(hardware.rdma_bytes_per_s)}"
+        if hardware.nics and hardware.nics > 1:
+            words += f", {hardware.nics} NICs"
         rows.append(("RDMA", words, hardware.sources.get("rdma")))
     return rows
 
@@ -238,18 +248,24 @@ def _kernels(hardware: Hardware) -> Table:
 
 
 def _nic(hardware: Hardware) -> str | None:
-    baseline, burst = (
-        _over(hardware.nic_bytes_per_s(network), GBIT_BYTES_PER_S) for network in ("baseline", "burst")
+    baseline, burst, rdma = (
+        _over(value, GBIT_BYTES_PER_S)
+        for value in (
+            hardware.nic_bytes_per_s("baseline"),
+            hardware.nic_bytes_per_s("burst"),
+            hardware.rdma_bytes_per_s,
+        )
     )
-    if baseline is None or burst is None:
-        return None
-    return _figure(baseline) if burst <= baseline else f"{_figure(baseline)}-{_figure(burst)}"
+    figures = []
+    if baseline is not None and burst is not None:
+        figures.append(_figure(baseline) if burst <= baseline else f"{_figure(baseline)}-{_figure(burst)}")
+    if rdma is not None and rdma != baseline and not (baseline and baseline > rdma):
+        figures.append(f"+{_figure(rdma)}")
+    return " ".join(figures) or None
 
 
 def _state(hardware: Hardware) -> str:
-    if hardware.ownership is not None:
-        return "own"
-    return "sold" if hardware.still_sold else "retired"
+    return STATES[hardware.standing]
 
 
 def _device_source(hardware: Hardware) -> Source:
