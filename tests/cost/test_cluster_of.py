@@ -63,7 +63,8 @@ def test_which_networks_are_unpublished() -> None:
     big = [name for name in WITHOUT_NIC if load_hardware(name).provider in ("aws", "azure", "gcp")]
     assert set(big) == {
         "c4.large", "c4.xlarge", "c4.2xlarge", "c4.4xlarge", "p2.xlarge", "Standard_NC6", "Standard_NC6s_v3",
-        "a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g", "g4-standard-48", "g4-standard-96", "g4-standard-192",
+        "a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g",
+        "g4-standard-48", "g4-standard-96", "g4-standard-192",
     }  # fmt: skip
 
 
