@@ -6,6 +6,7 @@ standard deviation between runs where there were several and otherwise the sprea
 of a window of that length; the errors of the baselines. Ends with a summary and whether the targets hold.
 
 `--data FOLDER` takes traces and measurements from elsewhere (see `testbed.trace_files`).
+`--ddp` compares runs of PyTorch with all-reduce and sharding instead (`benchmarks/ddp.py`).
 `--ablate` also predicts without each of the effects that the model adds to the paper's.
 """
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import ddp
 import numpy as np
 import testbed
 from testbed import Point
@@ -176,7 +178,10 @@ def main() -> int:
     )
     parser.add_argument("--data", type=Path, help="folder of traces and measured.csv")
     parser.add_argument("--ablate", action="store_true")
+    parser.add_argument("--ddp", action="store_true", help="PyTorch runs with all-reduce and sharding")
     arguments = parser.parse_args()
+    if arguments.ddp:
+        return ddp.main(arguments.data)
     if arguments.data:
         testbed.DATA = arguments.data
     known = set(testbed.traces())

@@ -5,6 +5,14 @@
 step that the simulator runs. Imports nouns only: models, hardware, precision.
 """
 
-from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter, Shape
+from planner.computation._computation import (
+    BACKWARD,
+    FORWARD,
+    OTHER,
+    Computation,
+    Parameter,
+    Shape,
+    Variation,
+)
 
-__all__ = ["BACKWARD", "FORWARD", "OTHER", "Computation", "Parameter", "Shape"]
+__all__ = ["BACKWARD", "FORWARD", "OTHER", "Computation", "Parameter", "Shape", "Variation"]

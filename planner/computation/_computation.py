@@ -100,6 +100,7 @@ class Computation:
     variation: Variation = field(default_factory=lambda: Variation(0.0, 0.0))
     seed: int = 0
     step: Profile | None = None
+    micro_batches: int = 1  # equal runs of ops that follow each other, each a forward and a backward pass
 
     def __post_init__(self) -> None:
         n = self.ops

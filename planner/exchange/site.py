@@ -18,6 +18,11 @@ class Site:
 
     `rdma`: whether transfers between machines bypass the kernel, as the request says, or as the machine can
     (None). `cut`: over how many workers a replica is spread. `market` gives other machines by their names.
+
+    Workers and machines that are not like the others: `speeds` are those of the workers' computation (1: as
+    computed), `nic_shares` what is left of each machine's NIC; empty means all alike. `round_trip_s` is that
+    of a small message between machines (None: as is usual for the network and library), `burst_bytes` what a
+    shaped link lets through at once after a pause.
     """
 
     hardware: Hardware
@@ -25,6 +30,10 @@ class Site:
     market: Market = CATALOGUE
     cut: Cut = WHOLE
     rdma: bool | None = None
+    speeds: tuple[float, ...] = ()
+    nic_shares: tuple[float, ...] = ()
+    round_trip_s: float | None = None
+    burst_bytes: float = 0.0
 
     @property
     def devices(self) -> int:

@@ -10,8 +10,9 @@ Read in pytorch/gloo and checked against byte counters and times (docs/allreduce
 - Two threads: two collectives are under way at once, started in the order of issue, and share the wire.
 - All messages between two ranks share a connection, first come, first served. An all-gather goes the other
   way round the ring than an all-reduce; where both run at once, the first notice of each pass stands behind a
-  segment of the other. With two ranks an all-gather meets itself: the rank that is later sends half of its
-  block before its notice, so that the other waits for it. Who is later is a matter of chance.
+  segment of the other. With two ranks both ways are one connection, which always has something to send; but
+  an all-gather meets itself there: the rank that is later sends half of its block before its notice, so that
+  the other waits for it. Who is later is a matter of chance.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Gloo:
         volume = ring.volume(done, size, peers.ranks)
         seconds = _measured(done, size, peers, level) or _seconds(done, size, peers.ranks, level)
         extra = 0.0
-        if opposed and done == "all_reduce":
+        if opposed and done == "all_reduce" and peers.ranks > 2:
             extra = passes(done) * _segment(done, size, peers.ranks)
         return (fitted(level, "all", volume + extra, seconds + extra / level.bytes_per_s),)
 

@@ -18,10 +18,11 @@ from planner.profile.reading import check_values, read_bytes
 from planner.profile.transmissions import with_sent_order
 
 if TYPE_CHECKING:
+    from planner.computation import Computation
     from planner.profile.importers.kineto import Step
     from planner.profile.importers.recording import Recording
 
-__all__ = ["import_profile"]
+__all__ = ["import_computation", "import_profile"]
 
 RUN_METADATA = "TensorFlow RunMetadata"
 TIMELINE = "TensorFlow timeline"
@@ -53,6 +54,34 @@ def import_profile(
     }
     with _no_collector():
         return _imported(paths, about)
+
+
+def import_computation(
+    paths: Sequence[Path | str], *, batch: int, model: str = "", hardware: str = ""
+) -> Computation:
+    """What one worker computes in a step, from PyTorch traces: what exchanges other than the recorded one are
+    lowered from."""
+    from planner.profile.importers import kineto, pytorch
+
+    if not paths or batch < 1:
+        raise BadInput(f"give at least one trace file and a batch of at least 1 (not {batch})")
+    steps: list[Step] = []
+    with _no_collector():
+        for path in paths:
+            data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
+            found = kind_of(data, where)
+            if found != PYTORCH:
+                raise BadInput(f"{path} is {found}; a computation is read from PyTorch traces")
+            check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
+            steps += kineto.read(data, where)
+        names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+        return pytorch.computation(
+            steps,
+            batch=batch,
+            model=model or Path(paths[0]).name.split(".")[0],
+            hardware=hardware,
+            source=f"{PYTORCH}: {names}",
+        )
 
 
 @contextmanager

@@ -25,6 +25,7 @@ class Parameter:
     bytes: int
     readers: tuple[int, ...]  # positions of forward ops
     ready: int  # position of the op after which it can be sent
+    item_bytes: int = 4  # of an element of its gradient
 
 
 @dataclass(frozen=True)

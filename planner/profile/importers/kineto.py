@@ -23,6 +23,8 @@ from planner.profile.importers.accumulation import joined
 
 BACKWARD = "autograd::engine::evaluate_function: "
 ACCUMULATE = "AccumulateGrad"
+OPTIMIZER = "Optimizer.step#"
+COLLECTIVE = ("gloo:", "nccl:")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CLOCK_TOLERANCE_US = 1000.0
 MAX_STEP_US = 3.6e9
@@ -82,12 +84,14 @@ class OuterOp:
 
 @dataclass
 class Step:
-    """The ops of one step in the order of their end, and the time of its optimizer."""
+    """The ops of one step in the order of their end, and the time of its optimizer. `tail_us` is what follows
+    the backward pass and the collectives: the optimizer, and what the loop does besides."""
 
     where: str
     start_us: float
     ops: list[OuterOp]
     optimizer_us: float
+    tail_us: float = 0.0
     on_gpu: bool = False
 
 
@@ -121,8 +125,7 @@ def _steps(events: list[Event], where: str) -> list[Step]:
     outer, inner = _outermost(where, ops)
     _read_inner(inner, outer)
     pairs = _flow_pairs(outer, flows)
-    optimizers = [e for e in notes if e.name.startswith("Optimizer.step#")]
-    steps = [_step(where, window, outer, pairs, optimizers) for window in windows]
+    steps = [_step(where, window, outer, pairs, notes) for window in windows]
     if kernels:
         _move_to_gpu(outer, inner, kernels)
         _restart_on_gpu(steps, kernels)
@@ -137,7 +140,7 @@ def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[flo
                 f"{where}: two steps overlap by {end - start:.0f} us: marks of several processes, or the "
                 "clock jumped; record one process"
             )
-    optimizers = [e for e in notes if e.name.startswith("Optimizer.step#")]
+    optimizers = [e for e in notes if e.name.startswith(OPTIMIZER)]
     if marks:
         return joined(marks, [e.ts for e in optimizers])
     if len(optimizers) > 1:
@@ -203,6 +206,7 @@ def _restart_on_gpu(steps: list[Step], kernels: list[Event]) -> None:
         k = bisect_right(ends, first) - 1
         step.start_us = max(step.start_us, ends[k]) if k >= 0 else step.start_us
         step.on_gpu = True
+        step.tail_us = step.optimizer_us  # the host's clock says nothing about the device's end
 
 
 def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
@@ -271,14 +275,15 @@ def _step(
     window: tuple[float, float],
     outer: list[OuterOp],
     pairs: dict[int, int],
-    optimizers: list[Event],
+    notes: list[Event],
 ) -> Step:
     low, high = window
     if high - low > MAX_STEP_US:
         raise BadInput(
             f"{where}: a step lasts {(high - low) * 1e-6:.0f} s: the clock jumped; record it again"
         )
-    optimizer = [e for e in optimizers if low <= e.ts < high]
+    notes = [e for e in notes if low <= e.ts < high]
+    optimizer = [e for e in notes if e.name.startswith(OPTIMIZER)]
     stop = min((e.ts for e in optimizer), default=high)
     first = bisect_right(outer, low, key=attrgetter("start_us"))
     last = bisect_right(outer, stop, key=attrgetter("start_us"))
@@ -294,4 +299,6 @@ def _step(
             f"{where}: a step without a backward pass; profile whole training steps, one cycle of them "
             f"(repeat=1), {RECORD}"
         )
-    return Step(where, low, ops, sum(e.dur for e in optimizer))
+    busy_until = max([op.end_us for op in ops] + [e.end for e in notes if e.name.startswith(COLLECTIVE)])
+    optimizer_us = sum(e.dur for e in optimizer)
+    return Step(where, low, ops, optimizer_us, max(high - busy_until, optimizer_us))

@@ -18,9 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from planner.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.errors import BadInput
+from planner.precision import BF16, FP32
 from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
-from planner.profile.importers.accumulation import Parameter, Passes, merged, passes_of
+from planner.profile.importers.accumulation import Parameter as Sent
+from planner.profile.importers.accumulation import Passes, merged, passes_of
 from planner.profile.importers.kineto import ACCUMULATE, RECORD, OuterOp, Step
 
 ITEM_BYTES = {
@@ -80,6 +83,50 @@ def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Pro
     )
 
 
+def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
+    """What one worker computes, from its recorded steps: ops in a chain, parameters by their gradients."""
+    steps, notes = _alike(steps)
+    first = steps[0]
+    names = _names(first.ops)
+    passes = passes_of(first.ops)
+    found = _parameters(first, names, passes, notes)
+    _buckets(first, found, passes, notes)
+    begin = min(op.forward for op in first.ops if op.forward is not None)
+    shift = 1 - begin  # the input goes before the first forward op
+    roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
+    width = max(found, key=lambda one: one.bytes).item_bytes
+    readers = sorted({one.readers[0] for one in found})
+    parameters = tuple(
+        Parameter(
+            one.name,
+            one.bytes // one.item_bytes,
+            tuple(op + shift for op in one.readers),
+            one.ready + shift,
+            readers.index(one.readers[0]),
+        )
+        for one in found
+    )
+    notes.append("the time between ops and after the backward pass is the host's, as it was recorded")
+    about.pop("bandwidth_bytes_per_s", None)
+    return Computation(
+        model=model,
+        batch=batch,
+        names=("input", *names[begin:]),
+        role=np.array(roles, np.uint8),
+        layer=np.full(len(roles), -1, np.int32),
+        layers=(),
+        dep_start=np.array([0, *range(len(roles))], np.int32),
+        dep_index=np.arange(len(roles) - 1, dtype=np.int32),
+        durations_s=np.array([_durations(step, begin) for step in steps]) * 1e-6,
+        parameters=parameters,
+        optimizer_s=float(np.median([step.tail_us for step in steps])) * 1e-6,
+        blocks=tuple(names[op].partition("/")[2] for op in readers),
+        precision=FP32 if width >= FP32.gradient_bytes else BF16,
+        notes=tuple(notes),
+        **about,
+    )
+
+
 def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
     """The steps that run the same ops as most do."""
     shapes = [tuple(op.name for op in step.ops) for step in steps]
@@ -106,7 +153,7 @@ def _names(ops: Sequence[OuterOp]) -> list[str]:
     return names
 
 
-def _parameters(step: Step, names: list[str], passes: Passes, notes: list[str]) -> list[Parameter]:
+def _parameters(step: Step, names: list[str], passes: Passes, notes: list[str]) -> list[Sent]:
     found = []
     unsized = unread = 0
     producer: dict[Any, int] = {}
@@ -135,7 +182,7 @@ def _parameters(step: Step, names: list[str], passes: Passes, notes: list[str]) 
         size = prod(shape) * ITEM_BYTES[kind]
         if size:
             label = f"{names[reader].partition('/')[2]}/{'x'.join(map(str, shape)) or 'scalar'}"
-            found.append(Parameter(label, size, (reader,), k))
+            found.append(Sent(label, size, (reader,), k, ITEM_BYTES[kind]))
     if unsized:
         raise BadInput(
             f"{step.where}: {unsized} gradients have no size; profile with record_shapes=True, {RECORD}"
@@ -156,11 +203,11 @@ def _parameters(step: Step, names: list[str], passes: Passes, notes: list[str]) 
     return found
 
 
-def _buckets(step: Step, parameters: list[Parameter], passes: Passes, notes: list[str]) -> list[Parameter]:
+def _buckets(step: Step, parameters: list[Sent], passes: Passes, notes: list[str]) -> list[Sent]:
     """The buckets of DistributedDataParallel: an all-reduce takes the gradients that are ready and not yet
     sent, in the order they became ready, up to its size."""
-    waiting: deque[Parameter] = deque()
-    buckets: list[Parameter] = []
+    waiting: deque[Sent] = deque()
+    buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}
     short = 0
     once = [one.ready for one in parameters if one.ready < passes.last]  # passes that differ
@@ -174,7 +221,7 @@ def _buckets(step: Step, parameters: list[Parameter], passes: Passes, notes: lis
             waiting.append(by_op[k])
         for elements, kind in op.buckets:
             size = elements * ITEM_BYTES[kind]
-            inside: list[Parameter] = []
+            inside: list[Sent] = []
             room = size
             while waiting and waiting[0].bytes <= room:
                 room -= waiting[0].bytes
@@ -182,7 +229,7 @@ def _buckets(step: Step, parameters: list[Parameter], passes: Passes, notes: lis
             short += room != 0
             readers = tuple(sorted({r for p in inside for r in p.readers}))
             name = f"bucket_{len(buckets)}"
-            buckets.append(Parameter(name, size, readers or (parameters[0].readers[0],), k))
+            buckets.append(Sent(name, size, readers or (parameters[0].readers[0],), k))
     if not buckets:
         return []
     notes.append(

@@ -1,0 +1,95 @@
+"""Computations made from others: several micro-batches in a step, recorded steps without their accidents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.computation._computation import Computation, Parameter, Variation
+from planner.errors import BadInput
+
+ROWS = 64  # steps that stand for a distribution of durations
+
+
+def accumulated(computation: Computation, micro_batches: int) -> Computation:
+    """The same forward and backward pass so many times, one after the other, before the optimizer: parameters
+    are read in each, gradients are complete after the last."""
+    if micro_batches < 1:
+        raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
+    if micro_batches == 1:
+        return computation
+    if computation.micro_batches > 1:
+        raise BadInput("micro-batches of a step that is made of several already cannot be repeated")
+    n, times = computation.ops, micro_batches
+    last = (times - 1) * n
+    parameters = tuple(
+        replace(
+            one,
+            readers=tuple(at * n + op for at in range(times) for op in one.readers),
+            ready=None if one.ready is None else last + one.ready,
+        )
+        for one in computation.parameters
+    )
+    deps = [tuple(at * n + dep for dep in computation.deps(op)) for at in range(times) for op in range(n)]
+    for at in range(1, times):  # a pass begins when the one before it is over
+        for op in range(n):
+            if not deps[at * n + op]:
+                deps[at * n + op] = (at * n - 1,)
+    start = np.zeros(len(deps) + 1, np.int32)
+    np.cumsum([len(waits) for waits in deps], out=start[1:])
+    once_s = None if computation.once_s is None else np.tile(computation.once_s, times)
+    durations_s = (
+        _repeated(computation, times)
+        if once_s is None
+        else once_s * computation.variation.factors(computation.steps, len(once_s), computation.seed)
+    )
+    return replace(
+        computation,
+        batch=computation.batch * times,
+        names=tuple(f"{name}#{at}" for at in range(times) for name in computation.names),
+        role=np.tile(computation.role, times),
+        layer=np.tile(computation.layer, times),
+        dep_start=start,
+        dep_index=np.array([dep for waits in deps for dep in waits], np.int32),
+        durations_s=durations_s,
+        parameters=parameters,
+        once_s=once_s,
+        micro_batches=times,
+        step=None,
+    )
+
+
+def _repeated(computation: Computation, times: int) -> np.ndarray:
+    """Recorded rows in a row: pass k of step i is the recorded step i + k."""
+    rows = [np.roll(computation.durations_s, -at, axis=0) for at in range(times)]
+    return np.concatenate(rows, axis=1)
+
+
+def steadied(
+    computation: Computation, variation: Variation | None = None, *, steps: int = ROWS, seed: int = 0
+) -> Computation:
+    """Every op as long as in the middle of its recorded steps: few steps, some of them disturbed by the
+    recording, say little of how steps vary. With `variation` they vary by so much, and no more."""
+    once_s = np.median(computation.durations_s, axis=0)
+    vary = variation or Variation(0.0, 0.0)
+    rows = steps if vary.step_sigma or vary.op_sigma else 1
+    return replace(
+        computation,
+        durations_s=once_s * vary.factors(rows, len(once_s), seed),
+        once_s=once_s,
+        variation=vary,
+        seed=seed,
+        step=None,
+    )
+
+
+def in_units(computation: Computation, units: dict[str, int], names: tuple[str, ...]) -> Computation:
+    """The same computation with other blocks: `units` maps a parameter's name to the number of its unit."""
+    parameters = tuple(
+        replace(one, block=units[one.name]) if one.name in units else one for one in computation.parameters
+    )
+    return replace(computation, parameters=parameters, blocks=names)
+
+
+__all__ = ["Parameter", "accumulated", "in_units", "steadied"]

@@ -1,0 +1,174 @@
+"""Steps with collectives: a worker's computation as a chain, and joint ops over the links of its site.
+
+A device runs one kernel after another, so the ops of a computation are one chain, in their order; stretches
+between two points where an exchange comes in are one op each, which changes no time and leaves few events.
+
+Channels of a worker: over the fabric of its machine, then over the network; as many of each as the library
+has collectives in flight. A collective takes the next of them in turn. A joint op that all workers do goes
+over the narrowest NIC, because a ring is as fast as its slowest hop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.cluster import Cluster, Node
+from planner.computation import Computation
+from planner.exchange.collectives import Kind, Library, Peers, Phase
+from planner.exchange.site import Site
+from planner.policy import Fifo
+from planner.profile import UPLINK, WORKER, Op, Profile
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+Floats = npt.NDArray[np.float64]
+
+ALL, MACHINE = 0, 1  # scopes
+SCOPES = {"all": ALL, "machine": MACHINE}
+ROWS = 256  # steps to draw from where durations vary: the slowest of many ranks is far out in the tail
+
+
+def varied_rows(computation: Computation, workers: int) -> Floats:
+    """Durations (steps x ops) with enough steps that the slowest of all workers is drawn from."""
+    wanted = min(ROWS, 4 * workers)
+    if computation.once_s is None or computation.steps >= wanted:
+        return computation.durations_s
+    factors = computation.variation.factors(wanted, computation.ops, computation.seed)
+    return np.asarray(computation.once_s * factors)
+
+
+@dataclass
+class Steps:
+    """A step under construction: ops and a column of durations for each."""
+
+    computation: Computation
+    site: Site
+    library: Library
+    peers: Peers
+    ops: list[Op] = field(default_factory=list)
+    columns: list[Floats] = field(default_factory=list)
+    rows: Floats = field(init=False)
+    sums: Floats = field(init=False)
+    turns: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rows = varied_rows(self.computation, self.site.workers)
+        self.sums = np.concatenate([np.zeros((len(self.rows), 1)), np.cumsum(self.rows, axis=1)], axis=1)
+
+    def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
+        """Ops `first` to `last` of the computation, one after another; the position of the new op."""
+        return self.add(Op(name, WORKER, deps=_sorted(deps)), self._seconds(first, last) * factor)
+
+    def spend(self, name: str, seconds: float, deps: Iterable[int]) -> int:
+        """Work on the device that is not part of the computation."""
+        return self.add(Op(name, WORKER, deps=_sorted(deps)), np.full(len(self.rows), seconds))
+
+    def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
+        """A collective among all; the ops to wait for (`deps` themselves where nobody else takes part)."""
+        return self.phases(name, self.library.phases(kind, size, self.peers), deps)
+
+    def phases(self, name: str, phases: Sequence[Phase], deps: Iterable[int]) -> tuple[int, ...]:
+        """Transfers that follow each other."""
+        before = _sorted(deps)
+        for at, phase in enumerate(phases):
+            label = name if len(phases) == 1 else f"{name}/{phase.level}[{at}]"
+            op = Op(
+                label,
+                UPLINK,
+                self._channel(phase.level),
+                phase.bytes,
+                before,
+                scope=SCOPES[phase.scope],
+                latency_s=phase.latency_s,
+            )
+            before = (self.add(op, np.zeros(len(self.rows))),)
+        return before
+
+    def add(self, op: Op, seconds: Floats) -> int:
+        self.ops.append(op)
+        self.columns.append(seconds)
+        return len(self.ops) - 1
+
+    def _seconds(self, first: int, last: int) -> Floats:
+        return np.asarray(np.maximum(self.sums[:, last + 1] - self.sums[:, first], 0.0))
+
+    def _channel(self, level: str) -> int:
+        """Take turns among the library's channels of a level."""
+        turn = self.turns.get(level, 0)
+        self.turns[level] = (turn + 1) % self.library.in_flight
+        return turn + (self.library.in_flight if level == "network" and self.peers.inside else 0)
+
+    def case(self) -> Case:
+        """What the simulator runs."""
+        from planner.simulator.simulate import Case
+
+        computation, cluster = self.computation, wired(self.site, self.library, self.peers)
+        order = np.broadcast_to(np.arange(len(self.ops), dtype=np.int32), (len(self.rows), len(self.ops)))
+        step = Profile.build(
+            self.ops,
+            np.column_stack(self.columns),
+            model=computation.model,
+            batch=computation.batch,
+            servers=cluster.channels,
+            order=order,
+            hardware=computation.hardware,
+            basis=computation.basis,
+            source=computation.source,
+            notes=computation.notes,
+        )
+        return Case(profile=step, cluster=cluster, policy=Fifo())
+
+
+def wired(site: Site, library: Library, peers: Peers) -> Cluster:
+    """The cluster: a node for each machine's NIC and, where devices are joined, two ports of its fabric."""
+    machine = [site.machine_of(worker) for worker in range(site.workers)]
+    nodes: list[Node] = []
+    links: list[list[tuple[int, int]]] = [[] for _ in machine]
+    names: list[str] = []
+
+    def node(rate: float) -> int:
+        nodes.append(Node(rate, rate, site.hardware.name))
+        return len(nodes) - 1
+
+    if peers.inside is not None:
+        ports = [
+            (node(peers.inside.bytes_per_s), node(peers.inside.bytes_per_s)) for _ in range(site.machines)
+        ]
+        for worker, row in enumerate(links):
+            row += [ports[machine[worker]]] * library.in_flight
+        names += _named("fabric", library.in_flight)
+    home = list(range(0, 2 * site.machines, 2)) if peers.inside is not None else []
+    if peers.between is not None:
+        # All NICs at the rate of the narrowest: what goes over one goes over all.
+        home = [node(peers.between.bytes_per_s) for _ in range(site.machines)]
+        for row in links:
+            row += [(home[0], home[1])] * library.in_flight
+        names += _named("network", library.in_flight)
+    if not nodes:
+        home = [node(1e9)]
+    leaders = [(0,) * site.workers]
+    if peers.inside is not None:
+        leaders.append(tuple(at * site.devices for at in machine))
+    return Cluster(
+        nodes=tuple(nodes),
+        worker_nodes=tuple(home[at] for at in machine),
+        server_nodes=(),
+        worker_speeds=site.speeds,
+        links=tuple(map(tuple, links)) if names else (),
+        link_names=tuple(names),
+        leaders=tuple(leaders),
+    )
+
+
+def _named(level: str, count: int) -> list[str]:
+    return [level] if count == 1 else [f"{level}[{at}]" for at in range(count)]
+
+
+def _sorted(deps: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(deps)))

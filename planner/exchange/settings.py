@@ -1,0 +1,94 @@
+"""What collective exchanges have in common: their settings as requests write them, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from planner.errors import BadInput, unknown_name
+from planner.exchange._base import Exchange
+from planner.exchange.collectives import Gloo, Library, Nccl
+from planner.exchange.site import Site
+
+LIBRARIES = ("auto", "nccl", "gloo")
+ALGORITHMS = ("auto", "ring", "tree", "hierarchical")
+
+E = TypeVar("E", bound=Exchange)
+
+
+def positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise BadInput(f"{name} is {value}; it must be above zero")
+
+
+def share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise BadInput(f"{name} is {value}; it must lie between 0 and 1")
+
+
+def known(what: str, name: str, names: Iterable[str]) -> None:
+    if name not in names:
+        raise unknown_name(what, name, names)
+
+
+def library(name: str, algorithm: str, site: Site) -> Library:
+    """The library by name; NCCL needs GPUs, so that `auto` means Gloo for CPU machines."""
+    if name == "auto":
+        name = "nccl" if site.hardware.device.kind == "gpu" else "gloo"
+    return Nccl(algorithm) if name == "nccl" else Gloo()  # type: ignore[arg-type]
+
+
+def refusal(name: str, site: Site) -> str:
+    """Why collectives cannot run on a site, with the remedy; empty if they can."""
+    hardware = site.hardware
+    if name == "nccl" and hardware.device.kind == "cpu":
+        return f"{hardware.name} has no GPU, and NCCL needs one; use library gloo"
+    if min(site.devices, site.workers) > 1 and site.fabric is None:
+        return (
+            f"how the {site.devices} devices of {hardware.name} are joined is not known; add a [fabric] to "
+            "its hardware file (docs/hardware.md)"
+        )
+    if site.machines > 1 and site.rdma and hardware.rdma is False:
+        return f"{hardware.name} has no RDMA; use --network tcp"
+    if site.machines > 1 and site.market.nic_bytes_per_s(hardware) is None:
+        return f"the NIC of {hardware.name} is not published; give --bandwidth"
+    return ""
+
+
+def chosen(exchange: E, choices: Mapping[str, str]) -> E:
+    """The exchange with the settings that a request writes, as `bucket_bytes=1000000`."""
+    types = {one.name: type(getattr(exchange, one.name)) for one in fields(exchange)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, text in choices.items():
+        if name not in types:
+            raise unknown_name(f"setting of {exchange.kind}", name, types)
+        values[name] = _value(f"{exchange.kind}:{name}", text, types[name])
+    return replace(exchange, **values)  # type: ignore[type-var]
+
+
+def _value(name: str, text: str, kind: type) -> Any:
+    if kind is bool:
+        if text not in ("yes", "no"):
+            raise BadInput(f"{name} is {text!r}; give yes or no")
+        return text == "yes"
+    if kind is str:
+        return text
+    try:
+        value = float(text)
+        if not math.isfinite(value) or (kind is int and value != int(value)):
+            raise ValueError
+    except ValueError:
+        raise BadInput(f"{name} is {text!r}; give a {'whole ' if kind is int else ''}number") from None
+    return kind(value)
+
+
+def key(exchange: Exchange, default: Exchange) -> str:
+    """The kind, and every setting that is not the default."""
+    changed = [
+        f"{one.name}={getattr(exchange, one.name)}"
+        for one in fields(exchange)  # type: ignore[arg-type]
+        if getattr(exchange, one.name) != getattr(default, one.name)
+    ]
+    return "/".join([exchange.kind, *changed])

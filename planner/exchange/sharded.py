@@ -1,0 +1,199 @@
+"""Sharded data parallelism, as ZeRO and FSDP do it: each worker keeps a part of what all need.
+
+Stage 1 shares out the optimizer's state, stage 2 the gradients too, stage 3 the parameters as well. Units are
+the model's blocks. With stage 3 a unit's parameters are gathered before its forward pass and again before its
+backward pass (the last unit keeps them), and its gradients are reduced and scattered after it; with stages 1
+and 2 gradients are scattered unit by unit in the backward pass, and parameters are gathered unit by unit
+after the optimizer. `prefetch` units are gathered ahead of the one that computes.
+
+`within="machine"` shards inside each machine only (HSDP): gathers and scatters stay on its fabric, and what
+each worker keeps of the gradients is summed with its counterparts in other machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from planner.computation import Computation
+from planner.errors import BadInput
+from planner.exchange import settings
+from planner.exchange._base import Ask, Exchange, Held, Neighbour, Words
+from planner.exchange.collectives import Kind, Peers
+from planner.exchange.joint import Steps
+from planner.exchange.peers import peers_of
+from planner.exchange.site import Site
+from planner.exchange.units import Unit, stretches, units_of
+from planner.model import Model
+from planner.precision import Precision
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+WITHIN = ("all", "machine")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded(Exchange):
+    """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
+    no_sync, ZeRO-2). `blocking`: computation waits for every collective, as FSDP2 on CPUs does."""
+
+    kind: ClassVar[str] = "sharded"
+    title: ClassVar[str] = "sharded data parallelism"
+
+    stage: int = 3
+    prefetch: int = 1
+    within: str = "all"
+    each_pass: bool = True
+    blocking: bool = False
+    library: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.stage not in (1, 2, 3):
+            raise BadInput(f"sharded:stage is {self.stage}; it is 1, 2 or 3")
+        if self.prefetch < 0:
+            raise BadInput(f"sharded:prefetch is {self.prefetch}; it must not be negative")
+        settings.known("sharded:within", self.within, WITHIN)
+        settings.known("library", self.library, settings.LIBRARIES)
+
+    @property
+    def key(self) -> str:
+        return settings.key(self, Sharded())
+
+    @classmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        choices = ask.choices(cls.kind)
+        first = settings.chosen(cls(), choices)
+        if site.workers < 2 or first.refusal(site):
+            return
+        yield first
+        if "stage" not in choices:
+            yield replace(first, stage=2)
+            yield replace(first, stage=1, each_pass=False)
+        if "within" not in choices and site.machines > 1 and site.devices > 1:
+            yield replace(first, within="machine")
+
+    def refusal(self, site: Site) -> str:
+        if self.within == "machine" and (site.machines < 2 or site.devices < 2):
+            return "sharding within machines needs several machines with several devices; use within=all"
+        return settings.refusal(self.library, site)
+
+    def shards(self, site: Site) -> int:
+        """Over how many workers a unit is spread."""
+        return min(site.devices, site.workers) if self.within == "machine" else site.workers
+
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        share = 1 / self.shards(site)
+        elements = [sum(tensor.elements for tensor in layer.tensors) for layer in model]
+        # Two units are whole at a time: the one that computes and the one that is gathered ahead of it.
+        whole = (1 + self.prefetch) * max(elements, default=0) * precision.parameter_bytes
+        return Held(
+            parameters=share if self.stage == 3 else 1.0,
+            gradients=share if self.stage >= 2 else 1.0,
+            optimizer=share,
+            buffers_bytes=float(whole if self.stage == 3 else 0),
+        )
+
+    def lower(self, computation: Computation, site: Site) -> Case:
+        library = settings.library(self.library, "auto", site)
+        steps = Steps(computation, site, library, peers_of(site, library))
+        return _Lowering(self, steps).case()
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+        if self.stage > 1:
+            yield Neighbour("stage", f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
+        if self.within == "all" and site.machines > 1 and site.devices > 1:
+            yield Neighbour("within", "sharding inside machines only", replace(self, within="machine"))
+        yield Neighbour("prefetch", "two units ahead", replace(self, prefetch=2))
+
+    def words(self) -> Words:
+        inside = " inside each machine" if self.within == "machine" else ""
+        what = {
+            1: "optimizer state",
+            2: "gradients and optimizer state",
+            3: "parameters, gradients and state",
+        }
+        return Words(
+            cell=f"sharded (stage {self.stage}{', machine' if inside else ''})",
+            rest="",
+            plan=f"{what[self.stage]} shared out over the workers{inside} (stage {self.stage})",
+            resources={"fabric": "the links between the devices of a machine", "network": "the NICs"},
+        )
+
+
+class _Lowering:
+    """One step under construction: what computation waits for, and what has been issued."""
+
+    def __init__(self, exchange: Sharded, steps: Steps) -> None:
+        self.exchange = exchange
+        self.steps = steps
+        self.units = units_of(steps.computation)
+        self.stretches = stretches(steps.computation, self.units)
+        self.whole, self.across = _groups(exchange, steps.peers)
+        self.last: tuple[int, ...] = ()  # the end of computation so far
+        self.begun: list[tuple[int, ...]] = []  # what each stretch waited for: computation and its gather
+        self.scattered: list[int] = []
+
+    def case(self) -> Case:
+        steps, exchange = self.steps, self.exchange
+        for at in range(len(self.stretches)):
+            self._compute(at)
+        share_s = steps.computation.optimizer_s / exchange.shards(steps.site)
+        done = (steps.spend("optimizer", share_s, (*self.last, *self.scattered)),)
+        if exchange.stage < 3:
+            for number, unit in enumerate(self.units):
+                self._collective(f"gather[{number}]", "all_gather", self._parameter_bytes(unit), done)
+        return steps.case()
+
+    def _compute(self, at: int) -> None:
+        exchange, steps, stretch = self.exchange, self.steps, self.stretches[at]
+        waits = self.last
+        if exchange.stage == 3 and stretch.gathers:
+            waits += self._gather(at)
+        self.begun.append(waits)
+        self.last = (steps.compute(f"{stretch.name}[{at}]", stretch.first, stretch.last, waits),)
+        if not (stretch.final or exchange.each_pass):
+            return
+        for number in stretch.scatters:
+            ends = self._scatter(f"scatter[{at}.{number}]", self.units[number], at)
+            self.scattered += ends
+            if exchange.blocking:
+                self.last = ends
+
+    def _gather(self, at: int) -> tuple[int, ...]:
+        """Issued when the stretch `prefetch` places before it begins; with none when it is its turn."""
+        exchange = self.exchange
+        ahead = at - exchange.prefetch
+        deps = self.last if exchange.blocking or ahead == at else self.begun[ahead] if ahead >= 0 else ()
+        unit = self.units[self.stretches[at].unit]
+        return self._collective(f"gather[{at}]", "all_gather", self._parameter_bytes(unit), deps)
+
+    def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
+        """Reduce and scatter a unit's gradients; what is kept is summed with other machines' parts."""
+        steps, exchange = self.steps, self.exchange
+        size = float(unit.elements * steps.computation.precision.gradient_bytes)
+        together = exchange.stage == 3 and not exchange.blocking
+        opposed = together and any(later.gathers for later in self.stretches[at + 1 :])
+        ends = self._collective(name, "reduce_scatter", size, self.last, opposed=opposed)
+        if self.across is None:
+            return ends
+        return steps.phases(f"{name}/sum", steps.library.phases("all_reduce", size, self.across), ends)
+
+    def _collective(
+        self, name: str, kind: Kind, size: float, deps: tuple[int, ...], *, opposed: bool = False
+    ) -> tuple[int, ...]:
+        phases = self.steps.library.phases(kind, size, self.whole, opposed=opposed)
+        if self.across is not None:
+            phases = tuple(replace(phase, scope="machine") for phase in phases)
+        return self.steps.phases(name, phases, deps)
+
+    def _parameter_bytes(self, unit: Unit) -> float:
+        return float(unit.elements * self.steps.computation.precision.parameter_bytes)
+
+
+def _groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
+    """Who shares a unit, and who sums the parts that are kept (None: nobody else has them)."""
+    if exchange.within == "all" or peers.inside is None or peers.between is None:
+        return peers, None
+    return Peers.of(inside=peers.inside), Peers.of(between=peers.between)

@@ -1,0 +1,97 @@
+"""Units of sharded training: the blocks of a model, and the stretches of a step in which each computes.
+
+A device runs its ops in order; an op belongs to the unit whose parameters it reads, or whose gradients it
+makes, or else to that of the op before it. So a pass is a sequence of stretches, one unit each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from planner.computation import BACKWARD, FORWARD, Computation
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Parameters that are gathered and scattered together."""
+
+    name: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Ops `first` to `last` of one unit. `gathers`: its parameters have to be fetched for it; `scatters`: the
+    units whose gradients are complete after it; `final`: it is in the last micro-batch of the step."""
+
+    name: str
+    unit: int
+    first: int
+    last: int
+    gathers: bool
+    scatters: tuple[int, ...]
+    final: bool
+
+
+def units_of(computation: Computation) -> tuple[Unit, ...]:
+    """The units in the order of the computation's blocks; blocks without parameters have none."""
+    elements = [0] * len(computation.blocks)
+    for one in computation.parameters:
+        elements[one.block] += one.elements
+    return tuple(Unit(name, size) for name, size in zip(computation.blocks, elements, strict=True))
+
+
+def stretches(computation: Computation, units: Sequence[Unit]) -> tuple[Stretch, ...]:
+    """The step as stretches of one unit, in order."""
+    n = computation.ops // computation.micro_batches
+    needs: dict[int, int] = {}  # op of the first micro-batch -> the unit it computes with
+    complete: dict[int, int] = {}  # unit -> op after which its gradients are complete
+    for one in computation.parameters:
+        for op in one.readers:
+            needs.setdefault(op % n, one.block)
+        if one.ready is not None:
+            needs.setdefault(one.ready % n, one.block)
+            complete[one.block] = max(complete.get(one.block, 0), one.ready % n)
+    owner = _owners(computation, needs, n)
+    cuts = [0, *(op for op in range(1, n) if owner[op] != owner[op - 1]), n]
+    turn = next((op for op in range(n) if computation.role[op] == BACKWARD), n)
+    if turn not in cuts:
+        cuts = sorted([*cuts, turn])
+    one_pass = [(owner[first], first, last - 1) for first, last in pairwise(cuts)]
+    ends = {op: unit for unit, op in complete.items()}
+    found: list[Stretch] = []
+    for micro in range(computation.micro_batches):
+        kept = -1
+        for unit, first, last in one_pass:
+            forward = first < turn
+            done = [ends[op] for op in range(first, last + 1) if op in ends]
+            gathers = units[unit].elements > 0 and unit != kept
+            kept = unit  # still there if it comes next again, as at the turn
+            found.append(
+                Stretch(
+                    "forward" if forward else "backward",
+                    unit,
+                    micro * n + first,
+                    micro * n + last,
+                    gathers,
+                    tuple(done),
+                    micro == computation.micro_batches - 1,
+                )
+            )
+    return tuple(found)
+
+
+def _owners(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
+    """The unit of each op of a pass."""
+    owner: list[int] = []
+    current = next((needs[op] for op in range(n) if op in needs), 0)
+    for op in range(n):
+        current = needs.get(op, current)
+        owner.append(current)
+    # A backward op that makes no gradient itself works for the next one that does.
+    for op in range(n - 2, -1, -1):
+        if computation.role[op] == BACKWARD and op not in needs and computation.role[op + 1] != FORWARD:
+            owner[op] = owner[op + 1]
+    return owner

@@ -1,0 +1,197 @@
+"""All-reduce lowered and simulated: closed forms, unequal ranks, equality with the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_buckets import chain
+
+from planner.catalog import load_hardware
+from planner.computation import Computation, Variation
+from planner.computation.changed import accumulated, steadied
+from planner.errors import BadInput
+from planner.exchange import Site
+from planner.exchange.allreduce import AllReduce
+from planner.exchange.collectives import Nccl
+from planner.exchange.peers import peers_of
+from planner.exchange.settings import chosen
+from planner.market import Market
+from planner.simulator import simulate
+from planner.simulator.run import RunOptions, run
+from planner.simulator.simulate import Case
+
+P3 = "p3.16xlarge"
+PLAIN = AllReduce(slowdown=0.0)
+
+
+def step_s(case: Case) -> float:
+    found = simulate(case.profile, case.cluster, case.policy, joins=case.joins, precision=0.002)
+    return case.cluster.workers * case.profile.batch / found.samples_per_s
+
+
+def site(workers: int, machine: str = P3, **more: object) -> Site:
+    return Site(load_hardware(machine), workers, **more)  # type: ignore[arg-type]
+
+
+def test_one_worker_computes_and_updates() -> None:
+    assert step_s(PLAIN.lower(chain([100] * 4), site(1))) == pytest.approx(8.5)
+
+
+@pytest.mark.parametrize("workers", [2, 8, 16])
+def test_a_bucket_at_the_end_is_exposed_in_full(workers: int) -> None:
+    """One bucket is ready with the last gradient: backward, then the collective, then the optimizer."""
+    computation, where = chain([25_000_000] * 4, 1e-3), site(workers)
+    one = replace(PLAIN, bucket_bytes=10**12, first_bucket_bytes=10**12)
+    peers = peers_of(where, Nccl())
+    (phase,) = Nccl().phases("all_reduce", 4e8, peers)
+    level = peers.between or peers.inside
+    assert level is not None
+    assert step_s(one.lower(computation, where)) == pytest.approx(
+        8.5e-3 + phase.seconds(level.bytes_per_s), rel=1e-3
+    )
+
+
+def test_buckets_overlap_with_the_backward_pass() -> None:
+    computation, where = chain([25_000_000] * 4, 0.1), site(8)
+    peers = peers_of(where, Nccl())
+    (phase,) = Nccl().phases("all_reduce", 1e8, peers)
+    assert peers.inside is not None
+    last = phase.seconds(peers.inside.bytes_per_s)
+    assert last < 0.1
+    assert step_s(PLAIN.lower(computation, where)) == pytest.approx(0.85 + last, rel=1e-3)
+
+
+def test_slow_links_chain_the_buckets() -> None:
+    """Communication takes longer than computation: the first bucket's start, and then all of them."""
+    computation = chain([25_000_000] * 4, 1e-3)
+    where = site(2, "p3.2xlarge", market=Market(bandwidth_bytes_per_s=1e8))
+    peers = peers_of(where, Nccl())
+    assert peers.between is not None
+    (phase,) = Nccl().phases("all_reduce", 1e8, peers)
+    expected = 5e-3 + 4 * phase.seconds(peers.between.bytes_per_s) + 0.5e-3
+    assert step_s(PLAIN.lower(computation, where)) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_slow_worker_slows_all() -> None:
+    computation = chain([100] * 4)
+    slowed = site(8, speeds=(1.0,) * 7 + (0.5,))
+    assert step_s(PLAIN.lower(computation, slowed)) == pytest.approx(17.0, rel=1e-3)
+
+
+def test_a_slow_link_slows_the_ring() -> None:
+    computation = chain([25_000_000], 1e-3)
+    market = Market(bandwidth_bytes_per_s=1e9)
+    even = step_s(PLAIN.lower(computation, site(4, "p3.2xlarge", market=market)))
+    slow = site(4, "p3.2xlarge", market=market, nic_shares=(1.0, 0.5, 1.0, 1.0))
+    assert step_s(PLAIN.lower(computation, slow)) == pytest.approx(2 * even, rel=0.03)
+
+
+def test_the_slowest_of_many_ranks_decides() -> None:
+    """Expected maximum of 8 normal draws: 1.42 standard deviations above the mean."""
+    steady = chain([100] * 4)
+    varied = steadied(steady, Variation(0.1, 0.0), steps=400)
+    found = step_s(PLAIN.lower(varied, site(8)))
+    assert found == pytest.approx(8 * (1 + 0.1 * 1.42) + 0.5, rel=0.02)
+    assert step_s(PLAIN.lower(varied, site(1))) == pytest.approx(8.5, rel=0.02)
+
+
+def test_accumulation_exchanges_once() -> None:
+    computation = chain([25_000_000] * 4, 1e-3)
+    where = site(2, "p3.2xlarge", market=Market(bandwidth_bytes_per_s=1e8))
+    once, four = (step_s(PLAIN.lower(accumulated(computation, times), where)) for times in (1, 4))
+    assert four - once == pytest.approx(3 * 8e-3, rel=1e-3)
+    assert accumulated(computation, 4).batch == 4
+
+
+def test_overlap_slows_the_backward_pass() -> None:
+    computation, where = chain([25_000_000] * 4, 1e-3), site(8)
+    plain, slowed = (step_s(AllReduce(slowdown=share).lower(computation, where)) for share in (0.0, 0.1))
+    assert 0 < slowed - plain <= 0.1 * 4e-3 * 1.01
+
+
+def test_a_half_full_machine_is_no_obstacle() -> None:
+    case = PLAIN.lower(chain([25_000_000] * 4, 1e-2), site(12))
+    assert case.cluster.workers == 12
+    assert step_s(case) > step_s(PLAIN.lower(chain([25_000_000] * 4, 1e-2), site(8)))
+
+
+def test_two_levels_use_fabric_and_network() -> None:
+    case = AllReduce(algorithm="hierarchical").lower(chain([25_000_000] * 4, 1e-3), site(16))
+    assert case.cluster.link_names == ("fabric", "network")
+    assert {int(scope) for scope in case.profile.scope} == {-1, 0, 1}
+    assert step_s(case) > 0
+
+
+def mixed(seed: int) -> tuple[AllReduce, Computation, Site]:
+    random = np.random.default_rng(seed)
+    sizes = [int(size) for size in random.integers(1, 5_000_000, int(random.integers(1, 8)))]
+    computation = steadied(chain(sizes, 2e-3), Variation(0.1, 0.05), steps=8, seed=seed)
+    machine = str(random.choice([P3, "p3.2xlarge", "p4d.24xlarge", "c5n.large", "g5.12xlarge"]))
+    workers = int(random.integers(1, 12))
+    where = site(
+        workers,
+        machine,
+        market=Market(bandwidth_bytes_per_s=float(random.uniform(1e8, 1e10))),
+        speeds=tuple(random.uniform(0.5, 1.0, workers).tolist()),
+    )
+    exchange = AllReduce(
+        bucket_bytes=int(random.integers(1, 20_000_000)),
+        algorithm=str(random.choice(["auto", "ring", "tree", "hierarchical"])),
+        library=str(random.choice(["auto", "gloo"])),
+        rebuilt=bool(random.integers(2)),
+    )
+    return exchange, computation, where
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_engine_equals_reference(seed: int) -> None:
+    exchange, computation, where = mixed(seed)
+    case = exchange.lower(computation, where)
+    options = RunOptions(steps=4, seed=seed, timeline=True)
+    engine, reference = (
+        run(case.profile, case.cluster, case.policy, case.mode, options, joins=case.joins, path=path)
+        for path in ("engine", "reference")
+    )
+    assert engine.timeline is not None
+    assert reference.timeline is not None
+    np.testing.assert_array_equal(engine.timeline, reference.timeline)
+    for ours, theirs in zip(engine.step_ends_s, reference.step_ends_s, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_keys_tell_settings_apart_and_defaults_stay_short() -> None:
+    assert AllReduce().key == "allreduce"
+    assert AllReduce(bucket_bytes=5).key != AllReduce(bucket_bytes=6).key
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"bucket_bytes": "0"}, "above zero"),
+        ({"bucket_bytes": "many"}, "whole number"),
+        ({"bucket": "1"}, "bucket"),
+        ({"library": "mpi"}, "mpi"),
+        ({"rebuilt": "maybe"}, "yes or no"),
+        ({"slowdown": "2"}, "between 0 and 1"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(choices: dict[str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        chosen(AllReduce(), choices)
+
+
+def test_refusals_name_the_remedy() -> None:
+    no_fabric = replace(load_hardware(P3), fabric=None)
+    assert "[fabric]" in AllReduce().refusal(Site(no_fabric, 8))
+    without = replace(load_hardware("p3.2xlarge"), rdma=False)
+    assert "--network tcp" in AllReduce().refusal(Site(without, 2, rdma=True))
+    assert "gloo" in AllReduce(library="nccl").refusal(site(2, "c5n.large"))
+    assert AllReduce().refusal(site(16)) == ""
+
+
+def test_tcp_on_a_machine_with_rdma_is_many_times_slower() -> None:
+    computation = chain([25_000_000] * 8, 1e-3)
+    fast, slow = (step_s(PLAIN.lower(computation, site(16, "p4d.24xlarge", rdma=on))) for on in (True, False))
+    assert slow > 5 * fast

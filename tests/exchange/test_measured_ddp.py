@@ -1,0 +1,59 @@
+"""Predictions against measured steps of real DDP and FSDP runs, a few of each kind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import ddp
+import ddp_data
+
+CONFIGS = ddp_data.configs(ddp_data.DATA)
+POINTS = {(point.config, point.workers): point for point in ddp_data.points(ddp_data.DATA)}
+
+
+@pytest.mark.parametrize(
+    ("config", "workers", "within"),
+    [
+        ("resnet50_200_r05", 4, 0.01),
+        ("resnet50_200_r03_accum4", 8, 0.02),
+        ("resnet50_200_r1_slowworker", 4, 0.01),
+        ("resnet50_200_r1_slowlink", 4, 0.03),
+        ("resnet50_200_r2_jitter10", 8, 0.03),
+        ("alexnet_100_r05_lat5", 8, 0.04),
+        ("inception3_400_r1_findunused", 4, 0.02),
+        ("gpt2_200_r05_small", 4, 0.02),
+        ("fsdp_gpt2_200_r1", 4, 0.03),
+        ("fsdp2_gpt2_200_r1", 4, 0.10),
+    ],
+)
+def test_a_measured_step_is_predicted(config: str, workers: int, within: float) -> None:
+    predicted_s = ddp.predict(CONFIGS[config], workers, ddp_data.DATA)
+    assert predicted_s == pytest.approx(POINTS[config, workers].step_s, rel=within)
+
+
+@pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config["mode"] == "ddp"])
+def test_buckets_are_those_that_ddp_made(name: str) -> None:
+    from planner.exchange.buckets import buckets
+
+    config = CONFIGS[name]
+    found = buckets(
+        ddp.computation_of(config),
+        cap_bytes=config["bucket_cap"],
+        first_bytes=config["bucket_first"],
+        rebuilt=not config.get("find_unused"),
+    )
+    made = [bucket["bytes"] for bucket in config["ddp_buckets"]]
+    # The trace has one gradient of one element that is no parameter's: the model's input.
+    assert [bucket.bytes for bucket in found] == pytest.approx(made, abs=4)
+
+
+def test_a_computation_has_every_parameter_of_the_model() -> None:
+    computation = ddp.computation_of(CONFIGS["resnet50_200_r05"])
+    assert computation.elements * 4 == pytest.approx(8e6, rel=1e-4)
+    assert computation.durations_s.sum() == pytest.approx(0.32, rel=0.01)
+    assert 0 < computation.optimizer_s < 3e-3
