@@ -31,6 +31,13 @@ def test_the_error_is_the_one_it_shows(tmp_path, monkeypatch):
     assert f"    planner: {error.value}\n" in TEXT
 
 
+def test_the_example_over_text_is_gpt2(tmp_path):
+    (tmp_path / "text.toml").write_text(re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)[1])
+    model = load_model(tmp_path / "text.toml")
+    assert model.parameters == load_model("gpt2").parameters == 124_439_808
+    assert [len(model.blocks), model.sequence_length, model.macs] == [12, 1024, load_model("gpt2").macs]
+
+
 def test_every_key_is_documented():
     for key in (*LAYERS, *File.__struct_fields__):
         assert f"`{key}`" in TEXT or f"`[{key}]`" in TEXT or key == "layers", key

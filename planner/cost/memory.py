@@ -19,6 +19,7 @@ from typing import Literal
 
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
+from planner.layers import kind_of
 from planner.model import BYTES_PER_ELEMENT, Layer, Model
 from planner.units import format_bytes
 
@@ -27,14 +28,6 @@ Precision = Literal["fp32", "fp16"]
 
 STATE_COPIES = {"sgd": 0, "momentum": 1, "adam": 2}  # of the parameters
 _HALF = 2
-
-# Kinds whose derivative reads the input or the output again. Others of KNOWN read neither; an unknown kind is
-# taken to read both.
-_READS_INPUT = {"conv", "depthwise", "fc", "batch_norm", "max_pool", "pool", "lrn"}
-_READS_OUTPUT = {"relu", "softmax", "dropout", "max_pool", "pool", "lrn"}
-_READS_NEITHER = {"input", "bias", "add", "concat", "avg_pool", "global_pool", "flatten"}
-_KNOWN = _READS_INPUT | _READS_OUTPUT | _READS_NEITHER
-_IN_PLACE = {"relu", "bias", "dropout", "flatten"}  # their output overwrites their input
 
 # Of a GPU's memory a process gets the rest after ECC and driver: 11,441 of 12,288 MiB on a K80, 16,160 of
 # 16,384 on a V100. A CPU machine keeps some for the operating system.
@@ -150,7 +143,7 @@ def kept_elements(model: Model) -> int:
     return sum(
         layer.output_elements
         for layer in model.layers
-        if _reads_output(layer) or any(_reads_input(reader) for reader in readers[layer.name])
+        if kind_of(layer).needs_output or any(kind_of(reader).needs_input for reader in readers[layer.name])
     )
 
 
@@ -159,17 +152,9 @@ def working_elements(model: Model) -> int:
     inputs of the layer where these are largest."""
     sizes = {layer.name: layer.output_elements for layer in model.layers}
     return max(
-        sizes[layer.name] + (0 if layer.kind in _IN_PLACE else sum(sizes[name] for name in layer.inputs))
+        sizes[layer.name] + (0 if kind_of(layer).in_place else sum(sizes[name] for name in layer.inputs))
         for layer in model.layers
     )
-
-
-def _reads_input(layer: Layer) -> bool:
-    return layer.kind in _READS_INPUT or layer.kind not in _KNOWN
-
-
-def _reads_output(layer: Layer) -> bool:
-    return layer.kind in _READS_OUTPUT or layer.kind not in _KNOWN
 
 
 def usable_bytes(device: Device) -> float:

@@ -1,13 +1,14 @@
 """Netlists: `models/*.toml` as `Model`s. The format is documented in `docs/models.md`.
 
-`_format.py` says which keys a file may hold, `_expand.py` unrolls blocks and branches into layers with names
-and inputs, `_infer.py` gives them shapes, parameter tensors and multiply-adds. Imports the nouns and
-`planner.tomlfile` only.
+`_format.py` and `_keys.py` say which keys a file may hold, `_expand.py` unrolls blocks and branches into
+layers with names and inputs, `_rules.py` and `_infer.py` give them shapes, parameter tensors and
+multiply-adds. Imports the nouns and `planner.tomlfile` only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +16,83 @@ from planner.model import Model
 from planner.netlist._expand import expand
 from planner.netlist._format import File
 from planner.netlist._infer import infer
+from planner.netlist._rules import Shape
 from planner.tomlfile import Source, decode, read
 
-__all__ = ["read_model"]
+__all__ = ["build_model", "read_model"]
 
 LONGEST_NAME = 200
-INHERITED = ("input", "scope", "default_batch", "samples_per_epoch", "defaults", "names", "tensors", "blocks")
+INHERITED = (
+    "input",
+    "sequence_length",
+    "target_length",
+    "scope",
+    "separator",
+    "layout",
+    "default_batch",
+    "default_precision",
+    "samples_per_epoch",
+    "tokens_per_epoch",
+    "defaults",
+    "names",
+    "tensors",
+    "blocks",
+)
 
 
 def read_model(path: Path | str, find: Callable[[str], Path | None] | None = None) -> Model:
     """The model in a file. `find` gives the file of the model that `base` names, if it is not beside it."""
     source = read(path)
-    file = decode(source, _with_base(source, find or (lambda name: None)), File)
-    if len(file.input) == 2:
-        raise source.error("give [height, width, channels] or [features], not two numbers", ["input"])
+    return build_model(source, _with_base(source, find or (lambda name: None)))
+
+
+def build_model(source: Source, values: dict[str, Any]) -> Model:
+    """The model of the values of a file, `source`, and of its bases."""
+    return _build(source, decode(source, values, File), None)
+
+
+def _build(source: Source, file: File, tokens: int | None) -> Model:
+    """The model of a file, for samples of so many tokens if not for those that the file says."""
+    texts = _texts(source, file, tokens)
     try:
         placed = expand(source, file)
     except RecursionError:
         raise source.error("blocks are nested too deeply", ["layers"]) from None
+    layers = tuple(infer(source, file, placed, texts))
+    length = None if file.sequence_length is None else tokens or file.sequence_length
+    samples = file.samples_per_epoch
+    if samples is None and file.tokens_per_epoch and length:
+        samples = -(-file.tokens_per_epoch // length)
     return Model(
         name=source.path.stem,
-        layers=tuple(infer(source, file, placed)),
+        layers=layers,
         default_batch=file.default_batch,
-        samples_per_epoch=file.samples_per_epoch,
+        samples_per_epoch=samples,
         description=file.description,
         source=file.source,
+        default_precision=file.default_precision,
+        sequence_length=length,
+        tokens_per_epoch=file.tokens_per_epoch,
+        remake=None if length is None else partial(_build, source, file),
     )
+
+
+def _texts(source: Source, file: File, tokens: int | None) -> dict[str, Shape]:
+    """The shapes of what is given from outside: an image, features, a text, a text and its translation. Where
+    the text gets longer, so does the translation."""
+    if file.input is None and file.sequence_length is None:
+        raise source.error("the key 'input' is missing; a network over text has 'sequence_length' instead")
+    if file.input is not None:
+        if file.sequence_length is not None:
+            raise source.error("give 'input' or 'sequence_length', not both", ["sequence_length"])
+        if len(file.input) == 2:
+            raise source.error("give [height, width, channels] or [features], not two numbers", ["input"])
+        return {"input": tuple(file.input)}
+    given = file.sequence_length or 1
+    texts: dict[str, Shape] = {"input": (tokens or given,)}
+    if file.target_length:
+        texts["targets"] = (-(-file.target_length * (tokens or given) // given),)
+    return texts
 
 
 def _with_base(source: Source, find: Callable[[str], Path | None]) -> dict[str, Any]:
@@ -59,6 +111,6 @@ def _with_base(source: Source, find: Callable[[str], Path | None]) -> dict[str, 
             theirs, mine = current.data.get(key), values.get(key)
             if isinstance(theirs, dict) and isinstance(mine, dict):
                 values[key] = {**theirs, **mine}
-            elif theirs is not None:
+            elif theirs is not None and not (key == "input" and "sequence_length" in source.data):
                 values.setdefault(key, theirs)
     return values

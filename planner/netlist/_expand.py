@@ -6,17 +6,29 @@ Blocks and branches are unrolled in the order in which they are written, which i
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from planner.errors import BadInput
 from planner.netlist import _format as f
 from planner.tomlfile import Key, Source, decode
 
+T = TypeVar("T")
 LARGEST_NETWORK = 20_000  # layers: ten times the deepest in use, and read in a second
 MOST_INPUTS = 1_000_000  # of all layers together
-HAVE_DEFAULTS = ("conv", "depthwise", "fc", "max_pool", "avg_pool")
+HAVE_DEFAULTS = (
+    "conv",
+    "depthwise",
+    "fc",
+    "max_pool",
+    "avg_pool",
+    "linear",
+    "layer_norm",
+    "attention",
+    "patches",
+    "moe",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class Placed:
     owner: str
     inputs: tuple[str, ...]
     spot: Spot
+    block: str | None = None  # the use of a block, in the list of all layers, that it is part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,7 @@ class _Context:
     spot: Spot
     scope: str  # before the names given in it
     entry: str  # the layer that the list reads
+    block: str | None = None
 
 
 def expand(source: Source, file: f.File) -> list[Placed]:
@@ -61,12 +75,18 @@ def expand(source: Source, file: f.File) -> list[Placed]:
         spot = Spot(("defaults", kind))
         if kind not in HAVE_DEFAULTS:
             raise spot.error(source, f"only {', '.join(HAVE_DEFAULTS)} have defaults")
-        decode(source, {kind: 1, **defaults}, f.LAYERS[kind], spot.at)
+        decode(source, {**_required(kind), **defaults}, f.LAYERS[kind], spot.at)
     expansion = _Expansion(source, file)
-    expansion.unroll(
-        file.layers, _Context(Spot(("layers",)), f"{file.scope}/" if file.scope else "", "input")
-    )
+    scope = f"{file.scope}{file.separator}" if file.scope else ""
+    expansion.unroll(file.layers, _Context(Spot(("layers",)), scope, "input"))
     return expansion.placed
+
+
+def _required(kind: str) -> f.Item:
+    """Values for the keys that a layer cannot do without, to check the others against."""
+    keys = {"attention": {"heads": 1}, "patches": {"size": 1}, "moe": {"top_k": 1, "features": 1}}
+    own: Any = ["any"] if kind in f.READ_BY_NAME else kind == "layer_norm" or 1
+    return {kind: own, **keys.get(kind, {})}
 
 
 class _Expansion:
@@ -74,14 +94,18 @@ class _Expansion:
         self.source, self.file = source, file
         self.placed: list[Placed] = []
         self.ends = {"input": "input"}  # for each name the last layer it stands for: of `then`, of a block
+        if file.target_length:
+            self.ends["targets"] = "targets"
         self.counts: dict[str, int] = {}
+        self.known: dict[int, tuple[f.Item, Any]] = {}  # what items mean that were met before
+        self.uses: dict[str, int] = {}  # of blocks without a name
         self.inputs = 0
 
     def unroll(self, items: list[f.Item], here: _Context) -> str:
         """Unroll a list of items that follow one another; the name of the last layer."""
         previous = here.entry
         for index, item in enumerate(items):
-            inner = _Context(here.spot / index, here.scope, here.entry)
+            inner = _Context(here.spot / index, here.scope, here.entry, here.block)
             if "block" in item:
                 previous = self._block(item, previous, inner)
             elif "branches" in item:
@@ -91,7 +115,25 @@ class _Expansion:
         return previous
 
     def _layer(self, item: f.Item, previous: str, here: _Context) -> str:
+        kind, spec = self._once(item, lambda: self._spec(item, here))
+        if kind in f.READ_BY_NAME:
+            inputs = tuple(self._find(name, here) for name in item[kind])
+        else:
+            inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
+        return self._place(kind, spec, inputs, here)
+
+    def _once(self, item: f.Item, make: Callable[[], T]) -> T:
+        """What an item means, worked out once: blocks repeat the same items."""
+        known = self.known.get(id(item))
+        if known is None:
+            known = self.known[id(item)] = (item, make())
+        return cast(T, known[1])
+
+    def _spec(self, item: f.Item, here: _Context) -> tuple[str, Any]:
+        """The kind of a layer and its keys as types."""
         kinds = [kind for kind in f.LAYERS if kind in item]
+        if len(kinds) > 1:
+            kinds = [kind for kind in kinds if kind not in f.ALSO_KEYS] or kinds
         if len(kinds) != 1:
             allowed = [*f.LAYERS, "branches", "block"]
             near = [n for key in item for n in difflib.get_close_matches(key, allowed, n=1)]
@@ -105,22 +147,32 @@ class _Expansion:
         spec: Any = decode(self.source, values, f.LAYERS[kind], here.spot.at)
         if item[kind] is False:
             raise here.spot.error(self.source, f"{kind} = false means nothing; leave the layer out")
-        if kind in ("concat", "add"):
-            inputs = tuple(self._find(name, here) for name in item[kind])
-        else:
-            inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
-        return self._place(kind, spec, inputs, here)
+        return kind, spec
 
     def _branches(self, item: f.Item, previous: str, here: _Context) -> str:
-        spec = decode(self.source, item, f.Branches, here.spot.at)
+        spec = self._once(item, lambda: decode(self.source, item, f.Branches, here.spot.at))
         ends = []
         for index, branch in enumerate(spec.branches * spec.repeat):
             spot = here.spot / "branches" / (index % len(spec.branches))
-            ends.append(self.unroll(branch, _Context(spot, here.scope, previous)))
+            ends.append(self.unroll(branch, _Context(spot, here.scope, previous, here.block)))
         return self._place(spec.join, spec, tuple(ends), here)
 
     def _block(self, item: f.Item, previous: str, here: _Context) -> str:
         """Unroll the use of a block, as often as it repeats."""
+        use, layers = self._once(item, lambda: self._use(item, here))
+        name = use.block
+        spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
+        for index in range(use.first, use.first + use.repeat):
+            label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
+            scope = f"{label}{self.file.separator}" if label else here.scope
+            block = here.block or label or self._numbered(name)
+            previous = self.unroll(layers, _Context(spot, scope, previous, block))
+            if label:
+                self.ends[label] = previous
+        return previous
+
+    def _use(self, item: f.Item, here: _Context) -> tuple[f.Use, list[f.Item]]:
+        """The use of a block, and the block's layers with its parameters filled in."""
         own = f.Use.__struct_fields__
         use = decode(self.source, {key: item[key] for key in own if key in item}, f.Use, here.spot.at)
         block, name = self.file.blocks.get(use.block), use.block
@@ -139,14 +191,12 @@ class _Expansion:
             circle = " -> ".join([*here.spot.blocks, name])
             raise here.spot.error(self.source, f"blocks use one another in a circle: {circle}")
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
-        layers = [self._filled(item, given, spot / index) for index, item in enumerate(block.layers)]
-        for index in range(use.first, use.first + use.repeat):
-            label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
-            scope = f"{label}/" if label else here.scope
-            previous = self.unroll(layers, _Context(spot, scope, previous))
-            if label:
-                self.ends[label] = previous
-        return previous
+        return use, [self._filled(item, given, spot / index) for index, item in enumerate(block.layers)]
+
+    def _numbered(self, block: str) -> str:
+        """A name for a use that has none: the block's, and which use of it this is."""
+        self.uses[block] = self.uses.get(block, -1) + 1
+        return f"{block}{self.uses[block]}"
 
     def _filled(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
         """A value with `"$parameter"` replaced by what is given."""
@@ -177,13 +227,13 @@ class _Expansion:
         self.inputs += len(inputs)
         if self.inputs > MOST_INPUTS:
             raise here.spot.error(self.source, f"layers read more than {MOST_INPUTS:,} inputs in all")
-        self.placed.append(Placed(kind, spec, name, name, inputs, here.spot))
+        self.placed.append(Placed(kind, spec, name, name, inputs, here.spot, here.block))
         last = name
         if len(self.placed) + len(spec.then) > LARGEST_NETWORK:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
-            self.placed.append(Placed(after, None, part, name, (last,), here.spot))
+            self.placed.append(Placed(after, None, part, name, (last,), here.spot, here.block))
             last = self.ends[part] = part
         self.ends[name] = last
         return last
@@ -192,9 +242,10 @@ class _Expansion:
         """The layer that a name means here: `input` is what this list reads; else the innermost scope."""
         if name == "input":
             return here.entry
-        parts = here.scope.split("/")
+        separator = self.file.separator
+        parts = here.scope.split(separator)
         for depth in range(len(parts) - 1, -1, -1):
-            full = "/".join([*parts[:depth], name])
+            full = separator.join([*parts[:depth], name])
             if full in self.ends:
                 return self.ends[full]
         later = self._later(name, here.spot)
@@ -230,5 +281,6 @@ class _Expansion:
 
 def _inputs(item: f.Item, before: f.Item) -> Sequence[str]:
     """The names that an item reads, as far as it and the item before it have names."""
-    names = item.get("concat") or item.get("add") or item.get("from") or before.get("name") or ()
+    listed = next((item[kind] for kind in f.READ_BY_NAME if item.get(kind)), None)
+    names = listed or item.get("from") or before.get("name") or ()
     return [names] if isinstance(names, str) else [str(name) for name in names]

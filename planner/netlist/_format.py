@@ -2,133 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
-Size = Annotated[int, Meta(ge=1, le=10_000_000)]
-Window = Annotated[int, Meta(ge=1, le=10_000)]
-Pair = Window | Annotated[list[Window], Meta(min_length=2, max_length=2)]
-Padding = Literal["same", "valid"] | Annotated[int, Meta(ge=0, le=10_000)]
-Count = Annotated[int, Meta(ge=1, le=10_000)]
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
-After = Literal["bias", "batch_norm", "relu", "lrn", "dropout"]
-Item = dict[str, Any]  # one entry of a list of layers: a layer, a block's use or branches
+from planner.netlist._keys import (
+    ALSO_KEYS,
+    LAYERS,
+    READ_BY_NAME,
+    Branches,
+    Count,
+    Item,
+    Large,
+    Name,
+    Size,
+    Start,
+)
 
-
-class Common(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Keys of every layer: its name, what it reads (the layer before it, if not given), what follows it."""
-
-    name: Name | None = None
-    from_: Name | None = field(name="from", default=None)
-    then: list[After] = []
-
-
-class Conv(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    conv: Size  # output channels
-    kernel: Pair = 1
-    stride: Pair = 1
-    padding: Padding = "same"
-    groups: Size = 1
-    weights: Name | None = None  # name of the tensor, if not the usual
-
-
-class Depthwise(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    depthwise: Size  # output channels for each input channel
-    kernel: Pair = 3
-    stride: Pair = 1
-    padding: Padding = "same"
-    weights: Name | None = None
-
-
-class Fc(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    fc: Size  # output features
-    weights: Name | None = None
-
-
-class MaxPool(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    max_pool: Pair
-    stride: Pair | None = None  # the window itself
-    padding: Padding = "valid"
-
-
-class AvgPool(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    avg_pool: Pair
-    stride: Pair | None = None
-    padding: Padding = "valid"
-
-
-class GlobalPool(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    global_pool: bool
-
-
-class BatchNorm(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    batch_norm: bool
-
-
-class Bias(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    bias: bool
-
-
-class Relu(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    relu: bool
-
-
-class Lrn(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    lrn: bool
-
-
-class Dropout(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    dropout: bool
-
-
-class Softmax(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    softmax: bool
-
-
-class Flatten(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    flatten: bool
-
-
-class Concat(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    concat: Annotated[list[Name], Meta(min_length=2)]
-    name: Name | None = None
-    then: list[After] = []
-
-
-class Add(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    add: Annotated[list[Name], Meta(min_length=2)]
-    name: Name | None = None
-    then: list[After] = []
-
-
-class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lists of layers that all read the same layer, then are joined; an empty list passes it on as it is."""
-
-    branches: Annotated[list[list[Item]], Meta(min_length=1)]
-    join: Literal["concat", "add"]
-    name: Name | None = None
-    repeat: Count = 1  # of the whole list of branches
-    then: list[After] = []
-
-
-LAYERS: dict[str, type[Struct]] = {
-    "conv": Conv,
-    "depthwise": Depthwise,
-    "fc": Fc,
-    "max_pool": MaxPool,
-    "avg_pool": AvgPool,
-    "global_pool": GlobalPool,
-    "batch_norm": BatchNorm,
-    "bias": Bias,
-    "relu": Relu,
-    "lrn": Lrn,
-    "dropout": Dropout,
-    "softmax": Softmax,
-    "flatten": Flatten,
-    "concat": Concat,
-    "add": Add,
-}
+__all__ = [
+    "ALSO_KEYS",
+    "LAYERS",
+    "READ_BY_NAME",
+    "Block",
+    "Branches",
+    "File",
+    "Item",
+    "Names",
+    "Tensors",
+    "Use",
+]
 
 
 class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -145,7 +47,7 @@ class Use(Struct, frozen=True, kw_only=True):
     block: Name
     name: Name | None = None
     repeat: Count = 1
-    first: Count = 1
+    first: Start = 1
 
 
 class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -166,19 +68,58 @@ class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     flatten: Name = "flatten{n}"
     concat: Name = "concat{n}"
     add: Name = "add{n}"
+    multiply: Name = "multiply{n}"
+    linear: Name = "linear{n}"
+    patches: Name = "patches{n}"
+    embedding: Name = "embedding{n}"
+    positions: Name = "positions{n}"
+    class_token: Name = "class_token{n}"
+    layer_norm: Name = "layer_norm{n}"
+    rms_norm: Name = "rms_norm{n}"
+    scale: Name = "scale{n}"
+    attention: Name = "attention{n}"
+    moe: Name = "moe{n}"
+    take: Name = "take{n}"
+    rotary: Name = "rotary{n}"
+    gelu: Name = "gelu{n}"
+    silu: Name = "silu{n}"
+    sigmoid: Name = "sigmoid{n}"
+    tanh: Name = "tanh{n}"
+    cross_entropy: Name = "cross_entropy{n}"
 
 
 class Tensors(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Names of parameter tensors: `{layer}` is the layer (for what follows by `then`, the layer it follows),
-    `{n}` counts the kind from 0. Batch norm has one tensor of channels for each name."""
+    `{n}` counts the kind from 0, `{e}` the experts. Batch norm has one tensor of channels for each name. Of a
+    mixture of experts: the router, then up (gate and up where it is gated) and down of an expert."""
 
     conv: Name = "{layer}/weights"
     depthwise: Name = "{layer}/weights"
     fc: Name = "{layer}/weights"
+    linear: Name = "{layer}/weights"
+    patches: Name = "{layer}/weights"
+    embedding: Name = "{layer}/weights"
+    positions: Name = "{layer}/weights"
+    class_token: Name = "{layer}/weights"
+    scale: Name = "{layer}/weights"
+    attention: Name = "{layer}/distances"
     bias: Name = "{layer}/biases"
     batch_norm: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)] = (
         "{layer}/gamma",
         "{layer}/beta",
+    )
+    layer_norm: tuple[Name, Name] = ("{layer}/gamma", "{layer}/beta")
+    rms_norm: Name = "{layer}/gamma"
+    router: Name = "{layer}/router"
+    experts: Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)] = (
+        "{layer}/expert{e}/gate",
+        "{layer}/expert{e}/up",
+        "{layer}/expert{e}/down",
+    )
+    shared: Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)] = (
+        "{layer}/shared/gate",
+        "{layer}/shared/up",
+        "{layer}/shared/down",
     )
 
 
@@ -186,13 +127,19 @@ class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model file."""
 
     layers: Annotated[list[Item], Meta(min_length=1)]
-    input: Annotated[list[Size], Meta(min_length=1, max_length=3)]
+    input: Annotated[list[Size], Meta(min_length=1, max_length=3)] | None = None  # or a sequence
+    sequence_length: Size | None = None  # of tokens, where a sample is text
+    target_length: Size | None = None  # of the second text of a sample, the layer `targets`
     base: Name | None = None
     scope: str = ""
+    separator: Literal["/", "."] = "/"  # between the name of a block's use and a name inside it
+    layout: Literal["tensorflow", "torch"] = "tensorflow"  # of weights: outputs last or first
     description: str = ""
     source: str = ""
     default_batch: Count = 32
+    default_precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
     samples_per_epoch: Annotated[int, Meta(ge=1, le=10**15)] | None = None
+    tokens_per_epoch: Large | None = None
     defaults: dict[str, Item] = {}
     names: Names = Names()
     tensors: Tensors = Tensors()

@@ -15,14 +15,16 @@ is a few constant matrices and a prediction is one product.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from planner import layers
 from planner.errors import BadInput
 from planner.hardware import KernelRates
+from planner.layers import KINDS as LAYER_KINDS
 from planner.model import BYTES_PER_ELEMENT, Layer, Model
 
 KINDS = ("conv1x1", "conv3x3", "conv", "fc", "memory")
@@ -30,25 +32,20 @@ MEMORY = KINDS.index("memory")
 OVERHEAD = len(KINDS)
 COSTS = len(KINDS) + 1  # seconds a multiply-add or byte for each kind, then seconds a kernel
 
-# Reads and writes of the whole output, forward and backward, by kernels that only move data. Normalisation in
-# training reads its input twice (statistics, then values); an `add` pays backward for summing the gradients
-# of the two branches that begin where its shortcut does.
+# Reads and writes of the whole output, forward and backward, by kernels that only move data.
 _PASSES = {
-    "batch_norm": (3, 5),
-    "relu": (2, 3),
-    "bias": (2, 1),
-    "add": (3, 3),
-    "concat": (2, 2),
-    "lrn": (3, 5),
-    "dropout": (3, 3),
-    "softmax": (3, 2),
+    name: (kind.forward.both, kind.backward.both)
+    for name, kind in LAYER_KINDS.items()
+    if kind.forward is not None and kind.backward is not None
 }
+# Kernels for which devices have no rate of their own, and those whose rate stands in for it.
+_STANDS_IN = {"matmul": "fc", "attention": "fc", "depthwise": "memory"}
 # Gradient kernels run slower than the forward kernel of as many multiply-adds. With 1.2, rates fitted to
 # training meet published forward-only throughputs of AlexNet and VGG, too, and backward takes 2.0 times as
 # long as forward for VGG-16 (published: 2.2).
 BACKWARD_SLOWDOWN = 1.2
 _INFERENCE_NORM_PASSES = 2  # the statistics are known: normalisation reads its input once
-NO_KERNEL = ("input", "flatten")
+NO_KERNEL = tuple(name for name, kind in LAYER_KINDS.items() if not kind.computes)
 UPDATE_PASSES = 3  # plain SGD reads weights and gradients and writes weights
 
 Matrix = npt.NDArray[np.float64]
@@ -85,13 +82,8 @@ class Work:
 
 def kernel_kind(layer: Layer) -> str:
     """The kind of the kernel that does a layer's multiply-adds."""
-    if layer.kind == "conv" and layer.kernel == (1, 1):
-        return "conv1x1"
-    if layer.kind == "conv" and layer.kernel in ((3, 3), (5, 5)) and layer.stride == (1, 1):
-        return "conv3x3"
-    if layer.kind in ("conv", "fc"):
-        return layer.kind
-    return "memory"
+    kernel = layers.kernel_kind(replace(layer, groups=1) if layer.kind == "conv" else layer)
+    return _STANDS_IN.get(kernel, kernel)
 
 
 def _fill(work: Work, i: int, layer: Layer, reads_data: bool) -> None:
@@ -125,18 +117,17 @@ def _fill(work: Work, i: int, layer: Layer, reads_data: bool) -> None:
 @lru_cache(maxsize=64)
 def work_of(model: Model) -> Work:
     """What the layers of a model ask of a device; cached."""
-    layers = model.layers
-    shape = (len(layers), COSTS)
+    shape = (len(model.layers), COSTS)
     update = np.zeros(COSTS)
     zeros = [np.zeros(shape) for _ in range(5)]
     work = Work(zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], update)
-    data = {layer.name for layer in layers if layer.kind == "input"}
-    for i, layer in enumerate(layers):
+    data = {layer.name for layer in model.layers if layer.kind == "input"}
+    for i, layer in enumerate(model.layers):
         _fill(work, i, layer, reads_data=not layer.inputs or set(layer.inputs) <= data)
         update[MEMORY] += UPDATE_PASSES * layer.bytes
         update[OVERHEAD] += len(layer.tensors)
     work.inference_per_sample[:] = work.forward_per_sample
-    norms = [layer.kind == "batch_norm" for layer in layers]
+    norms = [layer.kind == "batch_norm" for layer in model.layers]
     work.inference_per_sample[norms, MEMORY] *= _INFERENCE_NORM_PASSES / _PASSES["batch_norm"][0]
     return work
 
