@@ -1,0 +1,180 @@
+"""What one device of a cut replica computes in a micro-batch: the share of a stage that it holds.
+
+A replica of t x p devices has p stages of units, each shared by t devices. All devices of a stage do the
+same; a step is as long as the slowest stage makes it. So one device of that stage stands for all: its ops are
+the forward and backward passes of its units, the sums of the tensor cut between them, what is computed again
+because it was not kept, and the wait for the other stages to fill and to drain (`planner.cut.schedule`),
+dealt out to the micro-batches. Exchanges lower it as they lower any computation.
+
+The other way, a program for every rank, would show which stage waits when; it costs p times the events for a
+step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+
+from planner.computation import BACKWARD, FORWARD, OTHER, Parameter
+from planner.cut.schedule import bubble_s
+from planner.cut.stages import balanced
+from planner.cut.tensor import shared
+from planner.cut.units import Chain, Floats, Ints, chain_of
+from planner.errors import BadInput
+from planner.model import Attention, Model
+
+Checkpointing = Literal["none", "selective", "full"]
+CHECKPOINTING: tuple[Checkpointing, ...] = get_args(Checkpointing)
+COMPUTE, RECOMPUTE, SUM, WAIT = 0, 1, 2, 3  # what an op does with its time
+WORK = ("compute", "recompute", "communicate inside the replica", "wait for other stages")
+
+
+class LayerTimes(Protocol):
+    """Seconds of each layer of a model for a batch, and of the optimizer's pass over its parameters."""
+
+    @property
+    def forward_s(self) -> Floats: ...
+    @property
+    def backward_s(self) -> Floats: ...
+    @property
+    def optimizer_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """How long things take: a model's layers for a batch; a sum of so many elements by the devices that share
+    layers; sending so many elements to the next stage."""
+
+    times: Callable[[Model, int], LayerTimes]
+    sum_s: Callable[[float], float]
+    send_s: Callable[[float], float]
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTimes:
+    """Seconds of each unit of a shared model for one micro-batch."""
+
+    chain: Chain
+    forward_s: Floats
+    backward_s: Floats
+    recompute_s: Floats
+    sum_s: Floats  # of one pass; the backward pass has as many, a second forward pass again
+    elements: Ints  # parameters that the device holds of each unit
+    optimizer_s: float
+    sent_elements: float  # between units, a micro-batch
+
+    def passes(self, checkpointing: Checkpointing) -> tuple[Floats, Floats]:
+        """Forward and backward seconds of each unit, all included."""
+        again = self.sum_s if checkpointing == "full" else 0.0
+        return self.forward_s + self.sum_s, self.backward_s + self.recompute_s + self.sum_s + again
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op of the device: what, in which pass, doing what, of which unit, how long."""
+
+    name: str
+    role: int
+    work: int
+    unit: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class StageWork:
+    """The ops of one micro-batch on the slowest stage in their order, and its parameters."""
+
+    ops: tuple[Op, ...]
+    parameters: tuple[Parameter, ...]
+    blocks: tuple[str, ...]
+    optimizer_s: float
+    stages: tuple[int, ...]  # where each begins and the last ends, in units
+    stage: int  # the slowest
+
+
+def unit_times(
+    model: Model, batch: int, tensor: int, checkpointing: Checkpointing, costs: Costs
+) -> UnitTimes:
+    """What each unit takes on one of `tensor` devices."""
+    cut = shared(model, tensor)
+    times = costs.times(cut.model, batch)
+    chain = chain_of(model)
+    forward_s = chain.summed(times.forward_s)
+    sums = np.zeros(len(model.layers))
+    at = {layer.name: place for place, layer in enumerate(model.layers)}
+    for one in cut.sums:
+        sums[at[one.layer]] = costs.sum_s(float(one.elements) * batch)
+    recompute = np.zeros(chain.length)
+    if checkpointing == "full":
+        recompute = np.where(chain.repeats, forward_s, 0.0)
+    elif checkpointing == "selective":
+        scores = [isinstance(layer.detail, Attention) for layer in model.layers]
+        recompute = chain.summed(np.where(scores, times.forward_s, 0.0))
+    widest = max((layer.output_elements for layer in model.layers if layer.kind == "add"), default=0)
+    return UnitTimes(
+        chain,
+        forward_s,
+        chain.summed(times.backward_s),
+        recompute,
+        chain.summed(sums),
+        chain_of(cut.model).elements,
+        times.optimizer_s,
+        float(widest) * batch / tensor,
+    )
+
+
+def stage_work(
+    times: UnitTimes,
+    costs: Costs,
+    *,
+    pipeline: int = 1,
+    interleave: int = 1,
+    micro_batches: int = 1,
+    checkpointing: Checkpointing = "none",
+) -> StageWork:
+    """One micro-batch on the slowest stage."""
+    chain = times.chain
+    if pipeline > chain.length:
+        raise BadInput(
+            f"{pipeline} pipeline stages for {chain.length} units; the nearest that works is {chain.length}"
+        )
+    forward_s, backward_s = times.passes(checkpointing)
+    ends = balanced(forward_s + backward_s, pipeline)
+    assert ends is not None
+    stage_s = np.add.reduceat(forward_s + backward_s, ends[:-1])
+    slowest = int(np.argmax(stage_s))
+    send_s = costs.send_s(times.sent_elements) if pipeline > 1 else 0.0
+    wait_s = bubble_s(stage_s, interleave) + 2 * send_s * (pipeline - 1)
+    first, last = ends[slowest], ends[slowest + 1]
+    ops: list[Op] = []
+    if pipeline > 1:
+        ops.append(Op("stages/wait", OTHER, WAIT, first, wait_s / micro_batches))
+    forward_at, backward_at = {}, {}
+    for unit in range(first, last):
+        forward_at[unit] = len(ops)
+        ops.append(Op(f"{chain.names[unit]}/forward", FORWARD, COMPUTE, unit, float(times.forward_s[unit])))
+        if times.sum_s[unit]:
+            ops.append(Op(f"{chain.names[unit]}/forward/sum", FORWARD, SUM, unit, float(times.sum_s[unit])))
+    for unit in reversed(range(first, last)):
+        name = chain.names[unit]
+        summed = float(times.sum_s[unit])
+        if times.recompute_s[unit]:
+            ops.append(Op(f"{name}/recompute", BACKWARD, RECOMPUTE, unit, float(times.recompute_s[unit])))
+            if summed and checkpointing == "full":
+                ops.append(Op(f"{name}/recompute/sum", BACKWARD, SUM, unit, summed))
+        if summed:
+            ops.append(Op(f"{name}/backward/sum", BACKWARD, SUM, unit, summed))
+        backward_at[unit] = len(ops)
+        ops.append(Op(f"{name}/backward", BACKWARD, COMPUTE, unit, float(times.backward_s[unit])))
+    held = times.elements
+    parameters = tuple(
+        Parameter(chain.names[unit], int(held[unit]), (forward_at[unit],), backward_at[unit], unit - first)
+        for unit in range(first, last)
+        if held[unit]
+    )
+    share = float(held[first:last].sum() / max(held.sum(), 1))
+    blocks = tuple(chain.names[first:last])
+    return StageWork(tuple(ops), parameters, blocks, times.optimizer_s * share, ends, slowest)

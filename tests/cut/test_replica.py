@@ -1,0 +1,97 @@
+"""One device of a cut replica: its work adds up to the model's, its waits to the schedule's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from planner.catalog import load_model
+from planner.computation import BACKWARD, FORWARD
+from planner.cut.replica import COMPUTE, RECOMPUTE, SUM, WAIT, Costs, StageWork, stage_work, unit_times
+from planner.cut.schedule import pipeline_s
+from planner.cut.units import Floats, chain_of
+from planner.errors import BadInput
+from planner.model import Model
+
+
+@dataclass(frozen=True)
+class Times:
+    forward_s: Floats
+    backward_s: Floats
+    optimizer_s: float
+
+
+def times(model: Model, batch: int) -> Times:
+    """A second for 10^12 multiply-adds, and a microsecond a layer."""
+    forward = np.array([layer.macs * batch / 1e12 + 1e-6 for layer in model.layers])
+    return Times(forward, 2 * forward, model.parameters / 1e12)
+
+
+COSTS = Costs(times, sum_s=lambda elements: elements / 1e12, send_s=lambda elements: elements / 1e11)
+
+
+def work(model: Model, tensor: int = 1, checkpointing: str = "none", **settings: int) -> StageWork:
+    found = unit_times(model, 2, tensor, checkpointing, COSTS)  # type: ignore[arg-type]
+    return stage_work(found, COSTS, checkpointing=checkpointing, **settings)  # type: ignore[arg-type]
+
+
+def seconds(of: StageWork, kind: int) -> float:
+    return sum(op.seconds for op in of.ops if op.work == kind)
+
+
+def test_a_whole_replica_computes_what_its_layers_do() -> None:
+    model = load_model("gpt2")
+    whole = work(model)
+    assert seconds(whole, COMPUTE) == pytest.approx(3 * times(model, 2).forward_s.sum())
+    assert [seconds(whole, kind) for kind in (RECOMPUTE, SUM, WAIT)] == [0, 0, 0]
+    assert sum(one.elements for one in whole.parameters) == model.parameters
+    assert len(whole.blocks) == 14
+    for one in whole.parameters:
+        assert whole.ops[one.readers[0]].role == FORWARD
+        assert one.ready is not None
+        assert whole.ops[one.ready].role == BACKWARD
+
+
+def test_full_checkpointing_computes_the_blocks_forward_again() -> None:
+    model = load_model("gpt2")
+    chain, once = chain_of(model), times(model, 2).forward_s
+    blocks = chain.summed(once)[chain.repeats].sum()
+    assert seconds(work(model, checkpointing="full"), RECOMPUTE) == pytest.approx(blocks)
+    attention = sum(t for t, layer in zip(once, model.layers, strict=True) if layer.kind == "attention")
+    assert seconds(work(model, checkpointing="selective"), RECOMPUTE) == pytest.approx(attention)
+
+
+def test_layers_that_are_shared_are_summed_in_every_pass() -> None:
+    model = load_model("gpt2")
+    one_pass = (2 * 12 + 1) * 1024 * 768 * 2 / 1e12  # two a block and the embedding, batch 2
+    assert seconds(work(model, 4), SUM) == pytest.approx(2 * one_pass)
+    again = 2 * 12 * 1024 * 768 * 2 / 1e12
+    assert seconds(work(model, 4, "full"), SUM) == pytest.approx(2 * one_pass + again)
+
+
+def test_stages_wait_as_long_as_the_schedule_says() -> None:
+    model, micro = load_model("gpt2"), 8
+    cut = work(model, pipeline=4, micro_batches=micro)
+    chain = chain_of(model)
+    each = chain.summed(times(model, 2).forward_s)
+    stages = [each[a:b].sum() for a, b in zip(cut.stages, cut.stages[1:], strict=False)]
+    sent = 1024 * 768 * 2 / 1e11
+    whole = pipeline_s(stages, [2 * one for one in stages], micro, send_s=sent)
+    assert micro * sum(op.seconds for op in cut.ops) == pytest.approx(whole)
+    interleaved = work(model, pipeline=4, micro_batches=micro, interleave=2)
+    assert seconds(interleaved, WAIT) < seconds(cut, WAIT)
+
+
+def test_a_device_updates_the_parameters_of_its_stage() -> None:
+    model = load_model("gpt2")
+    cut = work(model, pipeline=2)
+    held = sum(one.elements for one in cut.parameters)
+    assert cut.optimizer_s == pytest.approx(held / 1e12)
+    assert held < model.parameters
+
+
+def test_more_stages_than_units_are_refused_with_what_works() -> None:
+    with pytest.raises(BadInput, match=r"20 pipeline stages for 14 units; the nearest that works is 14"):
+        work(load_model("gpt2"), pipeline=20)
