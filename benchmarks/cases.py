@@ -1,12 +1,15 @@
-"""Random small plans for property tests and benchmarks: (profile, cluster, policy, mode) from a seed."""
+"""Random small plans for property tests and benchmarks, from a seed: with parameter servers as (profile,
+cluster, policy, mode), with joint ops as a case."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from planner.cluster import Cluster, Node
 from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator import Case
 
 
 def random_profile(rng: random.Random, servers: int, layers: int = 6) -> Profile:
@@ -90,3 +93,103 @@ def random_case(seed: int) -> tuple[Profile, Cluster, Policy, Mode]:
     profile = random_profile(rng, servers)
     mode: Mode = rng.choice(("async", "async", "sync"))
     return profile, random_cluster(rng, servers), random_policy(rng, profile), mode
+
+
+def joint_step(rng: random.Random, channels: int, scopes: int, layers: int = 8) -> Profile:
+    """Forward and backward ops, phases of joint ops over some of the gradients, the optimizer; in between
+    transfers and updates that each worker has for itself."""
+    n = rng.randint(1, layers)
+    ops: list[Op] = []
+
+    def add(name: str, resource: int, deps: tuple[int, ...], *, joint: bool = False, tensor: int = -1) -> int:
+        link = resource in (DOWNLINK, UPLINK)
+        channel = -1 if resource == WORKER else rng.randrange(channels)
+        size = rng.choice((1, 10_000, 300_000, 2_000_000, 9_000_000)) if link else 0
+        latency_s = rng.choice((0.0, 1e-5, 1e-3)) if link else 0.0
+        scope = rng.randrange(scopes) if joint else -1
+        ops.append(Op(f"{name}{len(ops)}", resource, channel, size, deps, tensor, scope, latency_s))
+        return len(ops) - 1
+
+    arrived = [add("gather", rng.choice((DOWNLINK, UPLINK)), (), joint=True) for _ in range(n // 3)]
+    last = add("forward", WORKER, tuple(arrived))
+    for _ in range(n - 1):
+        last = add("forward", WORKER, (last,) if rng.random() < 0.8 else ())
+    reduced = []
+    for i in range(n):
+        last = add("backward", WORKER, (last,))
+        op = last
+        for _ in range(rng.randint(0, 3)):
+            resource = rng.choice((UPLINK, UPLINK, DOWNLINK, PS))
+            op = add("phase", resource, (op,), joint=rng.random() < 0.8, tensor=i)
+        if op != last:
+            reduced.append(op)
+    for op in rng.sample(reduced, rng.randint(0, len(reduced))):
+        add("optimizer", WORKER, (op, last))
+    steps, scale = rng.randint(1, 5), rng.choice((1e-4, 1e-2, 1e-1))
+    durations = [[0.0 if op.bytes else scale * rng.random() for op in ops] for _ in range(steps)]
+    return Profile.build(
+        ops,
+        durations,
+        model="joint",
+        batch=rng.choice((1, 8, 32)),
+        servers=channels,
+        tensors=[f"t{i}" for i in range(n)],
+    )
+
+
+def random_joint_case(seed: int) -> Case:
+    """A step with joint ops, on channels between any nodes, in groups of several kinds."""
+    rng = random.Random(seed)
+    servers, links, workers = rng.randint(0, 2), rng.randint(1, 2), rng.choice((1, 2, 4, 4, 8, 8))
+    cluster = random_cluster(rng, max(1, servers), workers)
+    workers, nodes = cluster.workers, len(cluster.nodes)
+    size = rng.choice((2, 4))
+    apart = rng.random() < 0.5  # rings of neighbours, else anything
+    cluster = replace(
+        cluster,
+        server_nodes=cluster.server_nodes[:servers],
+        links=tuple(
+            tuple(
+                (w % nodes, (w + 1) % nodes) if apart else (rng.randrange(nodes), rng.randrange(nodes))
+                for _ in range(links)
+            )
+            for w in range(workers)
+        ),
+        leaders=((0,) * workers, tuple(w // size * size for w in range(workers))),
+    )
+    profile = joint_step(rng, cluster.channels, len(cluster.leaders))
+    policy = random_policy(rng, profile)
+    if isinstance(policy, Blocks):
+        policy = Fifo()
+    return Case(profile=profile, cluster=cluster, policy=policy)
+
+
+def allreduce_case(seed: int) -> Case:
+    """Equal ranks that reduce buckets over a ring while they compute, then update; steps vary a little."""
+    rng = random.Random(seed)
+    workers, buckets = rng.choice((2, 4, 8, 16, 64)), rng.randint(1, 8)
+    ops = [Op("forward", WORKER)]
+    reduced = []
+    for i in range(buckets):
+        ops.append(Op(f"backward{i}", WORKER, -1, 0, (2 * i - 1 if i else 0,)))
+        size = rng.choice((1_000_000, 5_000_000, 25_000_000))
+        ops.append(Op(f"bucket{i}", UPLINK, 0, size, (2 * i + 1,), scope=0, latency_s=1e-4))
+        reduced.append(2 * i + 2)
+    ops.append(Op("optimizer", WORKER, -1, 0, tuple(reduced)))
+    steps, spread = rng.choice((1, 10)), rng.choice((0.01, 0.1))
+    means = [0.0 if op.bytes else rng.uniform(0.5, 1.5) * 0.2 / buckets for op in ops]
+    durations = []
+    for _ in range(steps):
+        slow = max(0.2, rng.gauss(1.0, spread))
+        durations.append([slow * mean for mean in means])
+    nic = rng.choice((1e8, 1e9, 1e10))
+    cluster = Cluster(
+        (Node(nic, nic),) * workers,
+        tuple(range(workers)),
+        (),
+        links=tuple(((w, (w + 1) % workers),) for w in range(workers)),
+        leaders=((0,) * workers,),
+    )
+    order = [list(range(len(ops)))] * steps
+    profile = Profile.build(ops, durations, model="allreduce", batch=32, servers=1, order=order)
+    return Case(profile=profile, cluster=cluster, policy=Fifo())

@@ -153,17 +153,22 @@ def _check_channels(profile: Profile, cluster: Cluster) -> None:
 
 def is_lockstep(profile: Profile, cluster: Cluster, joins: Joins) -> bool:
     """Do joins or joint ops tie all workers together, so that they go at one rate?"""
-    if joins.any:
-        return True
+    tied = joins.any or bool((profile.scope >= 0).any())
+    return tied and not parties_of(profile, cluster, joins).any()
+
+
+def parties_of(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
+    """The party of each worker: those that joins or joint ops tie together have the same number."""
     scopes = set(profile.scope[profile.scope >= 0].tolist())
-    if not scopes:
-        return False
-    root = list(range(cluster.workers))  # of the workers that are tied together, as far as is known
+    if joins.any or any(not any(cluster.leaders[scope]) for scope in scopes):
+        return np.zeros(cluster.workers, np.intp)
+    root = list(range(cluster.workers))  # the lowest worker that each is tied to, as far as is known
     for scope in scopes:
         for worker, leader in enumerate(cluster.leaders[scope]):
             a, b = _root(root, worker), _root(root, leader)
             root[max(a, b)] = min(a, b)
-    return all(_root(root, worker) == 0 for worker in range(cluster.workers))
+    lowest = [_root(root, worker) for worker in range(cluster.workers)]
+    return np.asarray(np.unique(lowest, return_inverse=True)[1]).reshape(-1)
 
 
 def _root(root: list[int], worker: int) -> int:
