@@ -1,0 +1,102 @@
+"""Rows of published runs of language models, as plans or with the reason why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.validate.large_runs import LargeRun, Row, read_run, read_runs
+from planner.validate.shapes import Dimensions, transformer
+
+ROW = {
+    "id": "X1",
+    "series": "s",
+    "source_id": "lab",
+    "arch": "llm",
+    "model": "GPT 145B",
+    "flags": "hidden 12288 layers 80 heads 96 vocab 51200; VP 2",
+    "seq_or_image": "2048",
+    "micro_batch": "1",
+    "global_batch": "2304",
+    "precision_norm": "fp16",
+    "strategy": "zero1+tp8+pp8",
+    "strategy_norm": "3d",
+    "dp": "24",
+    "tp": "8",
+    "pp": "8",
+    "cp": "",
+    "ckpt_norm": "full",
+    "framework": "Megatron-LM",
+    "device": "A100-SXM4",
+    "device_mem_gb": "80",
+    "devices_per_node": "8",
+    "devices": "1536",
+    "metric_value": "148",
+    "metric_unit": "TFLOP/s/GPU (hardware, incl. recompute)",
+    "memory_gib": "",
+    "params_total": "145000000000",
+    "peak_tflops": "312",
+    "inter_gbps_per_node": "1600",
+    "tokens_per_s_global": "",
+    "step_time_s": "",
+}
+
+
+def run(**changes: str) -> LargeRun:
+    found = read_run(ROW | changes)
+    assert isinstance(found, LargeRun), found
+    return found
+
+
+def test_a_row_is_read_as_a_plan() -> None:
+    found = run()
+    assert (found.tensor, found.pipeline, found.replicas, found.interleave, found.stage) == (8, 8, 24, 2, 1)
+    assert found.accumulate == 96
+    assert found.model.parameters == pytest.approx(145e9, rel=0.01)
+    assert found.network_bytes_per_s == 200e9
+    assert (found.kind, found.device) == ("cut", "A100-SXM4-80GB")
+
+
+def test_seconds_follow_from_what_the_source_counts() -> None:
+    # 8 floating operations a parameter and token with recomputation, and those of attention and the logits
+    counted = run().step_s * 148e12 * 1536
+    assert counted / (8 * 145e9 * 2304 * 2048) == pytest.approx(1.02, abs=0.02)
+    assert run(metric_unit="TFLOP/s/GPU").step_s == pytest.approx(run().step_s * 3 / 4)
+    assert run(step_time_s="12.5").step_s == 12.5
+    assert run(tokens_per_s_global="1000").step_s == 2304 * 2048 / 1000
+
+
+def test_what_is_not_stated_is_inferred_and_said() -> None:
+    found = run(micro_batch="", flags="hidden 12288 layers  heads  vocab 51k", ckpt_norm="unknown")
+    assert found.inferred == ("80 layers", "micro-batch 1", "no checkpointing")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dp": "3"}, "are not its 1536 devices"),
+        ({"micro_batch": "5"}, "not the global batch"),
+        ({"cp": "2"}, "context parallelism"),
+        ({"device": "TPU v4"}, "TPU v4 is not in the catalogue"),
+        ({"flags": "", "model": "Some 3B"}, "dimensions of Some 3B"),
+        ({"seq_or_image": "not stated"}, "no sequence length"),
+        ({"precision_norm": "fp4"}, "four-bit"),
+        ({"metric_unit": "minutes"}, "no rate"),
+        ({"id": "T1664"}, "disagree"),
+    ],
+)
+def test_what_cannot_be_read_says_why(changes: dict[str, str], reason: str) -> None:
+    found = read_run(ROW | changes)
+    assert isinstance(found, str)
+    assert reason in found
+
+
+def test_rows_of_other_networks_are_passed_over() -> None:
+    other: Row = ROW | {"arch": "cnn"}
+    runs, refused = read_runs([ROW, other, ROW | {"dp": "3"}])
+    assert (len(runs), len(refused)) == (1, 1)
+
+
+def test_a_transformer_of_given_dimensions_has_the_published_size() -> None:
+    llama = transformer(Dimensions("llama", 4096, 32, 32, 128256, 8, 14336), 8192)
+    assert llama.parameters == 8_030_261_248
+    assert len(llama.blocks) == 32
