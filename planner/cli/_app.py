@@ -194,6 +194,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader, `head` perhaps, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except MemoryError:
+        _leave("out of memory; ask for less at once (fewer workers, servers or --jobs)", 2)
     except OSError as error:
         _leave(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 2)
 

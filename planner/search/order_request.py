@@ -17,6 +17,7 @@ from planner.policy import Fifo, Mode, Policy
 from planner.profile import Profile
 from planner.profile.synthesis import profile_for
 from planner.progress import Progress, silent
+from planner.search.limits import check_size
 from planner.search.orders import (
     OrderComparison,
     compare_orders,
@@ -71,6 +72,7 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
     """Answer a request."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))
+    check_size(request.workers, request.servers)
     names = _strategies(request.strategies)
     options = _options(request)
     nic, flow = _network(request)

@@ -10,6 +10,7 @@ from planner.errors import BadInput
 from planner.hardware import Network
 from planner.model import Model
 from planner.policy import Mode
+from planner.search.limits import check_size
 
 if TYPE_CHECKING:
     from planner.profile import Profile
@@ -83,6 +84,7 @@ class Request:
         ):
             if any(value < lowest for value in getattr(self, name)):
                 raise BadInput(f"{_flag(name)} must hold whole numbers from {lowest} on")
+        check_size(max(self.workers, default=1), max(self.servers, default=1))
         if self.objective is not None and self.objective not in get_args(Objective):
             raise BadInput(
                 f"--objective is {self.objective!r}; it is one of {', '.join(get_args(Objective))}"

@@ -19,6 +19,7 @@ from planner.errors import BadInput, Interrupted
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.heats import Heat, cannot_tell, gain, half_width
+from planner.search.limits import check_size
 from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
 from planner.search.score import Scorer
@@ -46,6 +47,7 @@ def saturation_of(
     """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end."""
     if not 0 < threshold < 1:
         raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
+    check_size(max_workers, max(server_counts, default=1))
     per_machine = scorer.hardware(plan.worker_hardware).device_count
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
     first = max(first, plan.workers_per_replica)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 
 import msgspec
 
 from planner.decoding import convert
-from planner.errors import BadInput, PlannerError
+from planner.errors import BadInput, Infeasible, PlannerError
 from planner.model import Model
 from planner.search.executors import slots
 from planner.search.heats import Heat
 from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.score import Scorer
-from planner.search.store import Store
+from planner.search.store import Store, StoreFailed
 from planner.simulator.prediction import Prediction
 
 LOOK_S = 0.2  # how often to look whether others have finished, once nothing is left to claim
+REFUSALS = (BadInput, Infeasible)  # what a plan itself cannot do
+LOST = (MemoryError, OSError, BrokenExecutor)  # what the machine could not
 Submit = Callable[[Executor], Future[Prediction]]
 
 
@@ -35,12 +38,13 @@ def fill(
 ) -> None:
     """Claim, simulate and store until every plan of the store, or of those named, has a result."""
     most, flying = 2 * slots(pool), dict[Future[Prediction], int]()
+    store.release()  # what an earlier attempt of this process could not give back
     try:
         while True:
             for number in store.claim(most - len(flying), among) if len(flying) < most else ():
                 try:
                     flying[tasks[number](pool)] = number
-                except PlannerError as error:  # no schedule, no profile: the same in every attempt
+                except REFUSALS as error:  # no schedule, no profile: the same in every attempt
                     store.finish(number, encoded(error))
             done, total = store.counts(among)
             progress(done, total)
@@ -50,15 +54,28 @@ def fill(
                 time.sleep(LOOK_S)  # other processes have the rest; if one dies, its plans are ours
                 continue
             for future in wait(flying, timeout=1.0, return_when=FIRST_COMPLETED).done:
-                number = flying.pop(future)
-                try:
-                    store.finish(number, encoded(future.result()))
-                except PlannerError as error:
-                    store.finish(number, encoded(error))
+                store.finish(flying.pop(future), _outcome(future))
     finally:
         for future in flying:
             future.cancel()
-        store.release()
+        with suppress(StoreFailed):  # which said so already; the next to come frees what is ours
+            store.release()
+
+
+def _outcome(future: Future[Prediction]) -> str:
+    """What to store of a simulation: its prediction, or why the plan has none. What the machine could not do
+    is no property of the plan: nothing is stored, and whoever goes on with the store does it again."""
+    try:
+        return encoded(future.result())
+    except REFUSALS as error:
+        return encoded(error)
+    except Exception as error:
+        if isinstance(error, LOST) or type(error).__module__.startswith("distributed"):
+            said = f"{type(error).__name__} {error}".strip()
+            raise PlannerError(
+                f"the machine lost a simulation ({said}); what is done is stored, run again to go on"
+            ) from error
+        raise
 
 
 def encoded(result: Prediction | PlannerError) -> str:

@@ -14,10 +14,10 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from planner.errors import BadInput
+from planner.errors import BadInput, PlannerError
 
 VERSION = 1
 BUSY_S = 60.0
@@ -27,6 +27,10 @@ CREATE TABLE IF NOT EXISTS plans (
     number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, owner TEXT, result TEXT, tries INTEGER DEFAULT 0
 );
 """
+
+
+class StoreFailed(PlannerError):
+    """The store could not be written: the disk is full, or gone."""
 
 
 class Store:
@@ -152,20 +156,23 @@ class Store:
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            raise BadInput(f"cannot write to {self.path}: {error}; is it a sweep's store?") from error
+            raise StoreFailed(f"cannot write to {self.path}: {error}; is it a sweep's store?") from error
         try:
             yield
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._rollback()
-            raise BadInput(f"cannot write to {self.path}: {error}") from error
+            raise StoreFailed(
+                f"cannot write to {self.path}: {error}; what was stored before is safe, run again to go on"
+            ) from error
         except BaseException:
             self._rollback()
             raise
 
     def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+        with suppress(sqlite3.Error):  # of a full disk: what is wrong is said already
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
 
 
 def _identity(pid: int) -> str:

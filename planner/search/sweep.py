@@ -10,6 +10,7 @@ model and mode instead; the store then remembers what it asked for.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -140,6 +141,11 @@ def grid_of(requests: list[Request]) -> Grid:
     """All plans that the requests allow, each once."""
     from planner.catalog import load_model
 
+    if (many := sum(map(combinations, requests))) > MAX_PLANS:
+        raise BadInput(
+            f"the axes of the sweep make {many:,} combinations; at most {MAX_PLANS:,} fit in one sweep: give "
+            "fewer workers, servers, batches or machines"
+        )
     plans: dict[str, tuple[Plan, Scorer]] = {}
     dropped: Counter[str] = Counter()
     for request in requests:
@@ -155,6 +161,20 @@ def grid_of(requests: list[Request]) -> Grid:
     if not plans:
         raise Infeasible("no plan of the sweep can be run")
     return Grid(tuple(p for p, _ in plans.values()), tuple(s for _, s in plans.values()), dropped)
+
+
+def combinations(request: Request) -> int:
+    """The product of a request's axes, known before a plan is made of each."""
+    axes = (
+        machines_of(request.hardware, request),
+        request.workers,
+        request.servers,
+        request.server_hardware,
+        request.batches,
+        request.placements,
+        request.policies,
+    )
+    return math.prod(max(1, len(axis)) for axis in axes)
 
 
 def sweep_for(

@@ -115,3 +115,22 @@ def test_contradictions_and_typos_are_named(scenario, words):
 def test_goal_follows_the_budget():
     assert Request(model="vgg11", budget_usd_per_hour=20).goal == "fastest"
     assert Request(model="vgg11").goal == "cheapest"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"workers": "100000"}, "--workers is 100,000; at most 4,096 are simulated"),
+        ({"workers": "4097"}, "--workers is 4,097; at most 4,096 are simulated"),
+        ({"servers": "10000"}, "--servers is 10,000; at most 512 are simulated"),
+        ({"workers": "1000", "servers": "500"}, "500,000 links; at most 131,072 .* at most 131 servers"),
+    ],
+)
+def test_plans_too_large_to_simulate_are_refused_with_the_limit(asked, said):
+    with pytest.raises(BadInput, match=said):
+        request_from(Scenario(model="vgg11", **asked))
+
+
+def test_the_largest_plans_are_taken():
+    request, _ = request_from(Scenario(model="vgg11", workers="4096", servers="32"))
+    assert (request.workers, request.servers) == ((4096,), (32,))

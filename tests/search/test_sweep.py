@@ -7,6 +7,8 @@ import os
 import random
 import subprocess
 import sys
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,13 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 
 import planner  # noqa: E402
-from planner.errors import BadInput, Infeasible  # noqa: E402
+from planner.errors import BadInput, Infeasible, PlannerError  # noqa: E402
 from planner.model_files import model_paths  # noqa: E402
 from planner.search.recommend import recommend_for  # noqa: E402
 from planner.search.request import Request  # noqa: E402
 from planner.search.scenario import Scenario  # noqa: E402
 from planner.search.score import Scorer  # noqa: E402
-from planner.search.store import Store  # noqa: E402
+from planner.search.store import Store, StoreFailed  # noqa: E402
 from planner.search.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
 
 SMALL = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
@@ -199,6 +201,93 @@ def test_rows_of_a_process_that_lives_are_left_to_it(tmp_path):
 def test_bad_sweeps(text, message, tmp_path):
     with pytest.raises(BadInput, match=message):
         requests_from(read_sweep(written(tmp_path, text)).scenarios)
+
+
+def test_what_a_full_disk_lost_is_done_again(tmp_path, monkeypatch):
+    """The plans under way when the disk filled up are no refused plans: with room, all are there."""
+    requests = requests_from(read_sweep(written(tmp_path)).scenarios)
+    prepare, release, released = Store.prepare, Store.release, []
+
+    def release_once(self):
+        released.append(self)
+        if len(released) > 1:
+            raise StoreFailed("database or disk is full")
+        release(self)
+
+    def small_disk(self, keys, fingerprint):
+        prepare(self, keys, fingerprint)
+        pages = self._db.execute("PRAGMA page_count").fetchone()[0]
+        self._db.execute(f"PRAGMA max_page_count = {pages + 1}")
+
+    monkeypatch.setattr(Store, "prepare", small_disk)
+    monkeypatch.setattr(Store, "release", release_once)
+    with pytest.raises(StoreFailed, match=r"x\.db: database or disk is full; .* run again to go on"):
+        sweep_for(requests, tmp_path / "x.db", jobs=2)
+    done = Store(tmp_path / "x.db").results()
+    assert 0 < len(done) < 16
+    assert not any("refused" in result for result in done.values())
+    monkeypatch.setattr(Store, "prepare", prepare)
+    monkeypatch.setattr(Store, "release", release)
+    whole = sweep_for(requests, tmp_path / "x.db", jobs=2)
+    assert (len(whole.rows), whole.refused, whole.partial) == (16, {}, False)
+
+
+class KilledWorker(Exception):
+    """As distributed raises it when a worker died several times over a task."""
+
+
+KilledWorker.__module__ = "distributed.scheduler"
+
+
+@pytest.mark.parametrize(
+    "lost", [MemoryError(), BrokenProcessPool("a process died"), OSError(5, "I/O error"), KilledWorker("x")]
+)
+def test_what_the_machine_could_not_do_is_done_again(lost, tmp_path, monkeypatch):
+    requests = requests_from(read_sweep(written(tmp_path)).scenarios)
+    submit, calls = Scorer.submit, []
+
+    def losing(self, plan, executor, heat="long"):
+        calls.append(plan)
+        future = submit(self, plan, executor, heat)
+        if len(calls) == 3:
+            future = Future()
+            future.set_exception(lost)
+        return future
+
+    monkeypatch.setattr(Scorer, "submit", losing)
+    with pytest.raises(PlannerError, match=f"lost a simulation .{type(lost).__name__}.* run again") as said:
+        sweep_for(requests, tmp_path / "x.db", jobs=1)
+    assert "\n" not in str(said.value)
+    monkeypatch.setattr(Scorer, "submit", submit)
+    whole = sweep_for(requests, tmp_path / "x.db", jobs=1)
+    assert (len(whole.rows), whole.refused, whole.partial) == (16, {}, False)
+
+
+def test_what_a_plan_cannot_do_is_refused_once(tmp_path, monkeypatch):
+    requests = requests_from(read_sweep(written(tmp_path)).scenarios)
+    submit, calls = Scorer.submit, []
+
+    def refusing(self, plan, executor, heat="long"):
+        calls.append(plan.key)
+        if len(calls) == 3:
+            raise Infeasible("no room")
+        return submit(self, plan, executor, heat)
+
+    monkeypatch.setattr(Scorer, "submit", refusing)
+    for _ in range(2):
+        found = sweep_for(requests, tmp_path / "x.db", jobs=1)
+        assert (len(found.rows), found.refused, len(calls)) == (15, {calls[2]: "no room"}, 16)
+
+
+def test_an_absurd_grid_is_counted_before_it_is_made(tmp_path, monkeypatch):
+    def made(*args):
+        raise AssertionError("plans were made")
+
+    monkeypatch.setattr("planner.search.sweep.enumerate_plans", made)
+    text = SMALL.replace("servers = [1, 2]", 'servers = "1-300"') + 'batch = "1-4000"\n'
+    requests = requests_from(read_sweep(written(tmp_path, text)).scenarios)
+    with pytest.raises(BadInput, match=r"make [\d,]{9,} combinations; at most 1,000,000"):
+        grid_of(requests)
 
 
 def test_a_store_that_is_something_else(tmp_path):

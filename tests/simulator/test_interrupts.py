@@ -29,6 +29,7 @@ from planner.profile.synthesis import profile_for
 from planner.search.executors import executor_of
 from planner.simulator.run import RunOptions, run
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have told us to ignore
 servers, jobs = int(sys.argv[1]), int(sys.argv[2])
 profile = profile_for(load_model("resnet50"), 32, load_hardware("p3.2xlarge"), servers)
 case = (profile, Cluster.uniform(256, servers), Multiplexed(), "async", RunOptions(steps=10**6))
