@@ -90,7 +90,7 @@ def _pcie_share(members: int) -> float:
 def _between(site: Site, library: Library) -> Level:
     hardware, rdma = site.hardware, site.uses_rdma
     share = min(site.nic_shares, default=1.0)
-    nic = site.nic_bytes_per_s * share
+    nic = site.between_bytes_per_s * share
     # Devices reach the NICs next to them: the machine with the fewest workers decides how many are used.
     in_last = site.workers - (site.machines - 1) * site.devices
     if (hardware.nics or 1) > 1:

@@ -56,6 +56,15 @@ class Site:
         return given or network_figure(self.hardware, self.market.network).bytes_per_s
 
     @property
+    def between_bytes_per_s(self) -> float:
+        """What collectives between machines go over, each way: the NICs with RDMA where they are used, which
+        on some machines are a faster network than that of everything else."""
+        fast = self.hardware.rdma_bytes_per_s
+        if self.uses_rdma and fast and not self.market.bandwidth_bytes_per_s:
+            return fast
+        return self.nic_bytes_per_s
+
+    @property
     def flow_bytes_per_s(self) -> float:
         """What one connection between machines gets at most; infinite where no limit is known."""
         return flow_limit_bytes_per_s(self.hardware)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.catalog import load_hardware
+from planner.catalog import load_hardware, match_hardware
 from planner.cut import WHOLE, Cut
 from planner.errors import BadInput
 from planner.exchange.groups import replicas_site, sharing_site, stages_cross_machines
@@ -53,3 +53,18 @@ def test_a_cut_says_what_it_is() -> None:
     for wrong in ({"tensor": 0}, {"pipeline": -1}, {"tensor": 2, "interleave": 2}):
         with pytest.raises(BadInput):
             Cut.layers(**wrong)
+
+
+def test_collectives_go_over_the_faster_network_where_rdma_is_used() -> None:
+    found = [
+        kind
+        for kind in match_hardware(("*",))
+        if kind.rdma
+        and kind.rdma_bytes_per_s
+        and kind.nic_baseline_bytes_per_s
+        and kind.rdma_bytes_per_s > kind.nic_baseline_bytes_per_s
+    ]
+    assert found
+    for kind in found:
+        assert Site(kind, 16).between_bytes_per_s == kind.rdma_bytes_per_s
+        assert Site(kind, 16, rdma=False).between_bytes_per_s == kind.nic_baseline_bytes_per_s
