@@ -27,6 +27,14 @@ class Infeasible(PlannerError):
     exit_code = 1
 
 
+class PlannerWarning(UserWarning):
+    """Something to know that does not stop the answer; the command line prints it in one line."""
+
+
+class ClusterWarning(PlannerWarning):
+    """The Dask cluster went away before the end; the answer is what was known by then."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C before there was an answer; the message says what was known by then."""
 

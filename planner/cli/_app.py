@@ -11,8 +11,10 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 import planner
 from planner.cli._fast import speed_up
 from planner.cli._say import say
-from planner.errors import BadInput, PlannerError
+from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning
 from planner.printable import plain_where_needed
 
 COMMANDS = {
@@ -174,8 +176,10 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. An error of ours is one line on stderr; Ctrl-C leaves with 130."""
+    """Run the command line. What we have to say is one line on stderr; Ctrl-C leaves with 130."""
     plain_where_needed(sys.stdout, sys.stderr)
+    shown: list[type] = []  # kinds of warnings
+    warnings.showwarning = partial(_show_warning, shown, warnings.showwarning)
     try:
         try:
             command = typer.main.get_command(app)
@@ -188,6 +192,8 @@ def main() -> None:
     except KeyboardInterrupt as stop:
         _leave(str(stop) or "interrupted", 130)
     except SystemExit as leaving:  # typer turns Ctrl-C into this
+        if leaving.code == 130 and ClusterWarning in shown:  # nobody pressed Ctrl-C, and why is said
+            sys.exit(PlannerError.exit_code)
         if leaving.code == 130:
             say(_interruption(leaving))
         raise
@@ -198,6 +204,16 @@ def main() -> None:
         _leave("out of memory; ask for less at once (fewer workers, servers or --jobs)", 2)
     except OSError as error:
         _leave(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 2)
+
+
+def _show_warning(
+    shown: list[type], usual: Any, message: Any, category: type, *where: Any, **more: Any
+) -> None:
+    shown.append(category)
+    if issubclass(category, PlannerWarning):
+        say(str(message))
+    else:
+        usual(message, category, *where, **more)
 
 
 def _interruption(leaving: BaseException) -> str:

@@ -2,7 +2,10 @@
 
 Typer 0.29 imports pydantic, 0.15 s of CPU, to convert the first value of any parameter, even a default. Text,
 numbers, paths and enums need nothing of it. What is not converted here (lists, other types, every value that
-is wrong) goes to typer as before, which also words the error. Versions that work otherwise are left alone.
+is wrong) goes to typer as before, which also words the error.
+
+This stands on private attributes: `_runtime_param` and `type_descriptor` of a parameter. So it is done only
+for the releases of typer that it was tested with; with others typer does everything itself.
 """
 
 from __future__ import annotations
@@ -11,12 +14,25 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import typer
+
+PATCHED = ("0.29",)  # releases of typer; those before need no pydantic, those after were not tried
 _LATER = object()
 _PATH_CHECKS = ("exists", "resolve_path", "writable", "path_type", "allow_dash")
 
 
 def speed_up(command: Any) -> None:
     """Give the parameters of a command, and of its subcommands, the short way."""
+    if patched():
+        _speed_up(command)
+
+
+def patched() -> bool:
+    """Whether the installed typer is one that is helped here."""
+    return typer.__version__.rpartition(".")[0] in PATCHED
+
+
+def _speed_up(command: Any) -> None:
     for param in command.params:
         _shorten(param)
     make_help = command.get_help_option
@@ -26,7 +42,7 @@ def speed_up(command: Any) -> None:
 
     command.get_help_option = get_help_option
     for inner in getattr(command, "commands", {}).values():
-        speed_up(inner)
+        _speed_up(inner)
 
 
 def _shorten(param: Any) -> Any:

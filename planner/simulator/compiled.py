@@ -1,25 +1,44 @@
-"""The compiled engine behind the same face as `reference.run`."""
+"""The compiled engine behind the same face as `reference.run`, which stands in where it is not installed."""
 
 from __future__ import annotations
 
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from planner.errors import BadInput, PlannerError
+from planner.errors import BadInput, PlannerWarning
+from planner.simulator import reference
 from planner.simulator.inputs import Inputs
 from planner.simulator.interrupts import check
 from planner.simulator.run import TIMELINE_DTYPE, RunResult
 
+engine_run: Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None
 try:
     from planner.simulator._engine import run as engine_run
-except ImportError as error:  # a checkout on the path before the installed package, or a build gone wrong
-    raise PlannerError(
-        f"the compiled engine is not there ({error}); install with `pip install .` and start planner from "
-        "outside the checkout, or set PYTHONSAFEPATH=1"
-    ) from None
+except ImportError as error:  # installed without it, or a checkout on the path before the installed package
+    engine_run = None
+    _missing = str(error)
+
+
+@functools.cache  # once is enough
+def _warn() -> None:
+    warnings.warn(
+        f"the compiled engine is not there ({_missing}): simulations run in Python, with the same results, "
+        "about a hundred times slower; to have it, install with a C++20 compiler (`pip install .`) and start "
+        "planner from outside the checkout, or set PYTHONSAFEPATH=1",
+        PlannerWarning,
+        stacklevel=3,
+    )
 
 
 def run(inputs: Inputs) -> RunResult:
     """One run, as `reference.run` does it, event for event."""
+    if engine_run is None:
+        _warn()
+        return reference.run(inputs)
     try:
         raw = engine_run(inputs, check)
     except ValueError as error:

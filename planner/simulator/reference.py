@@ -42,6 +42,7 @@ import numpy as np
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER
 from planner.simulator.generator import Generator
 from planner.simulator.inputs import Inputs
+from planner.simulator.interrupts import check
 from planner.simulator.run import TIMELINE_DTYPE, RunResult
 from planner.simulator.schedulers import SCHEDULERS, Chunk, Fifo, Scheduler
 from planner.simulator.sharing import EqualShares, Event, MaxMinShares
@@ -185,6 +186,7 @@ class Simulation:
                 link.commit(now)
             if self.step_ended:
                 self.step_ended = False
+                check()
                 done = [len(worker.ends_s) for worker in self.workers]
                 if not warm and min(done) >= options.warmup_steps:
                     warm, measured_from_s, before = True, now, self.used(now)

@@ -1,5 +1,7 @@
 """The short way of converting values gives what typer gives, and leaves errors to typer."""
 
+import subprocess
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +9,8 @@ from typing import Annotated
 import pytest
 import typer
 
-from planner.cli._fast import speed_up
+from planner.cli._app import load
+from planner.cli._fast import patched, speed_up
 
 
 class Colour(StrEnum):
@@ -64,3 +67,27 @@ def test_the_same_as_typer(arguments):
             command(arguments, prog_name="run")
         outcomes.append((done.value.code, seen, [type(value) for row in seen for value in row]))
     assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.skipif(
+    not patched(), reason=f"typer {typer.__version__} is left as it is: see planner/cli/_fast.py"
+)
+@pytest.mark.parametrize(
+    "words", ["models --format csv", "simulate --model alexnet --workers 2 --steps 5 --seed 3"]
+)
+def test_plain_values_need_no_pydantic(words):
+    code = (
+        "import sys; from planner.cli import main\n"
+        "try: main()\n"
+        "finally: print('PYDANTIC', 'pydantic' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words.split()], capture_output=True, text=True, check=False
+    )
+    assert "PYDANTIC False" in done.stdout, done.stderr
+
+
+def test_a_typer_that_was_not_tried_is_left_alone(monkeypatch):
+    monkeypatch.setattr(typer, "__version__", "99.1.0")
+    for param in load("simulate").params:
+        assert type(getattr(param, "_runtime_param", None)).__module__ != "planner.cli._fast"
