@@ -100,7 +100,8 @@ class Computation:
     variation: Variation = field(default_factory=lambda: Variation(0.0, 0.0))
     seed: int = 0
     step: Profile | None = None
-    micro_batches: int = 1  # equal runs of ops that follow each other, each a forward and a backward pass
+    micro_batches: int = 1  # runs of ops that follow each other, each a forward and a backward pass
+    stands_for: tuple[float, ...] = ()  # of each run, how many real ones it is as long as; empty: one each
 
     def __post_init__(self) -> None:
         n = self.ops

@@ -9,19 +9,29 @@ import numpy as np
 from planner.computation._computation import Computation, Parameter, Variation
 from planner.errors import BadInput
 
+MOST_RUNS = 4
 ROWS = 64  # steps that stand for a distribution of durations
 
 
-def accumulated(computation: Computation, micro_batches: int) -> Computation:
+def accumulated(computation: Computation, micro_batches: int, most: int = MOST_RUNS) -> Computation:
     """The same forward and backward pass so many times, one after the other, before the optimizer: parameters
-    are read in each, gradients are complete after the last."""
+    are read in each, gradients are complete after the last.
+
+    Of more than `most` passes the last stays as it is, because exchanges overlap with it, and those before it
+    are `most - 1` longer ones that stand for all. Where collectives run in every pass they are longer by as
+    much: what overlaps in one pass overlaps in the long one, and only what is not hidden at its ends, one
+    unit's collective, is counted too often, by a unit of all units times runs.
+    """
     if micro_batches < 1:
         raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
     if micro_batches == 1:
         return computation
     if computation.micro_batches > 1:
         raise BadInput("micro-batches of a step that is made of several already cannot be repeated")
-    n, times = computation.ops, micro_batches
+    times = min(micro_batches, most)
+    longer = (micro_batches - 1) / (times - 1)
+    scale = (*(longer,) * (times - 1), 1.0)
+    n = computation.ops
     last = (times - 1) * n
     parameters = tuple(
         replace(
@@ -38,15 +48,16 @@ def accumulated(computation: Computation, micro_batches: int) -> Computation:
                 deps[at * n + op] = (at * n - 1,)
     start = np.zeros(len(deps) + 1, np.int32)
     np.cumsum([len(waits) for waits in deps], out=start[1:])
-    once_s = None if computation.once_s is None else np.tile(computation.once_s, times)
+    each = np.repeat(scale, n)
+    once_s = None if computation.once_s is None else np.tile(computation.once_s, times) * each
     durations_s = (
-        _repeated(computation, times)
+        _repeated(computation, times) * each
         if once_s is None
         else once_s * computation.variation.factors(computation.steps, len(once_s), computation.seed)
     )
     return replace(
         computation,
-        batch=computation.batch * times,
+        batch=computation.batch * micro_batches,
         names=tuple(f"{name}#{at}" for at in range(times) for name in computation.names),
         role=np.tile(computation.role, times),
         layer=np.tile(computation.layer, times),
@@ -56,6 +67,7 @@ def accumulated(computation: Computation, micro_batches: int) -> Computation:
         parameters=parameters,
         once_s=once_s,
         micro_batches=times,
+        stands_for=scale,
         step=None,
     )
 

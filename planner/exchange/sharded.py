@@ -20,7 +20,7 @@ from planner.computation import Computation
 from planner.errors import BadInput
 from planner.exchange import settings
 from planner.exchange._base import Ask, Exchange, Held, Neighbour, Words
-from planner.exchange.collectives import Kind, Peers
+from planner.exchange.collectives import Kind, Peers, repeated
 from planner.exchange.joint import Steps
 from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
@@ -166,8 +166,9 @@ class _Lowering:
         exchange = self.exchange
         ahead = at - exchange.prefetch
         deps = self.last if exchange.blocking or ahead == at else self.begun[ahead] if ahead >= 0 else ()
-        unit = self.units[self.stretches[at].unit]
-        return self._collective(f"gather[{at}]", "all_gather", self._parameter_bytes(unit), deps)
+        stretch = self.stretches[at]
+        size = self._parameter_bytes(self.units[stretch.unit])
+        return self._collective(f"gather[{at}]", "all_gather", size, deps, times=stretch.stands_for)
 
     def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
         """Reduce and scatter a unit's gradients; what is kept is summed with other machines' parts."""
@@ -175,15 +176,24 @@ class _Lowering:
         size = float(unit.elements * steps.computation.precision.gradient_bytes)
         together = exchange.stage == 3 and not exchange.blocking
         opposed = together and any(later.gathers for later in self.stretches[at + 1 :])
-        ends = self._collective(name, "reduce_scatter", size, self.last, opposed=opposed)
+        times = self.stretches[at].stands_for
+        ends = self._collective(name, "reduce_scatter", size, self.last, opposed=opposed, times=times)
         if self.across is None:
             return ends
-        return steps.phases(f"{name}/sum", steps.library.phases("all_reduce", size, self.across), ends)
+        phases = steps.library.phases("all_reduce", size, self.across)
+        return steps.phases(f"{name}/sum", repeated(phases, times), ends)
 
     def _collective(
-        self, name: str, kind: Kind, size: float, deps: tuple[int, ...], *, opposed: bool = False
+        self,
+        name: str,
+        kind: Kind,
+        size: float,
+        deps: tuple[int, ...],
+        *,
+        opposed: bool = False,
+        times: float = 1.0,
     ) -> tuple[int, ...]:
-        phases = self.steps.library.phases(kind, size, self.whole, opposed=opposed)
+        phases = repeated(self.steps.library.phases(kind, size, self.whole, opposed=opposed), times)
         if self.across is not None:
             phases = tuple(replace(phase, scope="machine") for phase in phases)
         return self.steps.phases(name, phases, deps)

@@ -24,7 +24,8 @@ class Unit:
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Ops `first` to `last` of one unit. `gathers`: its parameters have to be fetched for it; `scatters`: the
-    units whose gradients are complete after it; `final`: it is in the last micro-batch of the step."""
+    units whose gradients are complete after it; `final`: it is in the last micro-batch of the step. It has
+    the collectives of as many micro-batches as it `stands_for`."""
 
     name: str
     unit: int
@@ -33,6 +34,7 @@ class Stretch:
     gathers: bool
     scatters: tuple[int, ...]
     final: bool
+    stands_for: float = 1.0
 
 
 def units_of(computation: Computation) -> tuple[Unit, ...]:
@@ -78,6 +80,7 @@ def stretches(computation: Computation, units: Sequence[Unit]) -> tuple[Stretch,
                     gathers,
                     tuple(done),
                     micro == computation.micro_batches - 1,
+                    computation.stands_for[micro] if computation.stands_for else 1.0,
                 )
             )
     return tuple(found)

@@ -106,6 +106,22 @@ def test_accumulation_gathers_in_every_pass_and_may_scatter_in_the_last_only() -
     assert len(names(once, "scatter")) == 4
 
 
+@pytest.mark.parametrize("times", [9, 32])
+@pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e11])  # network-bound, balanced, compute-bound
+@pytest.mark.parametrize(
+    "exchange",
+    [Sharded(), Sharded(each_pass=False), Sharded(stage=1, each_pass=False), AllReduce(slowdown=0.0)],
+)
+def test_few_long_runs_stand_for_many_micro_batches(exchange, bandwidth: float, times: int) -> None:
+    computation = chain([1_000_000] * 32, 4e-3)
+    where = site(4, "p3.2xlarge", market=Market(bandwidth_bytes_per_s=bandwidth))
+    every = step_s(exchange.lower(accumulated(computation, times, most=times), where))
+    few = step_s(exchange.lower(accumulated(computation, times), where))
+    assert few == pytest.approx(every, rel=0.03)
+    assert accumulated(computation, times).batch == times
+    assert accumulated(computation, times).ops == 4 * computation.ops
+
+
 def test_sharding_inside_machines_stays_on_the_fabric() -> None:
     computation, where = chain([5_000_000] * 4, 1e-3), site(16, "p3.16xlarge")
     case = Sharded(within="machine").lower(computation, where)

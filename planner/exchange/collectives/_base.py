@@ -6,7 +6,7 @@ latency in which nothing flows. Its duration alone is `latency_s + bytes / rate`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.errors import BadInput
@@ -100,3 +100,13 @@ def fitted(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
     moved = volume if seconds >= wire_s else seconds * level.bytes_per_s
     latency_s = max(seconds - moved / level.bytes_per_s, 0.0)
     return Phase(level.name, scope, max(round(moved), 1), latency_s)
+
+
+def repeated(phases: tuple[Phase, ...], times: float) -> tuple[Phase, ...]:
+    """The phases of so many collectives that follow each other, taken together."""
+    if times == 1:
+        return phases
+    return tuple(
+        replace(phase, bytes=round(phase.bytes * times), latency_s=phase.latency_s * times)
+        for phase in phases
+    )
