@@ -22,6 +22,7 @@ from planner.errors import BadInput, unknown_name
 from planner.hardware import Hardware
 from planner.hardware_build import Entries, build
 from planner.hardware_reading import is_hardware, read_into
+from planner.home import home
 from planner.regular_file import expanded
 from planner.tomlfile import read
 
@@ -60,7 +61,18 @@ def load_hardware(name: str) -> Hardware:
             hint = "`planner hardware` lists them; a file of your own is given by its path"
             raise unknown_name("hardware", name, (*names.files, *names.aliases), hint)
         return load_hardware(lower[name.lower()])
-    return build(key, _entries_at(user_folders(), names.files[key]))
+    machine = load_shipped(key)
+    # a price in a hardware file of one's own is one's own already
+    if names.files[key].parent != shipped_folder("hardware") or not (home() / "prices").is_dir():
+        return machine
+    from planner.prices.book import with_own_prices
+
+    return with_own_prices(machine)
+
+
+def load_shipped(name: str) -> Hardware:
+    """A machine by its name alone, with the prices of its file."""
+    return build(name, _entries_at(user_folders(), _names().files[name]))
 
 
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:

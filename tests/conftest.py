@@ -1,9 +1,13 @@
 """Runs the installed package, and says at the end, in large letters, what was not tested."""
 
 import os
+import tempfile
 
 # A checkout has no compiled engine: programs that tests start must not import it from the current folder.
 os.environ["PYTHONSAFEPATH"] = "1"
+# What the developer has imported or measured must not decide tests.
+_HOME = tempfile.TemporaryDirectory(prefix="planner-home-")
+os.environ["PLANNER_HOME"] = _HOME.name
 
 
 def pytest_terminal_summary(terminalreporter):

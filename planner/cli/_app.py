@@ -33,6 +33,7 @@ COMMANDS = {
     "models": "List the networks of the catalogue, or show one.",
     "order": "Order a profile's transfers: TIC, TAC and rivals.",
     "partition": "Split a model over workers, replicas and servers.",
+    "prices": "Import, show and compare prices of machines.",
     "profile": "Import and show profiles of training steps.",
     "record": "Record training steps of your own program.",
     "recommend": "Rank what to rent for a budget by cost per sample.",

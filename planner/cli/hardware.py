@@ -1,4 +1,4 @@
-"""`planner hardware`: the machines of the catalogue."""
+"""`planner hardware`: the machines of the catalogue, and what they are offered for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli._options import FormatOption, OutputOption
-from planner.errors import Infeasible
+from planner.errors import BadInput, Infeasible
 from planner.report.output import Format, emit
 
 
@@ -26,7 +26,25 @@ def command(
             autocompletion=_complete,
         ),
     ] = None,
-    sold: Annotated[bool, typer.Option("--sold", help="List only what is still sold.")] = False,
+    *,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu", metavar="DEVICE", help="List who rents out a device, by price: H100, H100:8, 'A100,L4'."
+        ),
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option("--provider", metavar="NAMES", help="Only of these providers: aws,gcp.")
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option("--region", help="Prices of a region, or `cheapest`: of each machine its cheapest."),
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Rank offers by their spot price.")] = False,
+    sold: Annotated[
+        bool | None,
+        typer.Option("--sold/--all", help="Only what can still be had, or all that the catalogue has."),
+    ] = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -35,11 +53,29 @@ def command(
     from planner.report.hardware import hardware_data, hardware_page, hardware_table
 
     machines = match_hardware(name or "*")
+    if gpu is not None or region is not None or spot:
+        from planner.prices.offers import offers
+        from planner.report.offers import offers_table
+
+        # asking for offers means asking what can be had
+        found = offers(
+            gpu, provider=provider, region=region, sold=sold is not False, spot=spot, machines=machines
+        )
+        if not found:
+            raise Infeasible("nothing that is asked for can be rented; --all lists what there was")
+        emit(offers_table(found), format, output)
+        return
+    if provider is not None:
+        from planner.prices.offers import of_providers
+
+        machines = of_providers(machines, provider)
     if name and len(machines) == 1 and not any(sign in name for sign in "*?["):
         emit(hardware_page(machines[0]), format, output, data=hardware_data(machines[0]))
         return
     listed = [machine for machine in machines if machine.still_sold or not sold]
     if not listed:
+        if not machines:
+            raise BadInput(f"no machine matches {name!r} of {provider}")
         raise Infeasible(
             f"nothing that matches {name!r} is still sold; without --sold you see what there was"
         )

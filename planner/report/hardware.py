@@ -61,7 +61,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
     """A list of machines."""
     columns = (
         Column("name", "machine"),
-        Column("_devices", "devices", _short),
+        Column("_devices", "devices", short_devices),
         Column("device_memory_gib", "GiB", lambda value: f"{value:.4g}"),
         Column("_nic", "Gbit/s", align="right"),
         Column("_usd", "USD/h", align="right"),
@@ -80,7 +80,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
         notes.append("Retired: `planner hardware NAME` says which machine still sold comes nearest.")
     rows = [
         hardware_row(hardware)
-        | {"_devices": devices_of(hardware), "_nic": _nic(hardware), "_usd": _list_price(hardware)}
+        | {"_devices": devices_of(hardware), "_nic": nic_words(hardware), "_usd": _list_price(hardware)}
         for hardware in machines
     ]
     return Table(rows, columns, notes=notes)
@@ -247,7 +247,8 @@ def _kernels(hardware: Hardware) -> Table:
     return Table(rows, (Column("kernel"), Column("rate", align="right")), title="Compute model", notes=[note])
 
 
-def _nic(hardware: Hardware) -> str | None:
+def nic_words(hardware: Hardware) -> str | None:
+    """`2.5-10`: baseline and burst; `80 +3200` with RDMA beside."""
     baseline, burst, rdma = (
         _over(value, GBIT_BYTES_PER_S)
         for value in (
@@ -272,7 +273,7 @@ def _device_source(hardware: Hardware) -> Source:
     return Source(hardware.device.basis, hardware.device.source, hardware.device.as_of)
 
 
-def _short(devices: str) -> str:
+def short_devices(devices: str) -> str:
     """`8x V100-SXM2-16GB` as `8x V100-SXM2`, for a list has a column for memory; no `Xeon-` either."""
     return re.sub(r"-(\d+GB|1GPU)$|Xeon-(?=[E\d])", "", devices)
 
