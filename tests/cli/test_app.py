@@ -74,7 +74,7 @@ def test_our_errors_are_one_line():
             "no flag --budget here; `planner compare` or `planner recommend` has it;",
             "simulate ",
         ),
-        (("compare", "--gpu", "p3"), "there is no flag --gpu;", "compare "),
+        (("compare", "--cards", "p3"), "there is no flag --cards;", "compare "),
         (("recommend", "--model"), "requires an argument", "recommend "),
         (("partition",), "missing option '--model'", "partition "),
         (("profile", "show"), "missing argument 'FILE'", "profile show "),
