@@ -7,12 +7,30 @@ step that the simulator runs. Imports nouns only: models, hardware, precision.
 
 from planner.computation._computation import (
     BACKWARD,
+    COMPUTE,
     FORWARD,
     OTHER,
+    RECOMPUTE,
+    SUM,
+    WAIT,
+    WORK,
     Computation,
     Parameter,
     Shape,
     Variation,
 )
 
-__all__ = ["BACKWARD", "FORWARD", "OTHER", "Computation", "Parameter", "Shape", "Variation"]
+__all__ = [
+    "BACKWARD",
+    "COMPUTE",
+    "FORWARD",
+    "OTHER",
+    "RECOMPUTE",
+    "SUM",
+    "WAIT",
+    "WORK",
+    "Computation",
+    "Parameter",
+    "Shape",
+    "Variation",
+]

@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int32]
 
 FORWARD, BACKWARD, OTHER = 0, 1, 2  # roles of ops
 ROLES = ("forward", "backward", "other")
+COMPUTE, RECOMPUTE, SUM, WAIT = 0, 1, 2, 3  # what an op does with its time
+WORK = ("compute", "recompute", "communicate inside the replica", "wait for other stages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Computation:
     variation: Variation = field(default_factory=lambda: Variation(0.0, 0.0))
     seed: int = 0
     step: Profile | None = None
+    work: npt.NDArray[np.uint8] | None = None  # of each op; None: all compute
     micro_batches: int = 1  # runs of ops that follow each other, each a forward and a backward pass
     stands_for: tuple[float, ...] = ()  # of each run, how many real ones it is as long as; empty: one each
 

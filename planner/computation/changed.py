@@ -61,6 +61,7 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
         names=tuple(f"{name}#{at}" for at in range(times) for name in computation.names),
         role=np.tile(computation.role, times),
         layer=np.tile(computation.layer, times),
+        work=None if computation.work is None else np.tile(computation.work, times),
         dep_start=start,
         dep_index=np.array([dep for waits in deps for dep in waits], np.int32),
         durations_s=durations_s,

@@ -18,7 +18,7 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from planner.computation import BACKWARD, FORWARD, OTHER, Parameter
+from planner.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
 from planner.cut.schedule import bubble_s
 from planner.cut.stages import balanced
 from planner.cut.tensor import shared
@@ -28,8 +28,6 @@ from planner.model import Attention, Model
 
 Checkpointing = Literal["none", "selective", "full"]
 CHECKPOINTING: tuple[Checkpointing, ...] = get_args(Checkpointing)
-COMPUTE, RECOMPUTE, SUM, WAIT = 0, 1, 2, 3  # what an op does with its time
-WORK = ("compute", "recompute", "communicate inside the replica", "wait for other stages")
 
 
 class LayerTimes(Protocol):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from planner.catalog import load_model
-from planner.computation import BACKWARD, FORWARD
-from planner.cut.replica import COMPUTE, RECOMPUTE, SUM, WAIT, Costs, StageWork, stage_work, unit_times
+from planner.computation import BACKWARD, COMPUTE, FORWARD, RECOMPUTE, SUM, WAIT
+from planner.cut.replica import Costs, StageWork, stage_work, unit_times
 from planner.cut.schedule import pipeline_s
 from planner.cut.units import Floats, chain_of
 from planner.errors import BadInput
