@@ -72,6 +72,8 @@ def command(
         from planner.simulator.simulate import simulate
 
         best = result.plans[0]
+        if not best.servers:
+            raise BadInput("--simulate needs servers that replicas meet at; give --machines 2 or more")
         profile = replica_profile(best, read_every, model=dnn.name)
         prediction = simulate(profile, replica_cluster(best, result.constants))
     tables = partition_tables(result, dnn, machine, request, runner_ups=runner_ups, prediction=prediction)

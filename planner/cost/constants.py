@@ -45,6 +45,7 @@ class Constants:
     nic_bytes_per_s: float  # C_nbw
     parse_s_per_byte: float = 0.0  # of what is received from a server
     parse_s: float = 0.0  # of each tensor received
+    server_nic_bytes_per_s: float | None = None  # where workers share a machine's NIC, and servers do not
     basis: str = ""
 
     @property

@@ -105,6 +105,7 @@ def receive_s(c: Constants, elements: float, threads: int) -> float:
 def reading_s_per_byte(c: Constants, workers: int, servers: int, reading: float = 0.0) -> float:
     """Seconds for each byte of weights that a replica reads (equations 10 and 11), with its parsing, which
     the replica's workers do side by side."""
-    best = 1.0 / (c.nic_bytes_per_s * min(workers, servers))
-    worst = 1.0 / c.nic_bytes_per_s
+    server = c.server_nic_bytes_per_s or c.nic_bytes_per_s
+    best = 1.0 / min(c.nic_bytes_per_s * workers, server * servers)
+    worst = 1.0 / min(c.nic_bytes_per_s * workers, server)
     return best + reading * (worst - best) + c.parse_s_per_byte / workers

@@ -115,6 +115,7 @@ class Problem:
     threads: int | None = None  # a fixed H, for studies
     every_worker: bool = False  # only choices with a segment on every worker
     stage_s: tuple[float, ...] | None = None  # computing of a sample of each stage, instead of the constants'
+    splits: tuple[Split, ...] | None = None  # the same by part, on all threads of a worker together
     memory: Memory = field(default_factory=Memory)
 
     @cached_property
@@ -155,6 +156,11 @@ class Problem:
 
     @cached_property
     def compute(self) -> list[Floats]:
+        if self.splits is not None:
+            return [
+                np.array([self.split_of(at, choice).compute_s for choice in options])
+                for at, options in enumerate(self.choices)
+            ]
         if self.stage_s is not None:
             return [
                 np.array([seconds * stage.share(c.partitions) / c.concurrency for c in options])
@@ -164,6 +170,14 @@ class Problem:
             np.array([self._once(stage, choice) / choice.replications for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)
         ]
+
+    def split_of(self, at: int, choice: Choice) -> Split:
+        """Computing of a sample at a stage, for the replica as a whole."""
+        stage = self.stages[at]
+        if self.splits is None:
+            return stage_split(self.constants, stage, choice)
+        used = choice.threads / self.constants.threads  # of the device
+        return self.splits[at].times(stage.share(choice.partitions) / (used * choice.replications))
 
     @cached_property
     def read_bytes(self) -> list[Floats]:
@@ -262,8 +276,8 @@ def spread(problem: Problem, states: Sequence[int]) -> Spread:
     choices = [options[state] for options, state in zip(problem.choices, states, strict=True)]
     placements: list[Placement] = []
     splits: list[Split] = []
-    for stage, choice in zip(problem.stages, choices, strict=True):
-        split = stage_split(c, stage, choice)
+    for at, (stage, choice) in enumerate(zip(problem.stages, choices, strict=True)):
+        split = problem.split_of(at, choice)
         sources = [choices[link.source] for link in stage.links]
         if len(sources) == 1 and sources[0].pair == choice.pair:  # every segment stays where its source is
             link = stage.links[0]

@@ -77,7 +77,8 @@ def replica_profile(plan: Plan, read_every: int = 70, *, writes: bool = True, mo
 def replica_cluster(plan: Plan, constants: Constants) -> Cluster:
     """The cluster on which `replica_profile` runs: a node for each server and one for each replica."""
     nic = constants.nic_bytes_per_s
-    server, replica = Node(nic, nic), Node(nic * plan.workers, nic * plan.workers)
+    own = constants.server_nic_bytes_per_s or nic
+    server, replica = Node(own, own), Node(nic * plan.workers, nic * plan.workers)
     return Cluster(
         nodes=(server,) * plan.servers + (replica,) * plan.replicas,
         worker_nodes=tuple(range(plan.servers, plan.servers + plan.replicas)),

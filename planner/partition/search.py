@@ -22,13 +22,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from planner.cost.constants import Constants, constants_for
+from planner.cost.constants import Constants
 from planner.cost.layers import Split, reading_s_per_byte
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.partition.costs import Memory, Problem, Spread, spread
 from planner.partition.elimination import minimise
+from planner.partition.rates import stage_splits, worker_constants
 from planner.partition.stages import Stage, stages_of
 from planner.progress import Progress, silent
 from planner.units import format_bytes
@@ -85,6 +86,7 @@ class Plan:
     gap: float  # how far above the least possible this may lie, relative (0: proven optimal)
     worst_epoch_s: float  # with all replicas reading from one server at once
     worker_bytes: float  # the most that any worker of the replica holds
+    devices: int = 1  # of a machine, each of them a worker
 
     @property
     def split(self) -> Split:
@@ -97,7 +99,7 @@ class Plan:
 
     @property
     def machines(self) -> int:
-        return self.workers * self.replicas + self.servers
+        return -(-self.workers * self.replicas // self.devices) + self.servers
 
 
 @dataclass(frozen=True)
@@ -122,17 +124,19 @@ def partition(
     progress: Progress = silent,
 ) -> Result:
     """The best plan for every (workers, replicas, servers) that the request allows, ranked."""
-    constants = constants_for(hardware, network)
+    constants = worker_constants(hardware, network)
     if request.threads is not None and request.threads > constants.threads:
         raise Infeasible(
             f"C2 binds: {request.threads} threads are asked, {hardware.name} has {constants.threads} cores; "
             f"--threads {constants.threads} is the most"
         )
     samples = epoch_samples(model, request)
-    shapes = list(_shapes(request))
+    devices = hardware.device_count
+    shapes = list(_shapes(request, devices))
     if not shapes:
-        raise _no_machines(request)
+        raise _no_machines(request, devices)
     stages = stages_of(model)
+    splits = stage_splits(model, stages, hardware, request.read_every)
     memory = USABLE_MEMORY * (hardware.memory_bytes or hardware.device.memory_bytes)
     if hardware.device.kind == "gpu":
         memory = USABLE_MEMORY * hardware.device.memory_bytes
@@ -142,12 +146,12 @@ def partition(
     least_bytes = float("inf")
     combinations = 0.0
     for workers, mine in groupby(shapes, key=itemgetter(0)):
-        problem = Problem(stages, constants, workers, threads=request.threads, memory=shared)
+        problem = Problem(stages, constants, workers, threads=request.threads, splits=splits, memory=shared)
         combinations = max(combinations, problem.combinations)
         prices = {shape: reading_price(constants, request, *shape) for shape in mine}
         spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
-        ranked = _Ranked(problem, spreads, request, samples)
+        ranked = _Ranked(problem, spreads, request, samples, devices)
         for shape, price in prices.items():
             if not (len(plans) + refused) % REPORTED:
                 progress("ranking", len(plans) + refused, len(shapes))
@@ -175,12 +179,21 @@ def epoch_samples(model: Model, request: Request) -> int:
     return samples
 
 
-def _shapes(request: Request) -> Iterator[tuple[int, int, int]]:
-    """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr."""
+def _shapes(request: Request, devices: int = 1) -> Iterator[tuple[int, int, int]]:
+    """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr. Replicas fill the devices of as many
+    machines as they stand on, for a device left over would only idle. A single machine has no servers: it
+    holds one replica, which reads nothing."""
     n = request.machines
-    for workers in _counts(request.workers, min(n - 1, request.max_workers or n)):
-        for replicas in _counts(request.replicas, (n - 1) // workers):
-            for servers in _counts(request.servers, n - workers * replicas):
+    if n == 1 and request.servers is None and request.replicas in (None, 1):
+        for workers in _counts(request.workers, min(devices, request.max_workers or devices)):
+            yield workers, 1, 0
+        return
+    most = (n - 1) * devices
+    for workers in _counts(request.workers, min(most, request.max_workers or most)):
+        filling = {nodes * devices // workers for nodes in range(1, n)} - {0}
+        for replicas in sorted(filling) if request.replicas is None else _counts(request.replicas, most):
+            nodes = -(-workers * replicas // devices)
+            for servers in _counts(request.servers, n - nodes):
                 yield workers, replicas, servers
 
 
@@ -188,9 +201,9 @@ def _counts(asked: int | None, most: int) -> range:
     return range(1, most + 1) if asked is None else range(asked, min(asked, most) + 1)
 
 
-def _no_machines(request: Request) -> Infeasible:
+def _no_machines(request: Request, devices: int = 1) -> Infeasible:
     workers, replicas, servers = request.workers or 1, request.replicas or 1, request.servers or 1
-    need = workers * replicas + servers
+    need = -(-workers * replicas // devices) + servers
     if request.max_workers is not None and workers > request.max_workers:
         return Infeasible(
             f"{workers} workers a replica are asked and at most {request.max_workers} allowed; "
@@ -204,6 +217,8 @@ def _no_machines(request: Request) -> Infeasible:
 
 def reading_price(c: Constants, request: Request, workers: int, replicas: int, servers: int) -> float:
     """Seconds a byte read costs a sample of a replica: all replicas wait while one reads (equation 12)."""
+    if not servers:
+        return 0.0
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
 
@@ -241,8 +256,11 @@ class _Point(NamedTuple):
 class _Ranked:
     """The plans of one N_wr: what they have in common is worked out once, as there may be a million."""
 
-    def __init__(self, problem: Problem, spreads: Sequence[Spread], request: Request, samples: int) -> None:
+    def __init__(
+        self, problem: Problem, spreads: Sequence[Spread], request: Request, samples: int, devices: int
+    ) -> None:
         self.problem = problem
+        self.devices = devices
         self.samples = samples
         self.choices = [(one.sample_s, one.least_s, one.read_bytes, one) for one in spreads]
         self.worst = replace(request, reading=1.0)
@@ -251,7 +269,7 @@ class _Ranked:
 
     def plan(self, shape: tuple[int, int, int], price: float) -> Plan:
         workers, replicas, servers = shape
-        parse = self.parse_s * replicas
+        parse = self.parse_s * replicas if servers else 0.0
         best_s, read_bytes, best = min(
             ((sample_s + price * read, read, one) for sample_s, _, read, one in self.choices),
             key=itemgetter(0),
@@ -272,4 +290,5 @@ class _Ranked:
             gap=sample_s / least - 1.0,
             worst_epoch_s=self.samples * (best.sample_s + worst * read_bytes + parse) / replicas,
             worker_bytes=best.worker_bytes,
+            devices=self.devices,
         )

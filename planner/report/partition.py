@@ -61,10 +61,17 @@ def _split_table(
             if request.samples
             else f"as the file of {model.name} says; --samples changes it."
         ),
-        f"Reading: {format_seconds(best.epoch_s)} an epoch if replicas take turns, "
-        f"{format_seconds(best.worst_epoch_s)} if all read from one server at once.",
+        (
+            f"Reading: {format_seconds(best.epoch_s)} an epoch if replicas take turns, "
+            f"{format_seconds(best.worst_epoch_s)} if all read from one server at once."
+            if best.servers
+            else "One machine holds one replica, which reads from no server; `planner recommend` also looks "
+            "at its devices as replicas."
+        ),
         f"A worker holds at most {format_bytes(best.worker_bytes)}. Constants {result.constants.basis}.",
     ]
+    if best.devices > 1:
+        notes.append(f"A worker is one of the {best.devices} devices of a machine; they share its NIC.")
     if prediction is not None:
         notes.insert(
             0,
@@ -78,7 +85,7 @@ def _split_table(
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")
+    return f"{number or 'no'} {what}" + ("s" if number > 1 else "")
 
 
 def _part(name: str, compute_s: float, network_s: float, epoch_s: float) -> dict[str, Any]:

@@ -219,7 +219,8 @@ def test_a_chain_is_optimal_and_a_branching_model_says_how_far() -> None:
     ("request_", "says"),
     [
         (Request(3, workers=2, replicas=2, servers=1), "--machines 5"),
-        (Request(1), "--machines 2"),
+        (Request(1, servers=1), "--machines 2"),
+        (Request(1, replicas=2), "--machines 3"),
         (Request(20, threads=99), "C2 binds"),
         (Request(20, workers=5, max_workers=4), "--max-workers 5"),
     ],
