@@ -8,6 +8,7 @@ on its leader's lane and over its leader's channel, so two workers are of one ki
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -64,14 +65,28 @@ class Ports:
 
 def uses_of(profile: Profile) -> tuple[tuple[Use, ...], Ints]:
     """The uses that occur in a step, in order, and the use of each op."""
-    table = np.stack([profile.resource, profile.server, profile.scope], axis=1).astype(np.int64)
-    found, at = np.unique(table, axis=0, return_inverse=True)
+    return _uses(profile.resource.tobytes(), profile.server.tobytes(), profile.scope.tobytes())
+
+
+@lru_cache(maxsize=64)
+def _uses(resources: bytes, channels: bytes, scopes: bytes) -> tuple[tuple[Use, ...], Ints]:
+    columns = (
+        np.frombuffer(data, kind)
+        for data, kind in ((resources, np.uint8), (channels, np.int32), (scopes, np.int32))
+    )
+    found, at = np.unique(np.stack([*columns], axis=1), axis=0, return_inverse=True)
     uses = tuple(Use(int(resource), int(channel), int(scope)) for resource, channel, scope in found)
     return uses, np.asarray(at, np.intp).reshape(-1)
 
 
-def ports_of(cluster: Cluster, uses: tuple[Use, ...]) -> Ports:
-    """The lanes and ports of every worker's ops."""
+@lru_cache(maxsize=256)
+def layout(cluster: Cluster, uses: tuple[Use, ...]) -> tuple[Ports, Kinds]:
+    """The lanes and ports of every worker's ops, and the kinds of worker."""
+    ports = _ports_of(cluster, uses)
+    return ports, _kinds_of(cluster, uses, ports)
+
+
+def _ports_of(cluster: Cluster, uses: tuple[Use, ...]) -> Ports:
     workers, channels = cluster.workers, cluster.channels
     capacity = np.array(
         [[node.egress_bytes_per_s, node.ingress_bytes_per_s] for node in cluster.nodes], np.float64
@@ -90,7 +105,7 @@ def ports_of(cluster: Cluster, uses: tuple[Use, ...]) -> Ports:
     return Ports(capacity, crossed, lane_worker)
 
 
-def kinds_of(cluster: Cluster, uses: tuple[Use, ...], ports: Ports) -> Kinds:
+def _kinds_of(cluster: Cluster, uses: tuple[Use, ...], ports: Ports) -> Kinds:
     """Workers that bounds cannot tell apart are of one kind."""
     workers = cluster.workers
     speed = np.array(cluster.worker_speeds or (1.0,) * workers)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cost.bounds import Bound
-from planner.cost.kinds import Floats, Ints, Kinds, Ports, kinds_of, op_costs_s, ports_of, uses_of
+from planner.cost.kinds import Floats, Ints, layout, op_costs_s, uses_of
 from planner.cost.paths import Graph
 from planner.cost.step import LEAST_S, Steps, chunk_overhead_s
 from planner.cost.together import Around, joint_work, longest_period_s, structure_of
@@ -124,8 +124,7 @@ class _Asked:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.uses, self.use_of_op = uses_of(case.profile)
-        self.ports: Ports = ports_of(case.cluster, self.uses)
-        self.kinds: Kinds = kinds_of(case.cluster, self.uses, self.ports)
+        self.ports, self.kinds = layout(case.cluster, self.uses)
         self.bytes: Floats = np.bincount(self.use_of_op, case.profile.bytes, len(self.uses)).astype(float)
 
     @property

@@ -87,7 +87,11 @@ def longest_period_s(profile: Profile, leaders: Ints, scope: int, around: Around
     table = np.zeros((len(leaders), len(kinds)))
     np.add.at(table, (leaders, kinds.of), 1.0)
     first = np.unique(leaders)
-    groups, which = np.unique(table[first], axis=0, return_inverse=True)
+    groups, which = table[first], np.zeros(len(first), np.intp)
+    if (groups != groups[0]).any():
+        groups, which = np.unique(groups, axis=0, return_inverse=True)
+    else:
+        groups = groups[:1]
     lanes = [ops for use, ops in zip(kinds.uses, around.ops, strict=True) if use.scope == scope]
     out = np.zeros(len(leaders))
     least = [max(_period_s(profile, ops, group, around, steps) for ops in lanes) for group in groups]
