@@ -37,13 +37,14 @@ def share_of_mean_bound(seed: int) -> float:
 
 
 def share_of_joint_bound(seed: int, steps: int = 20) -> float:
-    """One run of a case with joint ops, whole steps of every worker, over its bound."""
+    """One run of a case with joint ops, whole steps of every worker, over its bound. The period of joint ops
+    is between steps: n of them have n - 1."""
     case = random_joint_case(seed)
     bound = loads_of(case).bound().samples_per_s
     result = run(case.profile, case.cluster, case.policy, options=RunOptions(seed=seed, steps=steps))
     done = sum(len(ends) for ends in result.step_ends_s)
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
-    return done * case.profile.batch / last / bound
+    return done * case.profile.batch / last / bound * (steps - 1) / steps
 
 
 def share_of_mean_joint_bound(case: Case, seed: int) -> float:

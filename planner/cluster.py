@@ -19,17 +19,24 @@ from planner.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine, or one device's port, as the network sees it."""
+    """One machine, or one device's port, as the network sees it.
+
+    `cores` is how many ops its processors run at once for the servers that live there and for the hosts of
+    its workers; None means that they never run out.
+    """
 
     egress_bytes_per_s: float
     ingress_bytes_per_s: float
     hardware: str = ""
+    cores: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("egress_bytes_per_s", "ingress_bytes_per_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise BadInput(f"a node's {name} is {value}; bandwidth must be a finite number above zero")
+        if self.cores is not None and self.cores < 1:
+            raise BadInput(f"a node has {self.cores} cores; it needs at least one")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster
-from planner.profile import DOWNLINK, UPLINK, WORKER, Profile
+from planner.profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -61,6 +61,7 @@ class Ports:
     capacity: Floats
     crossed: Ints  # workers x uses x sides (near, far); -1: none
     lane_worker: Ints  # workers x uses: on whose lane an op runs
+    node: Ints  # workers x uses: the node whose cores an op takes; -1: none, or one that has enough for all
 
 
 def uses_of(profile: Profile) -> tuple[tuple[Use, ...], Ints]:
@@ -102,7 +103,15 @@ def _ports_of(cluster: Cluster, uses: tuple[Use, ...]) -> Ports:
             up = use.resource == UPLINK
             crossed[:, at, 0] = np.where(near == far, -1, 2 * near + (0 if up else 1))
             crossed[:, at, 1] = np.where(near == far, -1, 2 * far + (1 if up else 0))
-    return Ports(capacity, crossed, lane_worker)
+    node = np.full((workers, len(uses)), -1, np.intp)
+    scarce = np.array([machine.cores is not None for machine in cluster.nodes])
+    for at, use in enumerate(uses):
+        if use.resource == PS and use.channel < cluster.servers:
+            node[:, at] = cluster.server_nodes[use.channel]
+        elif use.resource == HOST:
+            node[:, at] = np.array(cluster.worker_nodes, np.intp)[lane_worker[:, at]]
+    node[(node >= 0) & ~scarce[node]] = -1
+    return Ports(capacity, crossed, lane_worker, node)
 
 
 def _kinds_of(cluster: Cluster, uses: tuple[Use, ...], ports: Ports) -> Kinds:

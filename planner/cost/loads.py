@@ -9,7 +9,8 @@ only adds: a joint op runs on its leader's lane, but cannot start before it is r
 follows it here begins after it.
 
 (b) What crosses a port is at most its capacity: the sum of x * bytes <= capacity, for every port and for the
-far ends together. A joint op crosses its leader's ports, once for the group.
+far ends together. A joint op crosses its leader's ports, once for the group. The cores of a node are such a
+port too: seconds of updates and of hosts a second.
 
 (c) Workers that joint ops or joins tie together go at one rate, that of the slowest; and the period of joint
 ops bounds it (`planner.cost.together`).
@@ -55,7 +56,7 @@ class Loads:
     most_steps_per_s: Floats
     names: tuple[str, ...]
     capacity_bytes_per_s: Floats
-    asked_bytes: Floats  # ports x classes
+    asked_bytes: Floats  # ports x classes; of cores: seconds
 
     def bound(self) -> Bound:
         """The most samples a second, and what keeps the case from more."""
@@ -141,7 +142,7 @@ class _Asked:
 
     def loads(self, cost: Floats, heads: Floats, tails: Floats, steps: Steps) -> Loads:
         case, kinds = self.case, self.kinds
-        profile, workers = case.profile, case.cluster.workers
+        profile = case.profile
         joint = np.flatnonzero(profile.scope >= 0)
         if len(joint):
             before, after = joint_work(profile)
@@ -159,17 +160,16 @@ class _Asked:
                 leaders = np.array(case.cluster.leaders[scope], np.intp)
                 periods = longest_period_s(profile, leaders, scope, around, steps)
                 np.maximum.at(least_s, party, periods[leaders])
-        return self._by_class(party, 1.0 / least_s, workers)
+        return self._by_class(party, 1.0 / least_s, steps)
 
-    def _by_class(self, party: Ints, rates: Floats, workers: int) -> Loads:
+    def _by_class(self, party: Ints, rates: Floats, steps: Steps) -> Loads:
         """Parties put together to classes, and what each asks of the ports."""
+        parties, workers = len(rates), len(party)
         crossed, own = self.ports.crossed, self.ports.lane_worker == np.arange(workers)[:, None]
-        parties = len(rates)
+        busy_s = self._busy_s(steps)
         if parties == workers:
-            key = np.where(own, 0, -1)[:, :, None] + crossed
-            _, first, class_of = np.unique(
-                key.reshape(workers, -1), axis=0, return_index=True, return_inverse=True
-            )
+            key = np.concatenate([own, crossed.reshape(workers, -1), self.ports.node], axis=1)
+            _, first, class_of = np.unique(key, axis=0, return_index=True, return_inverse=True)
             class_of = np.asarray(class_of).reshape(-1)
             counted, size = first, np.ones(len(first))
         else:
@@ -183,10 +183,21 @@ class _Asked:
                 at_port = crossed[counted, at, side]
                 counts = own[counted, at] & (at_port >= 0)
                 np.add.at(asked, (at_port[counts], place[counts]), self.bytes[at])
+        cores = np.zeros((len(self.case.cluster.nodes), classes))
+        for at in range(len(self.uses)):
+            node = self.ports.node[counted, at]
+            counts = own[counted, at] & (node >= 0)
+            np.add.at(cores, (node[counts], place[counts]), busy_s[at])
         most = np.bincount(class_of, rates, classes).astype(float)
-        return self._named(size, most, asked)
+        return self._named(size, most, asked, cores)
 
-    def _named(self, size: Floats, most: Floats, asked: Floats) -> Loads:
+    def _busy_s(self, steps: Steps) -> Floats:
+        """Seconds of processors for the ops of each use in a step."""
+        durations_s = self.case.profile.durations_s
+        op_s = durations_s.min(axis=0) if steps == "fastest" else durations_s.mean(axis=0)
+        return np.bincount(self.use_of_op, op_s, len(self.uses)).astype(float)
+
+    def _named(self, size: Floats, most: Floats, asked: Floats, cores: Floats) -> Loads:
         used = np.flatnonzero(asked.any(axis=1))
         names = [f"node {port // 2} {'ingress' if port % 2 else 'egress'}" for port in used.tolist()]
         rows, capacities = [asked[used]], [self.ports.capacity[used]]
@@ -199,6 +210,10 @@ class _Asked:
                 names.append(f"the {whose}' {name}")
                 rows.append(asked[together].sum(axis=0, keepdims=True))
                 capacities.append(self.ports.capacity[together].sum(keepdims=True))
+        for node in np.flatnonzero(cores.any(axis=1)).tolist():
+            names.append(f"node {node} cores")
+            rows.append(cores[node : node + 1])
+            capacities.append(np.array([float(self.case.cluster.nodes[node].cores or np.inf)]))
         return Loads(
             self.case.profile.batch,
             size,

@@ -3,6 +3,6 @@
 Imports only the nouns (model, hardware, cluster) and the catalogue.
 """
 
-from planner.profile._profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
+from planner.profile._profile import DOWNLINK, HOST, PS, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
 
-__all__ = ["DOWNLINK", "PS", "RESOURCE_NAMES", "UPLINK", "WORKER", "Op", "Profile"]
+__all__ = ["DOWNLINK", "HOST", "PS", "RESOURCE_NAMES", "UPLINK", "WORKER", "Op", "Profile"]

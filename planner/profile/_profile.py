@@ -1,13 +1,15 @@
 """The profile type: a graph of ops and a table of durations (steps x ops), as arrays the engine reads.
 
-Op i uses one resource: `downlink[s]`, `worker`, `uplink[s]` or `ps[s]` with s = `server[i]` (-1 for worker),
-the number of a channel: channels go to the parameter servers, those beyond them wherever the cluster says.
-Transfers have bytes and their duration follows from bandwidth; the durations table holds what was recorded
-for them (or zero) but the simulator does not read it. `tensor[i]` tells which parameter tensor a transfer or
-an update belongs to (-1: none), which is what synchronous training needs to join updates and downloads.
-`order[k, i]` ranks the ops in step k by when their transfer was requested: ops that become ready at the same
-instant queue in this order. No `order` (None) means that it is random in every step. `starts_s[k, i]`, where
-recorded, is when op i started after the start of step k (for a transfer: when it was requested).
+Op i uses one resource: `downlink[s]`, `worker`, `uplink[s]`, `ps[s]` or `host` with s = `server[i]` (-1 for
+worker and host), the number of a channel: channels go to the parameter servers, those beyond them wherever
+the cluster says. `worker` is what computes, the accelerator; `host` is the processor beside it, which parses
+and serialises messages: what waits for the tensor waits for that, the accelerator goes on. Transfers have
+bytes and their duration follows from bandwidth; the durations table holds what was recorded for them (or
+zero) but the simulator does not read it. `tensor[i]` tells which parameter tensor a transfer or an update
+belongs to (-1: none), which is what synchronous training needs to join updates and downloads. `order[k, i]`
+ranks the ops in step k by when their transfer was requested: ops that become ready at the same instant queue
+in this order. No `order` (None) means that it is random in every step. `starts_s[k, i]`, where recorded, is
+when op i started after the start of step k (for a transfer: when it was requested).
 
 `scope[i]` >= 0 makes op i a joint op: the group of workers that the cluster has in that scope does it
 together. It starts when it is ready at every member, runs once, on the lane of the group's leader, and ends
@@ -28,8 +30,8 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 
-DOWNLINK, WORKER, UPLINK, PS = 0, 1, 2, 3
-RESOURCE_NAMES = ("downlink", "worker", "uplink", "ps")
+DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
+RESOURCE_NAMES = ("downlink", "worker", "uplink", "ps", "host")
 MAX_STEP_BYTES = 2**53  # transferred in one step: beyond it sums of bytes are no longer exact
 MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of the unit
 
@@ -155,8 +157,10 @@ class Profile:
         if len(set(self.names)) != n:
             twice = Counter(self.names).most_common(1)[0][0]
             raise BadInput(f"op {twice!r} stands twice in the profile; names must be unique")
-        if (self.resource > PS).any():
-            raise BadInput(f"op {self.names[int(np.argmax(self.resource > PS))]!r} uses an unknown resource")
+        if (self.resource > HOST).any():
+            raise BadInput(
+                f"op {self.names[int(np.argmax(self.resource > HOST))]!r} uses an unknown resource"
+            )
         bad = ~np.isfinite(self.durations_s) | (self.durations_s < 0)
         if bad.any():
             step, op = np.argwhere(bad)[0]
@@ -166,7 +170,7 @@ class Profile:
             raise BadInput(
                 f"the ops of a step last {longest_s:.3g} s together; are the durations really in seconds?"
             )
-        on_server = self.resource != WORKER
+        on_server = (self.resource != WORKER) & (self.resource != HOST)
         wrong = on_server & ((self.server < 0) | (self.server >= self.servers))
         if wrong.any():
             op = int(np.argmax(wrong))
@@ -200,7 +204,7 @@ class Profile:
         if wrong.any():
             raise BadInput(
                 f"op {self.names[int(np.argmax(wrong))]!r} is computation and has a scope; "
-                "only what runs on a link or a server can be a joint op"
+                "only what runs on a link, a server or a host can be a joint op"
             )
         bad = ~np.isfinite(self.latency_s) | (self.latency_s < 0) | ((self.latency_s > 0) & ~self.is_transfer)
         if bad.any():

@@ -14,7 +14,7 @@ import msgspec
 from planner.atomic import write_file
 from planner.decoding import from_json
 from planner.errors import BadInput
-from planner.profile._profile import DOWNLINK, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
+from planner.profile._profile import DOWNLINK, HOST, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
 from planner.profile.reading import check_values, read_bytes
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
@@ -101,9 +101,10 @@ def what_lacks(profile: Profile) -> str:
 
 def encode(profile: Profile) -> bytes:
     """A profile as JSON."""
-    if (profile.scope >= 0).any() or profile.latency_s.any():
+    if (profile.scope >= 0).any() or profile.latency_s.any() or (profile.resource == HOST).any():
         raise BadInput(
-            "a profile file holds no joint ops and no latencies; save the profile it was made from"
+            "a profile file holds no joint ops, no latencies and no ops of the host; save the profile that "
+            "it was made from"
         )
     start = profile.dep_start.tolist()
     index = profile.dep_index.tolist()

@@ -44,7 +44,7 @@ def run(inputs: Inputs) -> RunResult:
     except ValueError as error:
         raise BadInput(f"{error}; path='reference' has no such limit") from None
     channels = inputs.cluster.channels
-    used = raw["used"].reshape(inputs.cluster.workers, 1 + 3 * channels)
+    used = raw["used"].reshape(inputs.cluster.workers, 2 + 3 * channels)
     down, up = used[:, :channels], used[:, channels + 1 : 2 * channels + 1]
     timeline = raw["timeline"]
     return RunResult(
@@ -54,7 +54,8 @@ def run(inputs: Inputs) -> RunResult:
         end_s=raw["end_s"],
         measured_from_s=raw["measured_from_s"],
         worker_busy_s=used[:, channels],
-        ps_busy_s=used[:, 2 * channels + 1 :],
+        ps_busy_s=used[:, 2 * channels + 1 : 3 * channels + 1],
+        host_busy_s=used[:, 3 * channels + 1],
         link_bytes=np.stack([down, up]),
         events=raw["events"],
         stopped=raw["stopped"],

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from planner.cluster import Cluster
 from planner.errors import BadInput, unknown_name
 from planner.policy import Blocks, Credit, Multiplexed, Ordered, Policy, Sliced, overheads_s
-from planner.profile import Profile
+from planner.profile import HOST, PS, Profile
 from planner.simulator.joins import Joins, tensor_count
 from planner.simulator.run import RunOptions
 
@@ -69,6 +69,9 @@ class Inputs:
     leaders: Ints  # (scopes, workers)
     speeds: tuple[float, ...]
     start_offsets_s: tuple[float, ...]
+    pool_cores: Ints  # cores that lanes share; none if nobody ever waits for one
+    server_pool: Ints  # (channels,): where the updates of a channel take a core; -1: nowhere
+    host_pool: Ints  # (workers,): where a worker's host takes a core; -1: nowhere
     near: Ints  # (workers, channels): the node at which a channel leaves the worker
     far: Ints  # (workers, channels): the node at its other end
     local: npt.NDArray[np.bool_]  # (workers, channels): both ends are one node
@@ -104,6 +107,7 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
     leaders = np.array(cluster.leaders, np.int32).reshape(len(cluster.leaders), workers)
     own_transfers = profile.is_transfer & (profile.scope < 0)
     sigma = options.fairness_sigma if own_transfers.any() else 0.0
+    pool_cores, server_pool, host_pool = _core_pools(profile, cluster, options.server_cores)
     return Inputs(
         profile=profile,
         cluster=cluster,
@@ -123,6 +127,9 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
         leaders=leaders,
         speeds=cluster.worker_speeds or (1.0,) * workers,
         start_offsets_s=offsets,
+        pool_cores=pool_cores,
+        server_pool=server_pool,
+        host_pool=host_pool,
         near=near,
         far=far,
         local=near == far,
@@ -176,6 +183,37 @@ def _root(root: list[int], worker: int) -> int:
         root[worker] = root[root[worker]]
         worker = root[worker]
     return worker
+
+
+def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
+    """Who takes cores where. A node's cores serve the servers that live on it and the hosts of its workers;
+    `server_cores` gives every server so many of its own instead. Pools with a core for every lane that could
+    ask at once are left out."""
+    server_pool = np.full(cluster.channels, -1, np.int32)
+    host_pool = np.full(cluster.workers, -1, np.int32)
+    updates = sorted(set(profile.server[(profile.resource == PS)].tolist()) & set(range(cluster.servers)))
+    cores: list[int] = []
+
+    def add(count: int, servers: list[int], workers: list[int]) -> None:
+        if count < len(servers) * cluster.workers + len(workers):
+            server_pool[servers], host_pool[workers] = len(cores), len(cores)
+            cores.append(count)
+
+    servers_on: dict[int, list[int]] = {}
+    for server in updates:
+        if server_cores is not None:
+            add(server_cores, [server], [])
+        else:
+            servers_on.setdefault(cluster.server_nodes[server], []).append(server)
+    hosts_on: dict[int, list[int]] = {}
+    if (profile.resource == HOST).any():
+        for worker, node in enumerate(cluster.worker_nodes):
+            hosts_on.setdefault(node, []).append(worker)
+    for node in sorted({*servers_on, *hosts_on}):
+        count = cluster.nodes[node].cores
+        if count is not None:
+            add(count, servers_on.get(node, []), hosts_on.get(node, []))
+    return np.array(cores, np.int32), server_pool, host_pool
 
 
 def _publishers(profile: Profile, leaders: Ints, joins: Joins) -> Ints:

@@ -14,7 +14,7 @@ policies, overheads and latencies, joins and joint ops, limited server cores, wo
 What is fixed beyond DESIGN:
 
 - An event is the end of a chunk (or of its overhead, or the start of a worker). Events go one by one, by
-  time, then resource (downlink, worker, uplink, ps), then worker, then server.
+  time, then resource (downlink, worker, uplink, ps, host), then worker, then server.
 - Ops that one event makes ready queue by the step's order (then by name); without an order, transfers by
   the step's shuffle and other ops by name. Then the lane that ended its chunk starts its next, then other
   idle lanes in the order in which ops were queued on them. Then rates change, once.
@@ -25,21 +25,20 @@ What is fixed beyond DESIGN:
 - A gated op waits until it is ready at every worker (a joint one: in every group); then each worker's (each
   leader's) runs on its own lane. An op that awaits a tensor waits, in step k, until the ops that publish it
   have ended k times each, wherever they run.
-- server_cores: a lane that finds all cores of its server taken waits in a first-come-first-served line; after
-  each op it goes to the end of that line.
+- Cores: a lane (of a server's updates, of a worker's host) that finds all cores of its pool taken waits in a
+  first-come-first-served line; after each op it goes to the end of that line.
 - A transfer over a channel whose ends are one node crosses no NIC and runs at local_bytes_per_s.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections import deque
 from typing import Literal
 
 import numpy as np
 
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER
+from planner.profile import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.simulator.generator import Generator
 from planner.simulator.inputs import Inputs
 from planner.simulator.interrupts import check
@@ -58,6 +57,7 @@ class Lane:
         self.key = (resource, worker, server)
         self.scheduler = scheduler
         self.chunk: Chunk | None = None
+        self.pool = -1  # where its ops take a core
         self.waits_for_core = False
         self.weight = 1.0  # of its flows, in this step
         self.used = 0.0  # bytes, or seconds, of chunks that ended
@@ -79,7 +79,11 @@ class Worker:
             DOWNLINK: [Lane(DOWNLINK, index, c, link(inputs.policy, sizes, down)) for c in range(channels)],
             UPLINK: [Lane(UPLINK, index, c, link(inputs.policy, sizes, up)) for c in range(channels)],
             PS: [Lane(PS, index, c, Fifo(inputs.policy, no_sizes, no_delay)) for c in range(channels)],
+            HOST: [Lane(HOST, index, -1, Fifo(inputs.policy, no_sizes, no_delay))],
         }
+        for lane, pool in zip(self.lanes[PS], inputs.server_pool.tolist(), strict=True):
+            lane.pool = pool
+        self.lanes[HOST][0].pool = int(inputs.host_pool[index])
         self.shuffled: list[int] = inputs.transfers.tolist()
         self.order: list[int] = [0] * len(sizes)  # of ops that become ready together
         # Where flows of several senders meet: at the server, and at the worker if it has several channels.
@@ -94,14 +98,14 @@ class Worker:
         self.steps_of_others = 0  # that had ended when this step began
 
     def all_lanes(self) -> list[Lane]:
-        return [self.compute, *self.lanes[DOWNLINK], *self.lanes[UPLINK], *self.lanes[PS]]
+        return [self.compute, *self.lanes[DOWNLINK], *self.lanes[UPLINK], *self.lanes[PS], *self.lanes[HOST]]
 
 
 class Simulation:
     """GenerateTrace."""
 
     def __init__(self, inputs: Inputs) -> None:
-        profile, cluster, options = inputs.profile, inputs.cluster, inputs.options
+        profile, cluster = inputs.profile, inputs.cluster
         self.inputs = inputs
         self.sizes: list[int] = profile.bytes.tolist()
         self.resource: list[int] = profile.resource.tolist()
@@ -132,9 +136,8 @@ class Simulation:
         self.arrived: dict[int, list[int]] = {}  # workers, or leaders, at which a gated op is ready
         self.published = [0] * len(inputs.publishers)  # ops that publish a tensor and ended, ever
         self.held: dict[int, list[tuple[int, int]]] = {}  # ops (worker, op) that await a tensor
-        cores = options.server_cores
-        self.free_cores = [math.inf if cores is None else cores] * cluster.channels
-        self.core_lines: list[deque[Lane]] = [deque() for _ in range(cluster.channels)]
+        self.free_cores: list[int] = inputs.pool_cores.tolist()
+        self.core_lines: list[deque[Lane]] = [deque() for _ in self.free_cores]
         self.idle: list[Lane] = []  # lanes that may start a chunk at the end of this event
         self.completed_steps = 0
         self.step_ended = False  # in this event
@@ -176,7 +179,7 @@ class Simulation:
             if resource < 0:
                 self.start_random_step(worker, now)
             else:
-                lane = worker.compute if resource == WORKER else worker.lanes[resource][server]
+                lane = worker.compute if resource == WORKER else worker.lanes[resource][server]  # host: -1
                 self.end_of_chunk(worker, lane, now)
             for lane in self.idle:
                 if lane.chunk is None:
@@ -204,7 +207,8 @@ class Simulation:
             end_s=now,
             measured_from_s=measured_from_s,
             worker_busy_s=used[:, 0],
-            ps_busy_s=used[:, 1 + 2 * channels :],
+            ps_busy_s=used[:, 1 + 2 * channels : 1 + 3 * channels],
+            host_busy_s=used[:, 1 + 3 * channels],
             link_bytes=np.stack([used[:, 1 : 1 + channels], used[:, 1 + channels : 1 + 2 * channels]]),
             events=self.events,
             stopped=stopped,
@@ -267,7 +271,7 @@ class Simulation:
 
     def start_chunk(self, lane: Lane, now: float) -> None:
         """Let a lane without a chunk run its next one, if it has one."""
-        if lane.resource == PS and not (lane.scheduler.waiting() and self.take_core(lane)):
+        if lane.pool >= 0 and not (lane.scheduler.waiting() and self.take_core(lane)):
             return
         lane.chunk = chunk = lane.scheduler.take(now)
         if chunk is None:
@@ -288,21 +292,21 @@ class Simulation:
         heapq.heappush(self.queue, (now + duration, *lane.key))
 
     def take_core(self, lane: Lane) -> bool:
-        """Reserve a core of the lane's server, or stand in line for one."""
+        """Reserve a core of the lane's pool, or stand in line for one."""
         if lane.waits_for_core:
             return False
-        if self.free_cores[lane.server] < 1:
+        if self.free_cores[lane.pool] < 1:
             lane.waits_for_core = True
-            self.core_lines[lane.server].append(lane)
+            self.core_lines[lane.pool].append(lane)
             return False
-        self.free_cores[lane.server] -= 1
+        self.free_cores[lane.pool] -= 1
         return True
 
-    def release_core(self, server: int) -> None:
+    def release_core(self, pool: int) -> None:
         """Free a core; the first lane in line may start."""
-        self.free_cores[server] += 1
-        if self.core_lines[server]:
-            lane = self.core_lines[server].popleft()
+        self.free_cores[pool] += 1
+        if self.core_lines[pool]:
+            lane = self.core_lines[pool].popleft()
             lane.waits_for_core = False
             self.idle.insert(0, lane)
 
@@ -334,8 +338,8 @@ class Simulation:
         lane.chunk = None
         lane.scheduler.done(chunk, now)
         self.idle.append(lane)
-        if lane.resource == PS:
-            self.release_core(lane.server)
+        if lane.pool >= 0:
+            self.release_core(lane.pool)
         if not chunk.last:
             return
         self.publish(chunk.op)
@@ -382,7 +386,7 @@ class Simulation:
         chunk = lane.chunk
         if chunk is None or not chunk.flowing:
             return lane.used
-        if lane.resource in (WORKER, PS):
+        if lane.resource not in (DOWNLINK, UPLINK):
             return lane.used + (now - chunk.start_s)
         if self.local[lane.worker][lane.server]:
             return lane.used

@@ -50,8 +50,9 @@ class RunOptions:
     `fairness_sigma`: how unevenly TCP divides a port where flows of several senders meet. In every step each
     worker draws a log-normal weight of this sigma for each of its flows: one for uploads on each channel and,
     with several channels, one for downloads on each (a lone server's NIC is shared evenly). Joint ops draw
-    none. 0 means equal shares. `server_cores` limits how many updates a server runs at once (None: no limit).
-    `local_bytes_per_s` is the rate of a channel whose ends are one node (infinite: instantly).
+    none. 0 means equal shares. `server_cores` limits how many updates a server runs at once, whatever the
+    cores of its node (None: as many as the node's cores allow). `local_bytes_per_s` is the rate of a channel
+    whose ends are one node (infinite: instantly).
     """
 
     seed: int = 0
@@ -101,6 +102,7 @@ class RunResult:
     measured_from_s: float
     worker_busy_s: npt.NDArray[np.float64]  # (workers,)
     ps_busy_s: npt.NDArray[np.float64]  # (workers, channels)
+    host_busy_s: npt.NDArray[np.float64]  # (workers,)
     link_bytes: npt.NDArray[np.float64]  # (2, workers, channels)
     events: int  # chunks that ended; on "run-ahead", those at the very instant of the cut may be missing
     stopped: Literal["steps", "time", "events"]

@@ -22,7 +22,7 @@ import numpy as np
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Mode, Multiplexed, Policy
-from planner.profile import PS, WORKER, Profile
+from planner.profile import Profile
 from planner.simulator.inputs import is_lockstep
 from planner.simulator.joins import Joins
 from planner.simulator.prediction import Prediction
@@ -264,9 +264,7 @@ def _one_run(case: Case, options: RunOptions, number: int, timeline: bool = Fals
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
     """When each worker starts: anywhere within one step that overlaps nothing."""
-    busy_s = float(
-        profile.durations_s[:, (profile.resource == WORKER) | (profile.resource == PS)].sum(1).mean()
-    )
+    busy_s = float(profile.durations_s[:, ~profile.is_transfer].sum(1).mean())
     used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
     slowest = min(
         *(node.egress_bytes_per_s for node in used),

@@ -17,10 +17,11 @@ def utilisation(
 ) -> dict[str, float]:
     """The share of its capacity that each resource used, over all runs.
 
-    `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker` and, without a limit on cores,
-    `ps[s]` are averages over workers. Where a worker's NIC can be the narrower end, `worker downlink` and
-    `worker uplink` are the busiest worker node's NIC. A link goes by its name, with the busiest of the ports
-    that its flows cross; a joint op crosses its leader's ports alone, so they stand for the other members'.
+    `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker`, `host` and, without a limit on
+    cores, `ps[s]` are averages over workers. Where a worker's NIC can be the narrower end, `worker downlink`
+    and `worker uplink` are the busiest worker node's NIC. A link goes by its name, with the busiest of the
+    ports that its flows cross; a joint op crosses its leader's ports alone, so they stand for the other
+    members'.
     """
     seconds = sum(measured_s(result) for result in results)
     sent: npt.NDArray[np.float64] = np.sum([result.link_bytes for result in results], axis=0) / seconds
@@ -33,10 +34,14 @@ def utilisation(
     for s, node in enumerate(cluster.server_nodes):
         out[f"downlink[{s}]"] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
     out["worker"] = float(busy.mean())
+    parsing = np.sum([result.host_busy_s for result in results], axis=0) / seconds
+    if parsing.any():
+        out["host"] = float(parsing.mean())
     for s, node in enumerate(cluster.server_nodes):
         out[f"uplink[{s}]"] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
-    for s in range(cluster.servers):
-        out[f"ps[{s}]"] = float(updating[:, s].sum() / (server_cores or cluster.workers))
+    for s, node in enumerate(cluster.server_nodes):
+        cores = server_cores or min(nodes[node].cores or cluster.workers, cluster.workers)
+        out[f"ps[{s}]"] = float(updating[:, s].sum() / cores)
     for name, direction, side in (
         ("worker downlink", 0, "ingress_bytes_per_s"),
         ("worker uplink", 1, "egress_bytes_per_s"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.cluster import Cluster, Node
 from planner.errors import BadInput
 from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.inputs import prepare
 from planner.simulator.joins import Joins, joins_of
 from planner.simulator.run import RunOptions
@@ -40,13 +40,15 @@ def profiles(draw: st.DrawFn, servers: int, max_ops: int = 14) -> Profile:
     tensors = draw(st.integers(1, 4))
     ops: list[Op] = []
     for i in range(n):
-        resource = draw(st.sampled_from([DOWNLINK, WORKER, UPLINK, PS, WORKER])) if servers else WORKER
+        resource = draw(
+            st.sampled_from([DOWNLINK, WORKER, UPLINK, PS, WORKER, HOST] if servers else [WORKER, HOST])
+        )
         deps = draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set()
         ops.append(
             Op(
                 f"op{(7 * i) % 23:02}",
                 resource,
-                -1 if resource == WORKER else draw(st.integers(0, servers - 1)),
+                -1 if resource in (WORKER, HOST) else draw(st.integers(0, servers - 1)),
                 draw(SIZES) if resource in (DOWNLINK, UPLINK) else 0,
                 tuple(deps),
                 # The first op makes sure that synchronous mode has something to wait for.
@@ -215,7 +217,8 @@ def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
 def linked_clusters(draw: st.DrawFn, max_workers: int = 6) -> Cluster:
     """Channels between any nodes, with and without servers; workers grouped in several ways."""
     workers, servers = draw(st.integers(1, max_workers)), draw(st.integers(0, 2))
-    nodes = tuple(Node(draw(RATES), draw(RATES)) for _ in range(draw(st.integers(1, 7))))
+    cores = st.sampled_from([None, None, 1, 2, 3])
+    nodes = tuple(Node(draw(RATES), draw(RATES), "", draw(cores)) for _ in range(draw(st.integers(1, 7))))
     place = st.integers(0, len(nodes) - 1)
     links = draw(st.integers(0, 2))
     groups = draw(st.lists(st.integers(0, 2), min_size=workers, max_size=workers))

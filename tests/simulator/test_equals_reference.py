@@ -21,7 +21,7 @@ def assert_equal(engine: RunResult, reference: RunResult) -> None:
             np.testing.assert_array_equal(ours, theirs, err_msg=name)
     for name in ("end_s", "measured_from_s", "stopped"):
         assert getattr(engine, name) == getattr(reference, name), name
-    for name in ("worker_busy_s", "ps_busy_s", "link_bytes"):
+    for name in ("worker_busy_s", "ps_busy_s", "host_busy_s", "link_bytes"):
         np.testing.assert_allclose(
             getattr(engine, name), getattr(reference, name), rtol=1e-9, atol=1e-9, err_msg=name
         )

@@ -32,6 +32,7 @@ def result(*ends: list[float], measured_from_s: float = 0.0, end_s: float | None
         measured_from_s=measured_from_s,
         worker_busy_s=np.zeros(len(arrays)),
         ps_busy_s=np.zeros((len(arrays), 1)),
+        host_busy_s=np.zeros(len(arrays)),
         link_bytes=np.zeros((2, len(arrays), 1)),
         events=0,
         stopped="steps",

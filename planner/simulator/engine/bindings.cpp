@@ -68,7 +68,6 @@ void read_options(planner::Inputs& in, nb::handle options) {
   in.local_bytes_per_s = get<double>(options, "local_bytes_per_s");
   in.max_time_s = get<double>(options, "max_time_s");
   if (!options.attr("max_events").is_none()) in.max_events = get<int64_t>(options, "max_events");
-  if (!options.attr("server_cores").is_none()) in.server_cores = get<int64_t>(options, "server_cores");
 }
 
 void read_network(planner::Inputs& in, nb::handle inputs) {
@@ -117,6 +116,9 @@ planner::Inputs read(nb::handle inputs, Arrays& arrays) {
   in.leaders = arrays.view<int32_t>(inputs.attr("leaders"));
   in.latency = arrays.view<double>(profile.attr("latency_s"));
   if (std::ranges::all_of(in.latency, [](double seconds) { return seconds == 0; })) in.latency = {};
+  in.pool_cores = arrays.view<int32_t>(inputs.attr("pool_cores"));
+  in.server_pool = arrays.view<int32_t>(inputs.attr("server_pool"));
+  in.host_pool = arrays.view<int32_t>(inputs.attr("host_pool"));
   in.near = arrays.view<int32_t>(inputs.attr("near"));
   in.far = arrays.view<int32_t>(inputs.attr("far"));
   in.policy.kind = kind_of(get<std::string>(policy, "kind"));

@@ -8,7 +8,7 @@
 
 namespace planner {
 
-enum Resource : int { DOWNLINK = 0, WORKER = 1, UPLINK = 2, PS = 3 };
+enum Resource : int { DOWNLINK = 0, WORKER = 1, UPLINK = 2, PS = 3, HOST = 4 };
 enum class Kind { fifo, multiplexed, ordered, sliced, credit, blocks };
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -33,6 +33,7 @@ struct Inputs {
   std::span<const uint8_t> local;           // workers x servers: both ends are one node
   std::span<const int32_t> near, far;       // workers x servers: the nodes at the ends of a channel
   std::vector<double> speeds, start_offsets_s;
+  std::span<const int32_t> pool_cores, server_pool, host_pool;  // cores, and who takes them where (-1: nowhere)
   bool tied = false, lockstep = false;  // some op waits for other workers; all workers are tied together
   Policy policy;
 
@@ -45,7 +46,6 @@ struct Inputs {
   int64_t steps = 0, warmup_steps = 0, max_events = std::numeric_limits<int64_t>::max();
   bool until_all = false, timeline = false;
   double fairness_sigma = 0, local_bytes_per_s = infinity, max_time_s = infinity;
-  int64_t server_cores = std::numeric_limits<int64_t>::max();
 
   bool has_order() const { return !order.empty(); }
   std::span<const int32_t> dependents(int32_t op) const {
@@ -61,10 +61,23 @@ struct Inputs {
         if (near_of(w, s) != near_of(w, 0) || far_of(w, s) != far_of(0, s)) return false;
     return servers > 0;
   }
-  // A worker's lanes: downlinks, the worker itself, uplinks, servers.
-  int lanes() const { return 1 + 3 * servers; }
+  // Does nobody ever wait for a core?
+  bool cores_abound() const { return pool_cores.empty(); }
+  // A worker's lanes: downlinks, the worker itself, uplinks, servers, the host.
+  int lanes() const { return 2 + 3 * servers; }
   int lane_of(int r, int s) const {
-    return r == DOWNLINK ? s : r == WORKER ? servers : r == UPLINK ? 1 + servers + s : 1 + 2 * servers + s;
+    switch (r) {
+      case DOWNLINK:
+        return s;
+      case WORKER:
+        return servers;
+      case UPLINK:
+        return 1 + servers + s;
+      case PS:
+        return 1 + 2 * servers + s;
+      default:
+        return 1 + 3 * servers;
+    }
   }
 };
 

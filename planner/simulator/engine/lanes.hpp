@@ -11,6 +11,7 @@ namespace planner {
 
 struct Lane {
   int resource = 0, worker = 0, server = 0;
+  int pool = -1;  // where its ops take a core; -1: nowhere
   bool local = false, waits_for_core = false;
   bool marked = false;    // in idle_
   bool deferred = false;  // lazy computation: ends wait to be shown

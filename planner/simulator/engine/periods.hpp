@@ -27,7 +27,7 @@ class Periods {
  public:
   static bool applies(const Inputs& in, const TrainingStep& step) {
     if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.tied) return false;
-    if (in.server_cores < in.workers || in.policy.kind == Kind::blocks) return false;
+    if (!in.cores_abound() || in.policy.kind == Kind::blocks) return false;
     if (in.policy.overhead_s[0] > 0 || in.policy.overhead_s[1] > 0 || !in.latency.empty()) return false;
     return step.fits;
   }
@@ -298,6 +298,7 @@ class Periods {
       }
       for (int s = 0; s < in_.servers; ++s)
         out.push_back(updating_s_[size_t(w) * in_.servers + s] + updating_s(w, s, until));
+      out.push_back(0);  // of the host
     }
     return out;
   }

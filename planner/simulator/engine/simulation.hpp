@@ -29,7 +29,7 @@ class Simulation {
   Simulation(const Inputs& in, const Feeders& feeders, const Poll& poll)
       : in_(in),
         poll_(poll),
-        known_updates_(lazy && !in.tied && in.server_cores >= in.workers),
+        known_updates_(lazy && !in.tied && in.cores_abound()),
         quiet_(lazy && QuietDownloads<Shares>::applies(in, feeders)),
         links_(in, now_, quiet_, false),
         steps_(in, counted_ops(in)),
@@ -51,7 +51,12 @@ class Simulation {
       for (int s = 0; s < in.servers; ++s) add_link_lane(DOWNLINK, w, s);
       add_lane(WORKER, w, -1);
       for (int s = 0; s < in.servers; ++s) add_link_lane(UPLINK, w, s);
-      for (int s = 0; s < in.servers; ++s) add_lane(PS, w, s);
+      for (int s = 0; s < in.servers; ++s) {
+        add_lane(PS, w, s);
+        lanes_.back().pool = in.server_pool[s];
+      }
+      add_lane(HOST, w, -1);
+      lanes_.back().pool = in.host_pool[w];
     }
     for (Lane& lane : lanes_)  // links and lazy computation have queues of their own
       if (!lane.on_link() && !(lazy && lane.resource == WORKER))
@@ -289,7 +294,7 @@ class Simulation {
       return;
     }
     if (lane.queue.empty()) return;
-    if (lane.resource == PS && !cores_.take(lane)) return;
+    if (lane.pool >= 0 && !cores_.take(lane)) return;
     chunk.op = lane.queue.pop();
     chunk.start_s = now;
     queue_.push({now + steps_.duration(lane.worker, chunk.op, lane.resource == WORKER), lane.key});
@@ -328,8 +333,8 @@ class Simulation {
     if (in_.timeline) record(lane, now);
     chunk.op = -1;
     mark_idle(lane);
-    if (lane.resource == PS)
-      if (Lane* next = cores_.release(lane.server)) idle_.insert(idle_.begin(), next);
+    if (lane.pool >= 0)
+      if (Lane* next = cores_.release(lane.pool)) idle_.insert(idle_.begin(), next);
     if (last) end_of_op(lane.worker, op, now);
   }
 

@@ -1,4 +1,4 @@
-// What an op may have to wait for besides its dependencies: other workers, a core of its server.
+// What an op may have to wait for besides its dependencies: other workers, a core.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -88,27 +88,27 @@ class Barriers {
   std::vector<std::vector<std::pair<int, int32_t>>> held_;  // ops that wait, per tensor
 };
 
-// Lanes that find no core of their server free stand in line.
+// Lanes that find no core of their pool free stand in line.
 class Cores {
  public:
-  explicit Cores(const Inputs& in) : free_(in.servers, in.server_cores), lines_(in.servers) {}
+  explicit Cores(const Inputs& in) : free_(in.pool_cores.begin(), in.pool_cores.end()), lines_(free_.size()) {}
 
   bool take(Lane& lane) {
     if (lane.waits_for_core) return false;
-    if (free_[lane.server] < 1) {
+    if (free_[lane.pool] < 1) {
       lane.waits_for_core = true;
-      lines_[lane.server].push_back(&lane);
+      lines_[lane.pool].push_back(&lane);
       return false;
     }
-    --free_[lane.server];
+    --free_[lane.pool];
     return true;
   }
   // The lane that may start now, if there is one.
-  Lane* release(int server) {
-    ++free_[server];
-    if (lines_[server].empty()) return nullptr;
-    Lane* first = lines_[server].front();
-    lines_[server].pop_front();
+  Lane* release(int pool) {
+    ++free_[pool];
+    if (lines_[pool].empty()) return nullptr;
+    Lane* first = lines_[pool].front();
+    lines_[pool].pop_front();
     first->waits_for_core = false;
     return first;
   }
