@@ -1,4 +1,5 @@
-"""ResNet-50 in PyTorch with the modules and the names of torchvision's, for comparison with the catalogue's file."""
+"""ResNet-50 in PyTorch with the modules and the names of torchvision's, for comparison with the catalogue's
+file."""
 
 from __future__ import annotations
 
@@ -17,9 +18,7 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(4 * width)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = (
-            nn.Sequential(
-                nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width)
-            )
+            nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
             if project
             else None
         )

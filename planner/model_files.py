@@ -14,6 +14,8 @@ from planner.errors import BadInput, unknown_name
 from planner.model import Model
 from planner.regular_file import expanded, text_of
 
+IMPORTED = (".json", ".safetensors")  # what networks lie in that others wrote down
+
 
 def model_paths() -> dict[str, Path]:
     """The file of each model that has a name, names sorted."""
@@ -37,9 +39,9 @@ def model_names() -> tuple[str, ...]:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """A model by its name in the catalogue (`vgg11`) or from a file (`./mine.toml`)."""
+    """A model by its name in the catalogue (`vgg11`) or from a file (`./mine.toml`, `./config.json`)."""
     name = str(name_or_path)
-    if isinstance(name_or_path, Path) or looks_like_path(name):
+    if isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
         path = expanded(name)
         if not path.exists():
             raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
@@ -55,7 +57,11 @@ def load_model(name_or_path: str | Path) -> Model:
 
 @lru_cache(maxsize=256)
 def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
-    """A file read once for each state it is in."""
+    """A file read once for each state it is in; a network that others wrote down is imported."""
+    if path.is_dir() or path.name.endswith(IMPORTED):
+        from planner.netlist.importers import import_file
+
+        return import_file(path).model
     from planner.netlist import read_model
 
     return read_model(path, lambda base: model_paths().get(base))

@@ -1,28 +1,49 @@
-"""`planner models`: the networks of the catalogue."""
+"""`planner models`: the networks of the catalogue, and those that are imported."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from planner.cli._answers import HtmlOption, reproducing
-from planner.cli._options import FormatOption, OutputOption
+from planner.cli._options import FormatOption, OutputOption, checked
 from planner.errors import BadInput
 from planner.report.output import Format, emit
+
+
+class _ShowsByDefault(TyperGroup):
+    """`planner models vgg11` shows vgg11; `import` is the one word that is no model's name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if args[:1] != ["import"]:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return "" if name == "show" else name, command, rest  # the word is ours, not the user's
+
+
+app = typer.Typer(cls=_ShowsByDefault)
 
 
 def _complete(incomplete: str) -> list[str]:
     from planner.model_files import model_names
 
-    return [name for name in model_names() if name.startswith(incomplete)]
+    return [name for name in ("import", *model_names()) if name.startswith(incomplete)]
 
 
-def command(
+@app.command()
+def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A model's name, or the path of a .toml file.", autocompletion=_complete
+            metavar="NAME",
+            help="A model's name, or the path of a .toml file or a config.json.",
+            autocompletion=_complete,
         ),
     ] = None,
     html: HtmlOption = None,
@@ -30,20 +51,15 @@ def command(
     output: OutputOption = None,
 ) -> None:
     """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
-    are. Folders in PLANNER_PATH come before planner's own; docs/models.md describes the files."""
+    are. `planner models import` reads others' (Hugging Face). Folders in PLANNER_PATH come
+    before planner's own; docs/models.md describes the files."""
     from planner.model_files import load_model, model_names
     from planner.report import models as report
 
     if name is None and html is not None:
         raise BadInput("--html draws one model; name it, as `planner models vgg11 --html vgg11.html`")
     if name is None:
-        models, unread = [], []
-        for one in model_names():
-            try:
-                models.append(load_model(one))
-            except BadInput as error:  # of the user's own folder: the others are there all the same
-                unread.append(str(error))
-        emit(report.list_table(models, unread), format, output)
+        emit(report.list_table(map(load_model, model_names())), format, output)
     else:
         model = load_model(name)
         emit(report.model_tables(model), format, output, data=report.model_data(model))
@@ -52,3 +68,43 @@ def command(
             from planner.report.page import write_page
 
             write_page(model_page(model, reproducing()), html)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A config.json or its folder.",
+        ),
+    ],
+    *,
+    seq_length: Annotated[
+        int | None, typer.Option("--seq-length", min=1, help="Tokens of one sample of a config.json.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", callback=checked, help="Model file to write, as mine.toml."
+        ),
+    ] = None,
+) -> None:
+    """Read a network that others wrote down and write it as a model file, which all commands accept. Says
+    what it recognised, and what it did not."""
+    from planner.atomic import write_file
+    from planner.netlist.importers import import_file
+    from planner.netlist.importers.writing import toml_of
+    from planner.regular_file import expanded
+    from planner.report.models import imported_lines
+
+    path = expanded(source)
+    if not path.exists():
+        raise BadInput(f"there is no {source}")
+    found = import_file(path, tokens=seq_length)
+    file = output or Path(f"{found.model.name}.toml")
+    if output is None and file.exists():
+        raise BadInput(f"{file} is there already; name another with --output")
+    write_file(file, toml_of(found.values))
+    for line in imported_lines(found, file):
+        typer.echo(line)

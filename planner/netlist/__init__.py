@@ -46,12 +46,13 @@ def read_model(path: Path | str, find: Callable[[str], Path | None] | None = Non
     return build_model(source, _with_base(source, find or (lambda name: None)))
 
 
-def build_model(source: Source, values: dict[str, Any]) -> Model:
-    """The model of the values of a file, `source`, and of its bases."""
-    return _build(source, decode(source, values, File), None)
+def build_model(source: Source, values: dict[str, Any], name: str | None = None) -> Model:
+    """The model of the values of a file, `source`, and of its bases; it is called as the file is, unless it
+    has another name."""
+    return _build(source, decode(source, values, File), name or source.path.stem, None)
 
 
-def _build(source: Source, file: File, tokens: int | None) -> Model:
+def _build(source: Source, file: File, name: str, tokens: int | None) -> Model:
     """The model of a file, for samples of so many tokens if not for those that the file says."""
     texts = _texts(source, file, tokens)
     try:
@@ -64,7 +65,7 @@ def _build(source: Source, file: File, tokens: int | None) -> Model:
     if samples is None and file.tokens_per_epoch and length:
         samples = -(-file.tokens_per_epoch // length)
     return Model(
-        name=source.path.stem,
+        name=name,
         layers=layers,
         default_batch=file.default_batch,
         samples_per_epoch=samples,
@@ -73,7 +74,7 @@ def _build(source: Source, file: File, tokens: int | None) -> Model:
         default_precision=file.default_precision,
         sequence_length=length,
         tokens_per_epoch=file.tokens_per_epoch,
-        remake=None if length is None else partial(_build, source, file),
+        remake=None if length is None else partial(_build, source, file, name),
     )
 
 

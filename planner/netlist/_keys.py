@@ -15,7 +15,7 @@ Count = Annotated[int, Meta(ge=1, le=10_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Start = Annotated[int, Meta(ge=0, le=10_000)]
 Large = Annotated[int, Meta(ge=1, le=10**18)]
-After = Literal["bias", "batch_norm", "relu", "gelu", "silu", "sigmoid", "lrn", "dropout"]
+After = Literal["bias", "batch_norm", "relu", "gelu", "silu", "sigmoid", "tanh", "lrn", "dropout"]
 Item = dict[str, Any]  # one entry of a list of layers: a layer, a block's use or branches
 
 

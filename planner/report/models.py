@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from planner.demand import demands
 from planner.model import Layer, Model
+from planner.printable import printable
 from planner.report.output import Column, Table
 from planner.units import MIB
+
+if TYPE_CHECKING:
+    from planner.netlist.importers import Imported
 
 LARGEST = 10  # tensors that are listed one by one
 BAR = 20  # characters
 # shown with the layer that they follow
-_PARTS = {"bias": "bias", "batch_norm": "norm", "relu": "relu", "lrn": "lrn", "dropout": "dropout"}
+_PARTS = {
+    "bias": "bias",
+    "batch_norm": "norm",
+    "relu": "relu",
+    "gelu": "gelu",
+    "silu": "silu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "lrn": "lrn",
+    "dropout": "dropout",
+}
 
 
 def summary(model: Model) -> dict[str, Any]:
@@ -133,6 +149,30 @@ def layer_count(model: Model) -> int:
     """Layers as people count them and the table lists them: a convolution with its bias and activation is
     one."""
     return len(layer_rows(model))
+
+
+def imported_lines(found: Imported, file: Path) -> list[str]:
+    """What an import says: what was recognised, and what was not."""
+    model = found.model
+    asked = demands(model)
+    flops = [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
+    kinds: dict[str, int] = {}
+    for layer in model.layers:
+        if layer.kind != "input":
+            kinds[layer.kind] = kinds.get(layer.kind, 0) + 1
+    listed = ", ".join(
+        f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))
+    )
+    of = (
+        f"{model.sequence_length:,} tokens" if model.sequence_length else _shape(model.layers[0].output_shape)
+    )
+    lines = [
+        f"{file}: {model.name}, {model.parameters:,} parameters in {len(model.tensors):,} tensors",
+        f"  {sum(kinds.values()):,} layers ({listed})"
+        + (f" in {len(model.blocks):,} blocks" if model.blocks else ""),
+        f"  {flops[0] / 1e9:,.3f} GFLOPs forward and {flops[1] / 1e9:,.3f} backward for one sample of {of}",
+    ]
+    return [printable(line) for line in (*lines, *(f"  {note}" for note in found.notes))]
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:

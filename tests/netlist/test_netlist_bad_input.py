@@ -37,7 +37,7 @@ MODELS = Path(__file__).parents[2] / "models"
         (HEAD + "layers = [{ conv = 99_999_999_999 }]", 2, "layers[0].conv: expected int <="),
         (HEAD + "layers = [{ conv = 4, kernel = [3] }]", 2, "length >= 2"),
         (HEAD + 'layers = [{ conv = 4, padding = "some" }]', 2, "allowed: same, valid"),
-        (HEAD + 'layers = [{ conv = 4, then = ["relu", "tanh"] }]', 2, "'tanh' is not known; allowed: bias"),
+        (HEAD + 'layers = [{ conv = 4, then = ["relu", "mish"] }]', 2, "'mish' is not known; allowed: bias"),
         (HEAD + "layers = [{ relu = false }]", 2, "relu = false"),
         (
             HEAD + 'layers = [{ conv = 9, kernel = 9, padding = "valid" }]',

@@ -1,0 +1,40 @@
+"""Networks that others wrote down: a Hugging Face `config.json`.
+
+Each importer gives the values of a model file, as `planner.netlist` reads them, and says what it did not
+know. One file an importer; torch and onnx are imported by theirs alone. `writing` puts the values down as
+TOML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.model import Model
+from planner.netlist import build_model
+from planner.tomlfile import Source
+
+__all__ = ["Imported", "built", "import_file"]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A network that was read: what a model file would say, the model, and sentences for the user."""
+
+    values: dict[str, Any]
+    model: Model
+    notes: tuple[str, ...] = ()
+
+
+def import_file(path: Path, *, tokens: int | None = None) -> Imported:
+    """The network in a file or folder of Hugging Face. `tokens`: of one sample of text, if not what the file
+    says."""
+    from planner.netlist.importers.hugging_face import import_config
+
+    return import_config(path, tokens)
+
+
+def built(path: Path, values: dict[str, Any], name: str, notes: list[str]) -> Imported:
+    """The model of imported values; what is wrong with them is said of the file that they came from."""
+    return Imported(values, build_model(Source(path, "", values), values, name), tuple(notes))
