@@ -28,7 +28,9 @@ from planner.printable import plain_where_needed
 
 COMMANDS = {
     "calibrate": "Fit the constants of overhead, window, compute or network.",
+    "check": "Compare a real run with its prediction, and keep it.",
     "compare": "Compare machines and clusters for one model.",
+    "diff": "Say what changes from one answer to another.",
     "hardware": "List the machines of the catalogue, or show one.",
     "models": "List the networks of the catalogue, or show one.",
     "order": "Order a profile's transfers: TIC, TAC and rivals.",

@@ -1,0 +1,47 @@
+"""A check in words: the run, the prediction, what would explain the difference, what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.answer_files import ChosenPlan
+from planner.checking import Check
+from planner.measured import Measured, factor_for, load
+
+
+def check_lines(found: Check, plan: ChosenPlan, kept: Measured | None) -> Iterator[str]:
+    """What a check says, a line at a time."""
+    where = "inside" if found.inside else "outside"
+    yield (
+        f"{plan.cluster}: measured {found.measured_samples_per_s:,.4g} samples/s, predicted "
+        f"{found.predicted_samples_per_s:,.4g} ({found.low:,.4g} to {found.high:,.4g}): {where} of the "
+        f"range, {found.factor - 1:+.1%}."
+    )
+    if found.culprits:
+        first, *others = found.culprits
+        yield f"Likeliest: {first.words}."
+        yield from (f"Or: {one.words}." for one in others)
+    if kept is not None:
+        factor = factor_for(load(), kept.device, kept.reach)
+        assert factor is not None
+        yield (
+            f"Kept: answers for {kept.device} ({_REACH[kept.reach]}) count with {factor.words}; "
+            f"`planner check --forget {kept.device}` takes it back."
+        )
+
+
+_REACH = {"device": "one device", "machine": "one machine", "machines": "several machines"}
+
+
+def kept_lines() -> Iterator[str]:
+    """The runs that are kept, numbered."""
+    runs = load()
+    if not runs:
+        yield "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
+    for number, run in enumerate(runs, 1):
+        note = f" ({run.note})" if run.note else ""
+        yield (
+            f"{number}  {run.as_of}  {run.device}, {_REACH[run.reach]}, {run.model} in {run.precision}: "
+            f"{run.measured_samples_per_s:,.4g} of {run.predicted_samples_per_s:,.4g} samples/s, "
+            f"x {run.factor:.3g}{note}"
+        )
