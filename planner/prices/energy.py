@@ -1,0 +1,121 @@
+"""Energy and carbon of a run: device power, host, PUE, the grid of the region. An estimate that says how.
+
+    kWh = machines x hours x devices x W of a device x HOST / 1000 x PUE
+    kg CO2e = kWh x g CO2e a kWh of the region's grid / 1000
+
+Devices count at full power. The grid is the average of where the region is, location based, nothing offset.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from planner.catalog_folders import shipped_folder
+from planner.errors import BadInput
+from planner.hardware import Hardware
+
+# A machine draws more than its devices: a DGX H100 10.2 kW against 5.6 kW, as recalled.
+HOST = 1.8
+# Energy at the meter for each unit in the machine. Where a provider gives none: the average of surveys.
+PUE = {"aws": 1.15, "gcp": 1.10, "azure": 1.18, "oci": 1.15}
+SURVEYED_PUE = 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What a kilowatt-hour costs the climate where a region is."""
+
+    g_co2e_per_kwh: float
+    pue: float | None
+    source: str
+    as_of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Of a run, or of a million samples; `kg_co2e` is None where nobody says on which grid the machine is."""
+
+    kwh: float
+    kg_co2e: float | None
+    watts: float  # of one machine, at its plug
+    pue: float
+    g_co2e_per_kwh: float | None
+    method: str
+
+
+def energy_of(
+    hardware: Hardware,
+    *,
+    hours: float,
+    machines: int = 1,
+    region: str | None = None,
+    g_co2e_per_kwh: float | None = None,
+) -> Energy | None:
+    """What machines draw in some hours; None where nobody gives the power of their devices.
+
+    A machine of one's own draws what its file says; the grid is that of the region unless `g_co2e_per_kwh` is
+    given.
+    """
+    if not (math.isfinite(hours) and hours >= 0) or machines < 0:
+        raise BadInput(f"energy of {machines} machines for {hours:g} hours: both must be at least 0")
+    watts = watts_of(hardware)
+    if watts is None:
+        return None
+    where = region or hardware.price.region
+    grid = grid_of(hardware.provider, where)
+    if hardware.ownership:
+        pue, host = hardware.ownership.cooling_factor, "its file's power"
+    else:
+        pue = (grid.pue if grid and grid.pue else None) or PUE.get(hardware.provider, SURVEYED_PUE)
+        host = f"{hardware.device_count} x {hardware.device.power_w:g} W x {HOST:g} for the host"
+    grams = g_co2e_per_kwh if g_co2e_per_kwh is not None else grid.g_co2e_per_kwh if grid else None
+    kwh = machines * hours * watts / 1000 * pue
+    said = f"{host}, PUE {pue:g}"
+    if g_co2e_per_kwh is not None:
+        said += f", {grams:g} g CO2e/kWh as given"
+    elif grid:
+        said += f", {grams:g} g CO2e/kWh in {where} ({grid.source}, {grid.as_of})"
+    else:
+        said += f", the grid of {where or 'its place'} is not known"
+    return Energy(kwh, None if grams is None else kwh * grams / 1000, watts, pue, grams, said)
+
+
+def energy_a_million_samples(
+    hardware: Hardware, samples_per_s: float, *, machines: int = 1, region: str | None = None
+) -> Energy | None:
+    """The same for a million samples at a throughput of all machines together."""
+    if not samples_per_s > 0:
+        raise BadInput(f"samples_per_s must be above 0, not {samples_per_s:g}")
+    return energy_of(hardware, hours=1e6 / samples_per_s / 3600, machines=machines, region=region)
+
+
+def watts_of(hardware: Hardware) -> float | None:
+    """What one machine draws at work; None where nobody says."""
+    if hardware.ownership:
+        return hardware.ownership.power_watts
+    if hardware.device.power_w is None:
+        return None
+    return hardware.device_count * hardware.device.power_w * HOST
+
+
+def grid_of(provider: str, region: str) -> Grid | None:
+    """The grid of a provider's region; None where it is not known."""
+    return _grids().get((provider, region))
+
+
+@lru_cache(maxsize=1)
+def _grids() -> dict[tuple[str, str], Grid]:
+    path = shipped_folder("hardware") / "prices" / "carbon.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            (row["provider"], row["region"]): Grid(
+                float(row["g_co2e_per_kwh"]),
+                float(row["pue"]) if row["pue"] else None,
+                row["source"],
+                row["as_of"],
+            )
+            for row in csv.DictReader(file)
+        }
