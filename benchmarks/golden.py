@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 
 from planner.search.answers import saturation_for
+from planner.search.cases import Cases
 from planner.search.compare import compare_for
 from planner.search.heats import Heat
 from planner.search.recommend import recommend_for
 from planner.search.request import Request, model_of
 from planner.search.scenario import Scenario, request_from
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
 
 DATA = Path(__file__).absolute().parent / "data" / "golden"
@@ -125,8 +126,8 @@ def request_of(words: dict[str, Any]) -> Request:
 def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
     """The digest of a whole space, and the figures of some of its plans."""
     model = model_of(request)
-    scorer, space = Scorer(request, model), enumerate_plans(request, model)
-    bounds = scorer.bounds(space.plans)
+    cases, space = Cases(request, model), enumerate_plans(request, model)
+    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
     by_key = {plan.key: i for i, plan in enumerate(space.plans)}
     keys = sorted(by_key)
     order = [by_key[key] for key in keys]
@@ -145,11 +146,12 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
     heats: tuple[tuple[Heat, int], ...] = (("glance", 1), ("long", FULL_EVERY))
     for heat, every in heats:
         some = picked[::every]
-        for plan, found in zip(some, scorer.predict_all(some, pool, heat), strict=True):
+        for plan, found in zip(some, simulations.predict_all(some, pool, heat), strict=True):
+            scored = cases.scored(plan, found)
             out["figures"][f"{plan.key} {heat}"] = {
                 "seed": plan.seed(request.seed),
-                "bound": scorer.bound(plan),
-                "usd_per_hour": list(scorer.price(plan)),
+                "bound": cases.bound(plan),
+                "usd_per_hour": [scored.usd_of("workers"), scored.usd_of("servers") or 0.0],
                 "samples_per_s": [found.samples_per_s, found.samples_per_s_low, found.samples_per_s_high],
                 "step_s": [found.step_s, *found.step_s_quantiles.values()],
                 "staleness": [found.staleness_mean, found.staleness_max],
@@ -195,8 +197,8 @@ def answers() -> dict[str, Any]:
             "points": [[point.workers, point.scored.samples_per_s] for point in curve.points],
             "workers": curve.saturation_workers,
             "ceiling": curve.ceiling_samples_per_s,
-            "servers": [[n, scored.plan.key, scored.samples_per_s] for n, scored in curve.servers_needed],
-            "advised": curve.servers_advised,
+            "servers": [[n, scored.plan.key, scored.samples_per_s] for n, scored in curve.sizes],
+            "advised": curve.size_advised,
         },
     }
 

@@ -7,11 +7,14 @@ name in the catalogue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network, Price
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +27,21 @@ class Market:
     region: str | None = None
     spot: bool = False
     own: tuple[Hardware, ...] = field(default=(), hash=False)
+    _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` finds in this market, looked up once."""
+        if key not in self._found:
+            self._found[key] = make()
+        found: T = self._found[key]
+        return found
 
     def machine(self, name: str) -> Hardware:
         """The machine of a name, or a refusal that lists similar ones."""
         from planner.catalog import load_hardware
 
-        return next((kind for kind in self.own if kind.name == name), None) or load_hardware(name)
+        own = (kind for kind in self.own if kind.name == name)
+        return self.once(name, lambda: next(own, None) or load_hardware(name))
 
     def matching(self, words: Iterable[str]) -> tuple[Hardware, ...]:
         """The machines that names, patterns and files mean, each once and in order."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from planner.cut import WHOLE, Cut
-from planner.exchange import Exchange, Rented, Site
+from planner.exchange import EXCHANGES, Exchange, Rented, Site
 from planner.market import Market
-from planner.precision import FP32, Precision
+from planner.precision import FP32, Precision, precision_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,9 @@ class Plan:
         digest = hashlib.blake2b(f"{seed}/{self.key}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") >> 1
 
-    def site(self, market: Market) -> Site:
+    def site(self, market: Market, seed: int = 0) -> Site:
         """The plan's machines on the terms of a market."""
-        return Site(market.machine(self.machine), self.workers, market, self.cut)
+        return Site(market.machine(self.machine), self.workers, market, self.cut, seed=seed)
 
     def rented(self, market: Market) -> tuple[Rented, ...]:
         """All machines that it pays for, the workers' first."""
@@ -76,6 +78,15 @@ class Plan:
             several += f" ({self.replicas} of {self.cut.workers})"
         return f"{self.machines} x {self.machine}{several}"
 
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain values, for stores; `plan_from` reads it."""
+        out = {one.name: getattr(self, one.name) for one in fields(self)}
+        return out | {
+            "exchange": self.exchange.record(),
+            "precision": self.precision.name,
+            "cut": {"workers": self.cut.workers, "kind": self.cut.kind},
+        }
+
     @property
     def cluster_text(self) -> str:
         """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server beside them`,
@@ -87,3 +98,18 @@ class Plan:
             many = f"{self.replicas} replica{'s' if self.replicas > 1 else ''}"
             workers += f" ({many} of {self.cut.workers})"
         return workers + self.exchange.words().rest
+
+
+def plan_from(values: Mapping[str, Any]) -> Plan:
+    """The plan that `as_dict` gave."""
+    given = dict(values)
+    chosen = dict(given.pop("exchange"))
+    exchange: Any = EXCHANGES[chosen.pop("kind")]
+    return Plan(
+        **given
+        | {
+            "exchange": exchange(**chosen),
+            "precision": precision_named(given["precision"]),
+            "cut": Cut(**given["cut"]),
+        }
+    )

@@ -77,6 +77,13 @@ PlacementOption = Annotated[
 PolicyOption = Annotated[
     str | None, _option("--policy", help="How transfers share a link: multiplexed, fifo, tic, ..., all.")
 ]
+ExchangeOption = Annotated[
+    str | None,
+    _option(
+        "--exchange",
+        help="How replicas come to the same parameters: servers, ... or all (docs/exchanges.md).",
+    ),
+]
 ModeOption = Annotated[str | None, _option("--mode", help="async or sync.")]
 ProfileOption = Annotated[
     str | None, _option("--profile", help="A profile of your own, instead of the catalogue's synthesis.")

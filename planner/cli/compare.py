@@ -23,6 +23,7 @@ def command(
     placement: flags.PlacementOption = None,
     policy: flags.PolicyOption = None,
     mode: flags.ModeOption = None,
+    exchange: flags.ExchangeOption = None,
     profile: flags.ProfileOption = None,
     objective: Annotated[
         str | None,

@@ -19,6 +19,7 @@ def command(
     placement: flags.PlacementOption = None,
     policy: flags.PolicyOption = None,
     mode: flags.ModeOption = None,
+    exchange: flags.ExchangeOption = None,
     profile: flags.ProfileOption = None,
     network: flags.NetworkOption = None,
     bandwidth: flags.BandwidthOption = None,

@@ -15,6 +15,7 @@ from planner.errors import BadInput
 from planner.precision import FP32, Precision
 
 if TYPE_CHECKING:
+    from planner.model import Model
     from planner.profile import Profile
 
 Floats = npt.NDArray[np.float64]
@@ -74,7 +75,8 @@ class Computation:
     waits for `dep_index[dep_start[i]:dep_start[i + 1]]`, which come before it. All ops run on the device.
     `durations_s` holds one row a step. `optimizer_s` is what the optimizer's pass over all parameters would
     take on this device: whoever updates parameters there adds it (a share of it where they are sharded).
-    `batch` are the samples of the step. `step` is the recorded step that it was taken from, if any.
+    `batch` are the samples of the step. `step` is the recorded step that it was taken from,
+    `network` the model that it was made for, where they are known.
 
     Synthesized durations are `once_s` times factors of `variation`: an exchange that adds ops whose time
     varies likewise gives their times to `varied` and gets the durations of all ops.
@@ -105,6 +107,7 @@ class Computation:
     work: npt.NDArray[np.uint8] | None = None  # of each op; None: all compute
     micro_batches: int = 1  # runs of ops that follow each other, each a forward and a backward pass
     stands_for: tuple[float, ...] = ()  # of each run, how many real ones it is as long as; empty: one each
+    network: Model | None = None
 
     def __post_init__(self) -> None:
         n = self.ops

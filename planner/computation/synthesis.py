@@ -68,6 +68,7 @@ def computation_for(
         once_s=once_s,
         variation=variation,
         seed=seed,
+        network=model,
     )
 
 

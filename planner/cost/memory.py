@@ -21,13 +21,12 @@ from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.layers import kind_of
 from planner.model import BYTES_PER_ELEMENT, Layer, Model
+from planner.precision import FP32, Precision
 from planner.units import format_bytes
 
 Optimizer = Literal["sgd", "momentum", "adam"]
-Precision = Literal["fp32", "fp16"]
 
 STATE_COPIES = {"sgd": 0, "momentum": 1, "adam": 2}  # of the parameters
-_HALF = 2
 
 # Of a GPU's memory a process gets the rest after ECC and driver: 11,441 of 12,288 MiB on a K80, 16,160 of
 # 16,384 on a V100. A CPU machine keeps some for the operating system.
@@ -76,32 +75,41 @@ class MemoryFit:
         return self.need.total_bytes / self.usable_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one worker keeps between steps, as shares of the whole model's; `buffers_bytes` come on top. The
+    optimizer's state holds the master copy of the parameters too, where the precision has one."""
+
+    parameters: float = 1.0
+    gradients: float = 1.0
+    optimizer: float = 1.0
+    buffers_bytes: float = 0.0
+
+
+SERVED = Held(optimizer=0.0)  # parameter servers keep the optimizer's state
+
+
 def worker_memory(
     model: Model,
     batch: int,
     device_kind: Literal["gpu", "cpu"] = "gpu",
     *,
     optimizer: Optimizer = "momentum",
-    optimizer_on_worker: bool = False,
-    precision: Precision = "fp32",
+    held: Held = SERVED,
+    precision: Precision = FP32,
 ) -> MemoryNeed:
-    """What a worker needs for a batch. Parameter servers keep the optimizer's state; a worker that trains
-    alone keeps it itself (`optimizer_on_worker`). `fp16` keeps activations and a copy of the parameters in
-    half precision, and the parameters themselves in single precision."""
+    """What a worker needs for a batch, if it holds these shares of the model."""
     if batch < 1:
         raise BadInput(f"batch is {batch}; it must be at least one sample")
     if optimizer not in STATE_COPIES:
         raise BadInput(f"optimizer is {optimizer!r}; allowed: {', '.join(STATE_COPIES)}")
-    if precision not in ("fp32", "fp16"):
-        raise BadInput(f"precision is {precision!r}; allowed: fp32, fp16")
-    element_bytes = BYTES_PER_ELEMENT if precision == "fp32" else _HALF
-    half_copy = 0 if precision == "fp32" else model.bytes * _HALF / BYTES_PER_ELEMENT
+    state_bytes = precision.master_bytes + STATE_COPIES[optimizer] * BYTES_PER_ELEMENT
     return MemoryNeed(
-        parameters_bytes=model.bytes + half_copy,
-        gradients_bytes=model.bytes * element_bytes / BYTES_PER_ELEMENT,
-        optimizer_bytes=model.bytes * STATE_COPIES[optimizer] if optimizer_on_worker else 0,
-        activations_bytes=batch * element_bytes * kept_elements(model),
-        working_bytes=batch * element_bytes * working_elements(model),
+        parameters_bytes=model.parameters * precision.parameter_bytes * held.parameters + held.buffers_bytes,
+        gradients_bytes=model.parameters * precision.gradient_bytes * held.gradients,
+        optimizer_bytes=model.parameters * state_bytes * held.optimizer,
+        activations_bytes=batch * precision.activation_bytes * kept_elements(model),
+        working_bytes=batch * precision.activation_bytes * working_elements(model),
         runtime_bytes=RUNTIME_BYTES[device_kind],
     )
 
@@ -168,8 +176,8 @@ def memory_fit(
     hardware: Hardware | Device,
     *,
     optimizer: Optimizer = "momentum",
-    optimizer_on_worker: bool = False,
-    precision: Precision = "fp32",
+    held: Held = SERVED,
+    precision: Precision = FP32,
 ) -> MemoryFit:
     """Whether a worker's batch fits on the device of this hardware."""
     device = hardware.device if isinstance(hardware, Hardware) else hardware
@@ -178,7 +186,7 @@ def memory_fit(
         batch,
         device.kind,
         optimizer=optimizer,
-        optimizer_on_worker=optimizer_on_worker,
+        held=held,
         precision=precision,
     )
     usable = usable_bytes(device)
@@ -192,8 +200,8 @@ def largest_batch(
     hardware: Hardware | Device,
     *,
     optimizer: Optimizer = "momentum",
-    optimizer_on_worker: bool = False,
-    precision: Precision = "fp32",
+    held: Held = SERVED,
+    precision: Precision = FP32,
 ) -> int:
     """The largest batch of one worker that fits; 0 if not even one sample does."""
     fit = memory_fit(
@@ -201,7 +209,7 @@ def largest_batch(
         1,
         hardware,
         optimizer=optimizer,
-        optimizer_on_worker=optimizer_on_worker,
+        held=held,
         precision=precision,
     )
     return fit.largest_batch

@@ -4,10 +4,12 @@
 by search, answers, report and cli; imports nouns, cost and the simulator's `Case`.
 """
 
-from planner.exchange._base import Ask, Exchange, Held, Job, Neighbour, Rented, Size, Words
+from planner.cost.memory import Held
+from planner.exchange._base import Ask, Exchange, Job, Neighbour, Rented, Size, Words, with_choices
+from planner.exchange.parameter_servers import ParameterServers
 from planner.exchange.site import Site
 
-EXCHANGES: dict[str, type[Exchange]] = {}
+EXCHANGES: dict[str, type[Exchange]] = {one.kind: one for one in (ParameterServers,)}
 
 __all__ = [
     "EXCHANGES",
@@ -16,8 +18,10 @@ __all__ = [
     "Held",
     "Job",
     "Neighbour",
+    "ParameterServers",
     "Rented",
     "Site",
     "Size",
     "Words",
+    "with_choices",
 ]

@@ -8,14 +8,15 @@ line in `planner.exchange.EXCHANGES`, tests and a page in docs. Methods are pure
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.computation import Computation
+from planner.cost.memory import Held
 from planner.exchange.site import Site
 from planner.model import Model
 from planner.precision import Precision
@@ -24,6 +25,20 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
 Floats = npt.NDArray[np.float64]
+
+
+__all__ = [
+    "Ask",
+    "Exchange",
+    "Floats",
+    "Held",
+    "Job",
+    "Neighbour",
+    "Rented",
+    "Size",
+    "Words",
+    "with_choices",
+]
 
 
 class Ask(Protocol):
@@ -58,16 +73,6 @@ class Rented:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What one worker keeps between steps, as shares of the whole model's; `buffers_bytes` come on top."""
-
-    parameters: float = 1.0
-    gradients: float = 1.0
-    optimizer: float = 1.0
-    buffers_bytes: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Neighbour:
     """A change of the exchange that might make a plan faster. Of each kind of `change` the best is shown."""
 
@@ -92,7 +97,8 @@ class Words:
     `cell` stands in a table's column (`2 servers on c5n.large`); `rest` follows the workers in a sentence
     (` + 2 servers on c5n.large`, empty for what adds no machine); `plan` is half a sentence about its
     choices; `assumptions` are whole sentences. `resources` says what it means that a resource is busy, by the
-    name before the bracket, with {} for the number in it. `size_noun` is what it can have more of.
+    name before the bracket, with {} for the number in it; those whose names begin with one of `links` fill as
+    workers are added. `size_noun` is what it can have more of, `size_choice` what is best chosen for each.
     """
 
     cell: str
@@ -100,7 +106,9 @@ class Words:
     plan: str
     assumptions: tuple[str, ...] = ()
     resources: Mapping[str, str] = field(default_factory=dict)
+    links: tuple[str, ...] = ()
     size_noun: str = ""
+    size_choice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,8 @@ class Exchange(ABC):
 
     def refusal(self, site: Site) -> str:
         """Why it cannot be run on this site, with the remedy; empty if it can."""
-        return ""
+        many = site.cut.workers if site.cut.kind == "features" else 1
+        return f"--workers-per-replica {many} is for parameter servers; take 1" if many > 1 else ""
 
     def misfit(self, model: Model, precision: Precision, site: Site) -> str:
         """Why what it keeps outside the workers does not fit in its machines; empty if it does."""
@@ -162,7 +171,9 @@ class Exchange(ABC):
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """The most samples a second that each job can reach in the long run. The default holds for every
         step and cluster; override it only to be faster, and hold both equal in a test."""
-        return np.array([_by_computation(job.exchange.lower(job.computation, job.site)) for job in jobs])
+        from planner.cost.loads import bounds_of
+
+        return bounds_of([job.exchange.lower(job.computation, job.site) for job in jobs])
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         """Other choices of the same kind that might be faster."""
@@ -185,10 +196,11 @@ class Exchange(ABC):
         return {}
 
 
-def _by_computation(case: Case) -> float:
-    """Samples a second if nothing but the workers' own computation took time."""
-    from planner.profile import WORKER
+E = TypeVar("E", bound=Exchange)
 
-    busy_s = float(case.profile.durations_s[:, case.profile.resource == WORKER].sum(axis=1).mean())
-    speeds = case.cluster.worker_speeds or (1.0,) * case.cluster.workers
-    return case.profile.batch * sum(speeds) / max(busy_s, 1e-12)
+
+def with_choices(options: Iterable[E], choices: Mapping[str, str]) -> Iterator[E]:
+    """Those of the options that have the choices which a request fixes."""
+    for one in options:
+        if all(str(getattr(one, name)) == value for name, value in choices.items()):
+            yield one

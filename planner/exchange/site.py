@@ -18,6 +18,7 @@ class Site:
 
     `rdma`: whether transfers between machines bypass the kernel, as the request says, or as the machine can
     (None). `cut`: over how many workers a replica is spread. `market` gives other machines by their names.
+    `seed`: of what is drawn once for a plan, as an order of transfers.
 
     Workers and machines that are not like the others: `speeds` are those of the workers' computation (1: as
     computed), `nic_shares` what is left of each machine's NIC; empty means all alike. `round_trip_s` is that
@@ -34,6 +35,7 @@ class Site:
     nic_shares: tuple[float, ...] = ()
     round_trip_s: float | None = None
     burst_bytes: float = 0.0
+    seed: int = 0
 
     @property
     def devices(self) -> int:

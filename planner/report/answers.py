@@ -9,25 +9,19 @@ from planner.report.output import Column, Table
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
+    from planner.plan import Plan
     from planner.search.answers import Simulation
     from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
 
-RESOURCES = {
-    "downlink": "sending parameters from server {}",
-    "uplink": "receiving gradients at server {}",
-    "ps": "updating on server {}",
-    "worker": "the workers' computation",
-    "worker downlink": "receiving parameters at the workers' NICs",
-    "worker uplink": "sending gradients from the workers' NICs",
-}
 MOST_ROWS = 10
 FULL = 0.8  # a resource used less is not what limits
 
 
-def resource_words(resource: str) -> str:
-    """`uplink[0]` as `receiving gradients at server 0`."""
-    kind, _, server = resource.partition("[")
-    return RESOURCES.get(kind, resource).format(server.rstrip("]"))
+def resource_words(resource: str, plan: Plan) -> str:
+    """`uplink[0]` as `receiving gradients at server 0`, as the plan's exchange says it."""
+    kind, _, number = resource.partition("[")
+    words = {"worker": "the workers' computation", **plan.exchange.words().resources}
+    return words.get(kind, resource).format(number.rstrip("]"))
 
 
 def _rate(value: float) -> str:
@@ -56,13 +50,13 @@ def _row(scored: ScoredPlan) -> dict[str, Any]:
     used = row["utilisation"].get(row["bottleneck"])
     row["_interval"] = _interval(row)
     row["_bottleneck"] = row["bottleneck"] + (f" {used:.0%}" if used is not None else "")
-    row["_workers"], row["_servers"] = scored.plan.workers_text, scored.plan.servers_text
+    row["_workers"], row["_exchange"] = scored.plan.workers_text, scored.plan.exchange.words().cell
     row["_marks"] = ", ".join(scored.marks)
     return row
 
 
 WORKERS = Column("_workers", "workers")
-SERVERS = Column("_servers", "servers")
+EXCHANGE = Column("_exchange", "exchange")
 INTERVAL = Column("_interval", "samples/s", align="right")
 BOUND = Column("bound_share", "of bound", show=lambda v: f"{v:.0%}", spare=True)
 USD_PER_HOUR = Column("usd_per_hour", "USD/h", show=_usd)
@@ -73,7 +67,7 @@ MARKS = Column("_marks", "", style="bold green")
 
 def plan_columns() -> list[Column]:
     """The columns of a scored plan, without its marks."""
-    return [WORKERS, SERVERS, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK]
+    return [WORKERS, EXCHANGE, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK]
 
 
 def plan_row(scored: ScoredPlan) -> dict[str, Any]:
@@ -93,7 +87,7 @@ def recommendation_tables(result: Recommendation) -> list[Table]:
 
 
 def _spans(plans: Sequence[ScoredPlan]) -> list[str]:
-    if any(one.plan.workers_per_replica > 1 for one in plans):
+    if any(one.plan.cut.workers > 1 for one in plans):
         return ["(3 of 4): 3 replicas, each split over 4 workers that train it together."]
     return []
 
@@ -105,7 +99,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
         for key in ("batch", "policy", "placement")
         if len({row[key] for row in rows}) > 1
     ]
-    return [WORKERS, SERVERS, *differ, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK, MARKS]
+    return [WORKERS, EXCHANGE, *differ, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK, MARKS]
 
 
 def _answer(result: Recommendation) -> str:
@@ -136,7 +130,7 @@ def _most_telling(result: Recommendation) -> list[ScoredPlan]:
     marked = [plan for plan in result.plans if plan.marks]
     best_of: dict[str, ScoredPlan] = {}
     for plan in result.plans:
-        best_of.setdefault(plan.plan.worker_hardware, plan)
+        best_of.setdefault(plan.plan.machine, plan)
     wanted = [*marked, *best_of.values(), *result.plans]
     kept = list({plan.plan.key: plan for plan in wanted}.values())[:MOST_ROWS]
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
@@ -147,7 +141,7 @@ def _next(result: Recommendation) -> list[str]:
     out = [_bottleneck_words(one)]
     curve = result.saturation
     if curve is not None:
-        out.append(_saturation_words(curve, one.plan.worker_hardware))
+        out.append(_saturation_words(curve, one.plan.machine))
     if result.changes:
         out += [f"{'Next best change' if i == 0 else 'Or'}: {c}." for i, c in enumerate(result.changes)]
     elif not result.partial:
@@ -158,30 +152,35 @@ def _next(result: Recommendation) -> list[str]:
 def _bottleneck_words(scored: ScoredPlan) -> str:
     busiest = scored.prediction.bottleneck
     used = scored.prediction.utilisation.get(busiest, 0.0)
+    what = resource_words(busiest, scored.plan)
     if used >= FULL:
-        return f"The bottleneck is {resource_words(busiest)}, {used:.0%} used."
+        return f"The bottleneck is {what}, {used:.0%} used."
     return (
-        f"No resource is full (the busiest is {resource_words(busiest)}, {used:.0%} used): what limits is "
-        "the chain of transfers, computation and updates that each worker goes through in a step."
+        f"No resource is full (the busiest is {what}, {used:.0%} used): what limits is the chain of "
+        "transfers, computation and updates that each worker goes through in a step."
     )
 
 
 def _saturation_words(curve: Saturation, hardware: str) -> str:
     last = curve.points[-1]
+    noun = last.scored.plan.exchange.words().size_noun
+    these = f" with these {noun}s" if noun else ""
     if curve.saturation_workers is None:
-        return f"{hardware} does not saturate up to {last.workers} workers with these servers."
+        return f"{hardware} does not saturate up to {last.workers} workers{these}."
     return (
-        f"{hardware} saturates at {curve.saturation_workers} workers with these servers "
+        f"{hardware} saturates at {_several(curve.saturation_workers, 'worker')}{these} "
         f"(one more adds less than {curve.threshold:.0%} of a single one; "
         f"ceiling {_rate(curve.ceiling_samples_per_s)} samples/s)."
     )
 
 
 def _limit_words(curve: Saturation) -> str:
+    last = curve.points[-1].scored
     if curve.saturation_workers is not None:
-        return f"What saturates is {resource_words(curve.bottleneck)}."
-    link, last = curve.limits_next, curve.points[-1].scored.prediction
-    return f"What would limit next is {resource_words(link)}, {last.utilisation[link]:.0%} used so far."
+        return f"What saturates is {resource_words(curve.bottleneck, last.plan)}."
+    link = curve.limits_next
+    used = last.prediction.utilisation[link]
+    return f"What would limit next is {resource_words(link, last.plan)}, {used:.0%} used so far."
 
 
 def _looked_at(result: Recommendation) -> str:
@@ -190,9 +189,7 @@ def _looked_at(result: Recommendation) -> str:
 
 
 def _plan_words(scored: ScoredPlan) -> list[str]:
-    plan = scored.plan
-    where = f", tensors placed by the {plan.placement} rule" if plan.servers > 1 else ""
-    return [f"Plan: {plan.mode} training, transfers {plan.policy}{where}."]
+    return [f"Plan: {scored.plan.exchange.words().plan}."]
 
 
 def comparison_tables(result: Comparison) -> list[Table]:
@@ -201,7 +198,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
         rows.append({**_row(scored), **row})
     columns = [
         WORKERS,
-        SERVERS,
+        EXCHANGE,
         *([Column("batch")] if len({row["batch"] for row in rows}) > 1 else []),
         INTERVAL,
         USD_PER_HOUR,
@@ -216,9 +213,9 @@ def comparison_tables(result: Comparison) -> list[Table]:
     if len(result.rows) > 1:
         worst = result.rows[-1]
         ratio = worst.usd_per_million_samples / best.usd_per_million_samples
-        others = f", {ratio:.1f} times less than {worst.plan.worker_hardware}"
+        others = f", {ratio:.1f} times less than {worst.plan.machine}"
     title = (
-        f"{_so_far(result)}{best.plan.model} is cheapest on {best.plan.worker_hardware}: "
+        f"{_so_far(result)}{best.plan.model} is cheapest on {best.plan.machine}: "
         f"${_usd(best.usd_per_million_samples)} a million samples{others}."
     )
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
@@ -251,11 +248,11 @@ def saturation_tables(result: Saturation) -> list[Table]:
     first = result.points[0].scored.plan
     title = (
         f"{_so_far(result)}{first.model}, batch {first.batch}: "
-        f"{_saturation_words(result, first.worker_hardware)} {_limit_words(result)}"
+        f"{_saturation_words(result, first.machine)} {_limit_words(result)}"
     )
     tables = [Table(rows, columns, title=title)]
-    if result.servers_needed:
-        tables.append(_servers_table(result))
+    if result.sizes:
+        tables.append(_sizes_table(result))
     tables.append(Table([], title="Assumed", notes=list(result.assumptions)))
     return tables
 
@@ -265,23 +262,28 @@ def _prices(scored: ScoredPlan, *more: Column) -> list[Column]:
     return [USD_PER_HOUR, USD_PER_MILLION, *more] if scored.priced else []
 
 
-def _servers_table(result: Saturation) -> Table:
-    rows = [_row(scored) for _, scored in result.servers_needed]
-    workers = result.servers_needed[0][1].plan.workers
-    some = f"{workers} workers" if workers > 1 else "1 worker"
-    need = result.servers_advised
+def _sizes_table(result: Saturation) -> Table:
+    """How many are enough of what the exchange can have more of, as servers."""
+    words = result.sizes[0][1].plan.exchange.words()
+    rows = [
+        {**_row(one), "_count": count, "_choice": one.plan.exchange.record().get(words.size_choice)}
+        for count, one in result.sizes
+    ]
+    some = _several(result.sizes[0][1].plan.workers, "worker")
+    need = result.size_advised
     if need is None:
         title = _close_call(result, some)
     else:
         adds = f"one more adds less than {result.threshold:.0%}"
-        title = f"{_servers(need)} {'are' if need != 1 else 'is'} enough for {some}: {adds}."
+        enough = _several(need, words.size_noun)
+        title = f"{enough} {'are' if need != 1 else 'is'} enough for {some}: {adds}."
     return Table(
         rows,
         [
-            Column("servers", "servers"),
-            Column("placement", "best placement"),
+            Column("_count", f"{words.size_noun}s"),
+            *([Column("_choice", f"best {words.size_choice}")] if words.size_choice else []),
             INTERVAL,
-            *_prices(result.servers_needed[0][1]),
+            *_prices(result.sizes[0][1]),
             BOTTLENECK,
         ],
         title=title,
@@ -291,17 +293,18 @@ def _servers_table(result: Saturation) -> Table:
 def _close_call(result: Saturation, some: str) -> str:
     from planner.search.heats import gain
 
-    (fewer, now), (count, more) = result.servers_needed[-2:]
+    (fewer, now), (count, more) = result.sizes[-2:]
+    noun = now.plan.exchange.words().size_noun
     added, error = gain(now.prediction, more.prediction)
     return (
-        f"Whether {_servers(fewer)} {'are' if fewer != 1 else 'is'} enough for {some} is a close call: "
-        f"{_servers(count)} give {100 * added:+.1f} ± {100 * error:.1f}%, and what counts is "
+        f"Whether {_several(fewer, noun)} {'are' if fewer != 1 else 'is'} enough for {some} is a close call: "
+        f"{_several(count, noun)} give {100 * added:+.1f} ± {100 * error:.1f}%, and what counts is "
         f"{result.threshold:.0%}."
     )
 
 
-def _servers(count: int) -> str:
-    return f"{count} server{'s' if count != 1 else ''}"
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def simulation_tables(result: Simulation) -> list[Table]:
@@ -340,7 +343,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
         record |= {"epoch_s": epoch, "epoch_usd": usd if priced else None}
     rows = [{"figure": name, "value": value} for name, value in figures]
     used = [
-        {"resource": name, "used": share, "what": resource_words(name)}
+        {"resource": name, "used": share, "what": resource_words(name, plan)}
         for name, share in prediction.utilisation.items()
     ]
     title = (

@@ -17,7 +17,7 @@ from planner.report.page import Chart, Spec, label
 from planner.search.front import front
 
 if TYPE_CHECKING:
-    from planner.search.plan import Plan
+    from planner.plan import Plan
     from planner.search.results import ScoredPlan
 
 COLOURS = 8
@@ -28,11 +28,7 @@ LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
 
 def plan_words(plan: Plan) -> str:
     """A plan in two lines of a hover."""
-    rule = f", placed {plan.placement}" if plan.servers > 1 else ""
-    return (
-        f"<b>{label(plan.cluster_text)}</b><br>"
-        f"batch {plan.batch}, {label(plan.policy)}, {plan.mode}{label(rule)}"
-    )
+    return f"<b>{label(plan.cluster_text)}</b><br>batch {plan.batch}, {label(plan.exchange.words().plan)}"
 
 
 def scored_words(one: ScoredPlan) -> str:
@@ -44,7 +40,7 @@ def scored_words(one: ScoredPlan) -> str:
     return (
         f"{plan_words(one.plan)}<br>{one.samples_per_s:,.4g} ± {half:,.2g} samples/s, "
         f"{one.bound_share:.0%} of its bound<br>{price if one.priced else ''}"
-        f"bottleneck: {label(resource_words(prediction.bottleneck))}{marks}"
+        f"bottleneck: {label(resource_words(prediction.bottleneck, one.plan))}{marks}"
     )
 
 
@@ -85,8 +81,8 @@ def pareto(
                 {"symbol": "circle", "size": 6, "color": "@faint"},
             )
         )
-    for index, hardware in enumerate(dict.fromkeys(one.plan.worker_hardware for one in simulated)):
-        mine = [one for one in simulated if one.plan.worker_hardware == hardware]
+    for index, hardware in enumerate(dict.fromkeys(one.plan.machine for one in simulated)):
+        mine = [one for one in simulated if one.plan.machine == hardware]
         symbol = SYMBOLS[index // COLOURS % len(SYMBOLS)]
         data.append(
             _points(
@@ -190,10 +186,11 @@ def _mark_labels(plans: Sequence[ScoredPlan], x_log: bool, y_log: bool) -> list[
 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
-    """What a million samples cost, split into workers and servers, one bar a plan."""
+    """What a million samples cost, split by the roles of machines, one bar a plan."""
+    roles = dict.fromkeys(cost.role for one in plans for cost in one.costs)
     parts = [
-        ("workers", "@c1", [one.worker_usd_per_hour for one in plans]),
-        ("servers", "@c2", [one.server_usd_per_hour for one in plans]),
+        (role, f"@c{at % COLOURS + 1}", [one.usd_of(role) or 0.0 for one in plans])
+        for at, role in enumerate(roles)
     ]
     data = [
         {
@@ -223,9 +220,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
         "yaxis": _row_axis([_short(label(name)) for name in names]),
         "legend": {**LEGEND, "traceorder": "normal"},
     }
-    caption = (
-        "Each plan's price by the hour over its throughput; servers that live on worker nodes cost nothing."
-    )
+    caption = "Each plan's price by the hour over its throughput; what lives on worker nodes costs nothing."
     return Chart("cost", "Where the money goes", caption, {"data": data, "layout": layout}, wide)
 
 
@@ -255,7 +250,7 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
             "orientation": "h",
             "y": list(range(len(names))),
             "x": shares,
-            "customdata": [label(resource_words(name)) for name in names],
+            "customdata": [label(resource_words(name, one.plan)) for name in names],
             "text": [f"{share:.0%}" for share in shares],
             "textposition": "auto",
             "hovertemplate": "%{customdata}: %{x:.1%} used<extra></extra>",
@@ -268,7 +263,6 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
         "xaxis": {"range": [0, 1], "tickformat": ".0%", "title": {"text": "used"}},
         "yaxis": _row_axis([label(name) for name in names]),
     }
-    caption = (
-        f"The bottleneck, in red, is {resource_words(top)}. Links: of their capacity; others: of the time."
-    )
+    what = resource_words(top, one.plan)
+    caption = f"The bottleneck, in red, is {what}. Links: of their capacity; others: of the time."
     return Chart("utilisation", "How busy each resource is", caption, {"data": data, "layout": layout}, wide)

@@ -70,7 +70,7 @@ def workers_curve(curve: Saturation) -> Chart:
         layout["shapes"].append(_rule("y", curve.ceiling_samples_per_s, "@c2"))
         layout["annotations"].append(
             _rule_label(
-                f"ceiling of these servers: {curve.ceiling_samples_per_s:,.4g}",
+                f"ceiling: {curve.ceiling_samples_per_s:,.4g}",
                 x=0.01,
                 xref="paper",
                 y=curve.ceiling_samples_per_s,
@@ -101,7 +101,8 @@ def workers_curve(curve: Saturation) -> Chart:
 def utilisation_curve(curve: Saturation) -> Chart:
     """How busy each resource is against workers."""
     workers = [point.workers for point in curve.points]
-    names = list(curve.points[-1].scored.prediction.utilisation)
+    last = curve.points[-1].scored
+    words = {name: label(resource_words(name, last.plan)) for name in last.prediction.utilisation}
     data = [
         {
             "type": "scatter",
@@ -109,10 +110,10 @@ def utilisation_curve(curve: Saturation) -> Chart:
             "name": label(name),
             "x": workers,
             "y": [point.scored.prediction.utilisation.get(name) for point in curve.points],
-            "hovertemplate": f"%{{x}} workers: {label(resource_words(name))} %{{y:.1%}} used<extra></extra>",
+            "hovertemplate": f"%{{x}} workers: {words[name]} %{{y:.1%}} used<extra></extra>",
             "line": {"color": f"@c{index % COLOURS + 1}"},
         }
-        for index, name in enumerate(names)
+        for index, name in enumerate(words)
     ]
     layout = {
         "height": 320,
@@ -126,38 +127,38 @@ def utilisation_curve(curve: Saturation) -> Chart:
     )
 
 
-def servers_curve(curve: Saturation) -> Chart:
-    """Throughput against the number of servers."""
-    plans = [scored for _, scored in curve.servers_needed]
+def sizes_curve(curve: Saturation) -> Chart:
+    """Throughput against the number of what the exchange can have more of, as servers."""
+    plans = [scored for _, scored in curve.sizes]
+    words = plans[0].plan.exchange.words()
     data = [
         {
             "type": "bar",
-            "x": [count for count, _ in curve.servers_needed],
+            "x": [count for count, _ in curve.sizes],
             "y": [one.samples_per_s for one in plans],
             "text": [scored_words(one) for one in plans],
             "textposition": "none",
             "hovertemplate": "%{text}<extra></extra>",
-            "marker": {
-                "color": ["@c1" if n == curve.servers_advised else "@faint" for n, _ in curve.servers_needed]
-            },
+            "marker": {"color": ["@c1" if n == curve.size_advised else "@faint" for n, _ in curve.sizes]},
         }
     ]
     layout = {
         "height": 320,
         "bargap": 0.5,
-        "xaxis": {"title": {"text": "servers"}, "dtick": 1},
+        "xaxis": {"title": {"text": f"{words.size_noun}s"}, "dtick": 1},
         "yaxis": {"title": {"text": "samples/s"}, "rangemode": "tozero"},
     }
     workers = plans[0].plan.workers
-    need = curve.servers_advised
+    need = curve.size_advised
     pays = (
         "How many pay off is within the error." if need is None else f"Coloured: as many as pay off, {need}."
     )
+    best = f" under its best {words.size_choice}" if words.size_choice else ""
     caption = (
-        f"With {workers} worker{'s' if workers > 1 else ''}, each number of servers under its best "
-        f"placement. {pays}"
+        f"With {workers} worker{'s' if workers > 1 else ''}, each number of {words.size_noun}s{best}. {pays}"
     )
-    return Chart("servers", "Throughput against servers", caption, {"data": data, "layout": layout}, False)
+    title = f"Throughput against {words.size_noun}s"
+    return Chart("servers", title, caption, {"data": data, "layout": layout}, False)
 
 
 def _line(name: str, x: list[Any], y: list[float], line: Spec) -> Spec:

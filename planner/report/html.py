@@ -142,8 +142,8 @@ def _saturation(result: Saturation) -> Page:
     at = next((p for p in points if p.workers == result.saturation_workers), points[-1])
     bars = [p.scored for p in points]
     pictures = [charts_curves.workers_curve(result)]
-    if result.servers_needed:
-        pictures.append(charts_curves.servers_curve(result))
+    if result.sizes:
+        pictures.append(charts_curves.sizes_curve(result))
     pictures += [
         replace(charts.utilisation(at.scored), title=f"How busy each resource is at {at.workers} workers"),
         charts_curves.utilisation_curve(result),

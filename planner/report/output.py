@@ -250,9 +250,8 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with a column for each value of a dictionary: `utilisation.worker`."""
     out: dict[str, Any] = {}
     for key, value in row.items():
-        out |= (
-            {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
-        )
+        nested = _flat(value) if isinstance(value, dict) else None
+        out |= {key: value} if nested is None else {f"{key}.{name}": one for name, one in nested.items()}
     return out
 
 

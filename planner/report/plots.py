@@ -107,11 +107,11 @@ def pareto_plot(result: Recommendation, width: int = WIDTH) -> Text:
     rough = [(one.samples_per_s, one.usd_per_million_samples) for one in result.screened]
     series = [Series("looked at", [*bounded, *rough], "·", "dim")]
     simulated = {one.plan.key: one for one in [*result.everything, *result.plans]}.values()
-    for index, hardware in enumerate(dict.fromkeys(one.plan.worker_hardware for one in simulated)):
+    for index, hardware in enumerate(dict.fromkeys(one.plan.machine for one in simulated)):
         mine = [
             (one.samples_per_s, one.usd_per_million_samples)
             for one in simulated
-            if one.plan.worker_hardware == hardware
+            if one.plan.machine == hardware
         ]
         series.append(Series(hardware, mine, LETTERS[index % len(LETTERS)], "blue"))
     chosen = result.chosen

@@ -6,22 +6,26 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.errors import BadInput
+from planner.cut import Cut
+from planner.errors import BadInput, Infeasible
+from planner.exchange import EXCHANGES, Site
+from planner.hardware import Hardware
+from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.cases import Cases
 from planner.search.compare import compare_for
 from planner.search.executors import executor_of
-from planner.search.machines import machines_of
-from planner.search.plan import Plan
 from planner.search.recommend import recommend_for
 from planner.search.request import Request, model_of
-from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan, Shown
-from planner.search.saturation import saturation_of
+from planner.search.results import VERSION, Comparison, Recommendation, Saturation, ScoredPlan, Shown
+from planner.search.saturation import fewest_workers, saturation_of
 from planner.search.scenario import Scenario, request_from
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
+from planner.search.space import batches, exchanges, plan_of
 
 DEFAULT_MACHINE = "p3.2xlarge"
-SERVERS_TRIED = (1, 2, 3, 4, 6, 8)
+DEFAULT_EXCHANGE = "servers"  # of one plan, where the request names none
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Simulation(Shown):
     def as_dict(self) -> dict[str, Any]:
         prediction = self.scored.prediction
         return {
+            "version": VERSION,
             "request": self.request.as_dict(),
             "plan": self.scored.as_dict(),
             "prediction": {
@@ -51,67 +56,47 @@ class Simulation(Shown):
 def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     """The single plan that a request names; several where one is needed are refused."""
     model = model_of(request)
-    default = request.hardware == Request(model=request.model).hardware
-    kinds = machines_of([DEFAULT_MACHINE] if default else request.hardware, request)
+    kind = one_machine(request)
     for flag, values in (
-        ("--hardware", [kind.name for kind in kinds]),
         ("--workers", request.workers),
-        ("--batch", request.batches),
-        ("--policy", request.policies),
+        ("--batch", None if request.batches == "auto" else request.batches),
+        ("--workers-per-replica", request.workers_per_replica),
+        ("--exchange", request.exchanges and [name for name, _ in request.exchanges]),
     ):
-        if len(values) > 1:
+        if values is not None and len(values) > 1:
             raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
-    spans = request.workers_per_replica
-    if spans == Request(model=request.model).workers_per_replica:
-        spans = (1,)
-    if len(spans) > 1:
-        raise BadInput(f"--workers-per-replica names {len(spans)}; this needs one")
-    several = request.servers if request.servers != Request(model=request.model).servers else (1,)
-    if len(several) > 1:
-        raise BadInput(f"--servers names {len(several)}; this needs one")
-    hosts = request.server_hardware
-    colocated = hosts == ("colocated",)
-    host = kinds[0].name
-    if not colocated and hosts != Request(model=request.model).server_hardware and hosts != ("own",):
-        named = machines_of(hosts, request)
-        if len(named) > 1:
-            raise BadInput(f"--server-hardware names {len(named)} machines; this needs one")
-        host = named[0].name
-    batch = request.profile.batch if request.profile is not None else None
-    return Plan(
-        model=model.name,
-        batch=batch or (request.batches or (model.default_batch,))[0],
-        worker_hardware=kinds[0].name,
-        workers=(request.workers or (max(default_workers, spans[0]),))[0],
-        server_hardware=host,
-        servers=several[0],
-        placement=request.placements[0],
-        policy=request.policies[0],
-        mode=request.mode,
-        colocated=colocated,
-        workers_per_machine=kinds[0].device_count,
-        workers_per_replica=spans[0],
-    )
+    cut = Cut((request.workers_per_replica or (1,))[0])
+    workers = (request.workers or (max(default_workers, cut.workers),))[0]
+    site = Site(kind, workers, request.market, cut, seed=request.seed)
+    chosen = request.exchanges[0][0] if request.exchanges else DEFAULT_EXCHANGE
+    fixed = request.choices(chosen)
+    exchange = next(exchanges(request, site), None) if fixed else EXCHANGES[chosen].named(request, site)
+    if exchange is None:
+        choices = "".join(f":{name}={value}" for name, value in fixed.items())
+        raise BadInput(f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}")
+    possible = list(batches(request, model, kind))
+    if not possible:
+        raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
+    return plan_of(model, possible[-1], site, exchange)
+
+
+def one_machine(request: Request) -> Hardware:
+    """The workers' machine that a request names, or the usual one."""
+    words = request.hardware_words if request.hardware or request.profile else (DEFAULT_MACHINE,)
+    kinds = request.market.matching(words)
+    if len(kinds) > 1:
+        names = ", ".join(kind.name for kind in kinds)
+        raise BadInput(f"--hardware names {len(kinds)} ({names}); this needs one")
+    return kinds[0]
 
 
 def simulation_for(request: Request, *, progress: Progress = silent) -> Simulation:
     """All the figures of one plan."""
     plan = one_plan(request)
-    if plan.colocated and plan.servers > plan.machines:
-        raise BadInput(
-            f"{plan.servers} servers beside the workers need {plan.servers} machines, one each, and "
-            f"{plan.workers_text} {'is' if plan.machines == 1 else 'are'} {plan.machines}; "
-            "give fewer --servers, more --workers, or --server-hardware own"
-        )
-    scorer = Scorer(request, model_of(request))
-    scorer.check(plan)
-    scored = scorer.scored(plan, scorer.predict(plan, progress))
-    return Simulation(
-        request,
-        scored,
-        scorer.model.samples_per_epoch,
-        assumptions([plan], [scorer.profile_of(plan)], request),
-    )
+    cases = Cases(request, model_of(request))
+    cases.check(plan)
+    scored = cases.scored(plan, Simulations(cases).predict(plan, progress))
+    return Simulation(request, scored, cases.model.samples_per_epoch, assumptions([plan], cases))
 
 
 def saturation_for(
@@ -125,17 +110,17 @@ def saturation_for(
 ) -> Saturation:
     """Throughput against workers for the plan that a request names, and the number of servers it wants."""
     plan = one_plan(request)
-    scorer = Scorer(request, model_of(request))
-    scorer.check(plan)
+    cases = Cases(request, model_of(request))
+    cases.check(fewest_workers(plan, cases.market))
     with executor_of(executor, jobs) as pool:
         return saturation_of(
             plan,
-            scorer,
+            Simulations(cases),
             pool,
             threshold=threshold,
             max_workers=max_workers or 32,
             all_workers=max_workers is not None,
-            server_counts=SERVERS_TRIED,
+            sizes=True,
             progress=progress,
         )
 

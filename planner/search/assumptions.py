@@ -6,22 +6,20 @@ from collections.abc import Iterable
 
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.hardware import Hardware
-from planner.policy import DEFAULT_WINDOW_BYTES
-from planner.profile import Profile
-from planner.search.machines import machine_of
-from planner.search.plan import Plan
+from planner.plan import Plan
+from planner.search.cases import Cases
 from planner.search.request import Request
-from planner.units import format_bandwidth, format_bytes
+from planner.units import format_bandwidth
 
 
-def assumptions(plans: Iterable[Plan], profiles: Iterable[Profile], request: Request) -> list[str]:
-    """Sentences about the hardware and profiles of an answer's plans."""
-    plans = list(plans)
+def assumptions(plans: Iterable[Plan], cases: Cases) -> list[str]:
+    """Sentences about the hardware and computation of an answer's plans."""
+    plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
     return [
         *_money(kinds, request),
         *_network(kinds, request),
-        *_compute(profiles, request),
+        *_compute(plans, cases),
         *_running(plans),
         *_retired(kinds),
     ]
@@ -34,8 +32,9 @@ def no_longer_sold(plan: Plan, request: Request) -> list[str]:
 
 def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     """The machines of workers and servers, each once."""
-    names = dict.fromkeys(name for p in plans for name in (p.worker_hardware, p.server_hardware))
-    return [machine_of(name, request) for name in names]
+    market = request.market
+    names = dict.fromkeys(one.machine for plan in plans for one in plan.rented(market))
+    return [market.machine(name) for name in names]
 
 
 def _money(kinds: list[Hardware], request: Request) -> list[str]:
@@ -46,7 +45,7 @@ def _money(kinds: list[Hardware], request: Request) -> list[str]:
         usd = request.budget_usd_per_hour
         out.append(f"Budget: at most ${usd:g} an hour for the whole cluster, servers included.")
     for kind in rented:
-        price = kind.price if request.region is None else kind.price_in(request.region)
+        price = request.market.price(kind)
         if price is None:
             continue
         paid = price.spot_usd_per_hour if request.spot else price.on_demand_usd_per_hour
@@ -77,44 +76,31 @@ def _network(kinds: list[Hardware], request: Request) -> list[str]:
     return out
 
 
-def _compute(profiles: Iterable[Profile], request: Request) -> list[str]:
+def _compute(plans: list[Plan], cases: Cases) -> list[str]:
+    request = cases.request
     if request.profile is not None:
         source = request.profile.source or "the given profile"
         return [
             f"Compute: times from your profile ({source}), batch {request.profile.batch}, "
             f"{request.profile.steps} steps, {request.profile.basis}; the same on every hardware."
         ]
-    return list(dict.fromkeys(_compute_words(profile) for profile in profiles))
-
-
-def _compute_words(profile: Profile) -> str:
-    return f"Compute: {profile.source or 'synthesized from the catalogue'} ({profile.basis})."
+    made = map(cases.computation, plans)
+    return list(
+        dict.fromkeys(
+            f"Compute: {one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
+        )
+    )
 
 
 def _running(plans: list[Plan]) -> list[str]:
-    modes = {plan.mode for plan in plans}
-    out = []
-    if modes == {"async"}:
-        out.append("Training: asynchronous SGD with parameter servers; a step's gradients may be stale.")
-    elif modes == {"sync"}:
-        out.append("Training: synchronous SGD with parameter servers.")
-    if any(plan.colocated for plan in plans):
-        out.append(
-            "Transfers: between a worker and a server on one machine nothing crosses the NIC, but messages "
-            "are still parsed, as gRPC does over loopback."
-        )
-    for many in sorted({plan.workers_per_replica for plan in plans} - {1}):
+    out = list(dict.fromkeys(words for plan in plans for words in plan.exchange.words().assumptions))
+    for many in sorted({plan.cut.workers for plan in plans} - {1}):
         steps = " or ".join(
-            str(samples)
-            for samples in sorted({p.samples_per_step for p in plans if p.workers_per_replica == many})
+            str(samples) for samples in sorted({p.samples_per_step for p in plans if p.cut.workers == many})
         )
         out.append(
             f"Replicas: {many} workers share one copy of the model, cut by the partition search, and take "
             f"{steps} samples in a step; training goes as with that batch, which may need more epochs."
-        )
-    if any(plan.policy == "multiplexed" for plan in plans):
-        out.append(
-            f"Transfers: HTTP/2 streams as gRPC sends them, windows of {format_bytes(DEFAULT_WINDOW_BYTES)}."
         )
     return out
 

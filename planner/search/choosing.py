@@ -13,14 +13,14 @@ import numpy as np
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Interrupted
+from planner.plan import Plan
 from planner.progress import Progress
 from planner.search.advise import next_changes
 from planner.search.front import Floats, cheapest_of_fastest, front, knee
-from planner.search.plan import Plan
 from planner.search.request import Request
 from planner.search.results import Change, Saturation, ScoredPlan
 from planner.search.saturation import saturation_of
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 
 
 def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredPlan], ScoredPlan]:
@@ -35,7 +35,7 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredP
     picked = {"fastest": fastest, "cheapest": cheapest, "value": value}[request.goal]
     best_of: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(scored)), cost)).tolist():
-        best_of.setdefault(scored[i].plan.worker_hardware, i)
+        best_of.setdefault(scored[i].plan.machine, i)
     chosen = {*on_front, *best_of.values(), cheapest, fastest, value}
     marks = {
         i: tuple(
@@ -66,13 +66,13 @@ def within(scored: list[ScoredPlan], request: Request) -> list[ScoredPlan]:
 
 
 def further(
-    chosen: ScoredPlan, scorer: Scorer, pool: Executor, progress: Progress
+    chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
 ) -> tuple[list[Change], Saturation]:
     """The next best changes of the chosen plan, and where its hardware saturates."""
     progress("looking further", 0, 2)
-    changes = next_changes(chosen, scorer, pool)
+    changes = next_changes(chosen, simulations, pool)
     progress("looking further", 1, 2)
-    curve = saturation_of(chosen.plan, scorer, pool, extra=2, max_workers=max(32, chosen.plan.workers))
+    curve = saturation_of(chosen.plan, simulations, pool, extra=2, max_workers=max(32, chosen.plan.workers))
     progress("looking further", 2, 2)
     return changes, curve
 

@@ -10,18 +10,18 @@ from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.cases import Cases
 from planner.search.choosing import choose, interrupted
 from planner.search.executors import executor_of
 from planner.search.heats import Heat
-from planner.search.prices import machine_price
 from planner.search.race import race
-from planner.search.request import DEFAULT_PLACEMENTS, DEFAULT_SERVERS, Request, model_of
+from planner.search.request import Request, model_of
 from planner.search.results import Comparison, ScoredPlan
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans, left_out_words, no_plans
 
 if TYPE_CHECKING:
-    from planner.search.plan import Plan
+    from planner.plan import Plan
     from planner.simulator.prediction import Prediction
 
 DEFAULT_WORKERS = (1, 2, 4, 8)
@@ -41,11 +41,11 @@ def compare_for(
     space = enumerate_plans(request, model)
     if not space.plans:
         raise Infeasible(no_plans(space, request))
-    scorer = Scorer(request, model)
-    bounds = scorer.bounds(space.plans)
+    cases = Cases(request, model)
+    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
     by_hardware: dict[str, list[int]] = {}
     for index, plan in enumerate(space.plans):
-        by_hardware.setdefault(plan.worker_hardware, []).append(index)
+        by_hardware.setdefault(plan.machine, []).append(index)
     rows: list[ScoredPlan] = []
     everything: list[ScoredPlan] = []
     screened: list[ScoredPlan] = []
@@ -56,7 +56,7 @@ def compare_for(
             plans = [space.plans[i] for i in indices]
 
             def evaluate(batch: Sequence[int], heat: Heat, plans: list[Plan] = plans) -> list[Prediction]:
-                return scorer.predict_all([plans[i] for i in batch], pool, heat)
+                return simulations.predict_all([plans[i] for i in batch], pool, heat)
 
             outcome = race(
                 bounds[indices],
@@ -69,14 +69,14 @@ def compare_for(
                 tolerance=2 * request.precision,
             )
             if outcome.partial:  # what was under way counts too
-                found = {i: scorer.known(plan) for i, plan in enumerate(plans)}
+                found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
                 outcome.scores.update({i: score for i, score in found.items() if score is not None})
                 outcome.long.update(outcome.scores)
             simulated += len(outcome.scores)
             scored: list[ScoredPlan] = []
             for i, (plan, at) in enumerate(zip(plans, indices, strict=True)):
                 if i in outcome.scores:
-                    one = scorer.scored(plan, outcome.scores[i])
+                    one = cases.scored(plan, outcome.scores[i])
                     (scored if i in outcome.long else screened).append(one)
                 else:
                     bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
@@ -93,12 +93,12 @@ def compare_for(
     return Comparison(
         request=request,
         rows=rows,
-        spot=_spot(rows, scorer),
+        spot=_spot(rows, cases),
         samples_per_epoch=model.samples_per_epoch,
         considered=space.considered,
         simulated=simulated,
         assumptions=[
-            *assumptions([row.plan for row in rows], [scorer.profile_of(row.plan) for row in rows], request),
+            *assumptions([row.plan for row in rows], cases),
             *left_out_words(space),
         ],
         left_out=dict(space.dropped),
@@ -111,28 +111,17 @@ def compare_for(
 
 def _narrowed(request: Request) -> Request:
     """A comparison wants a good plan of every hardware rather than the very best of each: where nothing is
-    asked for, it looks at fewer worker counts, server counts and placements than `recommend` does."""
-    changes: dict[str, tuple[object, ...]] = {}
-    if not request.workers:
-        changes["workers"] = DEFAULT_WORKERS
-    if request.servers == DEFAULT_SERVERS:
-        changes["servers"] = (1, 2, 4)
-    if request.placements == DEFAULT_PLACEMENTS:
-        changes["placements"] = ("greedy", "mxnet")
-    return request.but(**changes)
+    asked for, it looks at fewer worker counts and choices of exchanges than `recommend` does."""
+    return request.but(workers=request.workers or DEFAULT_WORKERS, brief=True)
 
 
-def _spot(rows: Sequence[ScoredPlan], scorer: Scorer) -> dict[str, float]:
+def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
     """US dollars per million samples of each row at spot prices, where all its machines have one."""
-    spot = scorer.request.but(spot=True)
+    spot = cases.request.but(spot=True).market
     out: dict[str, float] = {}
     for row in rows:
-        worker, server = scorer.hardware(row.plan.worker_hardware), scorer.hardware(row.plan.server_hardware)
-        worker_usd, server_usd = machine_price(worker, spot), machine_price(server, spot)
-        if worker_usd is None or (server_usd is None and not row.plan.colocated):
-            continue
-        price = row.plan.machines * worker_usd + (
-            0.0 if row.plan.colocated else row.plan.servers * (server_usd or 0.0)
-        )
-        out[row.plan.key] = usd_per_million_samples(price, row.samples_per_s)
+        prices = [spot.usd_per_hour(spot.machine(cost.machine)) for cost in row.costs]
+        if None not in prices:
+            usd = sum(cost.count * (price or 0.0) for cost, price in zip(row.costs, prices, strict=True))
+            out[row.plan.key] = usd_per_million_samples(usd, row.samples_per_s)
     return out

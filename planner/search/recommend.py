@@ -12,6 +12,7 @@ import numpy.typing as npt
 from planner.errors import Infeasible
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.cases import Cases
 from planner.search.choosing import choose, further, interrupted, within
 from planner.search.executors import executor_of
 from planner.search.front import Floats
@@ -19,11 +20,11 @@ from planner.search.heats import Heat
 from planner.search.race import Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 from planner.search.space import Space, enumerate_plans, left_out_words, no_plans
 
 if TYPE_CHECKING:
-    from planner.search.plan import Plan
+    from planner.plan import Plan
     from planner.simulator.prediction import Prediction
 
 
@@ -45,21 +46,21 @@ def recommend_for(
         from planner.search.sampled import recommend_sampled
 
         with executor_of(executor, jobs) as pool:
-            scorer = Scorer(request, model)
+            simulations = Simulations(Cases(request, model))
             return recommend_sampled(
-                scorer, pool, trials=trials, study=study, progress=progress, advice=advice
+                simulations, pool, trials=trials, study=study, progress=progress, advice=advice
             )
     space = enumerate_plans(request, model)
     if not space.plans:
         raise Infeasible(no_plans(space, request))
-    scorer = Scorer(request, model)
-    bounds = scorer.bounds(space.plans)
+    cases = Cases(request, model)
+    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
     keep = _reachable(space, bounds, request)
     plans = [space.plans[i] for i in keep]
     with executor_of(executor, jobs) as pool:
 
         def evaluate(batch: Sequence[int], heat: Heat) -> list[Prediction]:
-            return scorer.predict_all([plans[i] for i in batch], pool, heat)
+            return simulations.predict_all([plans[i] for i in batch], pool, heat)
 
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
@@ -73,23 +74,23 @@ def recommend_for(
             )
         partial = outcome.partial
         if partial:  # what was under way counts too
-            found = {i: scorer.known(plan) for i, plan in enumerate(plans)}
+            found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
             outcome.scores.update({i: score for i, score in found.items() if score is not None})
         if not outcome.scores:
             raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
-        every = {i: scorer.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
+        every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
         # interrupted before the long heat: what the short one says is better than nothing
         final = outcome.long if outcome.long or not partial else set(every)
         scored = within([every[i] for i in sorted(final)], request)
         if not scored:
-            raise Infeasible(_short_of(scorer, plans, outcome, request))
+            raise Infeasible(_short_of(cases, plans, outcome))
         shown, chosen = choose(scored, request)
         changes, curve = list[Change](), None
         try:
             if not partial:
-                shown = _with_rivals(shown, scorer, plans, (space.usd_per_hour / bounds)[keep], pool)
+                shown = _with_rivals(shown, simulations, plans, (space.usd_per_hour / bounds)[keep], pool)
             if advice and not partial:
-                changes, curve = further(chosen, scorer, pool, progress)
+                changes, curve = further(chosen, simulations, pool, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
             partial = True
     simulated = set(outcome.scores)
@@ -107,7 +108,7 @@ def recommend_for(
         },
         simulated=len(simulated),
         assumptions=[
-            *assumptions([chosen.plan], [scorer.profile_of(chosen.plan)], request),
+            *assumptions([chosen.plan], cases),
             *left_out_words(space),
         ],
         changes=changes,
@@ -138,38 +139,47 @@ def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np
             space.out_of_reach[reason] += lost
         keep &= met
     if not keep.any():
-        best = int(np.argmax(bounds))
-        raise Infeasible(
-            f"{no_plans(space, request)}; the fastest that the budget allows is "
-            f"{space.plans[best].cluster_text}, at most {bounds[best]:.0f} samples/s for "
-            f"${space.usd_per_hour[best]:.2f}/h"
-        )
+        raise Infeasible(f"{no_plans(space, request)}; {_nearest(space, bounds, request)}")
     return np.flatnonzero(keep)
+
+
+def _nearest(space: Space, bounds: Floats, request: Request) -> str:
+    """The plan that comes nearest to what is asked: the cheapest where money is short, else the fastest."""
+    usd_per_sample = space.usd_per_hour / 3600 / bounds
+    cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
+    if request.spend_usd is not None and request.samples is not None:
+        least = float(usd_per_sample[cheapest]) * request.samples
+        if least > request.spend_usd:
+            return f"the cheapest is {space.plans[cheapest].cluster_text}, which needs at least ${least:,.2f}"
+    within = "" if request.budget_usd_per_hour is None else " that the budget allows"
+    return (
+        f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:.0f} "
+        f"samples/s for ${space.usd_per_hour[fastest]:.2f}/h"
+    )
 
 
 def _with_rivals(
     shown: list[ScoredPlan],
-    scorer: Scorer,
+    simulations: Simulations,
     plans: Sequence[Plan],
     usd_per_sample: Floats,
     pool: Executor,
 ) -> list[ScoredPlan]:
     """The shown plans and, for each hardware that is not on the front, the plan with the cheapest bound:
     whoever wonders why their machine was not chosen sees what it would give."""
-    seen = {one.plan.worker_hardware for one in shown}
+    seen = {one.plan.machine for one in shown}
     rivals: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(plans)), usd_per_sample)).tolist():
-        if plans[i].worker_hardware not in seen:
-            rivals.setdefault(plans[i].worker_hardware, i)
+        if plans[i].machine not in seen:
+            rivals.setdefault(plans[i].machine, i)
     picked = [plans[i] for i in rivals.values()]
-    predictions = scorer.predict_all(picked, pool, "medium")
-    extra = [scorer.scored(plan, prediction) for plan, prediction in zip(picked, predictions, strict=True)]
+    extra = simulations.scored(picked, pool, "medium")
     return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
 
 
-def _short_of(scorer: Scorer, plans: list[Plan], outcome: Outcome[Prediction], request: Request) -> str:
+def _short_of(cases: Cases, plans: list[Plan], outcome: Outcome[Prediction]) -> str:
     best = max(outcome.scores, key=lambda i: outcome.scores[i].samples_per_s)
-    found = scorer.scored(plans[best], outcome.scores[best])
+    found = cases.scored(plans[best], outcome.scores[best])
     return (
         f"no plan meets the constraints; the fastest is {found.plan.cluster_text} with "
         f"{found.samples_per_s:.0f} samples/s for ${found.usd_per_hour:.2f}/h "

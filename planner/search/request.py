@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from planner.errors import BadInput
-from planner.hardware import Network
+from planner.hardware import Hardware, Network
+from planner.market import Market, own_machines
 from planner.model import Model
 from planner.policy import Mode
 from planner.search.limits import check_size
@@ -18,32 +21,32 @@ if TYPE_CHECKING:
 Objective = Literal["fastest", "cheapest", "value"]
 
 DEFAULT_HARDWARE = ("p3.*", "c4.*", "private-*")
-SERVER_WORDS = ("own", "cheap", "colocated")
-DEFAULT_SERVERS = (1, 2, 3, 4)
-DEFAULT_PLACEMENTS = ("greedy", "best_fit", "mxnet")
 DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One question. Empty tuples and None mean: choose for me.
+    """One question. None means: choose for me.
 
     `server_hardware` holds names and patterns, and the words `own` (the workers' hardware), `cheap` (CPU
-    machines that no other beats in price and NIC) and `colocated` (on the worker nodes).
-    `batches` is empty for the model's default, or (0,) for "auto": powers of two up to what fits.
+    machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
+    those of a worker, or "auto": powers of two up to what fits. `exchanges` are kinds of `EXCHANGES`, each
+    with the choices that it fixes; `brief` asks for fewer choices where none is named. A profile whose
+    machine nobody names runs on a machine without a price.
     """
 
     model: str
-    hardware: tuple[str, ...] = DEFAULT_HARDWARE
-    server_hardware: tuple[str, ...] = SERVER_WORDS
-    workers: tuple[int, ...] = ()
-    servers: tuple[int, ...] = DEFAULT_SERVERS
-    workers_per_replica: tuple[int, ...] = DEFAULT_PER_REPLICA
-    batches: tuple[int, ...] = ()
-    placements: tuple[str, ...] = DEFAULT_PLACEMENTS
-    policies: tuple[str, ...] = ("multiplexed",)
-    mode: Mode = "async"
+    hardware: tuple[str, ...] | None = None
+    exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = None
+    server_hardware: tuple[str, ...] | None = None
+    workers: tuple[int, ...] | None = None
+    servers: tuple[int, ...] | None = None
+    workers_per_replica: tuple[int, ...] | None = None
+    batches: tuple[int, ...] | Literal["auto"] | None = None
+    placements: tuple[str, ...] | None = None
+    policies: tuple[str, ...] | None = None
+    mode: Mode | None = None
     objective: Objective | None = None
     budget_usd_per_hour: float | None = None
     spend_usd: float | None = None
@@ -59,6 +62,7 @@ class Request:
     seed: int = 0
     precision: float = 0.01
     max_steps: int = 1000  # of a worker, in all runs of a simulation in full
+    brief: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in (
@@ -76,28 +80,37 @@ class Request:
                 raise BadInput(f"{_flag(name)} is {value:g}; it must be a number above zero")
         if not 0 < self.precision < 0.5:
             raise BadInput(f"--precision is {self.precision:g}; it must lie between 0 and 0.5")
-        for name, lowest in (
-            ("workers", 1),
-            ("servers", 1),
-            ("workers_per_replica", 1),
-            ("batches", 0),
-        ):
-            if any(value < lowest for value in getattr(self, name)):
-                raise BadInput(f"{_flag(name)} must hold whole numbers from {lowest} on")
-        check_size(max(self.workers, default=1), max(self.servers, default=1))
+        for name in ("workers", "servers", "workers_per_replica", "batches"):
+            values = getattr(self, name)
+            if values not in (None, "auto") and not (values and all(value >= 1 for value in values)):
+                raise BadInput(f"{_flag(name)} must hold whole numbers from 1 on")
+        for name in ("hardware", "server_hardware", "placements", "policies", "exchanges"):
+            if getattr(self, name) == ():
+                raise BadInput(f"{_flag(name)} is empty; name at least one, or leave it out")
+        check_size(max(self.workers or (1,)), max(self.servers or (1,)))
         if self.objective is not None and self.objective not in get_args(Objective):
             raise BadInput(
                 f"--objective is {self.objective!r}; it is one of {', '.join(get_args(Objective))}"
             )
-        if self.mode not in get_args(Mode):
+        if self.mode is not None and self.mode not in get_args(Mode):
             raise BadInput(f"--mode is {self.mode!r}; it is one of {', '.join(get_args(Mode))}")
         for name in ("spend_usd", "deadline_s"):
             if getattr(self, name) is not None and self.samples is None:
                 raise BadInput(f"{_flag(name)} needs to know how much is trained; add --epochs or --samples")
-        if self.profile is not None and self.batches and self.batches != (self.profile.batch,):
+        if self.profile is not None:
+            self._check_profile(self.profile)
+
+    def _check_profile(self, profile: Profile) -> None:
+        if self.model != profile.model and _named(self.model) != profile.model:
             raise BadInput(
-                f"--batch {','.join(map(str, self.batches))} contradicts --profile, which was recorded at "
-                f"batch {self.profile.batch}; record one for each batch"
+                f"--model {self.model} contradicts --profile, whose steps are those of {profile.model}; "
+                "leave --model out, or import the trace again with the right --model"
+            )
+        if self.batches not in (None, (profile.batch,)):
+            asked = self.batches if self.batches == "auto" else ",".join(map(str, self.batches or ()))
+            raise BadInput(
+                f"--batch {asked} contradicts --profile, which was recorded at batch {profile.batch}; "
+                "record one for each batch"
             )
 
     @property
@@ -112,15 +125,68 @@ class Request:
         """Long training gets the baseline; a burst lasts minutes."""
         return self.network or "baseline"
 
+    @property
+    def hardware_words(self) -> tuple[str, ...]:
+        """Names and patterns of the workers' machines."""
+        if self.hardware is not None:
+            return self.hardware
+        return DEFAULT_HARDWARE if self.profile is None else (self.recorded_on.name,)
+
+    @cached_property
+    def market(self) -> Market:
+        """The machines of the request and its terms."""
+        own = own_machines((*(self.hardware or ()), *(self.server_hardware or ())))
+        recorded = () if self.profile is None or self.hardware is not None else (self.recorded_on,)
+        terms = (self.network_used, self.bandwidth_bytes_per_s, self.region, self.spot)
+        return Market(*terms, own=(*own, *recorded))
+
+    @cached_property
+    def recorded_on(self) -> Hardware:
+        """The machine that the profile was recorded on; one without a price where the catalogue lacks it."""
+        from planner.catalog import hardware_names, load_hardware
+
+        assert self.profile is not None
+        name = self.profile.hardware
+        return load_hardware(name) if name in hardware_names() else unnamed_machine(name)
+
+    def choices(self, kind: str) -> Mapping[str, str]:
+        """What the request fixes of an exchange."""
+        return dict(self.exchanges or ()).get(kind, {})
+
     def but(self, **changes: Any) -> Request:
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
         """What was asked, for the JSON answer; a profile appears as its source."""
-        out = {field.name: getattr(self, field.name) for field in fields(self)}
+        out = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "brief"}
         out["profile"] = None if self.profile is None else (self.profile.source or self.profile.model)
         out["objective"], out["network"] = self.goal, self.network_used
+        out["hardware"], out["mode"] = self.hardware_words, self.mode or "async"
+        out["exchanges"] = None if self.exchanges is None else [kind for kind, _ in self.exchanges]
         return out
+
+
+def unnamed_machine(name: str) -> Hardware:
+    """The machine that a profile was recorded on, of which nothing but its step is known."""
+    from planner.hardware import Device, Price
+
+    nothing = Price(None, None, region="", as_of="", basis="measured", source="")
+    device = Device(name or "recorded", "cpu", flops={}, memory_bytes=math.inf)
+    return Hardware(
+        name=name or "recorded",
+        family="",
+        provider="",
+        device=device,
+        device_count=1,
+        cpu="",
+        vcpus=None,
+        memory_bytes=None,
+        nic_burst_bytes_per_s=None,
+        nic_baseline_bytes_per_s=None,
+        flow_bytes_per_s=None,
+        price=nothing,
+        still_sold=True,
+    )
 
 
 def model_of(request: Request) -> Model:
@@ -134,6 +200,14 @@ def model_of(request: Request) -> Model:
     return load_model(request.model)
 
 
+def _named(model: str) -> str:
+    """The name of a model that may be given as a file."""
+    from planner.catalog import load_model
+    from planner.catalog_folders import looks_like_path
+
+    return load_model(model).name if looks_like_path(model) else model
+
+
 _FLAGS = {
     "budget_usd_per_hour": "--budget",
     "spend_usd": "--spend",
@@ -141,6 +215,9 @@ _FLAGS = {
     "min_samples_per_s": "--min-throughput",
     "bandwidth_bytes_per_s": "--bandwidth",
     "batches": "--batch",
+    "placements": "--placement",
+    "policies": "--policy",
+    "exchanges": "--exchange",
 }
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.cost.price import usd_per_million_samples
-from planner.search.plan import Plan
+from planner.plan import Plan
 from planner.search.request import Request
 from planner.simulator.prediction import Prediction
+
+VERSION = 2
+FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
 
 
 class Shown:
@@ -28,14 +31,24 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What the machines of one role cost in all."""
+
+    role: str
+    machine: str
+    count: int
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredPlan:
-    """A plan that was simulated."""
+    """A plan that was simulated. `fits_memory` is None where nobody knows, as with a profile."""
 
     plan: Plan
-    worker_usd_per_hour: float
-    server_usd_per_hour: float
+    costs: tuple[Cost, ...]
     bound_samples_per_s: float
     prediction: Prediction
+    fits_memory: bool | None = True
     marks: tuple[str, ...] = ()
 
     @property
@@ -44,7 +57,12 @@ class ScoredPlan:
 
     @property
     def usd_per_hour(self) -> float:
-        return self.worker_usd_per_hour + self.server_usd_per_hour
+        return sum(cost.usd_per_hour for cost in self.costs)
+
+    def usd_of(self, role: str) -> float | None:
+        """What a role costs an hour; None where the plan has no machines for it."""
+        paid = [cost.usd_per_hour for cost in self.costs if cost.role == role]
+        return sum(paid) if paid else None
 
     @property
     def priced(self) -> bool:
@@ -65,22 +83,19 @@ class ScoredPlan:
         plan, prediction = self.plan, self.prediction
         prices = {
             "usd_per_hour": self.usd_per_hour,
-            "worker_usd_per_hour": self.worker_usd_per_hour,
-            "server_usd_per_hour": self.server_usd_per_hour,
+            "worker_usd_per_hour": self.usd_of("workers"),
+            "server_usd_per_hour": self.usd_of("servers"),
             "usd_per_million_samples": self.usd_per_million_samples,
         }
         return {
             "model": plan.model,
             "batch": plan.batch,
-            "mode": plan.mode,
-            "policy": plan.policy,
-            "worker_hardware": plan.worker_hardware,
+            "number_format": plan.precision.name,
+            "worker_hardware": plan.machine,
             "workers": plan.workers,
-            "workers_per_replica": plan.workers_per_replica,
-            "server_hardware": plan.server_hardware,
-            "servers": plan.servers,
-            "colocated": plan.colocated,
-            "placement": plan.placement,
+            "workers_per_replica": plan.cut.workers,
+            "exchange": plan.exchange.record(),
+            **(dict.fromkeys(FLAT) | plan.exchange.flat(plan.machine)),
             "cluster": plan.cluster_text,
             "samples_per_s": prediction.samples_per_s,
             "samples_per_s_low": prediction.samples_per_s_low,
@@ -89,11 +104,12 @@ class ScoredPlan:
             "bound_samples_per_s": self.bound_samples_per_s,
             "bound_share": self.bound_share,
             **(prices if self.priced else dict.fromkeys(prices)),
+            "rented": {cost.role: {"machine": cost.machine, "machines": cost.count} for cost in self.costs},
             "bottleneck": prediction.bottleneck,
             "utilisation": dict(prediction.utilisation),
             "step_s": prediction.step_s,
             "staleness_mean": prediction.staleness_mean,
-            "fits_memory": True,
+            "fits_memory": self.fits_memory,
             "marks": list(self.marks),
         }
 
@@ -103,6 +119,7 @@ class Change:
     """A change to the chosen plan and what it would bring."""
 
     words: str
+    kind: str
     scored: ScoredPlan
     gain: float  # relative, in throughput
     usd_per_hour: float  # more, or less, than now
@@ -135,6 +152,7 @@ class Recommendation(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         return {
+            "version": VERSION,
             "request": self.request.as_dict(),
             "recommendation": self.chosen.as_dict(),
             "plans": [plan.as_dict() for plan in self.plans],
@@ -145,6 +163,7 @@ class Recommendation(Shown):
             "next_changes": [
                 {
                     "change": change.words,
+                    "kind": change.kind,
                     "gain": change.gain,
                     "usd_per_hour": change.usd_per_hour,
                     "within_budget": change.within_budget,
@@ -190,28 +209,30 @@ class Saturation(Shown):
     ceiling_samples_per_s: float
     bottleneck: str
     threshold: float
-    servers_needed: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
-    servers_advised: int | None = None
+    sizes: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
+    size_advised: int | None = None
     assumptions: Sequence[str] = field(default=())
     partial: bool = False
 
     @property
     def limits_next(self) -> str:
-        """The link that fills first as workers are added: the busiest of the servers' at the last point."""
-        used = self.points[-1].scored.prediction.utilisation
-        links = [name for name in used if name.startswith(("downlink[", "uplink["))]
-        return max(links, key=used.__getitem__)
+        """The link that fills first as workers are added: the busiest at the last point."""
+        last = self.points[-1].scored
+        used, prefixes = last.prediction.utilisation, last.plan.exchange.words().links
+        links = [name for name in used if name.startswith(prefixes)]
+        return max(links or used, key=used.__getitem__)
 
     def as_dict(self) -> dict[str, Any]:
         return {
+            "version": VERSION,
             "request": self.request.as_dict(),
             "points": [point.as_dict() for point in self.points],
             "saturation_workers": self.saturation_workers,
             "ceiling_samples_per_s": self.ceiling_samples_per_s,
             "bottleneck": self.bottleneck,
             "threshold": self.threshold,
-            "servers": [{"servers": n, **scored.as_dict()} for n, scored in self.servers_needed],
-            "servers_advised": self.servers_advised,
+            "servers": [{"count": n, **scored.as_dict()} for n, scored in self.sizes],
+            "servers_advised": self.size_advised,
             "assumptions": list(self.assumptions),
             "partial": self.partial,
         }
@@ -236,6 +257,7 @@ class Comparison(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         return {
+            "version": VERSION,
             "request": self.request.as_dict(),
             "plans": [
                 {

@@ -1,34 +1,44 @@
 """`--search optuna`: spaces too large to enumerate, sampled for two objectives: throughput, cost a sample.
 
-A trial picks a worker hardware, its number of machines, servers and their host, placement, policy and batch.
-What cannot be run or afforded is told as pruned; what a simulated plan already dominates by its bound is told
-with its bound, which no simulation exceeds, and is not simulated: only promising trials cost time. Trials are
-asked for in rounds of a fixed size, so that the result does not depend on the number of threads. A study in a
-file or database can be gone on with: finished trials count, and their plans are not simulated again.
+A trial picks a plan of the space that `planner.search.space` enumerates, a dimension at a time. What cannot
+be run or afforded is told as pruned; what a simulated plan already dominates by its bound is told with its
+bound, which no simulation exceeds, and is not simulated: only promising trials cost time. Trials are asked
+for in rounds of a fixed size, so that the result does not depend on the number of threads. A study in a file
+or database can be gone on with: finished trials count, and their plans are not simulated again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.cost.memory import largest_batch, memory_fit
+from planner.cost.memory import largest_batch
 from planner.cost.price import usd_per_million_samples
 from planner.decoding import convert
 from planner.errors import BadInput, Infeasible, Interrupted
+from planner.exchange import Exchange, Site
 from planner.hardware import Hardware
+from planner.plan import Plan, plan_from
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.cases import Cases
 from planner.search.choosing import choose, further, within
-from planner.search.machines import machines_of
-from planner.search.plan import Plan
-from planner.search.prices import machine_price
-from planner.search.request import MAX_WORKERS, Request
+from planner.search.request import MAX_WORKERS
 from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.score import Scorer
-from planner.search.space import cheap_servers, nic, owned, span_refusal, worker_machines
+from planner.search.simulations import Simulations
+from planner.search.space import (
+    batches,
+    cuts,
+    exchanges,
+    judged,
+    left_out,
+    plan_of,
+    site_of,
+    worker_machines,
+)
 from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -37,6 +47,8 @@ if TYPE_CHECKING:
 
 ROUND = 8
 STUDY_NAME = "planner"
+OWN = "own"  # instead of the name of the workers' machine: the same choice on every kind of machine
+T = TypeVar("T")
 
 
 @dataclass
@@ -50,118 +62,81 @@ class Sampled:
     partial: bool = False
 
 
-class _Choices:
-    """The dimensions of a request's space, each a list that the sampler picks from."""
+class _Walk:
+    """The space of a request, a dimension at a time: what the sampler picks from. The choices of exchanges
+    are those that some site has; what this one lacks is told as pruned, so that dimensions stay the same."""
 
-    def __init__(self, request: Request, scorer: Scorer) -> None:
-        self.request = request
-        self.scorer = scorer
-        self.workers = {
-            kind.name: kind
-            for kind in worker_machines(request)
-            if machine_price(kind, request) is not None and nic(kind, request) is not None
-        }
+    def __init__(self, cases: Cases) -> None:
+        self.request, self.cases = cases.request, cases
+        kinds = worker_machines(self.request)
+        self.workers = {kind.name: kind for kind in kinds if not left_out(kind, self.request)}
         if not self.workers:
-            raise BadInput(f"no hardware of {','.join(request.hardware)} has a price and a network figure")
-        self.hosts = sorted({host for kind in self.workers.values() for host in self._hosts(kind)})
+            words = ",".join(self.request.hardware_words)
+            raise BadInput(f"no hardware of {words} has a price and a network figure")
+        self.choices = self._choices()
 
-    def _hosts(self, worker: Hardware) -> list[str]:
-        names: list[str] = []
-        for word in self.request.server_hardware:
-            if word in ("own", "colocated"):
-                names.append(word)
-            elif word == "cheap":
-                names += [host.name for host in cheap_servers(worker, self.request)]
-            else:
-                names += [host.name for host in machines_of([word], self.request)]
-        return names
+    def _choices(self) -> dict[str, dict[str, list[Any]]]:
+        """For each kind of exchange the values of its fields, over the smallest and largest sites."""
+        found: dict[str, dict[str, dict[Any, None]]] = {}
+        for worker in self.workers.values():
+            for cut in cuts(self.request, worker):
+                for nodes in {cut.workers, max(cut.workers, MAX_WORKERS // worker.device_count)}:
+                    for exchange in exchanges(self.request, site_of(self.request, worker, nodes, cut)):
+                        values = found.setdefault(exchange.kind, {})
+                        for name, value in exchange.record().items():
+                            own = value == worker.name  # the same choice on every machine
+                            values.setdefault(name, {})[OWN if own else value] = None
+        return {kind: {name: list(v) for name, v in values.items()} for kind, values in found.items()}
 
     def ask(self, trial: Trial) -> Plan | str:
         """The plan of a trial, or why there is none."""
         request = self.request
-        worker = self.workers[trial.suggest_categorical("worker_hardware", sorted(self.workers))]
+        worker = self.workers[_pick(trial, "worker_hardware", sorted(self.workers))]
         if request.workers:
-            nodes = -(-trial.suggest_categorical("workers", request.workers) // worker.device_count)
+            nodes = -(-_pick(trial, "workers", request.workers) // worker.device_count)
         else:
-            most = max(1, MAX_WORKERS // worker.device_count)
             nodes = trial.suggest_int("machines", 1, MAX_WORKERS, log=True)
-            if nodes > most:
+            if nodes > max(1, MAX_WORKERS // worker.device_count):
                 return "over the number of machines"
-        servers = trial.suggest_categorical("servers", request.servers)
-        host_name = trial.suggest_categorical("server_hardware", self.hosts)
-        placement = trial.suggest_categorical("placement", request.placements)
-        policy = trial.suggest_categorical("policy", request.policies)
         batch = self._batch(trial, worker)
-        many = self._workers_per_replica(trial, worker)
-        colocated = host_name == "colocated"
-        host = worker if host_name in ("own", "colocated") else self.scorer.hardware(host_name)
-        plan = Plan(
-            model=self.scorer.model.name,
-            batch=batch,
-            worker_hardware=worker.name,
-            workers=nodes * worker.device_count,
-            server_hardware=host.name,
-            servers=servers,
-            placement=placement if servers > 1 else request.placements[0],
-            policy=policy,
-            mode=request.mode,
-            colocated=colocated,
-            workers_per_machine=worker.device_count,
-            workers_per_replica=many,
-        )
-        return (
-            self._refused(worker, nodes, host, servers, colocated)
-            or (self._misfit(worker, batch) if many == 1 else self._no_span(plan, worker))
-            or plan
-        )
+        cut = _pick(trial, "workers_per_replica", cuts(request, worker), lambda one: one.workers)
+        if nodes % cut.workers or not self.cases.fitting.can_cut(batch, worker, cut):
+            return "replicas that cannot span so many workers"
+        site = site_of(request, worker, nodes, cut)
+        exchange = self._exchange(trial, site)
+        if exchange is None:
+            return "that their machines do not allow"
+        plan = plan_of(self.cases.model, batch, site, exchange)
+        return judged(plan, request, self.cases.fitting)[0] or plan
 
-    def _no_span(self, plan: Plan, worker: Hardware) -> str | None:
-        refused = span_refusal(plan, self.scorer.model, worker, self.request)
-        return "replicas that cannot span so many workers" if refused else None
-
-    def _workers_per_replica(self, trial: Trial, worker: Hardware) -> int:
-        """Only where there is something to choose, so that other spaces keep their dimensions."""
-        request = self.request
-        alone = worker.device.kind != "cpu" or worker.device_count > 1 or request.profile is not None
-        options = (1,) if alone and 1 in request.workers_per_replica else request.workers_per_replica
-        many = options[0] if len(options) == 1 else trial.suggest_categorical("workers_per_replica", options)
-        return int(many)
+    def _exchange(self, trial: Trial, site: Site) -> Exchange | None:
+        """A choice at a time; one that this site leaves no choice of, as the placement on one server, is what
+        it is."""
+        kind = _pick(trial, "exchange", list(self.choices))
+        left = [one for one in exchanges(self.request, site) if one.kind == kind]
+        for name, values in self.choices[kind].items():
+            picked = _pick(trial, f"{kind}.{name}", values)
+            wanted = site.hardware.name if picked == OWN else picked
+            chosen = [one for one in left if one.record()[name] == wanted]
+            if not chosen and len({one.record()[name] for one in left}) > 1:
+                return None
+            left = chosen or left
+        return left[0] if left else None
 
     def _batch(self, trial: Trial, worker: Hardware) -> int:
         request = self.request
-        if request.profile is not None:
-            return request.profile.batch
-        if request.batches == (0,):
-            largest = max(8, largest_batch(self.scorer.model, worker))
+        if request.profile is None and request.batches == "auto":
+            largest = max(8, largest_batch(self.cases.model, worker))
             return min(trial.suggest_int("batch", 8, 1024, log=True), largest)
-        if request.batches:
-            return int(trial.suggest_categorical("batch", request.batches))
-        return self.scorer.model.default_batch
+        return int(_pick(trial, "batch", list(batches(request, self.cases.model, worker))))
 
-    def _refused(
-        self, worker: Hardware, nodes: int, host: Hardware, servers: int, colocated: bool
-    ) -> str | None:
-        if colocated and servers > nodes:
-            return "more servers than machines to hold them"
-        price, host_price = machine_price(worker, self.request), machine_price(host, self.request)
-        if price is None or host_price is None or nic(host, self.request) is None:
-            return "without a price or a network figure"
-        if host.provider != worker.provider:
-            return "workers and servers at different providers"
-        total = nodes * price + (0.0 if colocated else servers * host_price)
-        if self.request.budget_usd_per_hour is not None and total > self.request.budget_usd_per_hour:
-            return "over the budget"
-        machines = nodes + (0 if colocated else servers)
-        if self.request.machines is not None and machines > self.request.machines:
-            return "over the number of machines"
-        if not owned(worker, nodes, None if colocated else host, servers):
-            return "over the machines there are"
-        return None
 
-    def _misfit(self, worker: Hardware, batch: int) -> str | None:
-        if self.request.profile is None and not memory_fit(self.scorer.model, batch, worker).fits:
-            return f"batch {batch} does not fit in the memory of {worker.device.name}"
-        return None
+def _pick(trial: Trial, name: str, options: Sequence[T], shown: Callable[[T], Any] = lambda one: one) -> T:
+    """One of the options; a dimension only where there is something to choose."""
+    if len(options) == 1:
+        return options[0]
+    by_name = {shown(one): one for one in options}
+    return by_name[trial.suggest_categorical(name, list(by_name))]
 
 
 def open_study(storage: str | None, seed: int) -> Study:
@@ -184,8 +159,7 @@ def open_study(storage: str | None, seed: int) -> Study:
 
 
 def sample(
-    request: Request,
-    scorer: Scorer,
+    simulations: Simulations,
     pool: Executor,
     *,
     trials: int = 500,
@@ -197,22 +171,23 @@ def sample(
 
     if trials < 1:
         raise BadInput(f"--trials is {trials}; it must be at least 1")
-    study = open_study(storage, request.seed)
-    choices = _Choices(request, scorer)
+    cases = simulations.cases
+    study = open_study(storage, cases.request.seed)
+    walk = _Walk(cases)
     out = Sampled()
-    scored = {one.plan.key: one for trial in study.trials if (one := _remembered(trial, scorer)) is not None}
+    scored = {one.plan.key: one for trial in study.trials if (one := _remembered(trial, cases)) is not None}
     done = sum(trial.state.is_finished() for trial in study.trials)
     try:
         while done < trials:
             asked = [study.ask() for _ in range(min(ROUND, trials - done))]
-            plans = [choices.ask(trial) for trial in asked]
+            plans = [walk.ask(trial) for trial in asked]
             wanted: dict[str, Plan] = {}
             for plan in plans:
-                if isinstance(plan, Plan) and plan.key not in scored and not _hopeless(plan, scorer, scored):
+                if isinstance(plan, Plan) and plan.key not in scored and not _hopeless(plan, cases, scored):
                     wanted.setdefault(plan.key, plan)
-            predictions = scorer.predict_all(wanted.values(), pool)
+            predictions = simulations.predict_all(wanted.values(), pool)
             for plan, prediction in zip(wanted.values(), predictions, strict=True):
-                scored[plan.key] = scorer.scored(plan, prediction)
+                scored[plan.key] = cases.scored(plan, prediction)
             for trial, plan in zip(asked, plans, strict=True):
                 if isinstance(plan, str):
                     out.dropped[plan] += 1
@@ -223,7 +198,7 @@ def sample(
                     study.tell(trial, [found.samples_per_s, found.usd_per_million_samples])
                 else:
                     out.pruned_by_bound += 1
-                    study.tell(trial, _at_bound(plan, scorer))
+                    study.tell(trial, _at_bound(plan, cases))
             done += len(asked)
             progress("sampling", done, trials)
     except KeyboardInterrupt:
@@ -234,11 +209,17 @@ def sample(
 
 
 def recommend_sampled(
-    scorer: Scorer, pool: Executor, *, trials: int, study: str | None, progress: Progress, advice: bool
+    simulations: Simulations,
+    pool: Executor,
+    *,
+    trials: int,
+    study: str | None,
+    progress: Progress,
+    advice: bool,
 ) -> Recommendation:
     """The answer from a study of optuna's instead of an enumeration."""
-    request = scorer.request
-    found = sample(request, scorer, pool, trials=trials, storage=study, progress=progress)
+    request = simulations.request
+    found = sample(simulations, pool, trials=trials, storage=study, progress=progress)
     scored = within(found.scored, request)
     if not scored and found.partial:
         raise Interrupted(f"interrupted after {found.trials} trials, before one gave a plan")
@@ -248,7 +229,7 @@ def recommend_sampled(
     changes, curve, partial = list[Change](), None, found.partial
     try:
         if advice and not partial:
-            changes, curve = further(chosen, scorer, pool, progress)
+            changes, curve = further(chosen, simulations, pool, progress)
     except KeyboardInterrupt:
         partial = True
     return Recommendation(
@@ -258,7 +239,7 @@ def recommend_sampled(
         considered=found.trials,
         pruned={**found.dropped, "by the bound": found.pruned_by_bound},
         simulated=len(found.scored),
-        assumptions=assumptions([chosen.plan], [scorer.profile_of(chosen.plan)], request),
+        assumptions=assumptions([chosen.plan], simulations.cases),
         changes=changes,
         saturation=curve,
         everything=scored,
@@ -266,29 +247,31 @@ def recommend_sampled(
     )
 
 
-def _hopeless(plan: Plan, scorer: Scorer, scored: dict[str, ScoredPlan]) -> bool:
+def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
     """Is some simulated plan at least as fast as this one's bound, for no more a sample?"""
-    speed, cost = _at_bound(plan, scorer)
+    speed, cost = _at_bound(plan, cases)
     return any(one.samples_per_s >= speed and one.usd_per_million_samples <= cost for one in scored.values())
 
 
-def _at_bound(plan: Plan, scorer: Scorer) -> tuple[float, float]:
+def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
     """The most throughput and the least cost of a million samples that a plan can have."""
-    bound = scorer.bound(plan)
-    return bound, usd_per_million_samples(sum(scorer.price(plan)), bound)
+    bound = cases.bound(plan)
+    return bound, usd_per_million_samples(cases.usd_per_hour(plan), bound)
 
 
 def _as_attr(found: ScoredPlan) -> dict[str, Any]:
     """What a study keeps of a simulated plan; its timeline is not of use later."""
     prediction = asdict(found.prediction)
     prediction["timeline"] = None
-    return {"plan": asdict(found.plan), "prediction": prediction}
+    return {"plan": found.plan.as_dict(), "prediction": prediction}
 
 
-def _remembered(trial: FrozenTrial, scorer: Scorer) -> ScoredPlan | None:
+def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
     """The plan that a trial of an earlier call simulated."""
     attr = trial.user_attrs.get("scored")
     if attr is None:
         return None
+    if "exchange" not in attr["plan"]:
+        raise BadInput("the study is of an older version of planner; name another --study")
     prediction = convert(attr["prediction"], Prediction)
-    return scorer.scored(Plan(**attr["plan"]), prediction)
+    return cases.scored(plan_from(attr["plan"]), prediction)

@@ -16,59 +16,60 @@ from itertools import pairwise, product
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
+from planner.market import Market
+from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.heats import Heat, cannot_tell, gain, half_width
 from planner.search.limits import check_size
-from planner.search.plan import Plan
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
 FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
 CLOSER: tuple[Heat, ...] = ("half", "long")  # where a short look at servers does not tell
 WIDE = 0.03  # half the width of an interval, relative
-PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
 
 
 def saturation_of(
     plan: Plan,
-    scorer: Scorer,
+    simulations: Simulations,
     pool: Executor,
     *,
     threshold: float = 0.1,
     max_workers: int = 32,
     extra: int = 2,
     all_workers: bool = False,
-    server_counts: tuple[int, ...] = (),
+    sizes: bool = False,
     progress: Progress = silent,
 ) -> Saturation:
-    """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end."""
+    """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end.
+    `sizes` asks too how many the exchange wants of what it can have more of, as servers."""
     if not 0 < threshold < 1:
         raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
-    check_size(max_workers, max(server_counts, default=1))
-    per_machine = scorer.hardware(plan.worker_hardware).device_count
+    check_size(max_workers)
+    cases = simulations.cases
+    per_machine = plan.workers_per_machine
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
-    first = max(first, plan.workers_per_replica)
-    fewest = plan.servers * per_machine if plan.colocated else first  # one server a machine at most
-    counts = list(range(max(first, fewest), max_workers + 1, first))
+    first = max(first, plan.cut.workers)
+    fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
+    counts = list(range(fewest, max_workers + 1, first))
     if not counts:
         raise BadInput(
-            f"--max-workers is {max_workers}, but {plan.worker_hardware} with these servers has at least "
-            f"{max(first, fewest)} workers"
+            f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
         )
     most = replace(plan, workers=MANY_WORKERS * first)
     # all at once: they have a step in common
-    scorer.bounds([most, *(replace(plan, workers=w) for w in counts)])
+    cases.bounds([most, *(replace(plan, workers=w) for w in counts)])
     scored: list[ScoredPlan] = []
     partial, found = False, None
     try:
         wanted = len(counts)
         while len(scored) < wanted:
             ahead = counts[len(scored) : min(wanted, len(scored) + CHUNK)]
-            scored += _looked_at([replace(plan, workers=w) for w in ahead], scorer, pool)
-            scored = _settled(scored, threshold, scorer, pool)
+            scored += _looked_at([replace(plan, workers=w) for w in ahead], simulations, pool)
+            scored = _settled(scored, threshold, simulations, pool)
             found = _saturated(scored, threshold)
             progress("adding workers", len(scored), len(counts))
             if found is not None and not all_workers:
@@ -78,53 +79,60 @@ def saturation_of(
         partial = True
         for workers in counts[len(scored) : len(scored) + CHUNK]:  # what was under way counts too
             one = replace(plan, workers=workers)
-            if (prediction := scorer.known(one)) is None:
+            if (prediction := simulations.known(one)) is None:
                 break
-            scored.append(scorer.scored(one, prediction))
+            scored.append(cases.scored(one, prediction))
     if not scored:
         raise Interrupted(
             "interrupted before a simulation ended; by the bounds, throughput is at most "
-            f"{scorer.bound(replace(plan, workers=counts[0])):.4g} samples/s with the fewest workers "
-            f"({counts[0]}) and {scorer.bound(most):.4g} with any number of them"
+            f"{cases.bound(replace(plan, workers=counts[0])):.4g} samples/s with the fewest workers "
+            f"({counts[0]}) and {cases.bound(most):.4g} with any number of them"
         )
     last = scored[-1] if found is None else scored[found]
     asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
-    by_servers: list[tuple[int, ScoredPlan]] = []
+    by_size: list[tuple[int, ScoredPlan]] = []
     try:
-        if not partial:
-            by_servers = _by_servers(asked, scorer, pool, server_counts, threshold)
+        if sizes and not partial:
+            by_size = _by_size(asked, simulations, pool, threshold)
     except KeyboardInterrupt:
         partial = True
     return Saturation(
-        request=scorer.request,
+        request=simulations.request,
         points=_points(scored),
         saturation_workers=None if found is None else scored[found].plan.workers,
-        ceiling_samples_per_s=scorer.bound(most),
+        ceiling_samples_per_s=cases.bound(most),
         bottleneck=last.prediction.bottleneck,
         threshold=threshold,
-        servers_needed=by_servers,
-        servers_advised=_advised(by_servers, threshold),
-        assumptions=assumptions([last.plan], [scorer.profile_of(last.plan)], scorer.request),
+        sizes=by_size,
+        size_advised=_advised(by_size, threshold),
+        assumptions=assumptions([last.plan], cases),
         partial=partial,
     )
 
 
-def _scored(plans: list[Plan], scorer: Scorer, pool: Executor, heat: Heat) -> list[ScoredPlan]:
-    predictions = scorer.predict_all(plans, pool, heat)
-    return [scorer.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
+def fewest_workers(plan: Plan, market: Market) -> Plan:
+    """The plan with as many more workers as its exchange needs: servers beside workers need machines."""
+    step = max(1, plan.cut.workers)
+    for more in range(0, MANY_WORKERS, step):
+        enough = replace(plan, workers=plan.workers + more)
+        if not enough.exchange.refusal(enough.site(market)):
+            return enough
+    return plan
 
 
-def _looked_at(plans: list[Plan], scorer: Scorer, pool: Executor) -> list[ScoredPlan]:
+def _looked_at(plans: list[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
     """The plans after a short look, or a long one where a short one says too little."""
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
-    short = [*_scored(few, scorer, pool, "trial"), *_scored(many, scorer, pool, "medium")]
+    short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
     wide = [one.plan for one in short if half_width(one.prediction) > WIDE * one.samples_per_s]
-    found = {one.plan: one for one in [*short, *_scored(wide, scorer, pool, "long")]}
+    found = {one.plan: one for one in [*short, *simulations.scored(wide, pool, "long")]}
     return [found[plan] for plan in plans]
 
 
-def _settled(scored: list[ScoredPlan], threshold: float, scorer: Scorer, pool: Executor) -> list[ScoredPlan]:
+def _settled(
+    scored: list[ScoredPlan], threshold: float, simulations: Simulations, pool: Executor
+) -> list[ScoredPlan]:
     """The points, those simulated at length whose difference could be either side of what is worth it."""
     long: set[Plan] = set()
     while True:
@@ -138,7 +146,7 @@ def _settled(scored: list[ScoredPlan], threshold: float, scorer: Scorer, pool: E
         if unclear <= long:
             return scored
         long |= unclear
-        closer = {one.plan: one for one in _scored(list(unclear), scorer, pool, "long")}
+        closer = {one.plan: one for one in simulations.scored(list(unclear), pool, "long")}
         scored = [closer.get(one.plan, one) for one in scored]
 
 
@@ -178,43 +186,43 @@ def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
     return points
 
 
-def _by_servers(
-    plan: Plan, scorer: Scorer, pool: Executor, counts: tuple[int, ...], threshold: float
+def _by_size(
+    plan: Plan, simulations: Simulations, pool: Executor, threshold: float
 ) -> list[tuple[int, ScoredPlan]]:
-    """The plan with more and more servers, each under its best placement rule, until one adds too little."""
+    """The plan with more and more servers, each in its best way, until one adds too little."""
     best: list[tuple[int, ScoredPlan]] = []
-    for count in counts:
-        if plan.colocated and count > plan.machines:
-            break
-        rules = PLACEMENTS if count > 1 else PLACEMENTS[:1]
-        plans = [replace(plan, servers=count, placement=rule) for rule in rules]
-        scored = _looked_at(plans, scorer, pool)
+    for size in plan.exchange.sizes(simulations.cases.site(plan)):
+        count, plans = size.count, [replace(plan, exchange=one) for one in size.options]
+        plans = [one for one in plans if simulations.cases.fitting.misfit(one) is None]
+        if not plans:
+            continue
+        scored = _looked_at(plans, simulations, pool)
         best.append((count, max(scored, key=lambda one: one.samples_per_s)))
         wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
         for at, heat in product(wider_first, CLOSER):
-            if _unclear_servers(best, threshold):
+            if _unclear_sizes(best, threshold):
                 fewer, one = best[at]
-                best[at] = fewer, _scored([one.plan], scorer, pool, heat)[0]
+                best[at] = fewer, simulations.scored([one.plan], pool, heat)[0]
         if _advised(best, threshold) != count:
             break
     return best
 
 
-def _advised(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
+def _advised(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
     """The fewest servers after which one more adds less than `threshold` to throughput; None if the intervals
     are too wide to say."""
-    if _unclear_servers(by_servers, threshold):
+    if _unclear_sizes(by_size, threshold):
         return None
-    for (count, now), (_, more) in pairwise(by_servers):
+    for (count, now), (_, more) in pairwise(by_size):
         if gain(now.prediction, more.prediction)[0] < threshold:
             return count
-    return by_servers[-1][0] if by_servers else None
+    return by_size[-1][0] if by_size else None
 
 
-def _unclear_servers(by_servers: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
+def _unclear_sizes(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
     """Whether the last servers could add more than `threshold` or less."""
-    if len(by_servers) < 2:
+    if len(by_size) < 2:
         return False
-    (_, now), (_, more) = by_servers[-2:]
+    (_, now), (_, more) = by_size[-2:]
     added, error = gain(now.prediction, more.prediction)
     return abs(added - threshold) <= error

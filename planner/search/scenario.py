@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import msgspec
 
 from planner.errors import BadInput, unknown_name
 from planner.model import Model
-from planner.search.request import DEFAULT_HARDWARE, DEFAULT_SERVERS, Request, model_of
+from planner.search.request import Request, model_of
 from planner.units import bandwidth_bytes_per_s
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     placement: str | list[str] | None = None
     policy: str | list[str] | None = None
     mode: str | None = None
+    exchange: str | list[str] | None = None
     objective: str | None = None
     budget: float | None = None
     spend: float | None = None
@@ -123,11 +125,12 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         raise BadInput(f"--network is {scenario.network!r}; it is one of baseline, burst")
     given: dict[str, Any] = {
         "hardware": _hardware(scenario, profile),
+        "exchanges": _exchanges(scenario.exchange),
         "server_hardware": _words(scenario.server_hardware),
         "workers": counts(scenario.workers, "--workers"),
-        "servers": counts(scenario.servers, "--servers") or DEFAULT_SERVERS,
-        "workers_per_replica": counts(scenario.workers_per_replica, "--workers-per-replica") or None,
-        "batches": (0,) if scenario.batch == "auto" else counts(scenario.batch, "--batch"),
+        "servers": counts(scenario.servers, "--servers"),
+        "workers_per_replica": counts(scenario.workers_per_replica, "--workers-per-replica"),
+        "batches": "auto" if scenario.batch == "auto" else counts(scenario.batch, "--batch"),
         "placements": _placements(scenario.placement),
         "policies": _policies(scenario.policy),
         "mode": scenario.mode,
@@ -153,10 +156,10 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     return Request(model=name, **given), model
 
 
-def counts(words: Words | None, flag: str) -> tuple[int, ...]:
+def counts(words: Words | None, flag: str) -> tuple[int, ...] | None:
     """`1,2,4`, `1-8` or a list as whole numbers in ascending order."""
     if words is None:
-        return ()
+        return None
     parts = words if isinstance(words, list) else str(words).split(",")
     out: set[int] = set()
     for part in parts:
@@ -194,15 +197,34 @@ def _hardware(scenario: Scenario, profile: Any) -> tuple[str, ...] | None:
     from planner.catalog import hardware_names
 
     asked = _words(scenario.hardware)
-    if asked is None and profile is not None:
-        # compute times were recorded on one machine; they say nothing of another
-        if profile.hardware in hardware_names():
-            return (profile.hardware,)
+    nobody_knows = profile is not None and profile.hardware not in hardware_names()
+    if asked is None and nobody_knows and scenario.bandwidth is None:
         raise BadInput(
             f"the profile was recorded on {profile.hardware or 'unnamed hardware'}, which the catalogue does "
-            "not hold; add --hardware with the machine that is meant"
+            "not hold; add --hardware with the machine that is meant, or --bandwidth of its network"
         )
-    return asked or DEFAULT_HARDWARE
+    return asked
+
+
+def _exchanges(value: str | list[str] | None) -> tuple[tuple[str, dict[str, str]], ...] | None:
+    """`servers,alone` or `allreduce:bucket_bytes=1048576` as kinds with the choices that they fix."""
+    from planner.exchange import EXCHANGES
+
+    words = _words(value)
+    if words in (None, ("all",)):
+        return None
+    out = []
+    for word in words or ():
+        kind, *given = word.split(":")
+        if kind not in EXCHANGES:
+            raise unknown_name("exchange", kind, EXCHANGES, hint="one of all, " + ", ".join(EXCHANGES))
+        choices = dict(one.partition("=")[::2] for one in given)
+        names = [one.name for one in dataclass_fields(EXCHANGES[kind])]  # type: ignore[arg-type]
+        for name in choices:
+            if name not in names:
+                raise unknown_name(f"choice of {kind}", name, names, hint="one of " + ", ".join(names))
+        out.append((kind, choices))
+    return tuple(out)
 
 
 def _placements(value: str | list[str] | None) -> tuple[str, ...] | None:

@@ -13,12 +13,11 @@ import msgspec
 
 from planner.decoding import convert
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.model import Model
+from planner.plan import Plan
+from planner.search.cases import Cases
 from planner.search.executors import slots
 from planner.search.heats import Heat
-from planner.search.plan import Plan
-from planner.search.request import Request
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 from planner.search.store import Store, StoreFailed
 from planner.simulator.prediction import Prediction
 
@@ -91,14 +90,14 @@ def decoded(text: str) -> Prediction | str:
     return str(found["refused"]) if "refused" in found else convert(found["prediction"], Prediction)
 
 
-class RememberingScorer(Scorer):
-    """A scorer that looks into the store before it simulates, and stores what it did.
+class RememberingSimulations(Simulations):
+    """Simulations that look into the store first, and store what they did.
 
     A study of optuna's asks for the same plans again if it gets the same answers. So a study that was killed
     is simply begun again: as far as it got, all answers are in the store, and it ends as if undisturbed."""
 
-    def __init__(self, request: Request, model: Model, store: Store) -> None:
-        super().__init__(request, model)
+    def __init__(self, cases: Cases, store: Store) -> None:
+        super().__init__(cases)
         self.store = store
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:

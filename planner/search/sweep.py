@@ -24,19 +24,20 @@ import msgspec
 
 import planner
 from planner.errors import BadInput, Infeasible
+from planner.exchange.hosts import SERVER_WORDS
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.plan import Plan
 from planner.profile.files import encode
 from planner.progress import Progress, silent
+from planner.search.cases import Cases
 from planner.search.executors import executor_of
-from planner.search.machines import machines_of
-from planner.search.plan import Plan
-from planner.search.request import SERVER_WORDS, Request
-from planner.search.results import ScoredPlan, Shown
+from planner.search.request import Request, model_of
+from planner.search.results import VERSION, ScoredPlan, Shown
 from planner.search.scenario import Scenario, request_from, scenario_of
-from planner.search.score import Scorer
-from planner.search.shared import RememberingScorer, decoded, fill
-from planner.search.space import cheap_servers, enumerate_plans, no_plans
+from planner.search.shared import RememberingSimulations, decoded, fill
+from planner.search.simulations import Simulations
+from planner.search.space import enumerate_plans, exchanges, no_plans, site_of
 from planner.search.store import Store
 
 MAX_PLANS = 1_000_000
@@ -45,10 +46,10 @@ MAX_REQUESTS = 1000
 
 @dataclass(frozen=True)
 class Grid:
-    """The plans of a sweep, in order, each with the scorer that its model and mode need."""
+    """The plans of a sweep, in order, each with the simulations that its model and mode need."""
 
     plans: tuple[Plan, ...]
-    scorers: tuple[Scorer, ...]
+    simulations: tuple[Simulations, ...]
     dropped: Mapping[str, int]
 
     @property
@@ -57,18 +58,18 @@ class Grid:
         digest = hashlib.sha256(planner.__version__.encode())
         for plan in self.plans:
             digest.update(plan.key.encode() + b"\n")
-        for scorer in dict.fromkeys(self.scorers):
-            _add_request(digest, scorer.request, scorer.model)
-        names = {name for plan in self.plans for name in (plan.worker_hardware, plan.server_hardware)}
-        for name in sorted(names):
-            _add_machine(digest, self.scorers[0].hardware(name))
+        for simulations in dict.fromkeys(self.simulations):
+            _add_request(digest, simulations.request, simulations.cases.model)
+        market = self.simulations[0].request.market
+        for name in sorted({one.machine for plan in self.plans for one in plan.rented(market)}):
+            _add_machine(digest, market.machine(name))
         return digest.hexdigest()
 
 
 def _add_request(digest: Any, request: Request, model: Model) -> None:
     """What is asked; models and machines count by what their files say, not by where these lie."""
-    words = tuple(word for word in request.server_hardware if word in SERVER_WORDS)
-    asked = request.but(profile=None, model=model.name, hardware=(), server_hardware=words)
+    words = tuple(word for word in request.server_hardware or () if word in SERVER_WORDS)
+    asked = request.but(profile=None, model=model.name, hardware=None, server_hardware=words or None)
     digest.update(repr((asked, model)).encode())
     digest.update(encode(request.profile) if request.profile is not None else b"")
 
@@ -98,6 +99,7 @@ class SweepResult(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         return {
+            "version": VERSION,
             "plans": [row.as_dict() for row in self.rows],
             "refused": dict(self.refused),
             "total": self.total,
@@ -139,23 +141,24 @@ def read_sweep(path: Path) -> Sweep:
 
 def grid_of(requests: list[Request]) -> Grid:
     """All plans that the requests allow, each once."""
-    from planner.catalog import load_model
-
     if (many := sum(map(combinations, requests))) > MAX_PLANS:
         raise BadInput(
             f"the axes of the sweep make {many:,} combinations; at most {MAX_PLANS:,} fit in one sweep: give "
             "fewer workers, servers, batches or machines"
         )
-    plans: dict[str, tuple[Plan, Scorer]] = {}
+    plans: dict[str, tuple[Plan, Simulations]] = {}
     dropped: Counter[str] = Counter()
     for request in requests:
-        model = load_model(request.model)
-        scorer, space = Scorer(request, model), enumerate_plans(request, model)
+        model = model_of(request)
+        simulations, space = (
+            Simulations(Cases(request, model)),
+            enumerate_plans(request, model, unpriced=True),
+        )
         dropped.update(space.dropped)
         if not space.plans and len(requests) == 1:
             raise Infeasible(no_plans(space, request))
         for plan in space.plans:
-            plans.setdefault(plan.key, (plan, scorer))
+            plans.setdefault(plan.key, (plan, simulations))
         if len(plans) > MAX_PLANS:
             raise BadInput(f"the sweep has more than {MAX_PLANS:,} plans; narrow it")
     if not plans:
@@ -166,7 +169,7 @@ def grid_of(requests: list[Request]) -> Grid:
 def combinations(request: Request) -> int:
     """The product of a request's axes, known before a plan is made of each."""
     axes = (
-        machines_of(request.hardware, request),
+        request.market.matching(request.hardware_words),
         request.workers,
         request.servers,
         request.server_hardware,
@@ -174,7 +177,7 @@ def combinations(request: Request) -> int:
         request.placements,
         request.policies,
     )
-    return math.prod(max(1, len(axis)) for axis in axes)
+    return math.prod(max(1, len(axis)) for axis in axes if axis is not None)
 
 
 def sweep_for(
@@ -201,8 +204,8 @@ def sweep_for(
 def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
     store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
     tasks = {
-        number: partial(scorer.submit, plan)
-        for number, (plan, scorer) in enumerate(zip(grid.plans, grid.scorers, strict=True))
+        number: partial(simulations.submit, plan)
+        for number, (plan, simulations) in enumerate(zip(grid.plans, grid.simulations, strict=True))
     }
     partly = False
     try:
@@ -216,11 +219,10 @@ def _sampled(
     requests: list[Request], store: Store, pool: Executor, trials: int, progress: Progress
 ) -> SweepResult:
     """A study in memory for each request, its simulations in the store."""
-    from planner.catalog import load_model
     from planner.search.sampled import sample
 
     digest = hashlib.sha256(f"optuna {trials} {planner.__version__}".encode())
-    models = [load_model(request.model) for request in requests]
+    models = [model_of(request) for request in requests]
     for request, model in zip(requests, models, strict=True):
         _add_request(digest, request, model)
         for kind in _machines(request):
@@ -230,9 +232,8 @@ def _sampled(
     dropped: Counter[str] = Counter()
     partly = False
     for request, model in zip(requests, models, strict=True):
-        found = sample(
-            request, RememberingScorer(request, model, store), pool, trials=trials, progress=progress
-        )
+        simulations = RememberingSimulations(Cases(request, model), store)
+        found = sample(simulations, pool, trials=trials, progress=progress)
         rows.update({one.plan.key: one for one in found.scored})
         dropped.update(found.dropped)
         if found.partial:
@@ -245,12 +246,15 @@ def _sampled(
 
 def _machines(request: Request) -> list[Hardware]:
     """Those that plans of the request may consist of."""
-    workers = machines_of(request.hardware, request)
-    named = [word for word in request.server_hardware if word not in SERVER_WORDS]
-    hosts = machines_of(named, request) if named else ()
-    if "cheap" in request.server_hardware:
-        hosts += tuple(host for worker in workers for host in cheap_servers(worker, request))
-    return [*workers, *hosts]
+    market = request.market
+    workers = market.matching(request.hardware_words)
+    hosts = {
+        one.machine: None
+        for worker in workers
+        for exchange in exchanges(request, site_of(request, worker, 1))
+        for one in exchange.rented(site_of(request, worker, 1))
+    }
+    return [*workers, *(market.machine(name) for name in hosts)]
 
 
 def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
@@ -261,7 +265,7 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
         if isinstance(found, str):
             refused[plan.key] = found
         else:
-            rows.append(grid.scorers[number].scored(plan, found))
+            rows.append(grid.simulations[number].cases.scored(plan, found))
     if not rows and partial:
         raise KeyboardInterrupt
     return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial)

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from planner.cluster import Cluster
 from planner.errors import BadInput
+from planner.plan import Plan
 from planner.policy import Mode, Policy
 from planner.profile import Profile
-from planner.search.plan import Plan
+from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.search.score import Scorer
 
 WARMUP_STEPS = 5  # that every worker has behind it before the window opens
 
@@ -42,17 +42,15 @@ class Timeline:
 
 def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
     """A few steps of a plan, with the seed that scored it."""
-    scorer = Scorer(request, model_of(request))
-    profile, policy = scorer.schedule_of(plan)
+    case = Cases(request, model_of(request)).case(plan)
     about = {
         "model": plan.model,
         "batch": plan.batch,
         "cluster": plan.cluster_text,
-        "policy": plan.policy,
-        "mode": plan.mode,
+        "exchange": plan.exchange.words().plan,
     }
     seed = plan.seed(request.seed)
-    return traced(profile, scorer.cluster_of(plan), policy, plan.mode, seed=seed, steps=steps, about=about)
+    return traced(case.profile, case.cluster, case.policy, case.mode, seed=seed, steps=steps, about=about)
 
 
 def traced(

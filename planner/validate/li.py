@@ -16,10 +16,11 @@ from planner.profile import DOWNLINK, WORKER
 from planner.profile.placement import place_model
 from planner.profile.synthesis import GRPC_PARSING, NO_VARIATION, Parsing, profile_for
 from planner.search.answers import one_plan
+from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.saturation import saturation_of
 from planner.search.scenario import Scenario, request_from
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 from planner.simulator import simulate
 from planner.units import GBIT_BYTES_PER_S, MIB
 from planner.validate import row, testbed
@@ -50,7 +51,7 @@ def saturation_points() -> list[Row]:
             )
         )
         with executor_of(None, 1) as pool:
-            found = saturation_of(one_plan(request), Scorer(request, model), pool)
+            found = saturation_of(one_plan(request), Simulations(Cases(request, model)), pool)
         rows.append(
             row.close(
                 published,

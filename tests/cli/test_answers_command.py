@@ -70,7 +70,8 @@ def test_simulate_as_csv_is_a_row_of_figures():
     words = {key for key, value in row.items() if not value.replace(".", "").replace("e-", "").isdigit()}
     assert words == {
         "model", "mode", "policy", "worker_hardware", "server_hardware", "colocated", "placement", "cluster",
-        "bottleneck", "fits_memory",
+        "bottleneck", "fits_memory", "number_format", "exchange.kind", "exchange.host", "exchange.placement",
+        "exchange.policy", "exchange.mode", "rented.workers.machine", "rented.servers.machine",
     }  # fmt: skip
 
 

@@ -142,9 +142,11 @@ def test_a_hostile_name_shows_as_text(browser, tmp_path):
 def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
     from dataclasses import replace
 
+    from planner.exchange import ParameterServers
+
     result = recommended()
     plans = [
-        replace(one, plan=replace(one.plan, worker_hardware=HOSTILE, policy=NOTE))
+        replace(one, plan=replace(one.plan, machine=HOSTILE, exchange=ParameterServers(policy=NOTE)))
         for one in result.everything
     ]
     hostile = replace(result, everything=plans, plans=plans, screened=[], bounded=[])

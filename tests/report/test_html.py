@@ -160,9 +160,9 @@ def test_the_step_that_is_drawn_computes_as_long_as_the_profile_says():
     spec = next(chart for chart in page_of(result).charts if chart.key == "step").spec
     computes = next(trace for trace in spec["data"] if trace["name"] == "the worker computes")
     from planner.catalog import load_model
-    from planner.search.score import Scorer
+    from planner.search.cases import Cases
 
-    profile = Scorer(result.request, load_model("alexnet")).profile_of(result.scored.plan)
+    profile = Cases(result.request, load_model("alexnet")).case(result.scored.plan).profile
     per_step = 1e3 * profile.durations_s[:, profile.resource == 1].sum(axis=1)
     assert per_step.min() * 0.999 <= sum(computes["x"]) <= per_step.max() * 1.001
 

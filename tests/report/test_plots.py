@@ -48,9 +48,7 @@ def test_the_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
     text = pareto_plot(result).plain
     body, legend = text.split("└")
     assert body.count("X") == 1
-    for letter, hardware in zip(
-        "ab", dict.fromkeys(p.plan.worker_hardware for p in result.everything), strict=False
-    ):
+    for letter, hardware in zip("ab", dict.fromkeys(p.plan.machine for p in result.everything), strict=False):
         assert f"{letter} {hardware}" in legend
 
 

@@ -6,31 +6,33 @@ from dataclasses import replace
 import pytest
 
 from planner.catalog import load_model
+from planner.exchange import ParameterServers
+from planner.plan import Plan
 from planner.report.answers import tables_of
 from planner.search.answers import saturation_for
+from planner.search.cases import Cases
 from planner.search.compare import compare_for
-from planner.search.plan import Plan
 from planner.search.recommend import recommend_for
 from planner.search.request import Request
-from planner.search.score import Scorer
+from planner.search.simulations import Simulations
 
-PLAN = Plan("alexnet", 64, "p3.2xlarge", 2, "p3.2xlarge", 1)
+PLAN = Plan("alexnet", 64, "p3.2xlarge", 2, ParameterServers(1, "p3.2xlarge"))
 REQUEST = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(1, 2), servers=(1,))
 
 
-def scorer():
-    return Scorer(REQUEST, load_model("alexnet"))
+def simulations():
+    return Simulations(Cases(REQUEST, load_model("alexnet")))
 
 
 def test_a_long_heat_gives_the_same_whatever_ran_before():
-    stepwise = scorer()
+    stepwise = simulations()
     with ThreadPoolExecutor(2) as pool:
         predictions = [
             stepwise.predict_all([PLAN], pool, heat)[0] for heat in ("glance", "short", "trial", "half")
         ]
         long = stepwise.predict_all([PLAN], pool, "long")[0]
         assert [one.runs for one in predictions] == [3, 6, 3, 6]
-        assert long == scorer().predict_all([PLAN], pool, "long")[0]
+        assert long == simulations().predict_all([PLAN], pool, "long")[0]
         assert stepwise.predict_all([PLAN], pool, "medium")[0] is long
     assert stepwise.known(PLAN) is long
 
@@ -60,7 +62,7 @@ def test_what_ended_before_ctrl_c_is_shown():
 @pytest.mark.parametrize("command", [compare_for, saturation_for])
 def test_an_interrupted_answer_says_so(command):
     with _StopsAfter(1) as pool:
-        answer = command(REQUEST.but(workers=()), executor=pool)
+        answer = command(REQUEST.but(workers=None), executor=pool)
     assert answer.partial
     assert tables_of(answer)[0].title.startswith("So far (interrupted): ")
     assert not tables_of(replace(answer, partial=False))[0].title.startswith("So far")
@@ -84,7 +86,7 @@ def test_before_a_simulation_ends_the_bounds_are_said(command, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Scorer, "predict_all", interrupted)
+    monkeypatch.setattr(Simulations, "predict_all", interrupted)
     function = {"compare_for": compare.compare_for, "recommend_for": recommend.recommend_for}[command]
     with pytest.raises(KeyboardInterrupt, match=r"of \d+ plans, by their bounds, the fastest is"):
         function(REQUEST, jobs=1)

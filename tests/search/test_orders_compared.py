@@ -14,9 +14,9 @@ from planner.errors import BadInput
 from planner.ordering import STRATEGIES, Setting
 from planner.ordering.pipelined import pipelined
 from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.search.cases import Cases
 from planner.search.orders import cluster_bounds, compare_orders, machines
 from planner.search.request import Request
-from planner.search.score import Scorer
 from planner.search.space import enumerate_plans
 from planner.search.tune import tune
 
@@ -197,7 +197,7 @@ def test_the_bound_of_a_plan_whose_slices_are_dealt() -> None:
     )  # fmt: skip
     model = load_model("vgg11")
     plans = enumerate_plans(request, model).plans
-    assert sorted(plan.policy for plan in plans) == ["layer", "p3"]
-    found = Scorer(request, model).bounds(plans)
-    bounds = {plan.policy: bound for plan, bound in zip(plans, found, strict=True)}
+    assert sorted(plan.exchange.policy for plan in plans) == ["layer", "p3"]
+    found = Cases(request, model).bounds(plans)
+    bounds = {plan.exchange.policy: bound for plan, bound in zip(plans, found, strict=True)}
     assert bounds["p3"] > 1.5 * bounds["layer"]

@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 import planner
 from planner.cli._app import app
 from planner.errors import BadInput
-from planner.search.machines import machine_of, machines_of
 from planner.search.request import Request
 from planner.search.sweep import sweep
 
@@ -59,7 +58,7 @@ def test_absolute_paths_and_threads_in_python(lab):
     found = planner.recommend(
         "alexnet", hardware=str(lab), batch=64, workers=4, servers=1, precision=0.1, jobs=2
     )
-    assert found.chosen.plan.worker_hardware == "lab-4xt4"
+    assert found.chosen.plan.machine == "lab-4xt4"
     assert any("lab-4xt4 $2/h" in line for line in found.assumptions)
 
 
@@ -70,19 +69,19 @@ def test_a_sweep_takes_a_file(lab, tmp_path):
         "workers = 4\nservers = 1\nprecision = 0.1\n"
     )
     found = sweep(config, tmp_path / "sweep.db", jobs=1)
-    assert {row.plan.worker_hardware for row in found.rows} == {"lab-4xt4"}
+    assert {row.plan.machine for row in found.rows} == {"lab-4xt4"}
 
 
 def test_a_file_hides_the_catalogues_machine_of_that_name(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(MACHINE.format(name="p3.2xlarge", usd=1.5))
     request = Request(model="alexnet", hardware=("p3.2xlarge",), server_hardware=(str(path),))
-    assert machine_of("p3.2xlarge", request).price.on_demand_usd_per_hour == 1.5
-    assert machines_of(request.hardware, request) == (machine_of("p3.2xlarge", request),)
+    assert request.market.machine("p3.2xlarge").price.on_demand_usd_per_hour == 1.5
+    assert request.market.matching(request.hardware) == (request.market.machine("p3.2xlarge"),)
 
 
 def test_two_files_with_one_name_are_refused(lab, tmp_path):
     (tmp_path / "other.toml").write_text(MACHINE.format(name="lab-4xt4", usd=5))
     request = Request(model="alexnet", hardware=("lab.toml", "other.toml"))
     with pytest.raises(BadInput, match="rename one of them"):
-        machines_of(request.hardware, request)
+        request.market.matching(request.hardware)

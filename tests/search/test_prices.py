@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from planner.catalog import load_hardware
 from planner.cli._app import app
 from planner.errors import BadInput
+from planner.market import Market
 from planner.search.answers import simulation_for
-from planner.search.prices import check_prices, machine_price
 from planner.search.request import Request
 
 FILE = """
@@ -60,21 +60,21 @@ def test_servers_without_a_price_are_refused_too(tmp_path, command):
 
 def test_several_machines_are_refused_only_where_none_has_a_price():
     kinds = [load_hardware("p3.2xlarge"), load_hardware("c4.8xlarge")]
-    check_prices(kinds, Request(model="vgg11", region="us-east-1"))
+    Market(region="us-east-1").check_prices(kinds)
     with pytest.raises(BadInput, match="the 2 machines asked for"):
-        check_prices(kinds, Request(model="vgg11", region="mars"))
+        Market(region="mars").check_prices(kinds)
 
 
 def test_no_spot_price(tmp_path):
     kind = machine(tmp_path, "on_demand_usd_per_hour = 2\n")
     with pytest.raises(BadInput, match="lab has no spot price; drop --spot"):
-        check_prices([kind], Request(model="vgg11", spot=True))
+        Market(spot=True).check_prices([kind])
 
 
 def test_a_machine_of_ones_own_costs_the_same_everywhere(tmp_path):
-    kind, request = machine(tmp_path, OWNED), Request(model="vgg11", region="mars", spot=True)
-    check_prices([kind], request)
-    assert machine_price(kind, request) == kind.ownership.usd_per_hour
+    kind, market = machine(tmp_path, OWNED), Market(region="mars", spot=True)
+    market.check_prices([kind])
+    assert market.usd_per_hour(kind) == kind.ownership.usd_per_hour
 
 
 @pytest.mark.parametrize(("command", "more"), [("simulate", ()), ("saturation", ("--max-workers", "2"))])

@@ -6,6 +6,7 @@ import pytest
 import planner
 from planner.catalog import load_model
 from planner.errors import Infeasible
+from planner.exchange import ParameterServers
 from planner.report.answers import recommendation_tables
 from planner.search.choosing import choose
 from planner.search.recommend import recommend_for
@@ -68,12 +69,13 @@ def test_what_is_said_of_a_plan_is_consistent(answer):
 
 def test_the_headline_says_what_is_no_longer_sold(answer):
     def headline(**machines):
-        plan = replace(answer.chosen.plan, colocated=False, workers_per_machine=1, **machines)
+        exchange = ParameterServers(1, "c5n.xlarge")
+        plan = replace(answer.chosen.plan, exchange=exchange, workers_per_machine=1, **machines)
         return recommendation_tables(replace(answer, chosen=replace(answer.chosen, plan=plan)))[0].title
 
-    old = headline(worker_hardware="p3.2xlarge", server_hardware="c5n.xlarge")
+    old = headline(machine="p3.2xlarge")
     assert " on c5n.xlarge (p3.2xlarge no longer sold: see Note): " in old
-    assert "sold" not in headline(worker_hardware="c4.8xlarge", server_hardware="c5n.xlarge")
+    assert "sold" not in headline(machine="c4.8xlarge")
 
 
 def test_json_has_what_is_promised(answer):
@@ -93,9 +95,8 @@ def test_optuna_finds_the_enumerated_optimum(answer):
 def test_a_study_is_gone_on_with(tmp_path, monkeypatch):
     study = str(tmp_path / "study.db")
     first = recommend_for(SMALL, jobs=2, trials=16, study=study, advice=False)
-    monkeypatch.setattr(
-        "planner.search.score.Scorer.predict", None
-    )  # whatever is known is not simulated again
+    # whatever is known is not simulated again
+    monkeypatch.setattr("planner.search.simulations.Simulations.submit", None)
     again = recommend_for(SMALL, jobs=2, trials=16, study=study, advice=False)
     assert again.considered == 16
     assert again.chosen == first.chosen
@@ -125,7 +126,7 @@ def test_plans_out_of_reach_are_counted_once():
 def test_python_api_takes_flags_and_names():
     small = {"hardware": "p3.2xlarge", "workers": "1-2", "servers": "1", "batch": 32, "precision": 0.05}
     by_flags = planner.recommend("alexnet", budget=10, **small)
-    assert by_flags.chosen.plan.worker_hardware == "p3.2xlarge"
+    assert by_flags.chosen.plan.machine == "p3.2xlarge"
     assert "<table>" in by_flags._repr_html_()
     by_names = planner.recommend(
         "alexnet",

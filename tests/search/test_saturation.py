@@ -26,14 +26,14 @@ def test_a_link_that_is_full_saturates():
     assert rates[saturated] - rates[saturated - 1] < 0.1 * rates[0]
     assert all(rates[w] - rates[w - 1] >= 0.1 * rates[0] for w in range(1, saturated))
     assert curve.bottleneck.split("[")[0] in ("downlink", "uplink", "ps")
-    counts = [count for count, _ in curve.servers_needed]
+    counts = [count for count, _ in curve.sizes]
     assert counts == [1, 2, 3, 4, 6, 8][: len(counts)]
     # Servers are added until one adds less than a tenth, and those before it are advised.
-    by_servers = [scored.samples_per_s for _, scored in curve.servers_needed]
+    by_servers = [scored.samples_per_s for _, scored in curve.sizes]
     gains = [more / now - 1 for now, more in pairwise(by_servers)]
     assert all(gain >= 0.1 for gain in gains[:-1])
     assert gains[-1] < 0.1
-    assert curve.servers_advised == counts[-2]
+    assert curve.size_advised == counts[-2]
 
 
 def test_what_does_not_saturate_has_a_limit_that_comes_next():
@@ -72,18 +72,18 @@ def test_few_workers_are_not_cut_short(resnet50):
 
 def test_no_server_is_advised_that_brings_nothing(resnet50):
     assert resnet50.saturation_workers == 2
-    assert resnet50.servers_advised == 1
+    assert resnet50.size_advised == 1
 
 
 def test_servers_within_the_error_are_not_judged(resnet50):
-    (_, one), (_, two) = resnet50.servers_needed
+    (_, one), (_, two) = resnet50.sizes
     one = replace(one, prediction=measured(one.prediction, 115, 0.5))
     two = replace(two, prediction=measured(two.prediction, 126, 0.5))
     by_servers = [(1, one), (2, two)]
     assert _advised(by_servers, 0.1) is None
     assert _advised(by_servers, 0.05) == 2
     assert _advised(by_servers, 0.12) == 1
-    unclear = replace(resnet50, servers_needed=by_servers, servers_advised=None)
+    unclear = replace(resnet50, sizes=by_servers, size_advised=None)
     assert saturation_tables(unclear)[1].title == (
         "Whether 1 server is enough for 2 workers is a close call: 2 servers give +9.6 ± 0.6%, and what "
         "counts is 10%."
@@ -111,9 +111,9 @@ def test_servers_beside_workers_are_judged_by_a_single_worker():
 
 
 def test_fewer_workers_than_the_servers_need_are_refused():
-    request = ALEXNET.but(hardware=("p3.8xlarge",), server_hardware=("colocated",))
-    with pytest.raises(BadInput, match=r"--max-workers is 3, but p3\.8xlarge .* at least 4 workers"):
-        saturation_for(request, max_workers=3)
+    request = ALEXNET.but(hardware=("p3.8xlarge",), servers=(2,), server_hardware=("colocated",))
+    with pytest.raises(BadInput, match=r"--max-workers is 4, but .*p3\.8xlarge .* at least 5 workers"):
+        saturation_for(request, max_workers=4)
 
 
 def test_a_wrong_threshold_is_refused():

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import BadInput
-from planner.search.request import DEFAULT_SERVERS, Request
+from planner.search.request import Request
 from planner.search.scenario import Scenario, counts, duration_s, merged, request_from
 from planner.search.sweep import read_sweep
 
@@ -13,7 +13,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("4", (4,)), ("1,2,4", (1, 2, 4)), ("1-4", (1, 2, 3, 4)), ([8, 2], (2, 8)), (None, ())],
+    [("4", (4,)), ("1,2,4", (1, 2, 4)), ("1-4", (1, 2, 3, 4)), ([8, 2], (2, 8)), (None, None)],
 )
 def test_counts(words, expected):
     assert counts(words, "--workers") == expected
@@ -47,7 +47,7 @@ def test_every_config_is_a_request(path):
 def test_a_flag_wins_over_the_file():
     scenario = merged({"budget": 5.0, "model": None}, CONFIGS / "vgg11-20usd.toml")
     request, _ = request_from(scenario)
-    assert (request.model, request.budget_usd_per_hour, request.servers) == ("vgg11", 5.0, DEFAULT_SERVERS)
+    assert (request.model, request.budget_usd_per_hour, request.servers) == ("vgg11", 5.0, None)
 
 
 @pytest.mark.parametrize(

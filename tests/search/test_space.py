@@ -3,10 +3,10 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
-from planner.search.prices import machine_price
+from planner.exchange.hosts import cheap_servers
+from planner.search.cases import Cases
 from planner.search.request import Request
-from planner.search.score import Scorer
-from planner.search.space import cheap_servers, enumerate_plans, nic
+from planner.search.space import enumerate_plans
 
 
 def test_default_space_of_vgg11_is_large_and_within_the_budget():
@@ -15,9 +15,9 @@ def test_default_space_of_vgg11_is_large_and_within_the_budget():
     assert len(space.plans) >= 1000
     assert len({plan.key for plan in space.plans}) == len(space.plans)
     assert (space.usd_per_hour <= 20).all()
-    families = {plan.worker_hardware.split(".")[0].split("-")[0] for plan in space.plans}
+    families = {plan.machine.split(".")[0].split("-")[0] for plan in space.plans}
     assert families == {"p3", "c4", "private"}
-    assert any(plan.colocated for plan in space.plans)
+    assert any(plan.exchange.host is None for plan in space.plans)
 
 
 def test_a_machine_with_four_devices_is_filled():
@@ -38,20 +38,20 @@ def test_machines_limit_counts_servers():
     space = enumerate_plans(request, load_model("resnet50"))
     assert space.plans
     for plan in space.plans:
-        assert plan.workers + (0 if plan.colocated else plan.servers) <= 3
+        assert plan.workers + (0 if plan.exchange.host is None else plan.exchange.servers) <= 3
 
 
 def test_a_cluster_of_ones_own_is_not_larger_than_it_is():
     request = Request(model="alexnet", hardware=("private-opteron",), server_hardware=("own",))
     space = enumerate_plans(request, load_model("alexnet"))
-    assert max(plan.workers + plan.servers for plan in space.plans) == 8
+    assert max(plan.workers + plan.exchange.servers for plan in space.plans) == 8
 
 
 def test_cheap_servers_are_not_beaten_in_price_and_nic():
-    request = Request(model="resnet50")
-    hosts = cheap_servers(load_hardware("p3.2xlarge"), request)
-    prices = [machine_price(host, request) for host in hosts]
-    rates = [nic(host, request) for host in hosts]
+    market = Request(model="resnet50").market
+    hosts = cheap_servers(load_hardware("p3.2xlarge"), market)
+    prices = [market.usd_per_hour(host) for host in hosts]
+    rates = [market.nic_bytes_per_s(host) for host in hosts]
     assert len(hosts) >= 3
     assert prices == sorted(prices)
     assert rates == sorted(rates)
@@ -65,13 +65,13 @@ def test_unknown_hardware():
 
 def test_bounds_of_a_family_grow_with_workers():
     request = Request(model="resnet50")
-    scorer = Scorer(request, load_model("resnet50"))
+    cases = Cases(request, load_model("resnet50"))
     space = enumerate_plans(
         request.but(
             hardware=("p3.2xlarge",), workers=tuple(range(1, 9)), servers=(1,), server_hardware=("own",)
         ),
         load_model("resnet50"),
     )
-    bounds = scorer.bounds(space.plans)
+    bounds = cases.bounds(space.plans)
     assert (np.diff(bounds) >= -1e-9).all()
     assert bounds[0] > 0

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from planner.catalog import load_model
+from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
+from planner.exchange import ParameterServers
+from planner.plan import Plan
 from planner.search.answers import simulation_for
+from planner.search.cases import Cases
 from planner.search.choosing import choose
-from planner.search.plan import Plan
 from planner.search.recommend import recommend_for
 from planner.search.request import Request
 from planner.search.scenario import Scenario, request_from
-from planner.search.score import Scorer
 from planner.search.space import enumerate_plans
 
 WIDE = """
@@ -57,7 +60,7 @@ def request_wide(wide: str) -> Request:
 
 def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wide: Request) -> None:
     answer = recommend_for(request_wide, jobs=2, advice=False)
-    assert answer.chosen.plan.workers_per_replica > 1
+    assert answer.chosen.plan.cut.workers > 1
     alone = recommend_for(request_wide.but(workers_per_replica=(1,)), jobs=2, advice=False)
     assert answer.chosen.samples_per_s > 1.5 * alone.chosen.samples_per_s
     assert answer.considered > alone.considered
@@ -76,34 +79,32 @@ def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> Non
     from planner.cost.bounds import upper_bound_samples_per_s
 
     model = load_model(request_wide.model)
-    scorer = Scorer(request_wide, model)
-    plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.workers_per_replica > 1]
-    assert {plan.workers_per_replica for plan in plans} == {2, 4}
+    cases = Cases(request_wide, model)
+    plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.cut.workers > 1]
+    assert {plan.cut.workers for plan in plans} == {2, 4}
     one_by_one = [
-        upper_bound_samples_per_s(
-            scorer.profile_of(plan), scorer.cluster_of(plan), scorer.schedule_of(plan)[1], steps="mean"
-        )
-        for plan in plans
+        upper_bound_samples_per_s(case.profile, case.cluster, case.policy, steps="mean")
+        for case in map(cases.case, plans)
     ]
     raised = 1 + request_wide.precision
-    np.testing.assert_allclose(scorer.bounds(plans), np.array(one_by_one) * raised, rtol=1e-9)
+    np.testing.assert_allclose(cases.bounds(plans), np.array(one_by_one) * raised, rtol=1e-9)
 
 
 def test_all_machines_of_a_replica_are_paid_for(request_wide: Request) -> None:
     model = load_model(request_wide.model)
-    scorer = Scorer(request_wide, model)
+    cases = Cases(request_wide, model)
     space = enumerate_plans(request_wide, model)
-    usd = sum(scorer.price(space.plans[0])) / 2  # one worker, one server
+    usd = cases.usd_per_hour(space.plans[0]) / 2  # one worker, one server
     for plan, price in zip(space.plans, space.usd_per_hour.tolist(), strict=True):
-        assert price == pytest.approx(sum(scorer.price(plan)))
-        assert price == pytest.approx(usd * (plan.workers + plan.servers))
-        assert plan.replicas * plan.workers_per_replica == plan.workers
+        assert price == pytest.approx(cases.usd_per_hour(plan))
+        assert price == pytest.approx(usd * (plan.workers + plan.exchange.servers))
+        assert plan.replicas * plan.cut.workers == plan.workers
 
 
 def test_plans_of_one_worker_a_replica_keep_their_names() -> None:
-    plan = Plan("vgg11", 64, "c4.8xlarge", 4, "c4.8xlarge", 1)
+    plan = Plan("vgg11", 64, "c4.8xlarge", 4, ParameterServers(1, "c4.8xlarge"))
     assert plan.key == "vgg11/64/c4.8xlarge/00004/001/c4.8xlarge/greedy/multiplexed/async"
-    both = Plan("vgg11", 64, "c4.8xlarge", 4, "c4.8xlarge", 1, workers_per_replica=2)
+    both = replace(plan, cut=Cut(2))
     assert both.key == plan.key + "/x2"
     assert both.cluster_text == "4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge"
     assert both.workers_text == "4 x c4.8xlarge (2 of 2)"
@@ -113,27 +114,25 @@ def test_plans_of_one_worker_a_replica_keep_their_names() -> None:
 def test_only_cpu_machines_with_servers_apart_span() -> None:
     request = Request(model="vgg11", hardware=("p3.2xlarge", "c4.8xlarge"), workers=(4,))
     plans = enumerate_plans(request, load_model("vgg11")).plans
-    spanning = [plan for plan in plans if plan.workers_per_replica > 1]
-    assert {plan.worker_hardware for plan in spanning} == {"c4.8xlarge"}
-    assert not any(plan.colocated for plan in spanning)
+    spanning = [plan for plan in plans if plan.cut.workers > 1]
+    assert {plan.machine for plan in spanning} == {"c4.8xlarge"}
+    assert not any(plan.exchange.host is None for plan in spanning)
     resnet = enumerate_plans(request.but(model="resnet50"), load_model("resnet50")).plans
-    assert {plan.workers_per_replica for plan in resnet} == {1}
+    assert {plan.cut.workers for plan in resnet} == {1}
 
 
 def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that fill one machine's memory twice over still train on four."""
-    from dataclasses import replace
-
+    from planner import catalog
     from planner.catalog import load_hardware, match_hardware
-    from planner.search import machines
 
     def small(name: str) -> object:
         kind = load_hardware(name)
         return replace(kind, device=replace(kind.device, memory_bytes=int(1.6 * 2**30)))
 
     every = [small(kind.name) for kind in match_hardware("c4.8xlarge")]
-    monkeypatch.setattr(machines, "match_hardware", lambda words: every)
-    monkeypatch.setattr(machines, "load_hardware", small)
+    monkeypatch.setattr(catalog, "match_hardware", lambda words: every)
+    monkeypatch.setattr(catalog, "load_hardware", small)
     model = load_model("vgg11")  # 0.53 GB of weights, as much of gradients, 0.5 GB of libraries
     request = Request(
         model="vgg11",
@@ -145,17 +144,17 @@ def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: p
         precision=0.05,
     )
     found = enumerate_plans(request, model)
-    assert {plan.workers_per_replica for plan in found.plans} == {2, 4}
+    assert {plan.cut.workers for plan in found.plans} == {2, 4}
     assert any("memory" in reason for reason in found.dropped)
     answer = recommend_for(request, jobs=1, advice=False)
-    assert answer.chosen.plan.workers_per_replica > 1
+    assert answer.chosen.plan.cut.workers > 1
 
 
 def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
     words = {"model": wide, "hardware": "private-32core-1gbe", "workers": 4, "servers": 2, "precision": 0.05}
     one = simulation_for(request_from(Scenario(**words))[0]).scored
     two = simulation_for(request_from(Scenario(**words, workers_per_replica=2))[0]).scored
-    assert one.plan.workers_per_replica == 1
+    assert one.plan.cut.workers == 1
     assert two.samples_per_s > one.samples_per_s
     assert two.usd_per_hour == one.usd_per_hour
     assert two.as_dict()["workers_per_replica"] == 2
@@ -168,8 +167,8 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
         ({"workers_per_replica": "2,4"}, BadInput, "needs one"),
         ({"workers_per_replica": 0}, BadInput, "start at 1"),
         ({"hardware": "p3.2xlarge", "workers_per_replica": 2}, Infeasible, "CPU machines"),
-        ({"server_hardware": "colocated", "workers_per_replica": 2}, Infeasible, "apart"),
-        ({"policy": "tic", "workers_per_replica": 2}, Infeasible, "--policy"),
+        ({"server_hardware": "colocated", "workers_per_replica": 2}, BadInput, "apart"),
+        ({"policy": "tic", "workers_per_replica": 2}, BadInput, "--policy"),
         ({"model": "resnet50", "workers_per_replica": 2}, Infeasible, "not worth cutting"),
     ],
 )
@@ -183,4 +182,4 @@ def test_optuna_finds_replicas_of_several_workers(request_wide: Request) -> None
     narrow = request_wide.but(workers=(4,), servers=(2,), placements=("mxnet",))
     sampled = recommend_for(narrow, jobs=2, trials=12, advice=False)
     assert sampled.chosen.plan == recommend_for(narrow, jobs=2, advice=False).chosen.plan
-    assert sampled.chosen.plan.workers_per_replica > 1
+    assert sampled.chosen.plan.cut.workers > 1

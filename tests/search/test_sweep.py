@@ -24,7 +24,7 @@ from planner.model_files import model_paths  # noqa: E402
 from planner.search.recommend import recommend_for  # noqa: E402
 from planner.search.request import Request  # noqa: E402
 from planner.search.scenario import Scenario  # noqa: E402
-from planner.search.score import Scorer  # noqa: E402
+from planner.search.simulations import Simulations  # noqa: E402
 from planner.search.store import Store, StoreFailed  # noqa: E402
 from planner.search.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
 
@@ -64,9 +64,9 @@ def test_the_grid_is_the_product_of_its_axes():
         "policy": {"multiplexed", "tac"},
         "workers": {1, 2, 4, 8, 16},
         "servers": {1, 2},
-        "worker_hardware": {"p3.2xlarge", "g4dn.xlarge", "c4.8xlarge"},
+        "machine": {"p3.2xlarge", "g4dn.xlarge", "c4.8xlarge"},
     }.items():
-        assert {getattr(plan, axis) for plan in plans} == values
+        assert {getattr(plan, axis, None) or getattr(plan.exchange, axis) for plan in plans} == values
     # 3 models x 2 modes x 2 policies x 3 machines x 5 worker counts x 2 server counts, on servers of their
     # own; beside the workers all but two servers with one worker
     assert len(plans) == 3 * 2 * 2 * 3 * (5 * 2 + 5 * 2 - 1)
@@ -76,10 +76,10 @@ def test_every_plan_has_the_prediction_that_it_has_alone(calm, tmp_path):
     rows = json.loads(calm)["plans"]
     grid = grid_of(requests_from(read_sweep(written(tmp_path)).scenarios))
     assert len(rows) == len(grid.plans) == 16
-    plan, scorer = grid.plans[5], grid.scorers[5]
-    alone = Scorer(scorer.request, scorer.model).predict(plan)
+    plan, simulations = grid.plans[5], grid.simulations[5]
+    alone = Simulations(simulations.cases).predict(plan)
     assert rows[5]["samples_per_s"] == alone.samples_per_s
-    assert rows[5]["policy"] == plan.policy
+    assert rows[5]["policy"] == plan.exchange.policy
 
 
 def test_kills_do_not_change_the_result(calm, tmp_path):
@@ -101,7 +101,7 @@ def test_two_processes_share_the_work(calm, tmp_path):
 def test_a_finished_sweep_is_only_read(tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     first = sweep_for(requests, tmp_path / "x.db")
-    monkeypatch.setattr(Scorer, "submit", lambda *_: pytest.fail("all is there"))
+    monkeypatch.setattr(Simulations, "submit", lambda *_: pytest.fail("all is there"))
     assert sweep_for(requests, tmp_path / "x.db").as_dict() == first.as_dict()
 
 
@@ -243,7 +243,7 @@ KilledWorker.__module__ = "distributed.scheduler"
 )
 def test_what_the_machine_could_not_do_is_done_again(lost, tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
-    submit, calls = Scorer.submit, []
+    submit, calls = Simulations.submit, []
 
     def losing(self, plan, executor, heat="long"):
         calls.append(plan)
@@ -253,18 +253,18 @@ def test_what_the_machine_could_not_do_is_done_again(lost, tmp_path, monkeypatch
             future.set_exception(lost)
         return future
 
-    monkeypatch.setattr(Scorer, "submit", losing)
+    monkeypatch.setattr(Simulations, "submit", losing)
     with pytest.raises(PlannerError, match=f"lost a simulation .{type(lost).__name__}.* run again") as said:
         sweep_for(requests, tmp_path / "x.db", jobs=1)
     assert "\n" not in str(said.value)
-    monkeypatch.setattr(Scorer, "submit", submit)
+    monkeypatch.setattr(Simulations, "submit", submit)
     whole = sweep_for(requests, tmp_path / "x.db", jobs=1)
     assert (len(whole.rows), whole.refused, whole.partial) == (16, {}, False)
 
 
 def test_what_a_plan_cannot_do_is_refused_once(tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
-    submit, calls = Scorer.submit, []
+    submit, calls = Simulations.submit, []
 
     def refusing(self, plan, executor, heat="long"):
         calls.append(plan.key)
@@ -272,7 +272,7 @@ def test_what_a_plan_cannot_do_is_refused_once(tmp_path, monkeypatch):
             raise Infeasible("no room")
         return submit(self, plan, executor, heat)
 
-    monkeypatch.setattr(Scorer, "submit", refusing)
+    monkeypatch.setattr(Simulations, "submit", refusing)
     for _ in range(2):
         found = sweep_for(requests, tmp_path / "x.db", jobs=1)
         assert (len(found.rows), found.refused, len(calls)) == (15, {calls[2]: "no room"}, 16)
@@ -307,7 +307,7 @@ def test_nothing_to_sweep(tmp_path):
 def test_ctrl_c_keeps_what_is_stored(after, tmp_path, monkeypatch):
     """Interrupted at once there is nothing to show; later there is, and going on gives the whole."""
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
-    submit, calls = Scorer.submit, []
+    submit, calls = Simulations.submit, []
 
     def interrupted(self, plan, executor, heat="long"):
         calls.append(plan)
@@ -317,7 +317,7 @@ def test_ctrl_c_keeps_what_is_stored(after, tmp_path, monkeypatch):
         future.result()
         return future
 
-    monkeypatch.setattr(Scorer, "submit", interrupted)
+    monkeypatch.setattr(Simulations, "submit", interrupted)
     if after == 0:
         with pytest.raises(KeyboardInterrupt):
             sweep_for(requests, tmp_path / "x.db", jobs=1)
@@ -325,7 +325,7 @@ def test_ctrl_c_keeps_what_is_stored(after, tmp_path, monkeypatch):
         result = sweep_for(requests, tmp_path / "x.db", jobs=1)
         assert result.partial
         assert 0 < len(result.rows) <= after
-    monkeypatch.setattr(Scorer, "submit", submit)
+    monkeypatch.setattr(Simulations, "submit", submit)
     whole = sweep_for(requests, tmp_path / "x.db", jobs=1)
     assert (len(whole.rows), whole.partial) == (16, False)
 
@@ -334,7 +334,7 @@ def test_ctrl_c_before_anything_is_scored_is_an_interruption(monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Scorer, "predict_all", interrupted)
+    monkeypatch.setattr(Simulations, "predict_all", interrupted)
     with pytest.raises(KeyboardInterrupt, match=r"by their bounds, the fastest is 1 x p3.2xlarge .*at most"):
         recommend_for(Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), servers=(1,)))
 
@@ -345,7 +345,7 @@ def test_a_study_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch
     sweep = read_sweep(written(tmp_path, text))
     requests = requests_from(sweep.scenarios)
     calm = sweep_for(requests, tmp_path / "calm.db", trials=sweep.trials)
-    submit, calls = Scorer.submit, []
+    submit, calls = Simulations.submit, []
 
     def stopped(self, plan, executor, heat="long"):
         calls.append(plan)
@@ -353,7 +353,7 @@ def test_a_study_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch
             raise KeyboardInterrupt
         return submit(self, plan, executor, heat)
 
-    monkeypatch.setattr(Scorer, "submit", stopped)
+    monkeypatch.setattr(Simulations, "submit", stopped)
     result, stops = None, 0
     while result is None or result.partial:
         try:

@@ -1,0 +1,247 @@
+"""Parameter servers: every worker downloads parameters, uploads gradients, and servers update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+from planner.computation import Computation
+from planner.cost.memory import SERVED, Held, server_misfit
+from planner.errors import BadInput
+from planner.exchange._base import (
+    Ask,
+    Exchange,
+    Floats,
+    Job,
+    Neighbour,
+    Rented,
+    Size,
+    Words,
+    with_choices,
+)
+from planner.exchange.hosts import SERVER_WORDS, cheap_servers, host, hosts_of
+from planner.exchange.served import served_case
+from planner.exchange.site import Site
+from planner.hardware import Hardware
+from planner.model import Model
+from planner.policy import DEFAULT_WINDOW_BYTES, Mode
+from planner.precision import Precision
+from planner.profile.placement import place_model, server_bytes
+from planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+SERVERS = (1, 2, 3, 4)
+FEW_SERVERS = (1, 2, 4)
+PLACEMENTS = ("greedy", "best_fit", "mxnet")
+FEW_PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
+EVENLY = "mxnet"  # the placement that splits tensors over all servers
+SPAN_POLICIES = ("multiplexed", "fifo")
+SIZES = (1, 2, 3, 4, 6, 8)
+ORDERS = ("tic",)
+RESOURCES = {
+    "downlink": "sending parameters from server {}",
+    "uplink": "receiving gradients at server {}",
+    "ps": "updating on server {}",
+    "worker": "the workers' computation",
+    "worker downlink": "receiving parameters at the workers' NICs",
+    "worker uplink": "sending gradients from the workers' NICs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterServers(Exchange):
+    """`host` is the machine of a server, by name; None: servers live on the workers' machines, one on each of
+    the first. With one server all placements that cut no tensor are alike."""
+
+    kind: ClassVar[str] = "servers"
+    title: ClassVar[str] = "parameter servers"
+
+    servers: int = 1
+    host: str | None = None
+    placement: str = "greedy"
+    policy: str = "multiplexed"
+    mode: Mode = "async"
+
+    @property
+    def key(self) -> str:
+        place = "colocated" if self.host is None else self.host
+        return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}"
+
+    @classmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        return with_choices(cls._options(ask, site), ask.choices(cls.kind))
+
+    @classmethod
+    def _options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        """Replicas of several workers have their servers apart and their tensors split evenly, as the
+        partition search reads them, where the request allows that."""
+        whole = site.cut.workers == 1
+        rules = ask.placements or (FEW_PLACEMENTS if ask.brief else PLACEMENTS)
+        policies = ask.policies or ("multiplexed",)
+        hosts = hosts_of(site.hardware, site.market, ask.server_hardware or SERVER_WORDS)
+        mode = cast(Mode, ask.mode or "async")
+        for servers in ask.servers or (FEW_SERVERS if ask.brief else SERVERS):
+            placements: Sequence[str] = rules if servers > 1 else rules[:1]
+            for place in hosts:
+                if place is None and (servers > site.machines or not whole):
+                    continue
+                if whole:
+                    ways = [(rule, policy) for rule in placements for policy in policies]
+                else:
+                    evenly = (EVENLY,) if EVENLY in placements else placements
+                    ways = [
+                        (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
+                    ]
+                for rule, policy in ways:
+                    yield cls(servers, place, rule, policy, mode)
+
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self:
+        for flag, values in (("--policy", ask.policies), ("--placement", ask.placements)):
+            _one(flag, values)
+        _one("--servers", ask.servers)
+        words = ask.server_hardware or ("own",)
+        names = [word for word in words if word not in SERVER_WORDS]
+        hosts: list[str | None] = [kind.name for kind in site.market.matching(names)] if names else []
+        if len(names) < len(words):
+            hosts += hosts_of(site.hardware, site.market, [word for word in words if word in SERVER_WORDS])
+        hosts = list(dict.fromkeys(hosts))
+        if len(hosts) > 1:
+            places = ", ".join("beside the workers" if name is None else name for name in hosts)
+            raise BadInput(f"--server-hardware names {len(hosts)} machines ({places}); this needs one")
+        if not hosts:
+            raise BadInput(f"--server-hardware {','.join(words)} names no machine for {site.hardware.name}")
+        return cls(
+            servers=(ask.servers or (1,))[0],
+            host=hosts[0],
+            placement=(ask.placements or PLACEMENTS)[0],
+            policy=(ask.policies or ("multiplexed",))[0],
+            mode=cast(Mode, ask.mode or "async"),
+        )
+
+    def refusal(self, site: Site) -> str:
+        if self.host is None and self.servers > site.machines:
+            machines = f"{site.machines} x {site.hardware.name}"
+            return (
+                f"{self.servers} servers beside the workers need {self.servers} machines, one each, and "
+                f"{machines} {'is' if site.machines == 1 else 'are'} {site.machines}; "
+                "give fewer --servers, more --workers, or --server-hardware own"
+            )
+        many = site.cut.workers
+        flag = f"--workers-per-replica {many}"
+        if site.cut.kind == "layers" and many > 1:
+            return "parameter servers train whole replicas; take another --exchange"
+        if many > 1 and self.host is None:
+            return f"{flag} needs servers apart from the workers; give --server-hardware"
+        if many > 1 and self.policy not in SPAN_POLICIES:
+            return f"{flag} runs with --policy {' or '.join(SPAN_POLICIES)}, not {self.policy}"
+        return ""
+
+    def misfit(self, model: Model, precision: Precision, site: Site) -> str:
+        where = ("largest server", model.name, self.servers, self.placement)
+        largest = site.market.once(where, lambda: _largest_bytes(model, self.servers, self.placement))
+        return server_misfit(self.machine(site), largest, site.replicas)
+
+    def machine(self, site: Site) -> Hardware:
+        """The machine that a server lives on."""
+        return host(self.host or site.hardware.name, site.hardware, site.market)
+
+    def rented(self, site: Site) -> tuple[Rented, ...]:
+        return () if self.host is None else (Rented("servers", self.host, self.servers),)
+
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        """The optimizer's state lives on the servers."""
+        return SERVED
+
+    def lower(self, computation: Computation, site: Site) -> Case:
+        return served_case(self, computation, site)
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """The closed form for thousands of plans at once."""
+        from planner.exchange.served_bounds import served_bounds
+
+        return served_bounds(jobs)
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+        ordinal = {2: "a second", 3: "a third"}.get(self.servers + 1, f"a {self.servers + 1}th")
+        if self.host is not None or self.servers < site.machines:
+            for rule in PLACEMENTS:
+                more = replace(self, servers=self.servers + 1, placement=rule)
+                yield Neighbour("server", f"{ordinal} server ({rule} placement)", more)
+        for rule in PLACEMENTS if self.servers > 1 else ():
+            if rule != self.placement:
+                yield Neighbour("placement", f"another placement ({rule})", replace(self, placement=rule))
+        for order in ORDERS if site.cut.workers == 1 else ():
+            if order != self.policy:
+                yield Neighbour("order", f"ordered transfers ({order})", replace(self, policy=order))
+        if self.host is not None:
+            yield from self._faster_hosts(site)
+
+    def _faster_hosts(self, site: Site) -> Iterator[Neighbour]:
+        market = site.market
+        now = market.nic_bytes_per_s(self.machine(site)) or 0.0
+        for kind in [*cheap_servers(site.hardware, market), site.hardware]:
+            if (market.nic_bytes_per_s(kind) or 0.0) > now and market.usd_per_hour(kind) is not None:
+                words = f"servers with a faster NIC ({kind.name})"
+                yield Neighbour("faster NIC", words, replace(self, host=kind.name))
+
+    def sizes(self, site: Site) -> Iterator[Size]:
+        for count in SIZES:
+            if self.host is None and count > site.machines:
+                break
+            rules = FEW_PLACEMENTS if count > 1 else FEW_PLACEMENTS[:1]
+            yield Size(count, tuple(replace(self, servers=count, placement=rule) for rule in rules))
+
+    def words(self) -> Words:
+        many = f"{self.servers} server{'s' if self.servers > 1 else ''}"
+        apart = "" if self.host is None else f"on {self.host}"
+        placed = f", tensors placed by the {self.placement} rule" if self.servers > 1 else ""
+        return Words(
+            cell=f"{many} {apart or 'beside'}",
+            rest=f" + {many} {apart or 'beside them'}",
+            plan=f"{self.mode} training, transfers {self.policy}{placed}",
+            assumptions=tuple(self._assumptions()),
+            resources=RESOURCES,
+            links=("downlink[", "uplink["),
+            size_noun="server",
+            size_choice="placement",
+        )
+
+    def _assumptions(self) -> Iterable[str]:
+        yield (
+            "Training: asynchronous SGD with parameter servers; a step's gradients may be stale."
+            if self.mode == "async"
+            else "Training: synchronous SGD with parameter servers."
+        )
+        if self.host is None:
+            yield (
+                "Transfers: between a worker and a server on one machine nothing crosses the NIC, but "
+                "messages are still parsed, as gRPC does over loopback."
+            )
+        if self.policy == "multiplexed":
+            window = format_bytes(DEFAULT_WINDOW_BYTES)
+            yield f"Transfers: HTTP/2 streams as gRPC sends them, windows of {window}."
+
+    def flat(self, machine: str) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "policy": self.policy,
+            "server_hardware": self.host or machine,
+            "servers": self.servers,
+            "colocated": self.host is None,
+            "placement": self.placement,
+        }
+
+
+def _largest_bytes(model: Model, servers: int, placement: str) -> int:
+    """Of the parameters on one server."""
+    return max(server_bytes(place_model(model, servers, placement), servers))
+
+
+def _one(flag: str, values: Sequence[object] | None) -> None:
+    if values is not None and len(values) > 1:
+        raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")

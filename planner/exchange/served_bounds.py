@@ -1,0 +1,79 @@
+"""Bounds of plans with parameter servers, thousands at once (`planner.cost.bounds_grid`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from planner.cost.bounds_grid import Family, Plans, bound_families
+from planner.cost.cluster import flow_limit_bytes_per_s
+from planner.exchange._base import Floats, Job
+from planner.exchange.served import UNRANKED, scheduled, span_of, step_of
+from planner.policy import Mode, Policy
+
+if TYPE_CHECKING:
+    from planner.exchange.parameter_servers import ParameterServers
+
+
+def served_bounds(jobs: Sequence[Job]) -> Floats:
+    """Upper bounds on throughput in the long run, one a job. Plans that differ in workers and servers only
+    are a family; families of one policy and mode are bounded together."""
+    out = np.zeros(len(jobs))
+    groups: dict[tuple[Policy | None, Mode], dict[tuple[object, ...], list[int]]] = {}
+    for index, job in enumerate(jobs):
+        exchange = _servers(job)
+        span = span_of(exchange, job.computation, job.site)
+        family = (
+            id(job.computation),
+            job.site.hardware.name,
+            exchange.placement,
+            _deals(exchange),
+            span and (span.workers, span.cuts),
+        )
+        kind = (UNRANKED.get(exchange.policy), exchange.mode)
+        groups.setdefault(kind, {}).setdefault(family, []).append(index)
+    for (policy, mode), by_family in groups.items():
+        families = [_family([jobs[row] for row in rows]) for rows in by_family.values()]
+        found = bound_families(families, policy, mode, steps="mean")
+        for rows, bounds in zip(by_family.values(), found, strict=True):
+            out[rows] = bounds
+    return out
+
+
+def _family(members: Sequence[Job]) -> Family:
+    profiles = {}
+    for job in sorted(members, key=lambda job: _servers(job).servers):
+        exchange, of = _servers(job), (job.computation, job.site)
+        profiles[exchange.servers] = (
+            scheduled(exchange, *of)[0] if _deals(exchange) else step_of(exchange, *of)
+        )
+    return Family(profiles, _grid(members))
+
+
+def _grid(members: Sequence[Job]) -> Plans:
+    site = members[0].site
+    worker, market, many = site.hardware, site.market, site.cut.workers
+    exchanges = [_servers(job) for job in members]
+    hosts = [exchange.machine(job.site) for exchange, job in zip(exchanges, members, strict=True)]
+    return Plans(
+        workers=[job.site.replicas for job in members],
+        worker_nic_bytes_per_s=(market.nic_bytes_per_s(worker) or np.nan) * many,
+        servers=[exchange.servers for exchange in exchanges],
+        server_nic_bytes_per_s=[market.nic_bytes_per_s(host) or np.nan for host in hosts],
+        workers_per_node=worker.device_count,
+        colocated=[exchange.host is None for exchange in exchanges],
+        flow_bytes_per_s=[
+            min(flow_limit_bytes_per_s(worker), flow_limit_bytes_per_s(host)) * many for host in hosts
+        ],
+    )
+
+
+def _servers(job: Job) -> ParameterServers:
+    return cast("ParameterServers", job.exchange)
+
+
+def _deals(exchange: ParameterServers) -> bool:
+    """P3 deals slices over the servers: other bytes on each than the placement says."""
+    return exchange.policy == "p3" and exchange.servers > 1

@@ -1,0 +1,98 @@
+"""Cases: what a plan is simulated as and bounded by, for one request; memoised by value."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.computation import Computation
+from planner.exchange import EXCHANGES, Job, Site
+from planner.model import Model
+from planner.plan import Plan
+from planner.search.fitting import Fitting
+from planner.search.front import Floats
+from planner.search.request import Request
+from planner.search.results import Cost, ScoredPlan
+from planner.search.space import usd_per_hour
+
+if TYPE_CHECKING:
+    from planner.simulator.prediction import Prediction
+    from planner.simulator.simulate import Case
+
+
+class Cases:
+    """Turns plans into what they are scored by. Safe to call from several threads."""
+
+    def __init__(self, request: Request, model: Model) -> None:
+        self.request = request
+        self.model = model
+        self.market = request.market
+        self.fitting = Fitting(request, model)
+        self._computations: dict[Hashable, Computation] = {}
+        self._bounds: dict[Plan, float] = {}
+
+    def site(self, plan: Plan) -> Site:
+        return plan.site(self.market, seed=self.request.seed)
+
+    def computation(self, plan: Plan) -> Computation:
+        """What a worker of the plan computes: from the user's profile, or synthesized for its device."""
+        hardware = self.market.machine(plan.machine)
+        key = (plan.batch, plan.precision, plan.accumulate, repr((hardware.device, hardware.kernels)))
+        if key not in self._computations:
+            self._computations[key] = self._made(plan)
+        return self._computations[key]
+
+    def _made(self, plan: Plan) -> Computation:
+        if self.request.profile is not None:
+            from planner.computation.recorded import computation_of
+
+            return computation_of(self.request.profile)
+        from planner.computation.synthesis import computation_for
+
+        hardware = self.market.machine(plan.machine)
+        return computation_for(self.model, plan.batch, hardware, plan.precision)
+
+    def case(self, plan: Plan) -> Case:
+        """What the simulator runs. It may be sent to another machine."""
+        return plan.exchange.lower(self.computation(plan), self.site(plan))
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan whose machines have no price where the request rents them, or that cannot be run."""
+        for one in plan.rented(self.market):
+            self.market.check_prices([self.market.machine(one.machine)])
+        self.fitting.check(plan)
+
+    def bounds(self, plans: Sequence[Plan]) -> Floats:
+        """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
+        above its bound by its own error; the bounds are raised by the precision that is asked for."""
+        out = np.zeros(len(plans))
+        by_kind: dict[str, list[int]] = {}
+        for index, plan in enumerate(plans):
+            by_kind.setdefault(plan.exchange.kind, []).append(index)
+        for kind, rows in by_kind.items():
+            jobs = [Job(plans[i].exchange, self.computation(plans[i]), self.site(plans[i])) for i in rows]
+            out[rows] = EXCHANGES[kind].bounds(jobs)
+        out *= 1 + self.request.precision
+        self._bounds.update(zip(plans, out.tolist(), strict=True))
+        return out
+
+    def bound(self, plan: Plan) -> float:
+        if plan not in self._bounds:
+            self.bounds([plan])
+        return self._bounds[plan]
+
+    def costs(self, plan: Plan) -> tuple[Cost, ...]:
+        """The machines of the plan, the workers' first, with what they cost."""
+        rented = plan.rented(self.market)
+        paid = zip(rented, usd_per_hour(rented, self.market), strict=True)
+        return tuple(Cost(one.role, one.machine, one.count, usd) for one, usd in paid)
+
+    def usd_per_hour(self, plan: Plan) -> float:
+        return sum(usd_per_hour(plan.rented(self.market), self.market))
+
+    def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
+        """A plan with its price and its bound beside its prediction."""
+        fits = None if self.request.profile is not None else self.fitting.misfit(plan) is None
+        return ScoredPlan(plan, self.costs(plan), self.bound(plan), prediction, fits)

@@ -1,0 +1,97 @@
+"""Whether plans can be run: what each worker and each server must hold, and where a replica can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from planner.cost.memory import memory_fit
+from planner.cut import Cut
+from planner.errors import BadInput, Infeasible, PlannerError
+from planner.hardware import Hardware
+from planner.model import Model
+from planner.partition.span import can_span
+from planner.plan import Plan
+from planner.search.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a plan does not fit: in a few words that many plans share, and in a sentence with the remedy."""
+
+    short: str
+    words: str
+
+
+class Fitting:
+    """The answers for one request and model, each found once. A profile says nothing of memory."""
+
+    def __init__(self, request: Request, model: Model) -> None:
+        self.request = request
+        self.model = model
+        self._misfits: dict[Hashable, Misfit | None] = {}
+        self._cuts: dict[Hashable, bool] = {}
+
+    def misfit(self, plan: Plan) -> Misfit | None:
+        """Why the plan's workers or servers cannot hold what they must; None if they can."""
+        if self.request.profile is not None:
+            return None
+        site = plan.site(self.request.market)
+        held = plan.exchange.held(self.model, plan.precision, site)
+        where = (plan.batch, plan.machine, held, plan.precision, plan.checkpointing)
+        if plan.cut.workers == 1 and where not in self._misfits:
+            self._misfits[where] = self._worker_misfit(plan, site.hardware)
+        if plan.cut.workers == 1 and (found := self._misfits[where]) is not None:
+            return found
+        words = plan.exchange.misfit(self.model, plan.precision, site)
+        return Misfit("for which servers lack memory", words) if words else None
+
+    def _worker_misfit(self, plan: Plan, hardware: Hardware) -> Misfit | None:
+        site = plan.site(self.request.market)
+        held = plan.exchange.held(self.model, plan.precision, site)
+        fit = memory_fit(self.model, plan.batch, hardware, held=held, precision=plan.precision)
+        short = f"batch {plan.batch} does not fit in the memory of {hardware.device.name}"
+        return None if fit.fits else Misfit(short, fit.reason)
+
+    def can_cut(self, batch: int, worker: Hardware, cut: Cut) -> bool:
+        """Whether a replica can be spread like this, and whether it is worth it."""
+        where = (batch, worker.name, cut)
+        if where not in self._cuts:
+            self._cuts[where] = cut.workers == 1 or can_span(self.model, batch, worker, cut.workers)
+        return self._cuts[where]
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that cannot be run, in a sentence with the remedy."""
+        site = plan.site(self.request.market)
+        if plan.cut.workers > 1 and (words := self._no_cut(plan, site.hardware)):
+            raise Infeasible(words)
+        if words := plan.exchange.refusal(site):
+            raise BadInput(words)
+        if found := self.misfit(plan):
+            raise Infeasible(found.words)
+
+    def possible(self, plan: Plan) -> bool:
+        """Whether the plan can be run."""
+        try:
+            self.check(plan)
+        except PlannerError:
+            return False
+        return True
+
+    def _no_cut(self, plan: Plan, worker: Hardware) -> str:
+        many = plan.cut.workers
+        flag = f"--workers-per-replica {many}"
+        if self.request.profile is not None:
+            return f"{flag} contradicts --profile, which is that of one worker"
+        if worker.device.kind != "cpu" or worker.device_count != 1:
+            return f"{flag} is for CPU machines; {worker.name} has {worker.device.name}; take 1"
+        if plan.workers % many:
+            whole = -(-plan.workers // many) * many
+            return f"{plan.workers} workers are no whole replicas of {many}; take --workers {whole}"
+        if not self.can_cut(plan.batch, worker, plan.cut):
+            return (
+                f"{self.model.name} at batch {plan.batch} is not worth cutting over {many} {worker.name}: "
+                "its fully connected layers hold too few of the weights, or a share of it does not fit in "
+                "memory"
+            )
+        return ""

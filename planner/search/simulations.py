@@ -1,0 +1,142 @@
+"""Simulations of plans: in heats, on any executor, and what is known of each plan so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from planner.plan import Plan
+from planner.progress import Progress, silent
+from planner.search.cases import Cases
+from planner.search.heats import HEATS, LONG, Effort, Heat
+from planner.search.results import ScoredPlan
+
+if TYPE_CHECKING:
+    from planner.simulator.prediction import Prediction
+    from planner.simulator.simulate import Begun, Case
+    from planner.simulator.simulate import Effort as Settings
+
+T = TypeVar("T")
+
+
+class _InlineExecutor(Executor):
+    """Runs what it is given at once, and tells how much of it is done."""
+
+    def __init__(self, progress: Progress, done: int) -> None:
+        self.progress = progress
+        self.done = self.of = done
+
+    def map(self, fn: Any, *iterables: Any, **_: Any) -> Iterator[Any]:
+        calls = list(zip(*iterables, strict=True))
+        self.of += len(calls)
+        for arguments in calls:
+            result = fn(*arguments)
+            self.done += 1
+            self.progress("simulating", self.done, self.of)
+            yield result
+
+
+def _results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
+    """The results in order; after Ctrl-C those that are there, then the interruption."""
+    left = dict(tasks)
+    try:
+        for plan, task in tasks.items():
+            yield plan, task.result()
+            del left[plan]
+    except KeyboardInterrupt:
+        ended = {plan: task for plan, task in left.items() if task.done() and not task.cancelled()}
+        yield from ((plan, task.result()) for plan, task in ended.items() if task.exception() is None)
+        raise
+
+
+class Simulations:
+    """Predictions of plans. Safe to call from several threads."""
+
+    def __init__(self, cases: Cases) -> None:
+        self.cases = cases
+        self.request = cases.request
+        self._predictions: dict[tuple[Plan, Heat], Prediction] = {}
+        self._begun: dict[tuple[Plan, Effort], Begun] = {}
+
+    def submit(self, plan: Plan, executor: Executor, heat: Heat = "long") -> Future[Prediction]:
+        """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
+        wherever. What is sent is the case, not the search: it may go to another machine."""
+        from planner.simulator.simulate import finish, predict
+
+        effort, _, _ = HEATS[heat]
+        if (plan, effort) in self._begun:
+            return executor.submit(finish, self._begun.pop((plan, effort)))
+        return executor.submit(predict, *self._task(plan, effort))
+
+    def _task(self, plan: Plan, effort: Effort) -> tuple[Case, Settings]:
+        from planner.simulator.simulate import Effort as Settings
+
+        return (
+            self.cases.case(plan),
+            Settings(
+                seed=plan.seed(self.request.seed),
+                precision=effort.precision or self.request.precision,
+                max_steps=effort.steps(plan.workers) or self.request.max_steps,
+                first_runs=effort.first_runs,
+            ),
+        )
+
+    def predict(self, plan: Plan, progress: Progress = silent) -> Prediction:
+        """One simulation in full, here and now; progress counts its runs."""
+        from planner.simulator.simulate import begin
+
+        case, effort = self._task(plan, LONG)
+        progress("simulating", 0, effort.first_runs)
+        begun = begin(case, effort, runs=1)
+        progress("simulating", 1, effort.first_runs)
+        return begun.finish(_InlineExecutor(progress, done=1))
+
+    def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
+        """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
+        plans, known = list(plans), self._predictions
+        effort, runs, _ = HEATS[heat]
+        for plan in plans:
+            if (better := self._better(plan, heat)) is not None:
+                known[plan, heat] = better
+        new = [plan for plan in dict.fromkeys(plans) if (plan, heat) not in known]
+        if runs is not None:
+            self._begin(new, executor, heat, effort, runs)
+        else:
+            tasks = {plan: self.submit(plan, executor, heat) for plan in new}
+            for plan, found in _results(tasks):
+                known[plan, heat] = found
+        return [known[plan, heat] for plan in plans]
+
+    def scored(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[ScoredPlan]:
+        """The plans with their predictions, prices and bounds."""
+        plans = list(plans)
+        predictions = self.predict_all(plans, executor, heat)
+        return [self.cases.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
+
+    def known(self, plan: Plan) -> Prediction | None:
+        """The best prediction of a plan so far."""
+        found = (self._predictions.get((plan, heat)) for heat in reversed(HEATS))
+        return next((one for one in found if one is not None), None)
+
+    def _better(self, plan: Plan, heat: Heat) -> Prediction | None:
+        """What a longer heat has said of a plan, of which a shorter one would make no more."""
+        longer: tuple[Heat, ...] = ("long",) if HEATS[heat][0] is LONG else ("long", "half", "trial")
+        found = (self._predictions.get((plan, other)) for other in longer)
+        return next((one for one in found if one is not None), None)
+
+    def _begin(
+        self, plans: Iterable[Plan], executor: Executor, heat: Heat, effort: Effort, runs: int
+    ) -> None:
+        """The first runs, or some more of them."""
+        from planner.simulator.simulate import begin, go_on
+
+        tasks = {
+            plan: executor.submit(go_on, self._begun[plan, effort], runs)
+            if (plan, effort) in self._begun
+            else executor.submit(begin, *self._task(plan, effort), runs)
+            for plan in plans
+        }
+        for plan, begun in _results(tasks):
+            self._begun[plan, effort] = begun
+            self._predictions[plan, heat] = begun.prediction()
