@@ -1,0 +1,31 @@
+"""Why more workers gave less: they fall into step with each other (docs/simulator.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Protocol
+
+
+class Rated(Protocol):
+    """A throughput with its interval, as a prediction has it."""
+
+    @property
+    def samples_per_s(self) -> float: ...
+    @property
+    def samples_per_s_low(self) -> float: ...
+    @property
+    def samples_per_s_high(self) -> float: ...
+
+
+def falling(points: Iterable[tuple[int, Rated]]) -> str:
+    """A sentence for the first number of workers that gives less than one fewer, beyond their intervals;
+    empty where none does. A point is a number of workers and its prediction."""
+    for (few, before), (many, after) in pairwise(points):
+        if after.samples_per_s_high < before.samples_per_s_low:
+            return (
+                f"{many} workers give {1 - after.samples_per_s / before.samples_per_s:.0%} less than {few}: "
+                "they fall into step, all download at once and then all upload, and each direction of the "
+                f"servers' links idles meanwhile; {few} workers take turns."
+            )
+    return ""

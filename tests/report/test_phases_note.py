@@ -1,0 +1,24 @@
+from dataclasses import dataclass
+
+from planner.report.phases import falling
+
+
+@dataclass(frozen=True)
+class Rate:
+    samples_per_s: float
+    samples_per_s_low: float
+    samples_per_s_high: float
+
+
+def rate(mean, half):
+    return Rate(mean, mean - half, mean + half)
+
+
+def test_the_first_fall_beyond_the_intervals_is_explained():
+    said = falling([(1, rate(94, 1)), (2, rate(183, 6)), (3, rate(154, 9)), (4, rate(100, 1))])
+    assert said.startswith("3 workers give 16% less than 2: they fall into step")
+
+
+def test_what_the_intervals_allow_is_no_fall():
+    assert falling([(1, rate(94, 1)), (2, rate(183, 6)), (3, rate(180, 3)), (4, rate(181, 3))]) == ""
+    assert falling([]) == ""

@@ -1,0 +1,57 @@
+"""Workers that fall into step (docs/simulator.md): what is true of the model, and when it goes away."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from phases import computing, gain, scenario
+
+from planner.simulator.run import RunOptions, run
+from planner.simulator.simulate import simulate, start_offsets_s
+
+
+def one_worker(count):
+    found = (seed for seed in range(200) if scenario(seed).cluster.workers == 1)
+    return [seed for seed, _ in zip(found, range(count), strict=False)]
+
+
+@pytest.mark.parametrize("seed", one_worker(20))
+def test_a_single_worker_that_computes_faster_is_never_slower(seed):
+    one = scenario(seed)
+    before, after = (
+        simulate(p, one.cluster, one.policy, max_steps=400).samples_per_s
+        for p in (one.profile, computing(one.profile, 1 / one.factor))
+    )
+    assert after >= before * (1 - 1e-9)
+
+
+def test_two_workers_that_compute_faster_may_fall_into_step():
+    """Twice as fast, and at least a tenth slower together, whatever the seed; not where computing varies."""
+    one = scenario(1077)
+    assert (one.cluster.workers, one.factor) == (2, 2.0)
+    assert gain(one, 1) < -0.1
+    assert gain(one, 2) < -0.1
+    assert gain(one, 1, noise=0.6) > 0
+
+
+def test_the_reference_falls_into_step_as_the_engine_does():
+    one = scenario(1077)
+    rates = []
+    for profile in (one.profile, computing(one.profile, 1 / one.factor)):
+        options = RunOptions(
+            seed=1,
+            steps=60,
+            warmup_steps=20,
+            fairness_sigma=0.17,
+            start_offsets_s=start_offsets_s(profile, one.cluster, 1, 0),
+        )
+        runs = [
+            run(profile, one.cluster, one.policy, "async", options, path=path)
+            for path in ("engine", "reference")
+        ]
+        assert runs[0].end_s == runs[1].end_s
+        rates.append(sum(len(ends) for ends in runs[1].step_ends_s) / runs[1].end_s)
+    assert rates[1] < rates[0]
