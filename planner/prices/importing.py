@@ -10,6 +10,8 @@ from planner.errors import BadInput
 from planner.prices import book
 from planner.prices.lists import PriceList, read_lists
 
+FAR = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -20,6 +22,7 @@ class Imported:
     dated_by_file: bool
     saved: Path
     counting: int  # prices that are not older than the catalogue's
+    far: int  # prices on demand that are more than `FAR` times the catalogue's, or less than that part of it
 
 
 def import_lists(
@@ -33,7 +36,7 @@ def import_lists(
         source = f"{found.format} list {found.path.name} of {found.provider}, imported by the user"
         saved.append(book.save(found.provider, found.quotes, day, source))
     return tuple(
-        Imported(found, day, as_of is None, file, _counting(found, day))
+        Imported(found, day, as_of is None, file, *_compared(found, day))
         for found, day, file in zip(lists, days, saved, strict=True)
     )
 
@@ -49,12 +52,18 @@ def _day(path: Path, as_of: str | None, today: date | None) -> date:
     return book.day_of(changed.isoformat(), f"{path}: the day of the file", today)
 
 
-def _counting(found: PriceList, day: date) -> int:
+def _compared(found: PriceList, day: date) -> tuple[int, int]:
+    """How many prices count against the catalogue's, and how many are far from them."""
     from planner.prices.changes import shipped_machine
 
-    count = 0
+    counting = far = 0
     for name, regions in found.quotes.items():
         machine = shipped_machine(name)
-        known = {price.region: price.as_of for price in (machine.price, *machine.other_prices)}
-        count += sum(day.isoformat() >= known.get(region, known.get("any", "")) for region in regions)
-    return count
+        known = {price.region: price for price in (machine.price, *machine.other_prices)}
+        for region, quote in regions.items():
+            price = known.get(region) or known.get("any")
+            counting += price is None or day.isoformat() >= price.as_of
+            if price and price.on_demand_usd_per_hour and quote.on_demand_usd_per_hour:
+                ratio = quote.on_demand_usd_per_hour / price.on_demand_usd_per_hour
+                far += not 1 / FAR <= ratio <= FAR
+    return counting, far

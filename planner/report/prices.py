@@ -8,7 +8,7 @@ from typing import Any
 from planner.hardware import Hardware, Price
 from planner.prices.age import age_days, old_prices
 from planner.prices.changes import Changes
-from planner.prices.importing import Imported
+from planner.prices.importing import FAR, Imported
 from planner.report.output import Column, Table
 
 
@@ -119,6 +119,11 @@ def imports_table(imports: Sequence[Imported]) -> Table:
         if one.counting < one.list.prices:
             older = one.list.prices - one.counting
             notes.append(f"{one.list.provider}: {older} prices are older than the catalogue's, which stay.")
+        if one.far:
+            notes.append(
+                f"{one.list.provider}: {one.far} prices are more than {FAR:g} times the catalogue's or below a "
+                f"{FAR:g}rd; `planner prices diff shipped now` shows which."
+            )
     if any(one.dated_by_file for one in imports):
         notes.append("Dated by the day of the file; lists are often older than that: --as-of says otherwise.")
     return Table(rows, columns, notes=notes)

@@ -50,6 +50,13 @@ def test_older_prices_do_not_count() -> None:
     assert after.price_in("sa-east-1") is not None
 
 
+def test_prices_far_from_the_catalogue_are_counted(tmp_path: Path) -> None:
+    head = "InstanceType,Price,Region\n"
+    (tmp_path / "vms.csv").write_text(head + "p5.48xlarge,18,us-east-1\np4d.24xlarge,22,us-east-1\n")
+    (done,) = import_lists(tmp_path / "vms.csv", "aws", "2026-11-16", TODAY)
+    assert (done.counting, done.far) == (2, 1)
+
+
 def test_of_two_imports_the_newer_counts_whichever_came_last() -> None:
     imported(DATA / "v8/aws/vms.csv", "2026-11-16")
     imported(DATA / "v8/aws/vms.csv", "2026-11-10")
