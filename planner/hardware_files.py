@@ -140,17 +140,15 @@ def _all_names(folders: tuple[Path, ...]) -> _Names:
 
 def _add_names(names: _Names, path: Path) -> None:
     """The names in a file of the catalogue, by its lines alone."""
-    family, name, taken = path.stem, "", True
+    family, name = path.stem, ""
     for quoted, bare, others, stated in _LINE.findall(path.read_text(encoding="utf-8")):
         if stated:
             family = stated
         elif others:
             for alias in re.findall(r'"([^"]+)"', others):
-                if not taken:
-                    names.aliases.setdefault(alias, name)
+                names.aliases.setdefault(alias, name)
         else:
             name = quoted or bare
-            taken = name in names.files
             names.files.setdefault(name, path)
             names.families.setdefault(name, family)
 

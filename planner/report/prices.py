@@ -121,8 +121,8 @@ def imports_table(imports: Sequence[Imported]) -> Table:
             notes.append(f"{one.list.provider}: {older} prices are older than the catalogue's, which stay.")
         if one.far:
             notes.append(
-                f"{one.list.provider}: {one.far} prices are more than {FAR:g} times the catalogue's or below a "
-                f"{FAR:g}rd; `planner prices diff shipped now` shows which."
+                f"{one.list.provider}: {one.far} prices differ from the catalogue's by more than a factor of "
+                f"{FAR:g}; `planner prices diff shipped now` shows which."
             )
     if any(one.dated_by_file for one in imports):
         notes.append("Dated by the day of the file; lists are often older than that: --as-of says otherwise.")
