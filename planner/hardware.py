@@ -180,6 +180,11 @@ class Hardware:
     standing: Standing = "rentable"  # retired: nobody sells it any more; example: a cluster of a paper
 
     @property
+    def can_be_had(self) -> bool:
+        """Whether one can rent it, or has it already."""
+        return self.standing in ("rentable", "own")
+
+    @property
     def devices_memory_bytes(self) -> float:
         return self.device.memory_bytes * self.device_count
 

@@ -72,7 +72,7 @@ def command(
     if name and len(machines) == 1 and not any(sign in name for sign in "*?["):
         emit(hardware_page(machines[0]), format, output, data=hardware_data(machines[0]))
         return
-    listed = [machine for machine in machines if machine.still_sold or not sold]
+    listed = [machine for machine in machines if machine.can_be_had or not sold]
     if not listed:
         if not machines:
             raise BadInput(f"no machine matches {name!r} of {provider}")

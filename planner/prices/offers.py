@@ -73,7 +73,7 @@ def offers(
     if gpu is not None:
         kinds = with_devices(kinds, gpu)
     if sold:
-        kinds = tuple(kind for kind in kinds if kind.standing in ("rentable", "own"))
+        kinds = tuple(kind for kind in kinds if kind.can_be_had)
     if region not in (None, CHEAPEST):
         _check_region(region, kinds)
     found = [

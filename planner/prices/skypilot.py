@@ -100,7 +100,7 @@ def _add(zones: _Zones, row: Row, provider: str) -> None:
 def _count(row: Row) -> int:
     try:
         return int(float(row["AcceleratorCount"]))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise row.error("AcceleratorCount", f"{row['AcceleratorCount']!r} is no number") from None
 
 

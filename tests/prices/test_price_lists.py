@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.prices.lists import read_list, read_lists
@@ -167,3 +169,31 @@ def test_two_lists_of_one_provider(tmp_path: Path) -> None:
     shutil.copy(HUNT / "aws.csv", tmp_path / "aws.csv")
     with pytest.raises(BadInput, match="two lists of aws"):
         read_lists(tmp_path)
+
+
+LISTS = [SKY / "aws/vms.csv", SKY / "gcp/vms.csv", HUNT / "aws.csv"]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(LISTS),
+    st.one_of(
+        st.text(max_size=20), st.sampled_from(["nan", "inf", "-1", "1e999", '"', ",", "\n", "\x00", "Ⅷ"])
+    ),
+    st.floats(0, 1),
+    st.integers(0, 30),
+)
+def test_any_text_is_read_or_refused(tmp_path: Path, path: Path, noise: str, where: float, cut: int) -> None:
+    text = path.read_text()
+    at = int(where * len(text))
+    target = tmp_path / "vms.csv"
+    target.write_bytes((text[:at] + noise + text[at + cut :]).encode("utf-8", "replace"))
+    message = ""
+    try:
+        found = read_list(target, "gcp" if "gcp" in path.parts else "aws")
+        assert all(
+            0 < (q.on_demand_usd_per_hour or 1) <= 1e4 for r in found.quotes.values() for q in r.values()
+        )
+    except BadInput as error:
+        message = str(error)
+    assert not message or message.startswith(str(target))

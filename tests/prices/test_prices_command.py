@@ -71,6 +71,12 @@ def test_what_nobody_rents_is_shown_only_when_asked() -> None:
         run("hardware", "--gpu", "K80")
 
 
+def test_sold_leaves_out_example_clusters_too() -> None:
+    rows = json.loads(run("hardware", "--sold", "-f", "json"))
+    assert {row["state"] for row in rows} == {"sold"}
+    assert len(rows) == 290 - 11 - 3
+
+
 def test_lists_by_provider() -> None:
     rows = json.loads(run("hardware", "--provider", "verda", "-f", "json"))
     assert {row["provider"] for row in rows} == {"verda"}
