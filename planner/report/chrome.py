@@ -1,9 +1,10 @@
 """`--timeline`: what happens when, in Chrome's trace format, for Perfetto or chrome://tracing.
 
-One process is one node and one track in it one resource: a worker's downlinks, computation and uplinks, and a
-server's updates, a track for each worker it serves. An arrow leads from a transfer to each op that waited for
-it. A server's node counts its active transfers and the use of its NIC in both directions. Events are written
-worker by worker as they are made; only the chunks themselves are held.
+One process is one node and one track in it one resource: a worker's downlinks, computation and uplinks, its
+host and links where its steps use them, and a server's updates, a track for each worker it serves. A joint op
+is drawn at the leader of its group. An arrow leads from a transfer to each op that waited for it. A server's
+node counts its active transfers and the use of its NIC in both directions. Events are written worker by
+worker as they are made; only the chunks themselves are held.
 
 Format: "Trace Event Format" (Duffy, Google), JSON object form: X slices (name, cat, ph, ts, dur, pid, tid), s
 and f flows (id, bp "e"), C counters and M metadata; times in microseconds.
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.atomic import replacing
-from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.profile import DOWNLINK, HOST, PS, RESOURCE_NAMES, UPLINK, WORKER
 from planner.report.link_use import link_use
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 BATCH = 20_000  # events turned into text at once
 COMPRESSION = 1  # of gzip: a third larger than the best, five times as fast
 
+_WAYS = {DOWNLINK: " in", UPLINK: " out"}  # of a link
 Names = dict[tuple[int, int, int], tuple[int, int, str]]  # (worker, resource, server): pid, tid, name
 
 
@@ -75,17 +77,23 @@ def _events(timeline: Timeline) -> Iterator[str]:
 
 
 def _tracks(timeline: Timeline) -> Names:
-    """Where each (worker, resource, server) is drawn. A transfer is drawn at the worker, an update at the
+    """Where each (worker, resource, channel) is drawn. A transfer is drawn at the worker, an update at the
     server; numbers of tracks start anew in each process."""
-    cluster = timeline.cluster
+    cluster, profile = timeline.cluster, timeline.profile
+    used_lanes = sorted(set(zip(profile.resource.tolist(), profile.server.tolist(), strict=True)))
+    links = [lane for lane in used_lanes if lane[1] >= cluster.servers or lane[0] == HOST]
     out: Names = {}
     used: dict[int, int] = {}
     for worker, node in enumerate(cluster.worker_nodes):
         lanes = [(DOWNLINK, s) for s in range(cluster.servers)]
         lanes += [(WORKER, -1), *((UPLINK, s) for s in range(cluster.servers))]
-        for resource, server in lanes:
+        for resource, server in [*lanes, *links]:
             used[node] = used.get(node, 0) + 1
             name = "compute" if resource == WORKER else f"{RESOURCE_NAMES[resource]}[{server}]"
+            if resource == HOST:
+                name = "host"
+            elif server >= cluster.servers:
+                name = f"{cluster.channel_name(server)}{_WAYS.get(resource, '')}"
             out[worker, resource, server] = node + 1, used[node], f"worker {worker} {name}"
     for server, node in enumerate(cluster.server_nodes):
         for worker in range(cluster.workers):
@@ -99,6 +107,8 @@ def _metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
     for node, machine in enumerate(cluster.nodes):
         lives = [f"server {s}" for s, at in enumerate(cluster.server_nodes) if at == node]
         lives += [f"worker {w}" for w, at in enumerate(cluster.worker_nodes) if at == node]
+        if not lives:  # a port of a device: drawn at the worker
+            continue
         name = f"node {node}: {', '.join(lives)}" + (f" ({machine.hardware})" if machine.hardware else "")
         yield _meta("process_name", node + 1, 0, name=name)
         yield _meta("process_sort_index", node + 1, 0, sort_index=node)

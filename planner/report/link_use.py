@@ -22,7 +22,10 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
     flow between a worker and a server on the same node crosses no NIC. Each state is computed once.
     """
     servers, workers = cluster.servers, cluster.workers
-    flows = rows[(rows["resource"] == direction) & (rows["end_s"] > rows["flow_s"])]
+    if servers == 0:
+        return []
+    to_server = (rows["resource"] == direction) & (rows["server"] < servers)
+    flows = rows[to_server & (rows["end_s"] > rows["flow_s"])]
     times = np.concatenate([flows["flow_s"], flows["end_s"]])
     change = np.repeat([1, -1], len(flows))
     server = np.tile(flows["server"], 2)

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from report_answers import simulated
 
-from planner.profile import DOWNLINK, UPLINK, WORKER
+from planner.cluster import Cluster, Node
+from planner.policy import Fifo
+from planner.profile import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
 from planner.report.chrome import write_chrome
 from planner.report.link_use import link_use
-from planner.search.timeline import timeline_of
+from planner.search.timeline import timeline_of, traced
 
 REQUIRED = {  # Trace Event Format, by phase
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
@@ -150,3 +152,29 @@ def test_the_window_holds_whole_steps_of_worker_0(timeline):
         mine = rows[(rows["worker"] == 0) & (rows["step"] == step)]
         assert set(mine["op"].tolist()) == set(range(timeline.profile.ops))
     assert (rows["resource"] == WORKER).any()
+
+
+def test_links_hosts_and_joint_ops_have_tracks_with_names(tmp_path):
+    ops = [
+        Op("backward", WORKER),
+        Op("pack", HOST, deps=(0,)),
+        Op("all-reduce", UPLINK, 0, 200, (1,), scope=0),
+        Op("optimizer", WORKER, deps=(2,)),
+    ]
+    profile = Profile.build(ops, [[1.0, 0.5, 0.0, 0.5]], model="m", batch=1, servers=1)
+    cluster = Cluster(
+        (Node(100.0, 100.0), *(Node(100.0, 100.0),) * 2),
+        (0, 0),
+        (),
+        links=(((1, 2),), ((2, 1),)),
+        link_names=("fabric",),
+        leaders=((0, 0),),
+    )
+    drawn = traced(profile, cluster, Fifo(), "async", seed=0, steps=2, about={})
+    write_chrome(drawn, tmp_path / "out.json")
+    phases = by_phase(json.loads((tmp_path / "out.json").read_text()))
+    tracks = {e["tid"]: e["args"]["name"] for e in phases["M"] if e["name"] == "thread_name"}
+    assert set(tracks.values()) == {
+        f"worker {w} {what}" for w in (0, 1) for what in ("compute", "fabric out", "host")
+    }
+    assert {tracks[e["tid"]] for e in phases["X"] if e["name"] == "all-reduce"} == {"worker 0 fabric out"}
