@@ -77,7 +77,11 @@ def training_steps(draw: st.DrawFn, servers: int, max_layers: int = 5, *, fast: 
     first = [add("opening", WORKER, -1, 0, [])] if opening else []
     arrived = [add(f"down{i}", DOWNLINK, server_of[i], draw(SIZES), first, tensor=i) for i in range(layers)]
     if parse:
-        arrived = [add(f"parse{i}", WORKER, -1, 0, [d]) for i, d in enumerate(arrived)]
+        where = draw(st.sampled_from([WORKER, HOST]))
+        arrived = [
+            add(f"parse{i}", where, -1, 0, [d]) if draw(st.integers(0, 5)) else d
+            for i, d in enumerate(arrived)
+        ]
     beside = [add(f"beside{i}", WORKER, -1, 0, first) for i in range(draw(st.integers(0, 2)))]
     forward: list[int] = []
     for i in range(layers):

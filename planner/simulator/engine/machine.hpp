@@ -1,5 +1,5 @@
-// What a worker computes in a step, or a server updates for it: ops that run one after the other, first come
-// first served, once it is known when the transfers that they wait for arrive.
+// What a worker computes in a step, its host parses or a server updates for it: ops that run one after the other, first
+// come first served, once it is known when what they wait for arrives.
 //
 // An op that finds everything in and nothing else in the queue is a "waist", as the loss mostly is: all other ops
 // come before it or after it, so that what follows is always the same, and only its times have to be added up.
@@ -25,16 +25,23 @@ class Machine {
 
   // Without the closing, whatever it runs on.
   Machine(const Inputs& in, const TrainingStep& step, int resource, int server)
-      : in_(in), opening_(step.opening), speed_counts_(resource == WORKER), waiting_(in.ops), links_(in.ops) {
+      : in_(in),
+        opening_(step.opening),
+        speed_counts_(resource == WORKER),
+        feeds_(resource == HOST),
+        waiting_(in.ops),
+        links_(in.ops) {
     auto on = [&](int32_t op, int r) { return in.resource[op] == r && (r <= WORKER || in.server[op] == server); };
+    auto on_host = [&](int32_t op) { return in.resource[op] == HOST; };
     auto mine = [&](int32_t op) { return on(op, resource) && op != step.closing; };
     feeders_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return !mine(op) && mine(dependent); });
     inner_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && mine(dependent); });
     outer_ = Edges::select(in, [&](int32_t op, int32_t dependent) {
-      return mine(op) && !mine(dependent) && dependent != step.closing;
+      return mine(op) && !mine(dependent) && dependent != step.closing && !feeds_;
     });
     for (int32_t op = 0; op < in.ops; ++op) {
-      transfers_ += on(op, resource == WORKER ? DOWNLINK : UPLINK);
+      arrivals_ += on(op, resource == PS ? UPLINK : DOWNLINK);
+      arrivals_ += resource == WORKER && on_host(op);
       auto inner = inner_.of(op);
       links_[op] = {inner.size() == 1 && in.waiting[inner[0]] == 1 ? inner[0] : -1, !outer_.of(op).empty()};
       if (!mine(op)) continue;
@@ -49,6 +56,8 @@ class Machine {
   int ops() const { return ops_; }
   // Ends of those that have ended, in order.
   std::span<const double> ends_s() const { return {ends_s_.data(), ended_}; }
+  // The host's: the ends of its ops, as what computation waits for.
+  std::span<const Arrival> ended() const { return ended_ops_; }
   // What they have let go, in order.
   std::span<const Unlocked> unlocked() const { return unlocked_; }
   double busy_s(double begin_s, double now) const {
@@ -64,7 +73,8 @@ class Machine {
     Waist& waist = waists_[in_.has_order() ? steps.row(worker) : 0];
     const double *durations = steps.durations(worker), speed = speed_counts_ ? steps.speed(worker) : 1;
     const Arrival *arrival = arrivals.data(), *none_left = arrival + arrivals.size();
-    bool complete = arrivals.size() == transfers_;
+    bool complete = arrivals.size() == arrivals_ && !feeds_;
+    ended_ops_.clear();
     int32_t *head = queue_.data(), *tail = std::copy(roots.begin(), roots.end(), head), *narrow = nullptr;
     double now = begin_s, *end_s = ends_s_.data();
     uint64_t rank = opening_ < 0 ? std::max(key, begun_rank) : key;  // of the next end, if it takes no time
@@ -92,6 +102,7 @@ class Machine {
         tail = release(feeders_.of(arrival->op), tail);
       }
       Link link = links_[op];
+      if (feeds_) ended_ops_.push_back({now, rank, op});
       if (link.shows) unlock(op, static_cast<int32_t>(head - queue_.data()));
       *end_s++ = now;
       ++head;
@@ -143,11 +154,12 @@ class Machine {
   const Inputs& in_;
   int32_t opening_;
   bool speed_counts_;
+  bool feeds_;  // computation waits for its ops
   std::vector<uint16_t> waiting_;
   std::vector<Link> links_;
   Edges feeders_, inner_, outer_;
   int32_t ops_ = 0;
-  size_t transfers_ = 0;  // that arrive in a step
+  size_t arrivals_ = 0;  // of what it waits for, in a step
   bool counts_ = false;   // some op waits for more than one
   std::vector<Waist> waists_;  // if profiles have an order, for each of their steps
   size_t ended_ = 0;
@@ -156,6 +168,7 @@ class Machine {
   std::vector<int32_t> queue_;
   std::vector<double> ends_s_;
   std::vector<Unlocked> unlocked_;
+  std::vector<Arrival> ended_ops_;
 };
 
 }  // namespace planner

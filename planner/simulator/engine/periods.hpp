@@ -39,6 +39,7 @@ class Periods {
         links_(in, now_, true, true),
         steps_(in, 0, step.opening),
         compute_(in, step, WORKER, -1),
+        host_(in, step, HOST, -1),
         traits_(link_traits(in)),
         workers_(in.workers),
         updating_s_(size_t(in.workers) * in.servers, 0.0),
@@ -104,6 +105,7 @@ class Periods {
     Event computed_at;           // the last end of computation
     std::vector<int32_t> roots;  // of computation
     double computing_s = 0, step_computing_s = 0;  // in steps that ended, in this one
+    double parsing_s = 0, step_parsing_s = 0;      // likewise, on the host
   };
 
   LinkLane& lane_at(int d, int w, int s) { return lanes_[(size_t(w) * 2 + d) * in_.servers + s]; }
@@ -186,6 +188,7 @@ class Periods {
     run_computation(w);
     worker.computed_at = Event(compute_.ends_s().back(), event_key(WORKER, w, 0));
     worker.step_computing_s = compute_.busy_s(worker.begin_s, infinity);
+    worker.step_parsing_s = host_.busy_s(worker.begin_s, infinity);
     std::span<const Machine::Unlocked> unlocked = compute_.unlocked();
     int32_t number = 0;
     for (size_t i = 0; i < unlocked.size();) {
@@ -205,9 +208,19 @@ class Periods {
         queue_.push(lane.local ? lane.local_end() : next_upload(lane));
       }
   }
-  void run_computation(int w) {
+  // As far as the ends of the host's ops before `until` let it.
+  void run_computation(int w, Event until = {}) {
     const Worker& worker = workers_[w];
-    compute_.run(steps_, w, worker.begin_s, event_key(WORKER, w, 0), worker.begun_rank, worker.roots, arrived(w));
+    std::span<const Arrival> arrivals = arrived(w);
+    if (host_.ops() > 0) {
+      uint64_t key = event_key(HOST, w, 0);
+      host_.run(steps_, w, worker.begin_s, key, 0, {}, arrivals);
+      auto later = std::ranges::find_if(host_.ended(), [&](const Arrival& end) { return !(Event(end.time_s, key) < until); });
+      heads_.assign({arrivals, std::span<const Arrival>(host_.ended().begin(), later)});
+      merge(heads_, parsed_);
+      arrivals = parsed_;
+    }
+    compute_.run(steps_, w, worker.begin_s, event_key(WORKER, w, 0), worker.begun_rank, worker.roots, arrivals);
   }
   // The downloads of a worker that have arrived, in order.
   std::span<const Arrival> arrived(int w) {
@@ -274,9 +287,10 @@ class Periods {
   void end_of_step(int w) {
     Worker& worker = workers_[w];
     worker.computing_s += worker.step_computing_s;
+    worker.parsing_s += worker.step_parsing_s;
     if (worker.phase == Phase::closing) ++events_, worker.computing_s += now_.time() - worker.closing_s;
     worker.phase = Phase::none;
-    events_ += compute_.ops();
+    events_ += compute_.ops() + host_.ops();
     for (int s = 0; s < in_.servers; ++s) {
       updating_s_[size_t(w) * in_.servers + s] += step_updating_s_[size_t(w) * in_.servers + s];
       events_ += updates_[s].ops();
@@ -298,7 +312,7 @@ class Periods {
       }
       for (int s = 0; s < in_.servers; ++s)
         out.push_back(updating_s_[size_t(w) * in_.servers + s] + updating_s(w, s, until));
-      out.push_back(0);  // of the host
+      out.push_back(workers_[w].parsing_s + parsing_s(w, until));
     }
     return out;
   }
@@ -311,9 +325,14 @@ class Periods {
   double computing_s(int w, Event until) {
     const Worker& worker = workers_[w];
     if (worker.phase == Phase::none) return 0;
-    run_computation(w);
+    run_computation(w, until);
     return count(compute_, worker.begin_s, event_key(WORKER, w, 0), until) +
            (worker.phase == Phase::closing ? now_.time() - worker.closing_s : 0);
+  }
+  double parsing_s(int w, Event until) {
+    if (workers_[w].phase == Phase::none || host_.ops() == 0) return 0;
+    run_computation(w, until);
+    return count(host_, workers_[w].begin_s, event_key(HOST, w, 0), until);
   }
   double updating_s(int w, int s, Event until) {
     if (workers_[w].phase == Phase::none) return 0;
@@ -331,7 +350,7 @@ class Periods {
   Now now_;
   Links<Shares> links_;
   Steps steps_;
-  Machine compute_;
+  Machine compute_, host_;
   std::vector<Machine> updates_;  // for each server
   std::vector<LinkTraits> traits_;
   std::vector<LinkLane> lanes_;
@@ -340,7 +359,7 @@ class Periods {
   Heap<Event> queue_;  // starts of uploads, ends of steps
   std::vector<LinkLane*> starting_;
   std::vector<int32_t> together_;
-  std::vector<Arrival> merged_;
+  std::vector<Arrival> merged_, parsed_;
   std::vector<std::span<const Arrival>> heads_;
   bool step_ended_ = false;
   int64_t events_ = 0;
