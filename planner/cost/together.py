@@ -69,7 +69,7 @@ class Around:
             for side in range(2):
                 mine = port[:, at, side]
                 here = ((port == mine[:, None, None]).any(axis=2) & (mine >= 0)[:, None]).T
-                if here.sum() <= len(mine):  # nobody shares it: its lane says as much
+                if (here.sum(axis=0) < 2).all():  # nobody shares it: its lane says as much
                     continue
                 busy = self.sizes @ here * self.kinds.port_s_per_byte[:, at, side]
                 out.append((np.repeat(here, self.steps, axis=1), np.repeat(busy, self.steps)))

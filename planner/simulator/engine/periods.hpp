@@ -215,7 +215,8 @@ class Periods {
     if (host_.ops() > 0) {
       uint64_t key = event_key(HOST, w, 0);
       host_.run(steps_, w, worker.begin_s, key, 0, {}, arrivals);
-      auto later = std::ranges::find_if(host_.ended(), [&](const Arrival& end) { return !(Event(end.time_s, key) < until); });
+      auto later = std::ranges::find_if(
+          host_.ended(), [&](const Arrival& end) { return !(Event(end.time_s, key) < until); });
       heads_.assign({arrivals, std::span<const Arrival>(host_.ended().begin(), later)});
       merge(heads_, parsed_);
       arrivals = parsed_;

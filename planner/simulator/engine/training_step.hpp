@@ -37,7 +37,8 @@ struct TrainingStep {
         if (op == opening ? to != WORKER && to != DOWNLINK : !known && dependent != closing) return;
       }
     }
-    fits = downloads > 0 && uploads > 0 && needs_all(in, opening < 0 ? feeders.required : Feeders(in, opening).required);
+    fits = downloads > 0 && uploads > 0 &&
+           needs_all(in, opening < 0 ? feeders.required : Feeders(in, opening).required);
   }
 
  private:
