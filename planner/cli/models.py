@@ -46,6 +46,32 @@ def show(
             autocompletion=_complete,
         ),
     ] = None,
+    *,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show what training it holds in a device's memory.")
+    ] = False,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="With --memory: samples at a time, the micro-batch.")
+    ] = None,
+    seq_length: Annotated[
+        int | None, typer.Option("--seq-length", min=1, help="Tokens of one sample, for a network over text.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="With --memory: fp32, tf32, fp16, bf16 or fp8.")
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option("--devices", min=1, max=1_000_000, help="With --memory: that train together."),
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option("--optimizer", help="With --memory: sgd, momentum or adam.")
+    ] = None,
+    checkpointing: Annotated[
+        str | None, typer.Option("--checkpointing", help="With --memory: none, selective or full.")
+    ] = None,
+    autocast: Annotated[
+        bool, typer.Option("--autocast", help="With --memory: mixed precision as torch.autocast does it.")
+    ] = False,
     html: HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
@@ -56,12 +82,34 @@ def show(
     from planner.model_files import load_model, model_names
     from planner.report import models as report
 
-    if name is None and html is not None:
-        raise BadInput("--html draws one model; name it, as `planner models vgg11 --html vgg11.html`")
+    asked = {
+        "--batch": batch,
+        "--precision": precision,
+        "--devices": devices,
+        "--optimizer": optimizer,
+        "--checkpointing": checkpointing,
+        "--autocast": autocast or None,
+    }
+    alone = next((flag for flag, value in asked.items() if value is not None), None)
+    if alone and not memory:
+        raise BadInput(f"{alone} says how a model is trained; ask with --memory what that holds")
+    if name is None and (html is not None or memory or seq_length):
+        flag = "--html" if html is not None else "--memory" if memory else "--seq-length"
+        raise BadInput(f"{flag} is about one model; name it, as `planner models vgg11 {flag}`")
     if name is None:
         emit(report.list_table(map(load_model, model_names())), format, output)
+        return
+    model = load_model(name)
+    if seq_length:
+        model = model.with_sequence_length(seq_length)
+    if memory:
+        if html is not None:
+            raise BadInput("--html draws layers; leave --memory out")
+        from planner.report.memory import Training, memory_data, memory_table
+
+        training = Training.asked(model, batch, precision, devices, optimizer, checkpointing, autocast)
+        emit(memory_table(model, training), format, output, data=memory_data(model, training))
     else:
-        model = load_model(name)
         emit(report.model_tables(model), format, output, data=report.model_data(model))
         if html is not None:
             from planner.report.html_layers import model_page

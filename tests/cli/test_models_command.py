@@ -126,3 +126,59 @@ def test_layers_are_counted_as_they_are_listed(capsys):
     assert run(capsys, "vgg11")[1].splitlines()[1].startswith("17 layers, 22 tensors,")
     about = json.loads(run(capsys, "vgg11", "--format", "json")[1])
     assert (about["layers"], about["ops"], len(about["layer_list"])) == (17, 40, 41)
+
+
+def test_memory_as_json_adds_up(capsys):
+    code, out = run(capsys, "llama3-8b", "--memory", "--batch", "1", "--devices", "8", "-f", "json")
+    assert code == 0
+    data = json.loads(out)
+    assert list(data["layouts"]) == ["replicated", "ZeRO 1", "ZeRO 2", "ZeRO 3, FSDP"]
+    for held in data["layouts"].values():
+        parts = [
+            value for key, value in held.items() if key.endswith("_bytes") and isinstance(value, float | int)
+        ]
+        assert sum(parts) == pytest.approx(2 * held["total_bytes"])
+        assert sum(held["activations_by_kind_bytes"].values()) == pytest.approx(held["activations_bytes"])
+
+
+def test_memory_as_a_table_has_a_bar(capsys):
+    _, out = run(capsys, "gpt2", "--memory", "--seq-length", "512", "--checkpointing", "full")
+    assert "8 x 512 tokens" in out
+    assert "one block, computed again" in out
+    assert "█" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["gpt2", "--batch", "2"], "ask with --memory"),
+        (["--memory"], "--memory is about one model"),
+        (["gpt2", "--memory", "--precision", "fp7"], "unknown precision 'fp7'"),
+        (["gpt2", "--memory", "--optimizer", "adamw"], "nearest: adam"),
+        (["vgg11", "--seq-length", "7"], "reads no sequence of tokens"),
+        (["gpt2", "--seq-length", "5000"], "longer than its 1,024 positions"),
+    ],
+)
+def test_what_memory_refuses(args, said):
+    from planner.errors import BadInput
+
+    with pytest.raises(BadInput, match=said):
+        _app.load("models")(args, prog_name="planner models")
+
+
+def test_import_writes_a_file_that_shows_the_same(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {
+        "model_type": "gpt2",
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 64,
+        "vocab_size": 99,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    code, out = run(capsys, "import", "config.json", "-o", "mine.toml")
+    assert code == 0
+    assert "mine.toml: " in out
+    assert "110,528 parameters in 28 tensors" in out
+    assert load_model("./mine.toml").parameters == load_model("config.json").parameters == 110_528

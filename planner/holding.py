@@ -1,0 +1,256 @@
+"""What training holds in a device's memory: parameters, gradients, optimizer, activations, the framework's
+share.
+
+    holding(model, 8, BF16, optimizer="adam", checkpointing="full", shares=Shares(optimizer=1 /
+    8)).total_bytes
+
+Activations are what the backward pass reads again, by the table of layer kinds (`planner.layers`): a layer's
+output is kept where its own derivative or that of a layer that reads it needs it, and on top of it what the
+layer keeps inside (masks, statistics, probabilities of attention without flash). `selective` checkpointing
+computes the inside of attention again; `full` keeps what enters each block (`Model.blocks`) and the inside of
+one block at a time. Gradients of activations are alive a few at a time: those of the layer where they are
+largest.
+
+Precision: `parameter_bytes` and `gradient_bytes` of each parameter, and with the optimizer its master copy.
+`autocast`, as PyTorch does it, keeps parameters and gradients in single precision and a narrow copy of the
+parameters beside them, computes norms in single precision and makes a narrow copy for each layer that reads
+one. All but the framework's share is scaled by `FRAGMENTATION`: blocks of an allocator are never quite full.
+It and `FRAMEWORK_BYTES` come from published peaks (`benchmarks/memory.py`).
+
+A part of a model cut over devices: `planner.cut.tensor.shared` gives the model that one device sees, and
+`only` names the layers of a pipeline's stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from planner.errors import BadInput
+from planner.layers import Kept, kept, kind_of
+from planner.model import Layer, Model
+from planner.precision import Precision
+
+Optimizer = Literal["sgd", "momentum", "adam"]
+Checkpointing = Literal["none", "selective", "full"]
+
+STATE_BYTES: dict[str, int] = {"sgd": 0, "momentum": 4, "adam": 8}  # of a parameter, in single precision
+CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "selective", "full")
+FRAGMENTATION = 1.05
+FRAMEWORK_BYTES = 1.2 * 2**30  # context, kernels and workspaces of one process
+COLLECTIVES_BYTES = 1.3 * 2**30  # buffers of a library of collectives, where several train together
+AGAIN = "one block, computed again"
+_SINGLE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How much of the whole one device holds: parts of parameters, gradients and the optimizer's state that
+    an exchange spreads, and of activations that a cut does. `in_flight`: micro-batches of a pipeline that
+    wait at once for their backward pass. `buffers_bytes` come on top, whatever the share."""
+
+    parameters: float = 1.0
+    gradients: float = 1.0
+    optimizer: float = 1.0
+    activations: float = 1.0
+    in_flight: float = 1.0
+    buffers_bytes: float = 0.0
+
+
+WHOLE = Shares()
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one device holds at its peak, in bytes, before fragmentation."""
+
+    parameters_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float  # its state and the master copy
+    activations_bytes: float
+    working_bytes: float  # gradients of activations
+    buffers_bytes: float
+    framework_bytes: float
+    by_kind: Mapping[str, float]  # activations, by the kind of layer that made them
+
+    @property
+    def states_bytes(self) -> float:
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    @property
+    def fragmentation_bytes(self) -> float:
+        held = self.states_bytes + self.buffers_bytes + self.activations_bytes + self.working_bytes
+        return held * (FRAGMENTATION - 1)
+
+    @property
+    def fixed_bytes(self) -> float:
+        """What does not depend on the batch."""
+        return (self.states_bytes + self.buffers_bytes) * FRAGMENTATION + self.framework_bytes
+
+    @property
+    def total_bytes(self) -> float:
+        return self.fixed_bytes + (self.activations_bytes + self.working_bytes) * FRAGMENTATION
+
+
+def holding(
+    model: Model,
+    batch: int,
+    precision: Precision,
+    *,
+    optimizer: Optimizer = "adam",
+    checkpointing: Checkpointing = "none",
+    shares: Shares = WHOLE,
+    devices: int = 1,
+    flash: bool | None = None,
+    autocast: bool = False,
+    gradient_bytes: float | None = None,
+    only: frozenset[str] | None = None,
+) -> Holding:
+    """What a device holds for a micro-batch. `devices`: how many train together. `flash` overrides what the
+    model says of attention, `gradient_bytes` what the precision says of gradients while they are summed up;
+    `only` are the names of the layers that are held, if not all."""
+    if batch < 1:
+        raise BadInput(f"batch is {batch}; it must be at least one sample")
+    if optimizer not in STATE_BYTES:
+        raise BadInput(f"optimizer is {optimizer!r}; allowed: {', '.join(STATE_BYTES)}")
+    if checkpointing not in CHECKPOINTING:
+        raise BadInput(f"checkpointing is {checkpointing!r}; allowed: {', '.join(CHECKPOINTING)}")
+    width = precision.activation_bytes
+    narrow = autocast and width < _SINGLE
+    stored = activations(model, checkpointing, flash, narrow, only)
+    samples = batch * shares.activations
+    by_kind = {kind: part.bytes(width) * samples * shares.in_flight for kind, part in stored.by_kind.items()}
+    if stored.recomputed != Kept():
+        by_kind[AGAIN] = stored.recomputed.bytes(width) * samples
+    parameter, gradient, master = precision.parameter_bytes, precision.gradient_bytes, precision.master_bytes
+    if narrow:
+        parameter, gradient, master = _SINGLE + width, _SINGLE, 0
+    count = parameters(model, only)
+    return Holding(
+        parameters_bytes=count * parameter * shares.parameters,
+        gradients_bytes=count * (gradient if gradient_bytes is None else gradient_bytes) * shares.gradients,
+        optimizer_bytes=count * (STATE_BYTES[optimizer] + master) * shares.optimizer,
+        activations_bytes=sum(by_kind.values()),
+        working_bytes=stored.working.bytes(width) * samples,
+        buffers_bytes=shares.buffers_bytes,
+        framework_bytes=FRAMEWORK_BYTES + (COLLECTIVES_BYTES if devices > 1 else 0),
+        by_kind=by_kind,
+    )
+
+
+def parameters(model: Model, only: frozenset[str] | None = None) -> int:
+    """Parameters of the layers that are held. A tensor that is tied across the cut is held on both sides."""
+    if only is None:
+        return model.parameters
+    found = {
+        t.name: t.elements for layer in model for t in (*layer.tensors, *layer.tied) if layer.name in only
+    }
+    return sum(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """Of one sample: what is kept, by the kind of layer that made it; what one block keeps while it is
+    computed again; and what the backward pass works on at one time."""
+
+    by_kind: Mapping[str, Kept]
+    recomputed: Kept
+    working: Kept
+
+
+@lru_cache(maxsize=256)
+def activations(
+    model: Model,
+    checkpointing: Checkpointing = "none",
+    flash: bool | None = None,
+    autocast: bool = False,
+    only: frozenset[str] | None = None,
+) -> Activations:
+    """What one sample leaves in memory between its forward and its backward pass."""
+    held = [layer for layer in model.layers if only is None or layer.name in only]
+    needed = _needed(held, autocast, {layer.name: layer.kind for layer in model.layers})
+    stored: dict[str, Kept] = {}
+    for layer in model.layers:
+        inside = Kept()
+        if only is None or layer.name in only:
+            again = checkpointing == "selective" and layer.kind == "attention"
+            inside = needed.copies.get(layer.name, Kept()) + (Kept() if again else kept(layer, flash=flash))
+        stored[layer.name] = inside + Kept(
+            elements=needed.elements.get(layer.name, 0) * layer.output_elements
+        )
+    recomputed = Kept()
+    if checkpointing == "full":
+        recomputed = _checkpoint(model, held, stored)
+    by_kind: dict[str, Kept] = {}
+    for layer in model.layers:
+        if stored[layer.name] != Kept():
+            by_kind[layer.kind] = by_kind.get(layer.kind, Kept()) + stored[layer.name]
+    return Activations(by_kind, recomputed, _working(held, {layer.name: layer for layer in model.layers}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Needed:
+    """Outputs that are kept (1) by layer, and copies that a layer makes of what it reads."""
+
+    elements: Mapping[str, int]
+    copies: Mapping[str, Kept]
+
+
+_NORMS = ("layer_norm", "rms_norm")
+_WIDE = (*_NORMS, "add", "embedding", "positions")  # in single precision under autocast
+
+
+def _needed(held: Iterable[Layer], autocast: bool, kind: Mapping[str, str]) -> _Needed:
+    elements: dict[str, int] = {}
+    copies: dict[str, Kept] = {}
+    for layer in held:
+        row = kind_of(layer)
+        if row.needs_output:
+            elements[layer.name] = 1
+        if not row.needs_input:
+            continue
+        for name in layer.inputs:
+            if kind[name] == "input" and layer.kind == "embedding":
+                continue  # tokens: a few bytes
+            if autocast and layer.kind in _NORMS:
+                copies[layer.name] = Kept(wide=layer.input_elements)
+            elif autocast and layer.kind == "linear" and kind[name] in _WIDE:
+                copies[layer.name] = Kept(elements=layer.input_elements)
+            else:
+                elements[name] = 1
+    return _Needed(elements, copies)
+
+
+def _checkpoint(model: Model, held: list[Layer], stored: dict[str, Kept]) -> Kept:
+    """Leave in `stored` what full checkpointing keeps: what enters a block. What a block keeps while it is
+    computed again, of the largest."""
+    block = {layer.name: layer.block for layer in model.layers}
+    size = {layer.name: layer.output_elements for layer in model.layers}
+    inside: dict[str, Kept] = {}
+    entering: set[str] = set()
+    for layer in held:
+        if layer.block is not None:
+            inside[layer.block] = inside.get(layer.block, Kept()) + stored[layer.name]
+            stored[layer.name] = Kept()
+            entering.update(name for name in layer.inputs if block[name] != layer.block)
+    for name in entering:
+        stored[name] = Kept(elements=size[name])
+    return max(inside.values(), key=lambda part: part.bytes(2), default=Kept())
+
+
+def _working(held: Iterable[Layer], layers: Mapping[str, Layer]) -> Kept:
+    """Gradients of the output and the inputs of the layer where these are largest."""
+    best = Kept()
+    for layer in held:
+        read = sum(layers[name].output_elements for name in layer.inputs if layers[name].kind != "input")
+        if layer.kind == "cross_entropy":
+            part = Kept(
+                elements=read, wide=read
+            )  # of the logits, in single precision and as the head takes it
+        else:
+            part = Kept(elements=layer.output_elements + (0 if kind_of(layer).in_place else read))
+        if part.bytes(2) > best.bytes(2):
+            best = part
+    return best
