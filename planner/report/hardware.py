@@ -127,6 +127,8 @@ def hardware_data(hardware: Hardware) -> dict[str, Any]:
         "nearest_current": {"name": nearest.hardware.name, "reason": nearest.reason} if nearest else None,
         "sources": dict(hardware.sources) | {"device": _device_source(hardware)},
         "other_prices": hardware.other_prices,
+        "fabric_detail": hardware.fabric,
+        "network_curves": dict(hardware.network_curves),
         "ownership": hardware.ownership,
         "kernels": hardware.kernels,
     }
