@@ -101,7 +101,7 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
         err_s=seconds["err", 1],
         matrix_s=seconds["matrix", most],
         matrix_out_of_cache_s=seconds["matrix_out_of_cache", most],
-        copy_bytes_per_s=8 * most / (4 * seconds["copy", most]) / 2,
+        copy_bytes_per_s=2 * most / seconds["copy", most],  # a byte copied is read and written
     )
 
 

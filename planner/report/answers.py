@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from planner.report.output import Column, Table
+from planner.report.phases import falling
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -149,11 +150,21 @@ def _next(result: Recommendation) -> list[str]:
     return out
 
 
+def is_full(scored: ScoredPlan) -> bool:
+    """Whether the busiest resource is what limits; below, the chain of a step's ops does."""
+    return scored.prediction.utilisation.get(scored.prediction.bottleneck, 0.0) >= FULL
+
+
+def busiest(scored: ScoredPlan) -> str:
+    """What to call the busiest resource of a plan."""
+    return "bottleneck" if is_full(scored) else "busiest"
+
+
 def _bottleneck_words(scored: ScoredPlan) -> str:
-    busiest = scored.prediction.bottleneck
-    used = scored.prediction.utilisation.get(busiest, 0.0)
-    what = resource_words(busiest, scored.plan)
-    if used >= FULL:
+    top = scored.prediction.bottleneck
+    used = scored.prediction.utilisation.get(top, 0.0)
+    what = resource_words(top, scored.plan)
+    if is_full(scored):
         return f"The bottleneck is {what}, {used:.0%} used."
     return (
         f"No resource is full (the busiest is {what}, {used:.0%} used): what limits is the chain of "
@@ -166,7 +177,7 @@ def _saturation_words(curve: Saturation, hardware: str) -> str:
     noun = last.scored.plan.exchange.words().size_noun
     these = f" with these {noun}s" if noun else ""
     if curve.saturation_workers is None:
-        return f"{hardware} does not saturate up to {last.workers} workers{these}."
+        return f"{hardware} does not saturate up to {_several(last.workers, 'worker')}{these}."
     return (
         f"{hardware} saturates at {_several(curve.saturation_workers, 'worker')}{these} "
         f"(one more adds less than {curve.threshold:.0%} of a single one; "
@@ -250,7 +261,8 @@ def saturation_tables(result: Saturation) -> list[Table]:
         f"{_so_far(result)}{first.model}, batch {first.batch}: "
         f"{_saturation_words(result, first.machine)} {_limit_words(result)}"
     )
-    tables = [Table(rows, columns, title=title)]
+    fall = falling((point.workers, point.scored.prediction) for point in result.points)
+    tables = [Table(rows, columns, title=title, notes=[fall] if fall else [])]
     if result.sizes:
         tables.append(_sizes_table(result))
     tables.append(Table([], title="Assumed", notes=list(result.assumptions)))

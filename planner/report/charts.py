@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.cost.price import usd_per_million_samples
-from planner.report.answers import resource_words
+from planner.report.answers import busiest, is_full, resource_words
 from planner.report.page import Chart, Spec, label
 from planner.search.front import front
 
@@ -40,7 +40,7 @@ def scored_words(one: ScoredPlan) -> str:
     return (
         f"{plan_words(one.plan)}<br>{one.samples_per_s:,.4g} ± {half:,.2g} samples/s, "
         f"{one.bound_share:.0%} of its bound<br>{price if one.priced else ''}"
-        f"bottleneck: {label(resource_words(prediction.bottleneck, one.plan))}{marks}"
+        f"{busiest(one)}: {label(resource_words(prediction.bottleneck, one.plan))}{marks}"
     )
 
 
@@ -254,7 +254,7 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
             "text": [f"{share:.0%}" for share in shares],
             "textposition": "auto",
             "hovertemplate": "%{customdata}: %{x:.1%} used<extra></extra>",
-            "marker": {"color": ["@mark" if name == top else "@c1" for name in names]},
+            "marker": {"color": ["@mark" if name == top and is_full(one) else "@c1" for name in names]},
         }
     ]
     layout = {
@@ -264,5 +264,6 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
         "yaxis": _row_axis([label(name) for name in names]),
     }
     what = resource_words(top, one.plan)
-    caption = f"The bottleneck, in red, is {what}. Links: of their capacity; others: of the time."
+    full = f"The bottleneck, in red, is {what}." if is_full(one) else f"None is full; the busiest is {what}."
+    caption = f"{full} Links: of their capacity; others: of the time."
     return Chart("utilisation", "How busy each resource is", caption, {"data": data, "layout": layout}, wide)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.report import charts, charts_curves
-from planner.report.answers import tables_of
+from planner.report.answers import busiest, tables_of
 from planner.report.charts_step import step_timeline
 from planner.report.output import Table
 from planner.report.page import Chart, Page, write_page
@@ -72,7 +72,7 @@ def _figures(one: ScoredPlan) -> list[tuple[str, str]]:
         ("samples/s", f"{one.samples_per_s:,.4g} ± {half:.1%}"),
         *(prices if one.priced else []),
         ("of the upper bound", f"{one.bound_share:.0%}"),
-        ("bottleneck", f"{top} {one.prediction.utilisation.get(top, 0.0):.0%}"),
+        (busiest(one), f"{top} {one.prediction.utilisation.get(top, 0.0):.0%}"),
     ]
 
 
@@ -145,7 +145,7 @@ def _saturation(result: Saturation) -> Page:
     if result.sizes:
         pictures.append(charts_curves.sizes_curve(result))
     pictures += [
-        replace(charts.utilisation(at.scored), title=f"How busy each resource is at {at.workers} workers"),
+        replace(charts.utilisation(at.scored), title=f"How busy each resource is at {_count(at.workers)}"),
         charts_curves.utilisation_curve(result),
     ]
     if at.scored.priced:

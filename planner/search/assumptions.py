@@ -52,7 +52,9 @@ def _money(kinds: list[Hardware], request: Request) -> list[str]:
         dated = price.spot_as_of if request.spot and price.spot_as_of else price.as_of
         what = "spot" if request.spot else "on demand"
         if paid is not None:
-            out.append(f"Price: {kind.name} ${paid:g}/h {what} in {price.region}, {dated}, {price.basis}.")
+            where = f" in {price.region}" if price.region else ""
+            said = ", ".join(part for part in (what + where, dated, price.basis) if part)
+            out.append(f"Price: {kind.name} ${paid:g}/h {said}.")
     for kind in owned:
         paid = kind.price.on_demand_usd_per_hour
         if paid is not None:

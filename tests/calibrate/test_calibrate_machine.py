@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from planner.calibrate import compute
 from planner.calibrate.compute import ComputeCalibration, _curve, _thread_counts, hardware_tables
 from planner.calibrate.hardware_file import merge_network, to_toml, write_hardware_file
 from planner.calibrate.network import calibrate_network
 from planner.catalog import load_hardware, load_model
 from planner.cost.constants import constants_for
-from planner.errors import BadInput
+from planner.errors import BadInput, PlannerError
 from planner.partition.search import Request, partition
 
 FOUND = ComputeCalibration(
@@ -84,3 +85,78 @@ def test_probe_over_loopback() -> None:
 def test_nobody_answers() -> None:
     with pytest.raises(BadInput, match="--serve"):
         calibrate_network("127.0.0.2", port=1)
+
+
+TIMES = {
+    ("muladd", 1): 1e-9,
+    ("muladd", 2): 1.5e-9,
+    ("muladd_out_of_cache", 1): 2e-9,
+    ("muladd_out_of_cache", 2): 5e-9,
+    ("matrix", 1): 1e-10,
+    ("matrix", 2): 1.25e-10,
+    ("matrix_out_of_cache", 2): 2.5e-10,
+    ("act", 1): 4e-9,
+    ("err", 1): 3e-9,
+    ("copy", 2): 1e-10,  # of a byte
+}
+
+
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let another program take the place of the canonical computations, on a machine of two cores."""
+    (tmp_path / "canonical.py").write_text(script)
+    monkeypatch.setattr(compute, "__file__", str(tmp_path / "compute.py"))
+    monkeypatch.setattr(compute.os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
+
+
+def test_what_is_measured_becomes_constants_and_rates(tmp_path, monkeypatch) -> None:
+    lines = [{"measurements": len(TIMES)}]
+    lines += [{"name": name, "threads": n, "seconds": seconds} for (name, n), seconds in TIMES.items()]
+    pretended(tmp_path, monkeypatch, f"import json\nfor line in {lines}: print(json.dumps(line))")
+    seen: list[tuple[int, int, str]] = []
+    found = compute.calibrate_compute(lambda *said: seen.append(said))
+    assert seen[0] == (1, 10, "muladd, 1 threads")
+    assert len(seen) == 10
+    assert (found.cores, found.muladd_s, found.muladd_out_of_cache_s) == (2, 1e-9, 2e-9)
+    assert (found.interference, found.interference_out_of_cache) == ((1.0, 1.5), (1.0, 2.5))
+    assert (found.act_s, found.err_s) == (4e-9, 3e-9)
+    assert (found.matrix_s, found.matrix_out_of_cache_s) == (1.25e-10, 2.5e-10)
+    assert found.copy_bytes_per_s == pytest.approx(4e10)  # two threads, each byte read and written
+    assert found.memory_gib > 0.1
+    assert found.flop_per_cycle in (8.0, 16.0, 32.0, 64.0)
+    kernels = hardware_tables(found, "mine")["kernels"]["mine-cpu"]["rates"]
+    assert kernels["conv"] == pytest.approx(2 / 1.25e-10)
+    assert kernels["fc"] == pytest.approx(2 / 2.5e-10)
+
+
+def test_computations_that_fail_say_why(tmp_path, monkeypatch) -> None:
+    pretended(tmp_path, monkeypatch, "import sys\nsys.exit('no memory')")
+    with pytest.raises(PlannerError, match=r"failed: .*no memory"):
+        compute.calibrate_compute()
+
+
+def test_the_canonical_computations_measure_all_that_is_needed(monkeypatch, capsys) -> None:
+    import json
+
+    from planner.calibrate import canonical
+
+    monkeypatch.setattr(canonical, "_LEAST_S", 1e-4)
+    monkeypatch.setattr(canonical, "_REPEATS", 1)
+    canonical.measure(2**16, [1, 2])
+    first, *lines = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {"measurements": len(TIMES)}
+    assert {(line["name"], line["threads"]) for line in lines} == set(TIMES)
+    assert all(1e-13 < line["seconds"] < 1e-5 for line in lines)
+
+
+def test_the_command_writes_a_file_that_plans_can_use(tmp_path, monkeypatch, capsys) -> None:
+    from planner.cli._calibrate_machine import compute as command
+
+    monkeypatch.setattr(compute, "calibrate_compute", lambda progress: FOUND)
+    path = tmp_path / "mine.toml"
+    command(name="mine", usd_per_hour=0.5, output=path)
+    said = capsys.readouterr()
+    assert "planner calibrate network HOST --into" in said.err
+    assert "Some CPU" in said.out
+    assert load_hardware(str(path)).price.on_demand_usd_per_hour == 0.5
+    with pytest.raises(BadInput, match=r"\.toml"):
+        command(name="mine", output=tmp_path / "mine.txt")

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
@@ -24,6 +25,7 @@ from report_answers import (
 
 from planner.catalog import load_model
 from planner.profile.summary import summarize
+from planner.report import charts, html
 from planner.report.charts_step import BINS, _bars
 from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
@@ -186,3 +188,26 @@ def test_a_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
     path = tmp_path / "many.html"
     write_html(many_plans(1000), path)
     assert 1e6 < path.stat().st_size < 6e6
+
+
+def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
+    one = simulated().scored
+
+    def page(share):
+        used = dict.fromkeys(one.prediction.utilisation, 0.1) | {"worker": share}
+        scored = replace(one, prediction=replace(one.prediction, utilisation=used, bottleneck="worker"))
+        chart = charts.utilisation(scored)
+        cards = dict(html._figures(scored))
+        return cards, chart.caption, chart.spec["data"][0]["marker"]["color"], charts.scored_words(scored)
+
+    cards, caption, colours, hover = page(0.41)
+    assert cards["busiest"] == "worker 41%"
+    assert "bottleneck" not in cards
+    assert caption.startswith("None is full; the busiest is the workers' computation.")
+    assert "@mark" not in colours
+    assert "<br>busiest: the workers" in hover
+    cards, caption, colours, hover = page(0.8)
+    assert cards["bottleneck"] == "worker 80%"
+    assert caption.startswith("The bottleneck, in red, is the workers' computation.")
+    assert colours.count("@mark") == 1
+    assert "<br>bottleneck: the workers" in hover

@@ -85,3 +85,13 @@ def test_two_files_with_one_name_are_refused(lab, tmp_path):
     request = Request(model="alexnet", hardware=("lab.toml", "other.toml"))
     with pytest.raises(BadInput, match="rename one of them"):
         request.market.matching(request.hardware)
+
+
+def test_a_price_without_region_and_date_is_said_without_them(tmp_path):
+    (tmp_path / "lab.toml").write_text(
+        '[machines.lab]\ndevice = "T4"\nnic_baseline_gbit_per_s = 25\non_demand_usd_per_hour = 0.8\n'
+    )
+    found = planner.recommend(
+        "alexnet", hardware=str(tmp_path / "lab.toml"), workers="1", servers="1", precision=0.1
+    )
+    assert "Price: lab $0.8/h on demand, estimated." in found.assumptions

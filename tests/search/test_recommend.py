@@ -4,13 +4,14 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.catalog import load_model
+from planner.catalog import load_hardware, load_model
 from planner.errors import Infeasible
 from planner.exchange import ParameterServers
 from planner.report.answers import recommendation_tables
 from planner.search.choosing import choose
 from planner.search.recommend import recommend_for
 from planner.search.request import Request
+from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
 
 SMALL = Request(
@@ -83,7 +84,12 @@ def test_json_has_what_is_promised(answer):
     assert {"request", "recommendation", "plans", "considered", "pruned", "simulated", "assumptions"} <= set(
         data
     )
-    assert any("as of" in line or "2026" in line for line in data["assumptions"])
+    machine = load_hardware(data["recommendation"]["worker_hardware"])
+    price = machine.price
+    assert (
+        f"Price: {machine.name} ${price.on_demand_usd_per_hour:.4g}/h on demand in {price.region}, "
+        f"{price.as_of}, {price.basis}." in data["assumptions"]
+    )
 
 
 def test_optuna_finds_the_enumerated_optimum(answer):
@@ -94,9 +100,17 @@ def test_optuna_finds_the_enumerated_optimum(answer):
 
 def test_a_study_is_gone_on_with(tmp_path, monkeypatch):
     study = str(tmp_path / "study.db")
+    task, asked = Simulations._task, []
+
+    def counted(self, plan, effort):
+        asked.append(plan)
+        return task(self, plan, effort)
+
+    monkeypatch.setattr(Simulations, "_task", counted)
     first = recommend_for(SMALL, jobs=2, trials=16, study=study, advice=False)
+    assert 0 < len(set(asked)) <= 16  # every simulation passes here
     # whatever is known is not simulated again
-    monkeypatch.setattr("planner.search.simulations.Simulations.submit", None)
+    monkeypatch.setattr(Simulations, "_task", None)
     again = recommend_for(SMALL, jobs=2, trials=16, study=study, advice=False)
     assert again.considered == 16
     assert again.chosen == first.chosen

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -175,3 +176,13 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
     assert result.scored.plan.batch == 16
     assert result.scored.prediction.samples_per_s <= result.scored.bound_samples_per_s
     assert any("your profile" in line for line in result.assumptions)
+
+
+def test_a_fall_is_explained_and_one_worker_is_one_worker():
+    """Two workers on g5.xlarge take turns, three fall into step."""
+    found = planner.saturation("resnet50", hardware="g5.xlarge", max_workers=3)
+    (note,) = saturation_tables(found)[0].notes
+    assert re.match(r"3 workers give 1\d% less than 2: they fall into step", note)
+    alone = replace(found, points=found.points[:1], saturation_workers=None)
+    assert "does not saturate up to 1 worker with" in saturation_tables(alone)[0].title
+    assert not saturation_tables(alone)[0].notes
