@@ -1,0 +1,143 @@
+"""Published runs of data-parallel training on several devices, each beside the smallest run of its series.
+
+Rows come from `planner/validate/data/training.csv.gz`; a pair has the same micro-batch and number format. What
+a row says of links is turned into a machine: the fabric by its class, the NICs by their sum.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.hardware import Device, Fabric, Hardware, Price
+
+TRAINING = Path(__file__).parent.parent / "planner" / "validate" / "data" / "training.csv.gz"
+
+# Micro-batch x accumulation x devices is not the stated batch, or a network figure that nothing explains.
+DOUBTFUL = {"T0524", "T0526", "T0580", "T0582", "T0584", "T3270"}
+
+# Of a device, each way: kind, topology, bytes a second, measured curve.
+FABRICS = {
+    "nvlink2": Fabric("nvlink", "mesh", 150e9, "published", ""),
+    "nvlink3": Fabric("nvswitch", "switch", 300e9, "published", "", curve="a100-sxm"),
+    "nvlink4": Fabric("nvswitch", "switch", 450e9, "published", "", curve="h100-sxm"),
+    "nvlink5": Fabric("nvswitch", "switch", 900e9, "published", "", curve="b200-sxm"),
+    "nvlink?": Fabric("nvlink", "mesh", 150e9, "estimated", ""),
+    "pcie3": Fabric("pcie", "pcie", 15.8e9, "published", ""),
+    "pcie4": Fabric("pcie", "pcie", 31.5e9, "published", ""),
+    "pcie5": Fabric("pcie", "pcie", 63e9, "published", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One published run."""
+
+    id: str
+    source: str
+    arch: str
+    format: str
+    devices: int
+    nodes: int
+    devices_per_node: int
+    micro_batch: float
+    passes: int  # micro-batches of a step
+    samples_per_s: float
+    parameters: float
+    fabric: str
+    nic_gbit_per_s: float | None
+    basis: str  # of the network's figure
+    network: str
+
+    @property
+    def step_s(self) -> float:
+        return self.micro_batch * self.passes * self.devices / self.samples_per_s
+
+    @property
+    def link(self) -> str:
+        """The kind of network, as tables group by it."""
+        if self.nodes == 1:
+            kind = "PCIe" if self.fabric.startswith("pcie") else "NVLink"
+            return f"one machine, {kind if self.fabric else 'not stated'}"
+        if self.nic_gbit_per_s is None:
+            return "machines, network not known"
+        return f"machines, {self.nic_gbit_per_s:.0f} Gbit/s {self.basis}"
+
+    @property
+    def machine(self) -> Hardware:
+        rate = None if self.nic_gbit_per_s is None else self.nic_gbit_per_s * 1e9 / 8
+        sockets = "tcp" in self.network.lower() or (
+            "ethernet" in self.network.lower() and "ib" not in self.network.lower()
+        )
+        return Hardware(
+            name=f"{self.fabric or 'one device'} x {self.devices_per_node}",
+            family="published",
+            provider="published",
+            device=Device("published", "gpu", {"fp32": 1e13}, 16e9),
+            device_count=self.devices_per_node,
+            cpu="",
+            vcpus=None,
+            memory_bytes=None,
+            nic_burst_bytes_per_s=rate,
+            nic_baseline_bytes_per_s=rate,
+            flow_bytes_per_s=None,
+            price=Price(None, None, "", "", "published", ""),
+            still_sold=False,
+            fabric=FABRICS.get(self.fabric),
+            rdma=not sockets,
+        )
+
+
+def runs(path: Path = TRAINING) -> dict[str, list[Run]]:
+    """Data-parallel runs and runs of one device, by series."""
+    found: dict[str, list[Run]] = defaultdict(list)
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    for row in csv.DictReader(text.decode().splitlines()):
+        needed = (row["devices"], row["samples_per_s_global"], row["micro_batch"], row["params_total"])
+        if row["strategy_norm"] in ("ddp", "single") and all(needed) and row["id"] not in DOUBTFUL:
+            found[row["series"]].append(_run(row))
+    return found
+
+
+def pairs(path: Path = TRAINING) -> list[tuple[Run, Run]]:
+    """(smallest run, larger run) of one series, micro-batch and format."""
+    found = []
+    for series in runs(path).values():
+        for run in series:
+            alike = [
+                one
+                for one in series
+                if one.devices < run.devices
+                and (one.micro_batch, one.format) == (run.micro_batch, run.format)
+            ]
+            if alike and _usable(run):
+                found.append((min(alike, key=lambda one: one.devices), run))
+    return found
+
+
+def _usable(run: Run) -> bool:
+    return run.nodes == 1 and run.fabric in FABRICS or run.nodes > 1 and run.nic_gbit_per_s is not None
+
+
+def _run(row: dict[str, str]) -> Run:
+    devices, nodes = int(float(row["devices"])), int(float(row["nodes"] or 1))
+    return Run(
+        id=row["id"],
+        source=row["source_id"],
+        arch=row["arch"],
+        format=row["precision_norm"],
+        devices=devices,
+        nodes=nodes,
+        devices_per_node=max(devices // nodes, 1),
+        micro_batch=float(row["micro_batch"]),
+        passes=max(int(float(row["grad_accum"] or 1)), 1) if devices > 1 else 1,
+        samples_per_s=float(row["samples_per_s_global"]),
+        parameters=float(row["params_total"]),
+        fabric=row["intra_class"],
+        nic_gbit_per_s=float(row["inter_gbps_per_node"]) if row["inter_gbps_per_node"] else None,
+        basis=row["inter_basis"],
+        network=row["inter_net"],
+    )
