@@ -51,6 +51,8 @@ class Run:
     nic_gbit_per_s: float | None
     basis: str  # of the network's figure
     network: str
+    gradient_bytes: int | None  # of an element; None: computes in 16 bits, and what it sends is not stated
+    overlaps: bool  # whether gradients leave while the backward pass goes on
 
     @property
     def step_s(self) -> float:
@@ -140,4 +142,14 @@ def _run(row: dict[str, str]) -> Run:
         nic_gbit_per_s=float(row["inter_gbps_per_node"]) if row["inter_gbps_per_node"] else None,
         basis=row["inter_basis"],
         network=row["inter_net"],
+        gradient_bytes=_gradient_bytes(row),
+        overlaps="deepspeed" not in row["framework"].lower(),  # which sums all of them after it, without ZeRO
     )
+
+
+def _gradient_bytes(row: dict[str, str]) -> int | None:
+    """Gradients are as wide as the parameters. DeepSpeed and MXNet keep those in 16 bits where they compute so,
+    and sum gradients in them; others do or do not, by release and script."""
+    if row["precision_norm"] not in ("fp16", "bf16", "fp8"):
+        return 4
+    return 2 if any(name in row["framework"].lower() for name in ("deepspeed", "mxnet")) else None
