@@ -123,13 +123,15 @@ def _units(config: Config) -> dict[str, int]:
 
 def exchange_of(config: Config) -> Exchange:
     if config["mode"] != "ddp":
-        return Sharded(library="gloo", blocking=config["mode"] == "fsdp2")
+        blocking = config["mode"] == "fsdp2"
+        return Sharded(library="gloo", blocking=blocking, least_unit=0, slowdown=0.0, jitter=0.0)
     return AllReduce(
         bucket_bytes=config["bucket_cap"],
         first_bucket_bytes=config["bucket_first"],
         rebuilt=not config.get("find_unused", False),
         library="gloo",
-        slowdown=0.0,  # emulated kernels do not slow down
+        slowdown=0.0,  # emulated kernels do not slow down,
+        jitter=0.0,  # and vary as the configuration states
     )
 
 

@@ -3,8 +3,8 @@
 From the smallest run of a series (mostly one device) we predict the step time of its larger ones: its step,
 less what exchange it has itself, is the computation; `AllReduce` is lowered on the machines that the row
 describes and simulated. Three settings are not in any row: how much steps of equal devices vary, how much
-collectives slow the backward pass down, and how wide gradients are where training computes in 16 bits. They are
-chosen on all other sources and applied to the one left out. Linear scaling stands beside.
+collectives slow the backward pass down, and how wide gradients are where training computes in 16 bits. They
+are chosen on all other sources and applied to the one left out. Linear scaling stands beside.
 
 `--data FILE` takes another table of the same columns.
 """
@@ -102,9 +102,9 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
         return pass_s * run.passes
     if run.gradient_bytes and settings.width != run.gradient_bytes:
         return step_s(run, pass_s, replace(settings, width=run.gradient_bytes))
-    exchange = AllReduce(slowdown=settings.slowdown)
+    exchange = AllReduce(slowdown=settings.slowdown, jitter=0.0)
     if not run.overlaps:
-        exchange = AllReduce(bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET, slowdown=0.0)
+        exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET, slowdown=0.0)
     case = exchange.lower(computation_of(run, pass_s, settings), Site(run.machine, run.devices))
     found = simulate(case.profile, case.cluster, case.policy, joins=case.joins, max_steps=300)
     return run.devices / found.samples_per_s

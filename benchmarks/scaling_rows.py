@@ -1,7 +1,7 @@
 """Published runs of data-parallel training on several devices, each beside the smallest run of its series.
 
-Rows come from `planner/validate/data/training.csv.gz`; a pair has the same micro-batch and number format. What
-a row says of links is turned into a machine: the fabric by its class, the NICs by their sum.
+Rows come from `planner/validate/data/training.csv.gz`; a pair has the same micro-batch and number format.
+What a row says of links is turned into a machine: the fabric by its class, the NICs by their sum.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def pairs(path: Path = TRAINING) -> list[tuple[Run, Run]]:
 
 
 def _usable(run: Run) -> bool:
-    return run.nodes == 1 and run.fabric in FABRICS or run.nodes > 1 and run.nic_gbit_per_s is not None
+    return (run.nodes == 1 and run.fabric in FABRICS) or (run.nodes > 1 and run.nic_gbit_per_s is not None)
 
 
 def _run(row: dict[str, str]) -> Run:
@@ -148,8 +148,8 @@ def _run(row: dict[str, str]) -> Run:
 
 
 def _gradient_bytes(row: dict[str, str]) -> int | None:
-    """Gradients are as wide as the parameters. DeepSpeed and MXNet keep those in 16 bits where they compute so,
-    and sum gradients in them; others do or do not, by release and script."""
+    """Gradients are as wide as the parameters. DeepSpeed and MXNet keep those in 16 bits where they compute
+    so, and sum gradients in them; others do or do not, by release and script."""
     if row["precision_norm"] not in ("fp16", "bf16", "fp8"):
         return 4
     return 2 if any(name in row["framework"].lower() for name in ("deepspeed", "mxnet")) else None

@@ -17,10 +17,10 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
     """The same forward and backward pass so many times, one after the other, before the optimizer: parameters
     are read in each, gradients are complete after the last.
 
-    Of more than `most` passes the last stays as it is, because exchanges overlap with it, and those before it
-    are `most - 1` longer ones that stand for all. Where collectives run in every pass they are longer by as
-    much: what overlaps in one pass overlaps in the long one, and only what is not hidden at its ends, one
-    unit's collective, is counted too often, by a unit of all units times runs.
+    Of more than `most` passes the first and the last stay as they are, because exchanges overlap with them,
+    and those between are `most - 2` longer ones that stand for all. Where collectives run in every pass they
+    are longer by as much: what overlaps in one pass overlaps in the long one, and only what is not hidden at
+    its ends, one unit's collective, is counted too often, by a unit of all units times runs.
     """
     if micro_batches < 1:
         raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
@@ -29,8 +29,8 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
     if computation.micro_batches > 1:
         raise BadInput("micro-batches of a step that is made of several already cannot be repeated")
     times = min(micro_batches, most)
-    longer = (micro_batches - 1) / (times - 1)
-    scale = (*(longer,) * (times - 1), 1.0)
+    longer = (micro_batches - 2) / (times - 2) if times > 2 else 1.0
+    scale = (1.0, *(longer,) * (times - 2), 1.0)
     n = computation.ops
     last = (times - 1) * n
     parameters = tuple(

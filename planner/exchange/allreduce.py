@@ -7,15 +7,20 @@ where links are fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Self, cast
+
+import numpy as np
 
 from planner.computation import BACKWARD, Computation
+from planner.cost.memory import Held
 from planner.exchange import settings
-from planner.exchange._base import Ask, Exchange, Held, Neighbour, Words
+from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
-from planner.exchange.joint import Steps
+from planner.exchange.collectives import Library, Peers
+from planner.exchange.joint import JITTER, SLOWDOWN, Steps
 from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
 from planner.model import Model
@@ -24,16 +29,13 @@ from planner.precision import Precision
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
-# How much longer the backward pass takes while collectives run beside it: they use cores and memory of the
-# device. docs/allreduce.md has where the figure comes from.
-OVERLAP_SLOWDOWN = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class AllReduce(Exchange):
     """`bucket_bytes` and `first_bucket_bytes` are the caps of buckets; `rebuilt`: in the order in which
     gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
-    by the device), `algorithm` one of NCCL's."""
+    by the device), `algorithm` one of NCCL's. `slowdown` and `jitter`: see
+    `planner.exchange.joint`."""
 
     kind: ClassVar[str] = "allreduce"
     title: ClassVar[str] = "all-reduce"
@@ -43,7 +45,8 @@ class AllReduce(Exchange):
     rebuilt: bool = True
     library: str = "auto"
     algorithm: str = "auto"
-    slowdown: float = OVERLAP_SLOWDOWN
+    slowdown: float = SLOWDOWN
+    jitter: float = JITTER
 
     def __post_init__(self) -> None:
         settings.positive("allreduce:bucket_bytes", self.bucket_bytes)
@@ -51,6 +54,7 @@ class AllReduce(Exchange):
         settings.known("library", self.library, settings.LIBRARIES)
         settings.known("algorithm", self.algorithm, settings.ALGORITHMS)
         settings.share("allreduce:slowdown", self.slowdown)
+        settings.share("allreduce:jitter", self.jitter)
 
     @property
     def key(self) -> str:
@@ -63,7 +67,7 @@ class AllReduce(Exchange):
             yield exchange
 
     def refusal(self, site: Site) -> str:
-        return settings.refusal(self.library, site)
+        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def held(self, model: Model, precision: Precision, site: Site) -> Held:
         elements = sum(tensor.elements for layer in model for tensor in layer.tensors)
@@ -71,14 +75,10 @@ class AllReduce(Exchange):
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, self.algorithm, site)
-        steps = Steps(computation, site, library, peers_of(site, library))
-        found = buckets(
-            computation,
-            cap_bytes=self.bucket_bytes,
-            first_bytes=self.first_bucket_bytes,
-            rebuilt=self.rebuilt,
-        )
-        factor = 1 + self.slowdown * _overlap(computation, found, steps)
+        peers = peers_of(site, library)
+        steps = Steps(computation, site, library, peers, self.jitter)
+        found = self.buckets(computation)
+        factor = 1 + self.slowdown * overlap(computation, found, library, peers)
         done: list[int] = []
         last: tuple[int, ...] = ()
         at = 0
@@ -92,9 +92,18 @@ class AllReduce(Exchange):
         steps.spend("optimizer", computation.optimizer_s, (*last, *done))
         return steps.case()
 
-    def neighbours(self, site: Site) -> Iterator[Neighbour]:
-        from dataclasses import replace
+    def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
+        """What is summed together, in the order in which it is."""
+        return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, self.rebuilt)
 
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """The chain of buckets at its shortest, in closed form."""
+        from planner.exchange.joint_bounds import allreduce_bound
+
+        return np.array([allreduce_bound(cast(AllReduce, job.exchange), job) for job in jobs])
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
         for size in (self.bucket_bytes // 4, self.bucket_bytes * 4):
             words = f"buckets of {size / MIB:.3g} MiB"
             yield Neighbour("bucket", words, replace(self, bucket_bytes=size))
@@ -115,16 +124,22 @@ class AllReduce(Exchange):
         )
 
 
-def _overlap(computation: Computation, found: tuple[Bucket, ...], steps: Steps) -> float:
+@lru_cache(maxsize=64)
+def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool) -> tuple[Bucket, ...]:
+    return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt)
+
+
+def overlap(computation: Computation, found: tuple[Bucket, ...], library: Library, peers: Peers) -> float:
     """The share of the backward pass in which collectives run too."""
-    backward_s = float(steps.rows[:, computation.role == BACKWARD].sum(axis=1).mean())
-    rates = {level.name: level.bytes_per_s for level in (steps.peers.inside, steps.peers.between) if level}
-    busy_s = sum(
-        phase.seconds(rates[phase.level])
-        for bucket in found
-        for phase in steps.library.phases("all_reduce", bucket.bytes, steps.peers)
-    )
+    backward_s = float(mean_s(computation)[computation.role == BACKWARD].sum())
+    busy_s = sum(library.seconds("all_reduce", bucket.bytes, peers) for bucket in found)
     return min(busy_s / backward_s, 1.0) if backward_s > 0 else 0.0
+
+
+@lru_cache(maxsize=64)
+def mean_s(computation: Computation) -> Floats:
+    """How long each op takes on average."""
+    return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s
 
 
 def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[tuple[int | None, str, int]]:

@@ -10,8 +10,11 @@ over the narrowest NIC, because a ring is as fast as its slowest hop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,35 +34,65 @@ Floats = npt.NDArray[np.float64]
 
 ALL, MACHINE = 0, 1  # scopes
 SCOPES = {"all": ALL, "machine": MACHINE}
-ROWS = 256  # steps to draw from where durations vary: the slowest of many ranks is far out in the tail
+LEAST_ROWS, MOST_ROWS = 64, 1024  # steps to draw from: the slowest of many ranks is far out in the tail
+
+# How much the steps of equal devices differ (standard deviation of the logarithm), and how much longer
+# computation takes for the part of it in which collectives run beside it, as they use cores and memory of the
+# device: by published scaling of some 360 runs (benchmarks/scaling.py, docs/allreduce.md).
+JITTER = 0.03
+SLOWDOWN = 0.25
 
 
-def varied_rows(computation: Computation, workers: int) -> Floats:
-    """Durations (steps x ops) with enough steps that the slowest of all workers is drawn from."""
-    wanted = min(ROWS, 4 * workers)
-    if computation.once_s is None or computation.steps >= wanted:
-        return computation.durations_s
-    factors = computation.variation.factors(wanted, computation.ops, computation.seed)
-    return np.asarray(computation.once_s * factors)
+@lru_cache(maxsize=64)
+def step_factors(sigma: float, workers: int) -> Floats:
+    """Factors of mean 1 on whole steps, evenly over a log-normal distribution, enough for so many workers."""
+    if sigma <= 0:
+        return np.ones(1)
+    rows = min(MOST_ROWS, max(LEAST_ROWS, 4 * workers))
+    normal = NormalDist()
+    factors = np.exp(sigma * np.array([normal.inv_cdf((row + 0.5) / rows) for row in range(rows)]))
+    return np.asarray(factors / factors.mean())
+
+
+def step_sigma(computation: Computation, jitter: float) -> float:
+    """By how much steps differ: what the computation says, or what is usual. A step of several micro-batches
+    differs less, because they differ each for themselves."""
+    passes = sum(computation.stands_for) or computation.micro_batches
+    return max(computation.variation.step_sigma, jitter / math.sqrt(passes))
 
 
 @dataclass
 class Steps:
-    """A step under construction: ops and a column of durations for each."""
+    """A step under construction: ops and a column of durations for each.
+
+    Synthesized ops take their time once, times a factor for the step: what single ops vary by averages out
+    over a stretch of them. Recorded steps are taken as they are.
+    """
 
     computation: Computation
     site: Site
     library: Library
     peers: Peers
+    jitter: float = 0.0
     ops: list[Op] = field(default_factory=list)
     columns: list[Floats] = field(default_factory=list)
-    rows: Floats = field(init=False)
-    sums: Floats = field(init=False)
+    sums: Floats = field(init=False)  # seconds before each op: of the only step, or steps x ops
+    factors: Floats = field(init=False)
     turns: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rows = varied_rows(self.computation, self.site.workers)
-        self.sums = np.concatenate([np.zeros((len(self.rows), 1)), np.cumsum(self.rows, axis=1)], axis=1)
+        computation = self.computation
+        if computation.once_s is None:
+            self.factors = np.ones(computation.steps)
+            before = np.cumsum(computation.durations_s, axis=1)
+            self.sums = np.concatenate([np.zeros((computation.steps, 1)), before], axis=1)
+        else:
+            self.factors = step_factors(step_sigma(computation, self.jitter), self.site.workers)
+            self.sums = np.concatenate([[0.0], np.cumsum(computation.once_s)])
+
+    @property
+    def rows(self) -> int:
+        return len(self.factors)
 
     def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
         """Ops `first` to `last` of the computation, one after another; the position of the new op."""
@@ -67,7 +100,7 @@ class Steps:
 
     def spend(self, name: str, seconds: float, deps: Iterable[int]) -> int:
         """Work on the device that is not part of the computation."""
-        return self.add(Op(name, WORKER, deps=_sorted(deps)), np.full(len(self.rows), seconds))
+        return self.add(Op(name, WORKER, deps=_sorted(deps)), np.full(self.rows, seconds))
 
     def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
         """A collective among all; the ops to wait for (`deps` themselves where nobody else takes part)."""
@@ -87,7 +120,7 @@ class Steps:
                 scope=SCOPES[phase.scope],
                 latency_s=phase.latency_s,
             )
-            before = (self.add(op, np.zeros(len(self.rows))),)
+            before = (self.add(op, np.zeros(self.rows)),)
         return before
 
     def add(self, op: Op, seconds: Floats) -> int:
@@ -96,7 +129,7 @@ class Steps:
         return len(self.ops) - 1
 
     def _seconds(self, first: int, last: int) -> Floats:
-        return np.asarray(np.maximum(self.sums[:, last + 1] - self.sums[:, first], 0.0))
+        return np.asarray(np.maximum(self.sums[..., last + 1] - self.sums[..., first], 0.0) * self.factors)
 
     def _channel(self, level: str) -> int:
         """Take turns among the library's channels of a level."""
@@ -109,7 +142,7 @@ class Steps:
         from planner.simulator.simulate import Case
 
         computation, cluster = self.computation, wired(self.site, self.library, self.peers)
-        order = np.broadcast_to(np.arange(len(self.ops), dtype=np.int32), (len(self.rows), len(self.ops)))
+        order = np.broadcast_to(np.arange(len(self.ops), dtype=np.int32), (self.rows, len(self.ops)))
         step = Profile.build(
             self.ops,
             np.column_stack(self.columns),

@@ -3,8 +3,8 @@
 Stage 1 shares out the optimizer's state, stage 2 the gradients too, stage 3 the parameters as well. Units are
 the model's blocks. With stage 3 a unit's parameters are gathered before its forward pass and again before its
 backward pass (the last unit keeps them), and its gradients are reduced and scattered after it; with stages 1
-and 2 gradients are scattered unit by unit in the backward pass, and parameters are gathered unit by unit
-after the optimizer. `prefetch` units are gathered ahead of the one that computes.
+and 2 gradients are scattered unit by unit in the backward pass, and updated parameters are gathered unit by
+unit in the next forward pass. `prefetch` units are gathered ahead of the one that computes.
 
 `within="machine"` shards inside each machine only (HSDP): gathers and scatters stay on its fabric, and what
 each worker keeps of the gradients is summed with its counterparts in other machines.
@@ -12,19 +12,24 @@ each worker keeps of the gradients is summed with its counterparts in other mach
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Self, cast
+
+import numpy as np
 
 from planner.computation import Computation
+from planner.cost.memory import Held
 from planner.errors import BadInput
 from planner.exchange import settings
-from planner.exchange._base import Ask, Exchange, Held, Neighbour, Words
-from planner.exchange.collectives import Kind, Peers, repeated
-from planner.exchange.joint import Steps
+from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
+from planner.exchange.allreduce import mean_s
+from planner.exchange.collectives import Kind, Library, Peers, repeated
+from planner.exchange.joint import JITTER, SLOWDOWN, Steps
 from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
-from planner.exchange.units import Unit, stretches, units_of
+from planner.exchange.units import Stretch, Unit, stretches, units_of
 from planner.model import Model
 from planner.precision import Precision
 
@@ -32,12 +37,15 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
 WITHIN = ("all", "machine")
+LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 
 
 @dataclass(frozen=True, slots=True)
 class Sharded(Exchange):
     """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
-    no_sync, ZeRO-2). `blocking`: computation waits for every collective, as FSDP2 on CPUs does."""
+    no_sync, ZeRO-2). `blocking`: computation waits for every collective, as FSDP2 on CPUs does. Blocks of
+    fewer than `least_unit` elements are wrapped together. `slowdown` and `jitter` are those of
+    `planner.exchange.joint`."""
 
     kind: ClassVar[str] = "sharded"
     title: ClassVar[str] = "sharded data parallelism"
@@ -48,6 +56,9 @@ class Sharded(Exchange):
     each_pass: bool = True
     blocking: bool = False
     library: str = "auto"
+    least_unit: int = LEAST_UNIT
+    slowdown: float = SLOWDOWN
+    jitter: float = JITTER
 
     def __post_init__(self) -> None:
         if self.stage not in (1, 2, 3):
@@ -56,6 +67,8 @@ class Sharded(Exchange):
             raise BadInput(f"sharded:prefetch is {self.prefetch}; it must not be negative")
         settings.known("sharded:within", self.within, WITHIN)
         settings.known("library", self.library, settings.LIBRARIES)
+        settings.share("sharded:slowdown", self.slowdown)
+        settings.share("sharded:jitter", self.jitter)
 
     @property
     def key(self) -> str:
@@ -77,7 +90,7 @@ class Sharded(Exchange):
     def refusal(self, site: Site) -> str:
         if self.within == "machine" and (site.machines < 2 or site.devices < 2):
             return "sharding within machines needs several machines with several devices; use within=all"
-        return settings.refusal(self.library, site)
+        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def shards(self, site: Site) -> int:
         """Over how many workers a unit is spread."""
@@ -97,8 +110,19 @@ class Sharded(Exchange):
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, "auto", site)
-        steps = Steps(computation, site, library, peers_of(site, library))
+        steps = Steps(computation, site, library, peers_of(site, library), self.jitter)
         return _Lowering(self, steps).case()
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """Computation with what cannot be hidden, or all that is sent, in closed form."""
+        from planner.exchange.joint_bounds import sharded_bound
+
+        return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
+
+    def traffic(self, computation: Computation) -> Traffic:
+        """What is sent in a step."""
+        return traffic_of(computation, self.stage, self.least_unit, self.each_pass)
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         if self.stage > 1:
@@ -122,15 +146,49 @@ class Sharded(Exchange):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The collectives of a step: (bytes, how many) of gathers and of scatters; the bytes of the gather before
+    the first op and of the scatter after the last."""
+
+    gathers: tuple[tuple[float, float], ...]
+    scatters: tuple[tuple[float, float], ...]
+    first: float
+    last: float
+
+
+@lru_cache(maxsize=256)
+def traffic_of(computation: Computation, stage: int, least_unit: int, each_pass: bool) -> Traffic:
+    units, precision = units_of(computation, least_unit), computation.precision
+    found = stretches(computation, units)
+    gathers: dict[float, float] = {}
+    scatters: dict[float, float] = {}
+    last = 0.0
+    for at, stretch in enumerate(found):
+        if stretch.gathers and (stage == 3 or at == _first_use(found, stretch.unit)):
+            size = float(units[stretch.unit].elements * precision.parameter_bytes)
+            gathers[size] = gathers.get(size, 0.0) + (stretch.stands_for if stage == 3 else 1.0)
+        for number in stretch.scatters if stretch.final or each_pass else ():
+            last = float(units[number].elements * precision.gradient_bytes)
+            scatters[last] = scatters.get(last, 0.0) + stretch.stands_for
+    first = float(units[found[0].unit].elements * precision.parameter_bytes)
+    return Traffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
+
+
+def _first_use(found: Sequence[Stretch], unit: int) -> int:
+    return next(at for at, stretch in enumerate(found) if stretch.unit == unit and stretch.gathers)
+
+
 class _Lowering:
     """One step under construction: what computation waits for, and what has been issued."""
 
     def __init__(self, exchange: Sharded, steps: Steps) -> None:
         self.exchange = exchange
         self.steps = steps
-        self.units = units_of(steps.computation)
+        self.units = units_of(steps.computation, exchange.least_unit)
         self.stretches = stretches(steps.computation, self.units)
-        self.whole, self.across = _groups(exchange, steps.peers)
+        self.whole, self.across = groups(exchange, steps.peers)
+        self.factor = 1 + exchange.slowdown * overlap(exchange, steps.computation, steps.library, steps.peers)
         self.last: tuple[int, ...] = ()  # the end of computation so far
         self.begun: list[tuple[int, ...]] = []  # what each stretch waited for: computation and its gather
         self.scattered: list[int] = []
@@ -140,19 +198,17 @@ class _Lowering:
         for at in range(len(self.stretches)):
             self._compute(at)
         share_s = steps.computation.optimizer_s / exchange.shards(steps.site)
-        done = (steps.spend("optimizer", share_s, (*self.last, *self.scattered)),)
-        if exchange.stage < 3:
-            for number, unit in enumerate(self.units):
-                self._collective(f"gather[{number}]", "all_gather", self._parameter_bytes(unit), done)
+        steps.spend("optimizer", share_s, (*self.last, *self.scattered))
         return steps.case()
 
     def _compute(self, at: int) -> None:
         exchange, steps, stretch = self.exchange, self.steps, self.stretches[at]
         waits = self.last
-        if exchange.stage == 3 and stretch.gathers:
+        if stretch.gathers and (exchange.stage == 3 or at == _first_use(self.stretches, stretch.unit)):
             waits += self._gather(at)
         self.begun.append(waits)
-        self.last = (steps.compute(f"{stretch.name}[{at}]", stretch.first, stretch.last, waits),)
+        name = f"{stretch.name}[{at}]"
+        self.last = (steps.compute(name, stretch.first, stretch.last, waits, self.factor),)
         if not (stretch.final or exchange.each_pass):
             return
         for number in stretch.scatters:
@@ -162,13 +218,18 @@ class _Lowering:
                 self.last = ends
 
     def _gather(self, at: int) -> tuple[int, ...]:
-        """Issued when the stretch `prefetch` places before it begins; with none when it is its turn."""
+        """Issued when the stretch `prefetch` places before it begins; with none when it is its turn. Below
+        stage 3 they are issued together: what is gathered stays."""
         exchange = self.exchange
-        ahead = at - exchange.prefetch
-        deps = self.last if exchange.blocking or ahead == at else self.begun[ahead] if ahead >= 0 else ()
-        stretch = self.stretches[at]
+        stretch, ahead = self.stretches[at], at - exchange.prefetch
+        deps: tuple[int, ...] = ()
+        if exchange.blocking or ahead == at:
+            deps = self.last
+        elif exchange.stage == 3 and ahead >= 0:
+            deps = self.begun[ahead]
         size = self._parameter_bytes(self.units[stretch.unit])
-        return self._collective(f"gather[{at}]", "all_gather", size, deps, times=stretch.stands_for)
+        times = stretch.stands_for if exchange.stage == 3 else 1.0
+        return self._collective(f"gather[{at}]", "all_gather", size, deps, times=times)
 
     def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
         """Reduce and scatter a unit's gradients; what is kept is summed with other machines' parts."""
@@ -202,8 +263,23 @@ class _Lowering:
         return float(unit.elements * self.steps.computation.precision.parameter_bytes)
 
 
-def _groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
+def groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
     """Who shares a unit, and who sums the parts that are kept (None: nobody else has them)."""
     if exchange.within == "all" or peers.inside is None or peers.between is None:
         return peers, None
     return Peers.of(inside=peers.inside), Peers.of(between=peers.between)
+
+
+def overlap(exchange: Sharded, computation: Computation, library: Library, peers: Peers) -> float:
+    """The share of computation in which collectives run too."""
+    compute_s = float(mean_s(computation).sum())
+    if exchange.blocking or compute_s <= 0:
+        return 0.0
+    whole, across = groups(exchange, peers)
+    traffic = exchange.traffic(computation)
+    busy_s = sum(library.seconds("all_gather", size, whole) * times for size, times in traffic.gathers)
+    for size, times in traffic.scatters:
+        busy_s += library.seconds("reduce_scatter", size, whole) * times
+        if across is not None:
+            busy_s += library.seconds("all_reduce", size, across) * times
+    return min(busy_s / compute_s, 1.0)

@@ -6,8 +6,8 @@ makes, or else to that of the op before it. So a pass is a sequence of stretches
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from planner.computation import BACKWARD, FORWARD, Computation
@@ -37,38 +37,72 @@ class Stretch:
     stands_for: float = 1.0
 
 
-def units_of(computation: Computation) -> tuple[Unit, ...]:
-    """The units in the order of the computation's blocks; blocks without parameters have none."""
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of a computation, and the unit of each of its blocks."""
+
+    units: tuple[Unit, ...]
+    of_block: tuple[int, ...]
+
+    def __getitem__(self, number: int) -> Unit:
+        return self.units[number]
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+
+@lru_cache(maxsize=64)
+def units_of(computation: Computation, least: int = 0) -> Units:
+    """The units: blocks of the computation in their order, small ones taken together until they have `least`
+    elements, as wrapping policies do."""
     elements = [0] * len(computation.blocks)
     for one in computation.parameters:
         elements[one.block] += one.elements
-    return tuple(Unit(name, size) for name, size in zip(computation.blocks, elements, strict=True))
+    units: list[Unit] = []
+    of_block: list[int] = []
+    open_ = False
+    for name, size in zip(computation.blocks, elements, strict=True):
+        if open_:
+            units[-1] = Unit(units[-1].name, units[-1].elements + size)
+        else:
+            units.append(Unit(name, size))
+        of_block.append(len(units) - 1)
+        open_ = units[-1].elements < least
+    if open_ and len(units) > 1:  # what is left over joins the last
+        rest = units.pop()
+        units[-1] = Unit(units[-1].name, units[-1].elements + rest.elements)
+        of_block = [min(unit, len(units) - 1) for unit in of_block]
+    return Units(tuple(units), tuple(of_block))
 
 
-def stretches(computation: Computation, units: Sequence[Unit]) -> tuple[Stretch, ...]:
+@lru_cache(maxsize=64)
+def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     """The step as stretches of one unit, in order."""
     n = computation.ops // computation.micro_batches
     needs: dict[int, int] = {}  # op of the first micro-batch -> the unit it computes with
     complete: dict[int, int] = {}  # unit -> op after which its gradients are complete
     for one in computation.parameters:
+        unit = units.of_block[one.block]
         for op in one.readers:
-            needs.setdefault(op % n, one.block)
+            needs.setdefault(op % n, unit)
         if one.ready is not None:
-            needs.setdefault(one.ready % n, one.block)
-            complete[one.block] = max(complete.get(one.block, 0), one.ready % n)
+            needs.setdefault(one.ready % n, unit)
+            complete[unit] = max(complete.get(unit, 0), one.ready % n)
     owner = _owners(computation, needs, n)
     cuts = [0, *(op for op in range(1, n) if owner[op] != owner[op - 1]), n]
     turn = next((op for op in range(n) if computation.role[op] == BACKWARD), n)
     if turn not in cuts:
         cuts = sorted([*cuts, turn])
     one_pass = [(owner[first], first, last - 1) for first, last in pairwise(cuts)]
-    ends = {op: unit for unit, op in complete.items()}
+    ends: dict[int, list[int]] = {}
+    for unit, op in complete.items():
+        ends.setdefault(op, []).append(unit)
     found: list[Stretch] = []
     for micro in range(computation.micro_batches):
         kept = -1
         for unit, first, last in one_pass:
             forward = first < turn
-            done = [ends[op] for op in range(first, last + 1) if op in ends]
+            done = [unit for op in range(first, last + 1) for unit in ends.get(op, ())]
             gathers = units[unit].elements > 0 and unit != kept
             kept = unit  # still there if it comes next again, as at the turn
             found.append(

@@ -23,7 +23,7 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
 
 P3 = "p3.16xlarge"
-PLAIN = AllReduce(slowdown=0.0)
+PLAIN = AllReduce(slowdown=0.0, jitter=0.0)
 
 
 def step_s(case: Case) -> float:
@@ -105,9 +105,19 @@ def test_accumulation_exchanges_once() -> None:
     assert accumulated(computation, 4).batch == 4
 
 
+def test_jitter_is_that_of_equal_devices_and_less_over_many_micro_batches() -> None:
+    computation = steadied(chain([100] * 4))
+    once, many = (
+        step_s(AllReduce(slowdown=0.0, jitter=0.1).lower(accumulated(computation, times), site(8)))
+        for times in (1, 16)
+    )
+    assert once == pytest.approx(8 * (1 + 0.1 * 1.42) + 0.5, rel=0.02)
+    assert many == pytest.approx(128 * (1 + 0.1 / 4 * 1.42) + 0.5, rel=0.01)
+
+
 def test_overlap_slows_the_backward_pass() -> None:
     computation, where = chain([25_000_000] * 4, 1e-3), site(8)
-    plain, slowed = (step_s(AllReduce(slowdown=share).lower(computation, where)) for share in (0.0, 0.1))
+    plain, slowed = (step_s(replace(PLAIN, slowdown=share).lower(computation, where)) for share in (0.0, 0.1))
     assert 0 < slowed - plain <= 0.1 * 4e-3 * 1.01
 
 

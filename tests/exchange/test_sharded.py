@@ -26,6 +26,7 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
 
 SLOW = Market(bandwidth_bytes_per_s=1e9)
+PLAIN = Sharded(least_unit=0, slowdown=0.0, jitter=0.0)
 
 
 def site(workers: int, machine: str = "p3.2xlarge", **more: object) -> Site:
@@ -55,19 +56,21 @@ def test_units_of_several_layers_are_fetched_once() -> None:
 
 
 def test_stage_three_gathers_twice_and_scatters_once() -> None:
-    case = Sharded().lower(chain([1000] * 4), site(4, market=SLOW))
+    case = PLAIN.lower(chain([1000] * 4), site(4, market=SLOW))
     assert len(names(case, "gather")) == 4 + 3  # the last unit stays
     assert len(names(case, "scatter")) == 4
     sent = case.profile.bytes[case.profile.resource == UPLINK].sum()
     assert sent == (7 + 4) * 3000
 
 
-def test_lower_stages_gather_after_the_optimizer() -> None:
+def test_lower_stages_gather_once_for_the_next_forward_pass() -> None:
     for stage in (1, 2):
-        case = Sharded(stage=stage).lower(chain([1000] * 4), site(4, market=SLOW))
-        first = case.profile.names.index("gather[0]")
-        assert case.profile.deps(first).tolist() == [case.profile.names.index("optimizer")]
-        assert len(names(case, "gather")) == 4
+        case = replace(PLAIN, stage=stage).lower(chain([1000] * 4), site(4, market=SLOW))
+        assert names(case, "gather") == [f"gather[{at}]" for at in range(4)]
+        first = case.profile.names.index("gather[3]")
+        assert not len(case.profile.deps(first))
+        late = replace(PLAIN, stage=stage, prefetch=0).lower(chain([1000] * 4), site(4, market=SLOW))
+        assert len(late.profile.deps(late.profile.names.index("gather[3]")))
 
 
 def test_blocking_adds_everything_up() -> None:
@@ -78,7 +81,7 @@ def test_blocking_adds_everything_up() -> None:
     gather = Nccl().phases("all_gather", 2e7, peers)[0].seconds(rate)
     scatter = Nccl().phases("reduce_scatter", 2e7, peers)[0].seconds(rate)
     expected = 0.8 + 7 * gather + 4 * scatter + 0.05 / 4
-    found = step_s(Sharded(blocking=True).lower(computation, where))
+    found = step_s(replace(PLAIN, blocking=True).lower(computation, where))
     assert found == pytest.approx(expected, rel=1e-3)
 
 
@@ -89,20 +92,20 @@ def test_prefetch_hides_what_is_shorter_than_a_unit() -> None:
     gather = Nccl().phases("all_gather", 2e7, peers)[0].seconds(peers.between.bytes_per_s)
     assert gather < 0.1 / 2
     # Only the first gather and the last scatter are exposed.
-    found = step_s(Sharded().lower(computation, where))
+    found = step_s(PLAIN.lower(computation, where))
     assert found == pytest.approx(0.8 + 2 * gather + 0.05 / 4, rel=1e-3)
     # Without it six more gathers are exposed, three of them behind the scatter of the unit before.
-    late = step_s(Sharded(prefetch=0).lower(computation, where))
+    late = step_s(replace(PLAIN, prefetch=0).lower(computation, where))
     assert late == pytest.approx(found + 9 * gather, rel=1e-3)
 
 
 def test_accumulation_gathers_in_every_pass_and_may_scatter_in_the_last_only() -> None:
     computation = accumulated(chain([1000] * 4), 3)
-    case = Sharded().lower(computation, site(4, market=SLOW))
+    case = PLAIN.lower(computation, site(4, market=SLOW))
     # The unit that a pass ends with is the one that the next begins with.
     assert len(names(case, "gather")) == 3 * 7
     assert len(names(case, "scatter")) == 12
-    once = Sharded(each_pass=False).lower(computation, site(4, market=SLOW))
+    once = replace(PLAIN, each_pass=False).lower(computation, site(4, market=SLOW))
     assert len(names(once, "scatter")) == 4
 
 
@@ -124,7 +127,7 @@ def test_few_long_runs_stand_for_many_micro_batches(exchange, bandwidth: float, 
 
 def test_sharding_inside_machines_stays_on_the_fabric() -> None:
     computation, where = chain([5_000_000] * 4, 1e-3), site(16, "p3.16xlarge")
-    case = Sharded(within="machine").lower(computation, where)
+    case = replace(PLAIN, within="machine").lower(computation, where)
     profile = case.profile
     for op, name in enumerate(profile.names):
         if name.startswith("gather"):
@@ -132,17 +135,17 @@ def test_sharding_inside_machines_stays_on_the_fabric() -> None:
         if name.endswith("/sum"):
             assert (int(profile.server[op]), int(profile.scope[op])) == (1, 0)
             assert profile.bytes[op] == 2e7
-    assert step_s(case) < step_s(Sharded().lower(computation, where))
+    assert step_s(case) < step_s(PLAIN.lower(computation, where))
 
 
 def test_shares_of_memory() -> None:
     from planner.catalog import load_model
 
     model, where = load_model("resnet50"), site(16, "p3.16xlarge")
-    three, one = Sharded().held(model, FP32, where), Sharded(stage=1).held(model, FP32, where)
+    three, one = PLAIN.held(model, FP32, where), replace(PLAIN, stage=1).held(model, FP32, where)
     assert (three.parameters, three.gradients, three.optimizer) == (1 / 16, 1 / 16, 1 / 16)
     assert (one.parameters, one.gradients, one.optimizer) == (1, 1, 1 / 16)
-    assert Sharded(within="machine").held(model, FP32, where).parameters == 1 / 8
+    assert replace(PLAIN, within="machine").held(model, FP32, where).parameters == 1 / 8
     assert three.buffers_bytes > 0
 
 
@@ -152,8 +155,8 @@ def test_less_is_sent_than_by_all_reduce_with_stage_two_as_much() -> None:
         int(case.profile.bytes[case.profile.resource == UPLINK].sum())
         for case in (
             AllReduce().lower(computation, where),
-            Sharded(stage=2).lower(computation, where),
-            Sharded().lower(computation, where),
+            replace(PLAIN, stage=2).lower(computation, where),
+            PLAIN.lower(computation, where),
         )
     ]
     assert sent[1] == pytest.approx(sent[0], rel=1e-6)

@@ -6,6 +6,7 @@ latency in which nothing flows. Its duration alone is `latency_s + bytes / rate`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -86,6 +87,12 @@ class Phase:
     def seconds(self, bytes_per_s: float) -> float:
         """How long it takes alone."""
         return self.latency_s + self.bytes / bytes_per_s
+
+
+def alone_s(phases: Iterable[Phase], peers: Peers) -> float:
+    """How long phases take one after another, with nothing beside them."""
+    rates = {level.name: level.bytes_per_s for level in (peers.inside, peers.between) if level}
+    return sum(phase.seconds(rates[phase.level]) for phase in phases)
 
 
 def passes(kind: Kind) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from planner.exchange.collectives import ring
-from planner.exchange.collectives._base import Kind, Level, Peers, Phase, fitted, passes
+from planner.exchange.collectives._base import Kind, Level, Peers, Phase, alone_s, fitted, passes
 
 SEGMENT_BYTES = 2**20
 
@@ -34,6 +34,10 @@ class Gloo:
     name: ClassVar[str] = "gloo"
     in_flight: ClassVar[int] = 2
     estimated: ClassVar[bool] = False
+
+    def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
+        """How long a collective takes alone."""
+        return alone_s(self.phases(kind, size, peers), peers)
 
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
         """The collective as transfers. `opposed`: collectives of the other direction run at the same time."""

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from planner.collective_curves import nccl_constants
 from planner.exchange.collectives import hierarchical, ring, tree
-from planner.exchange.collectives._base import Kind, Level, Link, Peers, Phase, Scope, fitted
+from planner.exchange.collectives._base import Kind, Level, Link, Peers, Phase, Scope, alone_s, fitted
 
 Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
 Protocol = Literal["LL", "LL128", "Simple"]
@@ -41,6 +41,10 @@ class Nccl:
     name: ClassVar[str] = "nccl"
     in_flight: ClassVar[int] = 1
     algorithm: Algorithm = "auto"
+
+    def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
+        """How long a collective takes alone."""
+        return alone_s(self.phases(kind, size, peers), peers)
 
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
         """The collective as transfers. NCCL runs one after the other, so that none is `opposed`."""

@@ -1,0 +1,108 @@
+"""Upper bounds on the throughput of collective exchanges in closed form, for thousands of plans at once.
+
+The step of a worker in the long run lasts at least what it would with every op at its mean: waiting for
+others only adds, and the end of a chain of maxima is convex in its times, so that its mean is not below its
+value at the means (Jensen). All workers go at the rate of the slowest. Channels of one level share its wire:
+where a library has several collectives in flight only their bytes count, where it has one their latencies
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.computation import BACKWARD, Computation
+from planner.exchange import settings
+from planner.exchange._base import Job
+from planner.exchange.allreduce import mean_s, overlap
+from planner.exchange.buckets import Bucket
+from planner.exchange.collectives import Library, Peers, Phase
+from planner.exchange.peers import peers_of
+from planner.exchange.sharded import groups
+from planner.exchange.sharded import overlap as sharded_overlap
+
+if TYPE_CHECKING:
+    from planner.exchange.allreduce import AllReduce
+    from planner.exchange.sharded import Sharded
+
+
+def allreduce_bound(exchange: AllReduce, job: Job) -> float:
+    """Samples a second at most."""
+    computation, site = job.computation, job.site
+    library = settings.library(exchange.library, exchange.algorithm, site)
+    peers = peers_of(site, library)
+    found = exchange.buckets(computation)
+    slowest = min(site.speeds, default=1.0)
+    forward_s, ready_s, total_s = _ready_s(computation, found)
+    factor = 1 + exchange.slowdown * overlap(computation, found, library, peers)
+    end_s = computed_s = (forward_s + (total_s - forward_s) * factor) / slowest
+    free_s: dict[str, float] = {}
+    for bucket, at_s in zip(found, ready_s, strict=True):
+        ready = (forward_s + (at_s - forward_s) * factor) / slowest
+        phases = library.phases("all_reduce", bucket.bytes, peers)
+        for level, busy_s in _busy_s(phases, library, peers).items():
+            free_s[level] = max(free_s.get(level, 0.0), ready) + busy_s
+        end_s = max(end_s, ready + sum(phase.seconds(_rate(phase, peers)) for phase in phases))
+    step_s = max(end_s, computed_s, *free_s.values(), 0.0) + computation.optimizer_s / slowest
+    return computation.batch * site.workers / max(step_s, 1e-12)
+
+
+def sharded_bound(exchange: Sharded, job: Job) -> float:
+    """Samples a second at most."""
+    computation, site = job.computation, job.site
+    library = settings.library(exchange.library, "auto", site)
+    peers = peers_of(site, library)
+    whole, across = groups(exchange, peers)
+    traffic = exchange.traffic(computation)
+    factor = 1 + exchange.slowdown * sharded_overlap(exchange, computation, library, peers)
+    slowest = min(site.speeds, default=1.0)
+    compute_s = float(mean_s(computation).sum()) * factor / slowest
+    levels: dict[str, float] = {}
+    alone_s = 0.0
+    sent = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]
+    sent += [
+        (library.phases("reduce_scatter", size, whole), whole, times) for size, times in traffic.scatters
+    ]
+    if across is not None:
+        sent += [(library.phases("all_reduce", size, across), across, n) for size, n in traffic.scatters]
+    for phases, group, times in sent:
+        alone_s += sum(phase.seconds(_rate(phase, group)) for phase in phases) * times
+        for level, busy_s in _busy_s(phases, library, group).items():
+            levels[level] = levels.get(level, 0.0) + busy_s * times
+    if exchange.blocking and across is None:
+        step_s = compute_s + alone_s
+    else:
+        exposed_s = library.seconds("all_gather", traffic.first, whole)
+        exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
+        step_s = max(compute_s + exposed_s, *levels.values(), 0.0)
+    step_s += computation.optimizer_s / exchange.shards(site) / slowest
+    return computation.batch * site.workers / max(step_s, 1e-12)
+
+
+@lru_cache(maxsize=256)
+def _ready_s(computation: Computation, found: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
+    """Seconds until the backward pass begins, until each bucket is ready, and of all ops; not slowed."""
+    ends = np.cumsum(mean_s(computation))
+    backward = np.flatnonzero(computation.role == BACKWARD)
+    forward_s = float(ends[backward[0] - 1]) if len(backward) and backward[0] > 0 else 0.0
+    return forward_s, tuple(float(ends[bucket.ready]) for bucket in found), float(ends[-1])
+
+
+def _busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> dict[str, float]:
+    """How long phases keep each level from other collectives."""
+    found: dict[str, float] = {}
+    for phase in phases:
+        wire_s = phase.bytes / _rate(phase, peers)
+        waits_s = phase.latency_s if library.in_flight == 1 else 0.0
+        found[phase.level] = found.get(phase.level, 0.0) + wire_s + waits_s
+    return found
+
+
+def _rate(phase: Phase, peers: Peers) -> float:
+    level = peers.inside if phase.level == "fabric" else peers.between
+    assert level is not None
+    return level.bytes_per_s

@@ -1,0 +1,75 @@
+"""Closed forms that bound collective exchanges: never below the simulation, and near it."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pytest
+from test_allreduce import mixed, step_s
+from test_buckets import chain
+from test_sharded import SLOW
+
+from planner.catalog import load_hardware
+from planner.computation import Variation
+from planner.computation.changed import accumulated, steadied
+from planner.exchange import Exchange, Job, Site
+from planner.exchange.allreduce import AllReduce
+from planner.exchange.sharded import Sharded
+
+
+def random_job(seed: int) -> Job:
+    """A job of either exchange on machines of several kinds."""
+    if seed % 2:
+        return Job(*mixed(seed))
+    random = np.random.default_rng(seed)
+    sizes = [int(size) for size in random.integers(1, 5_000_000, int(random.integers(1, 7)))]
+    computation = steadied(chain(sizes, float(random.uniform(1e-4, 1e-1))), Variation(0.05, 0.0), steps=8)
+    computation = accumulated(computation, int(random.choice([1, 2, 3, 9])))
+    where = Site(
+        load_hardware(str(random.choice(["p3.16xlarge", "p3.2xlarge", "c5n.large", "p4d.24xlarge"]))),
+        int(random.integers(1, 24)),
+        SLOW,
+    )
+    exchange = Sharded(
+        stage=int(random.integers(1, 4)),
+        prefetch=int(random.integers(0, 3)),
+        within="machine" if where.machines > 1 and where.devices > 1 and random.integers(2) else "all",
+        blocking=bool(random.integers(2)),
+        each_pass=bool(random.integers(2)),
+        least_unit=int(random.choice([0, 4_000_000])),
+    )
+    return Job(exchange, computation, where)
+
+
+def bound_and_rate(job: Job) -> tuple[float, float]:
+    case = job.exchange.lower(job.computation, job.site)
+    (bound,) = type(job.exchange).bounds([job])
+    return float(bound), case.cluster.workers * case.profile.batch / step_s(case)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_simulation_exceeds_its_bound(seed: int) -> None:
+    bound, rate = bound_and_rate(random_job(seed))
+    assert rate <= bound * 1.004  # the simulation is precise to two thousandths
+
+
+@pytest.mark.parametrize(("exchange", "least"), [(AllReduce(), 0.85), (Sharded(), 0.6)])
+def test_bounds_are_near(exchange: Exchange, least: float) -> None:
+    near = []
+    for seed in range(0, 40, 2):
+        random = np.random.default_rng(seed)
+        sizes = [int(size) for size in random.integers(1, 20_000_000, 8)]
+        computation = steadied(chain(sizes, float(random.uniform(1e-3, 1e-1))))
+        where = Site(load_hardware(str(random.choice(["p3.16xlarge", "p4d.24xlarge"]))), 16)
+        bound, rate = bound_and_rate(Job(exchange, computation, where))
+        near.append(rate / bound)
+    assert statistics.median(near) > least
+
+
+def test_the_closed_form_is_near_the_bound_of_any_step() -> None:
+    """The general one counts with the slowest of the ranks too."""
+    job = Job(AllReduce(), steadied(chain([5_000_000] * 8, 1e-2)), Site(load_hardware("p3.16xlarge"), 16))
+    (ours,) = AllReduce.bounds([job])
+    (general,) = Exchange.bounds.__func__(AllReduce, [job])  # type: ignore[attr-defined]
+    assert ours == pytest.approx(general, rel=0.08)
