@@ -10,6 +10,7 @@ and a file is read when one of its machines is asked for.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class _Names:
     files: dict[str, Path]
     families: dict[str, str]
     aliases: dict[str, str]
+    own: frozenset[str]  # those of the user's folders
 
 
 def hardware_names() -> tuple[str, ...]:
@@ -63,7 +65,7 @@ def load_hardware(name: str) -> Hardware:
         return load_hardware(lower[name.lower()])
     machine = load_shipped(key)
     # a price in a hardware file of one's own is one's own already
-    if names.files[key].parent != shipped_folder("hardware") or not (home() / "prices").is_dir():
+    if key in names.own or not os.path.isdir(os.path.join(home(), "prices")):
         return machine
     from planner.prices.book import with_own_prices
 
@@ -72,7 +74,12 @@ def load_hardware(name: str) -> Hardware:
 
 def load_shipped(name: str) -> Hardware:
     """A machine by its name alone, with the prices of its file."""
-    return build(name, _entries_at(user_folders(), _names().files[name]))
+    return _built(user_folders(), name)
+
+
+@lru_cache(maxsize=1024)
+def _built(folders: tuple[Path, ...], name: str) -> Hardware:
+    return build(name, _entries_at(folders, _all_names(folders).files[name]))
 
 
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
@@ -131,6 +138,7 @@ def _all_names(folders: tuple[Path, ...]) -> _Names:
         {name: machine.file.path for name, machine in own.machines.items()},
         {name: machine.family for name, machine in own.machines.items()},
         dict(own.aliases),
+        frozenset(own.machines),
     )
     for path in sorted(shipped_folder("hardware").glob("*.toml")):
         if path.name not in _SHARED:
