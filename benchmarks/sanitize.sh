@@ -28,7 +28,7 @@ spec = importlib.util.spec_from_file_location("planner.simulator._engine", path)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 sys.modules["planner.simulator._engine"] = module
-tests = ["equals_reference", "joint_ops", "closed_forms", "invariants", "merge", "refusals"]
+tests = ["equals_reference", "joint_ops", "closed_forms", "hosts", "invariants", "refusals"]
 print("engine under test:", module.__file__)
 sys.exit(pytest.main([*(f"tests/simulator/test_{name}.py" for name in tests), "-q", "-p", "no:cacheprovider"]))
 PY

@@ -14,7 +14,7 @@ from planner.search.results import ScoredPlan
 
 if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
-    from planner.simulator.simulate import Begun, Case
+    from planner.simulator.simulate import Case, PartialSimulation
     from planner.simulator.simulate import Effort as Settings
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Simulations:
         self.cases = cases
         self.request = cases.request
         self._predictions: dict[tuple[Plan, Heat], Prediction] = {}
-        self._begun: dict[tuple[Plan, Effort], Begun] = {}
+        self._begun: dict[tuple[Plan, Effort], PartialSimulation] = {}
 
     def submit(self, plan: Plan, executor: Executor, heat: Heat = "long") -> Future[Prediction]:
         """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
@@ -129,10 +129,10 @@ class Simulations:
         self, plans: Iterable[Plan], executor: Executor, heat: Heat, effort: Effort, runs: int
     ) -> None:
         """The first runs, or some more of them."""
-        from planner.simulator.simulate import begin, go_on
+        from planner.simulator.simulate import begin, resume
 
         tasks = {
-            plan: executor.submit(go_on, self._begun[plan, effort], runs)
+            plan: executor.submit(resume, self._begun[plan, effort], runs)
             if (plan, effort) in self._begun
             else executor.submit(begin, *self._task(plan, effort), runs)
             for plan in plans

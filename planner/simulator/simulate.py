@@ -116,7 +116,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PartialSimulation:
     """A simulation after some of its runs. It can be sent to another process and gone on with there."""
 
     case: Case
@@ -142,13 +142,13 @@ class Begun:
         return _summary(self.case, results, stages, self.effort)
 
 
-def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> Begun:
+def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> PartialSimulation:
     """The first runs of a simulation, at most as many as it has in any case."""
     options, pilot = _pilot(case, _options(case, effort), timeline)
-    return go_on(Begun(case, effort, options, (pilot,)), runs)
+    return resume(PartialSimulation(case, effort, options, (pilot,)), runs)
 
 
-def go_on(begun: Begun, runs: int) -> Begun:
+def resume(begun: PartialSimulation, runs: int) -> PartialSimulation:
     """A simulation with so many of its first runs."""
     numbers = range(len(begun.results), min(runs, begun.effort.first_runs))
     more = [_one_run(begun.case, begun.options, number) for number in numbers]
@@ -160,8 +160,8 @@ def predict(case: Case, effort: Effort) -> Prediction:
     return begin(case, effort, runs=1).finish()
 
 
-def finish(begun: Begun) -> Prediction:
-    """`Begun.finish`, likewise."""
+def finish(begun: PartialSimulation) -> Prediction:
+    """`PartialSimulation.finish`, likewise."""
     return begun.finish()
 
 

@@ -90,7 +90,7 @@ planner::Inputs read(nb::handle inputs, Arrays& arrays) {
   nb::object profile = inputs.attr("profile"), policy = inputs.attr("policy");
   in.speeds = get<std::vector<double>>(inputs, "speeds");
   in.workers = small(static_cast<int64_t>(in.speeds.size()), planner::max_workers, "workers");
-  in.servers = small(get<int64_t>(profile, "servers"), planner::max_servers, "channels");
+  in.channels = small(get<int64_t>(profile, "servers"), planner::max_channels, "channels");
   in.ops = small(get<int64_t>(profile, "ops"), 1 << 28, "ops");
   in.rows = small(get<int64_t>(profile, "steps"), 1 << 30, "steps of a profile");
   in.resource = arrays.view<uint8_t>(profile.attr("resource"));

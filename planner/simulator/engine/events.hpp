@@ -30,8 +30,9 @@ inline Event after(Event event) {
   return event;
 }
 
-// The end of a transfer. `rank`: where it comes among the events of its instant, which is by key, except for what came
-// up after events of greater keys.
+// The end of a transfer, or of an op of the host. Events of one instant go by key; but an event that another one calls
+// forth at the same instant comes after that, even if its own key is smaller. `rank` is the place that results: the
+// event's key, or a key above that of the event which called it forth.
 struct Arrival {
   double time_s;
   uint64_t rank;
@@ -54,7 +55,7 @@ inline void merge(std::vector<std::span<const Arrival>>& heads, std::vector<Arri
   }
 }
 
-inline constexpr int max_workers = 1 << 24, max_servers = 1 << 16;
+inline constexpr int max_workers = 1 << 24, max_channels = 1 << 16;
 
 // The start of a worker goes before everything else: resource -1.
 inline uint64_t event_key(int resource, int worker, int server) {

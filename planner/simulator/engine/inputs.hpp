@@ -22,7 +22,7 @@ struct Policy {
 };
 
 struct Inputs {
-  int workers = 0, servers = 0, ops = 0, rows = 0;  // servers: channels of a worker, to servers or elsewhere
+  int workers = 0, channels = 0, ops = 0, rows = 0;
   std::span<const uint8_t> resource, gated;
   std::span<const int32_t> server, order, waiting, dependent_start, dependent_index, roots, transfers;
   std::span<const int32_t> publishes, awaits, publishers;
@@ -30,8 +30,8 @@ struct Inputs {
   std::span<const int32_t> scope, leaders;  // of joint ops, else -1; scopes x workers
   std::span<const double> durations;        // rows x ops
   std::span<const double> latency;          // of transfers, by op; empty: none has any
-  std::span<const uint8_t> local;           // workers x servers: both ends are one node
-  std::span<const int32_t> near, far;       // workers x servers: the nodes at the ends of a channel
+  std::span<const uint8_t> local;           // workers x channels: both ends are one node
+  std::span<const int32_t> near, far;       // workers x channels: the nodes at the ends of a channel
   std::vector<double> speeds, start_offsets_s;
   std::span<const int32_t> pool_cores, server_pool, host_pool;  // cores, and who takes them where (-1: nowhere)
   bool tied = false, lockstep = false;  // some op waits for other workers; all workers are tied together
@@ -52,31 +52,31 @@ struct Inputs {
     return dependent_index.subspan(static_cast<size_t>(dependent_start[op]),
                                    static_cast<size_t>(dependent_start[op + 1] - dependent_start[op]));
   }
-  int near_of(int w, int s) const { return near[size_t(w) * servers + s]; }
-  int far_of(int w, int s) const { return far[size_t(w) * servers + s]; }
+  int near_of(int w, int s) const { return near[size_t(w) * channels + s]; }
+  int far_of(int w, int s) const { return far[size_t(w) * channels + s]; }
   // Servers that all workers reach, each from one node?
   bool star() const {
     for (int w = 0; w < workers; ++w)
-      for (int s = 0; s < servers; ++s)
+      for (int s = 0; s < channels; ++s)
         if (near_of(w, s) != near_of(w, 0) || far_of(w, s) != far_of(0, s)) return false;
-    return servers > 0;
+    return channels > 0;
   }
   // Does nobody ever wait for a core?
   bool cores_abound() const { return pool_cores.empty(); }
   // A worker's lanes: downlinks, the worker itself, uplinks, servers, the host.
-  int lanes() const { return 2 + 3 * servers; }
+  int lanes() const { return 2 + 3 * channels; }
   int lane_of(int r, int s) const {
     switch (r) {
       case DOWNLINK:
         return s;
       case WORKER:
-        return servers;
+        return channels;
       case UPLINK:
-        return 1 + servers + s;
+        return 1 + channels + s;
       case PS:
-        return 1 + 2 * servers + s;
+        return 1 + 2 * channels + s;
       default:
-        return 1 + 3 * servers;
+        return 1 + 3 * channels;
     }
   }
 };

@@ -14,8 +14,8 @@ struct Lane {
   int pool = -1;  // where its ops take a core; -1: nowhere
   bool local = false, waits_for_core = false;
   bool marked = false;    // in idle_
-  bool deferred = false;  // lazy computation: ends wait to be shown
-  double shows_s = -1;    // lazy computation: when the queue has its next end
+  bool deferred = false;  // run-ahead: ends wait to be shown
+  double shows_s = -1;    // run-ahead: when the queue has its next end
   uint64_t key = 0;
   Scheduler* scheduler = nullptr;  // links
   Flow* flow = nullptr;            // links, unless local
@@ -52,5 +52,42 @@ struct Lane {
     return seconds;
   }
 };
+
+// All lanes, worker by worker as Inputs::lane_of numbers them; `schedulers` are those of the links. Links, and
+// computation that runs ahead, have queues of their own.
+template <class Links>
+std::vector<Lane> lanes_of(const Inputs& in, std::vector<Scheduler>& schedulers, const std::vector<LinkTraits>& traits,
+                           Links& links, bool ahead) {
+  std::vector<size_t> ops_on_lane(in.lanes(), 0);
+  for (int op = 0; op < in.ops; ++op) ++ops_on_lane[in.lane_of(in.resource[op], in.server[op])];
+  std::vector<Lane> lanes(size_t(in.workers) * in.lanes());
+  schedulers.reserve(size_t(2) * in.workers * in.channels);
+  for (int w = 0; w < in.workers; ++w) {
+    auto place = [&](int resource, int channel) -> Lane& {
+      int number = in.lane_of(resource, channel);
+      Lane& lane = lanes[size_t(w) * in.lanes() + number];
+      lane.resource = resource;
+      lane.worker = w;
+      lane.server = channel;
+      lane.key = event_key(resource, w, std::max(channel, 0));
+      if (resource != DOWNLINK && resource != UPLINK && !(ahead && resource == WORKER))
+        lane.queue.reserve(ops_on_lane[number]);
+      return lane;
+    };
+    place(WORKER, -1);
+    place(HOST, -1).pool = in.host_pool[w];
+    for (int c = 0; c < in.channels; ++c) {
+      place(PS, c).pool = in.server_pool[c];
+      for (int resource : {DOWNLINK, UPLINK}) {
+        Lane& lane = place(resource, c);
+        schedulers.emplace_back(traits[(resource == UPLINK) * in.channels + c]);
+        lane.scheduler = &schedulers.back();
+        lane.local = in.local[size_t(w) * in.channels + c] != 0;
+        lane.flow = &links.flow(resource == UPLINK, w, c);
+      }
+    }
+  }
+  return lanes;
+}
 
 }  // namespace planner

@@ -18,7 +18,7 @@ class LimitedFlows {
       : in_(in),
         now_(now),
         first_(first),
-        flows_(size_t(last - first + 1) * in.workers * in.servers),
+        flows_(size_t(last - first + 1) * in.workers * in.channels),
         filling_(in.flow_bytes_per_s),
         own_(in.flow_bytes_per_s < infinity ? flows_.size() : 0) {
     std::vector<int> nic_of(in.nic_capacity.size(), -1);
@@ -36,7 +36,7 @@ class LimitedFlows {
       if (nic_of[link] >= 0) nics_[nic_of[link]].capacity = in.nic_capacity[link];
     for (int d = first; d <= last; ++d)
       for (int w = 0; w < in.workers; ++w)
-        for (int s = 0; s < in.servers; ++s) {
+        for (int s = 0; s < in.channels; ++s) {
           MaxMinFlow& flow = at(d, w, s);
           flow.key = event_key(d == 0 ? DOWNLINK : UPLINK, w, s);
           if (!own_.empty()) flow.own = &own_[static_cast<size_t>(&flow - flows_.data())];
@@ -65,9 +65,9 @@ class LimitedFlows {
   std::function<void(Flow&)> before_move;
 
  protected:
-  // Workers' flows lie together, in the order of servers.
+  // Workers' flows lie together, in the order of channels.
   MaxMinFlow& at(int direction, int worker, int server) {
-    return flows_[(size_t(direction - first_) * in_.workers + worker) * in_.servers + server];
+    return flows_[(size_t(direction - first_) * in_.workers + worker) * in_.channels + server];
   }
   // A chunk starts; true if it follows at once the one of its lane that has just ended.
   bool follows(MaxMinFlow& flow, double size, double weight) {

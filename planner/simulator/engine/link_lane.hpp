@@ -26,7 +26,7 @@ struct LinkLane {
         direction(direction_),
         worker(worker_),
         server(server_),
-        local(in_.local[size_t(worker_) * in_.servers + server_] != 0),
+        local(in_.local[size_t(worker_) * in_.channels + server_] != 0),
         key(event_key(direction_ == 0 ? DOWNLINK : UPLINK, worker_, server_)) {}
 
   const Inputs* in;

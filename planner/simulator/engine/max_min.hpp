@@ -19,10 +19,10 @@ namespace planner {
 class MaxMinShares : public LimitedFlows {
  public:
   static bool applies(const Inputs& in) {
-    if (in.servers > 64 || !in.star()) return false;
+    if (in.channels > 64 || !in.star()) return false;
     std::vector<int> uses(in.nic_capacity.size() / 2, 0);
     for (int w = 0; w < in.workers; ++w) uses[in.near_of(w, 0)] = 1;
-    for (int s = 0; s < in.servers; ++s)
+    for (int s = 0; s < in.channels; ++s)
       if (uses[in.far_of(0, s)]++ > 0) return false;
     return true;
   }
@@ -30,12 +30,12 @@ class MaxMinShares : public LimitedFlows {
   MaxMinShares(const Inputs& in, const Now& now, int first, int last, bool remembers)
       : LimitedFlows(in, now, first, last, remembers),
         running_(in.workers, 0),
-        all_(~Servers{0} >> (64 - in.servers)),
+        all_(~Servers{0} >> (64 - in.channels)),
         tangled_(in.workers) {
-    for (int s = 0; s < in.servers; ++s) rows_.emplace_back(*at(first, 0, s).server_nic, in.workers);
+    for (int s = 0; s < in.channels; ++s) rows_.emplace_back(*at(first, 0, s).server_nic, in.workers);
     for (int w = 0; w < in.workers; ++w) port_of(w).workers.push_back(w);
     for (int w = 0; w < in.workers; ++w)
-      least_share_ = std::min(least_share_, port_of(w).capacity / double(port_of(w).workers.size() * in.servers));
+      least_share_ = std::min(least_share_, port_of(w).capacity / double(port_of(w).workers.size() * in.channels));
   }
 
   void start(Flow& started, double size, double weight) {

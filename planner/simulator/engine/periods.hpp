@@ -3,7 +3,7 @@
 // Where computing waits for all downloads and uploads wait for computing alone (training_step.hpp), the only
 // events that other workers can see are the beginning and the end of a period in which a lane sends one chunk
 // after the other. When its chunks ended within a period follows from the clock's past, and is worked out when
-// somebody asks: at the end of the downloads, computing is run at once (machine.hpp), and so are the updates at
+// somebody asks: at the end of the downloads, computing is run at once (processor.hpp), and so are the updates at
 // the end of the uploads. All times are those of reference.py, bit for bit.
 #pragma once
 #include <algorithm>
@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "clocks.hpp"
+#include "event_loop.hpp"
 #include "events.hpp"
 #include "link_lane.hpp"
-#include "machine.hpp"
+#include "processor.hpp"
 #include "sharing.hpp"
 #include "steps.hpp"
 #include "training_step.hpp"
@@ -23,7 +24,7 @@
 namespace planner {
 
 template <class Shares>
-class Periods {
+class Periods : public EventLoop<Periods<Shares>> {
  public:
   static bool applies(const Inputs& in, const TrainingStep& step) {
     if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.tied) return false;
@@ -42,59 +43,20 @@ class Periods {
         host_(in, step, HOST, -1),
         traits_(link_traits(in)),
         workers_(in.workers),
-        updating_s_(size_t(in.workers) * in.servers, 0.0),
+        updating_s_(size_t(in.workers) * in.channels, 0.0),
         step_updating_s_(updating_s_) {
-    for (int s = 0; s < in.servers; ++s) updates_.emplace_back(in, step, PS, s);
-    lanes_.reserve(size_t(2) * in.workers * in.servers);
+    for (int s = 0; s < in.channels; ++s) updates_.emplace_back(in, step, PS, s);
+    lanes_.reserve(size_t(2) * in.workers * in.channels);
     for (int w = 0; w < in.workers; ++w)
       for (int d = 0; d < 2; ++d)
-        for (int s = 0; s < in.servers; ++s)
-          lanes_.emplace_back(in, traits_[size_t(d) * in.servers + s], links_.flow(d, w, s), d, w, s);
+        for (int s = 0; s < in.channels; ++s)
+          lanes_.emplace_back(in, traits_[size_t(d) * in.channels + s], links_.flow(d, w, s), d, w, s);
     links_.before_move([this](Flow& flow) { lane_of(flow.key).catch_up(now_, poll_); });
   }
 
-  Result run() {
-    for (int w = 0; w < in_.workers; ++w) queue_.push({in_.start_offsets_s[w], event_key(-1, w, 0)});
-    std::vector<double> before(size_t(in_.workers) * in_.lanes(), 0.0);
-    bool warm = in_.warmup_steps == 0;
-    for (;;) {
-      if ((++now_.turn & poll_mask) == 0) poll_();
-      Event event = queue_.empty() ? Event{} : queue_.top(), on_link = links_.next();
-      bool from_queue = event < on_link;
-      if (!from_queue) event = on_link;
-      if (event.none()) throw std::logic_error("nothing can happen, yet workers have steps to do");
-      if (event.time() > in_.max_time_s) {
-        now_.begin(Event(in_.max_time_s, ~uint64_t{0}));
-        result_.stopped = Stopped::time;
-        break;
-      }
-      if (from_queue) queue_.take();
-      now_.begin(event);
-      if (from_queue)
-        take_event(event.key);
-      else
-        alarm(lane_of(event.key));
-      queue_.settle();
-      links_.commit();
-      if (step_ended_) {
-        step_ended_ = false;
-        if (!warm && steps_.all_warm()) {
-          warm = true;
-          result_.measured_from_s = now_.time();
-          before = used();
-        }
-        if (steps_.enough()) break;
-      }
-      links_.forget(lanes_.size(), [this] { catch_up(lanes_, now_, poll_); });
-    }
-    result_.end_s = now_.time();
-    result_.used = used();
-    for (size_t i = 0; i < before.size(); ++i) result_.used[i] -= before[i];
-    steps_.move_into(result_);
-    return std::move(result_);
-  }
-
  private:
+  friend class EventLoop<Periods>;
+
   enum class Phase { none, opening, running, closing };
   struct Worker {
     Phase phase = Phase::none;
@@ -108,10 +70,21 @@ class Periods {
     double parsing_s = 0, step_parsing_s = 0;      // likewise, on the host
   };
 
-  LinkLane& lane_at(int d, int w, int s) { return lanes_[(size_t(w) * 2 + d) * in_.servers + s]; }
+  LinkLane& lane_at(int d, int w, int s) { return lanes_[(size_t(w) * 2 + d) * in_.channels + s]; }
   LinkLane& lane_of(uint64_t key) {
     return lane_at(key_resource(key) == UPLINK, key_worker(key), key_server(key));
   }
+
+  void process(uint64_t key, bool from_queue) {
+    if (from_queue)
+      take_event(key);
+    else
+      alarm(lane_of(key));
+  }
+  void forget() {
+    links_.forget(lanes_.size(), [this] { catch_up(lanes_, now_, poll_); });
+  }
+  void count_hidden_events() {}  // `used` has
 
   void take_event(uint64_t key) {
     int w = key_worker(key), resource = key_resource(key);
@@ -130,7 +103,7 @@ class Periods {
     worker.end = Event{};
     worker.roots.clear();
     for (int d = 0; d < 2; ++d)
-      for (int s = 0; s < in_.servers; ++s) lane_at(d, w, s).begin_step();
+      for (int s = 0; s < in_.channels; ++s) lane_at(d, w, s).begin_step();
     if (step_.opening < 0) return download(w);
     worker.phase = Phase::opening;
     worker.roots.push_back(step_.opening);
@@ -189,7 +162,7 @@ class Periods {
     worker.computed_at = Event(compute_.ends_s().back(), event_key(WORKER, w, 0));
     worker.step_computing_s = compute_.busy_s(worker.begin_s, infinity);
     worker.step_parsing_s = host_.busy_s(worker.begin_s, infinity);
-    std::span<const Machine::Unlocked> unlocked = compute_.unlocked();
+    std::span<const Processor::Unlocked> unlocked = compute_.unlocked();
     int32_t number = 0;
     for (size_t i = 0; i < unlocked.size();) {
       int32_t place = unlocked[i].place;
@@ -201,7 +174,7 @@ class Periods {
         lane_at(1, w, in_.server[op]).uploads.push_back({compute_.ends_s()[place], place, number++, op});
     }
     worker.lanes_left = 0;
-    for (int s = 0; s < in_.servers; ++s)
+    for (int s = 0; s < in_.channels; ++s)
       if (LinkLane& lane = lane_at(1, w, s); lane.waits()) {
         ++worker.lanes_left;
         if (lane.local) lane.upload_locally(now_);
@@ -225,9 +198,9 @@ class Periods {
   }
   // The downloads of a worker that have arrived, in order.
   std::span<const Arrival> arrived(int w) {
-    if (in_.servers == 1) return lane_at(0, w, 0).arrived_by(now_);
+    if (in_.channels == 1) return lane_at(0, w, 0).arrived_by(now_);
     heads_.clear();
-    for (int s = 0; s < in_.servers; ++s) heads_.push_back(lane_at(0, w, s).arrived_by(now_));
+    for (int s = 0; s < in_.channels; ++s) heads_.push_back(lane_at(0, w, s).arrived_by(now_));
     merge(heads_, merged_);
     return merged_;
   }
@@ -239,7 +212,7 @@ class Periods {
   void start_uploads(int w) {
     int32_t place = std::numeric_limits<int32_t>::max();
     starting_.clear();
-    for (int s = 0; s < in_.servers; ++s) {
+    for (int s = 0; s < in_.channels; ++s) {
       LinkLane& lane = lane_at(1, w, s);
       if (lane.sending || !lane.waits() || lane.uploads[lane.added].ready_s > now_.time()) continue;
       if (lane.uploads[lane.added].place < place) place = lane.uploads[lane.added].place, starting_.clear();
@@ -258,12 +231,12 @@ class Periods {
   void update(int w) {
     Worker& worker = workers_[w];
     Event end = worker.computed_at;
-    for (int s = 0; s < in_.servers; ++s) {
+    for (int s = 0; s < in_.channels; ++s) {
       const LinkLane& lane = lane_at(1, w, s);
       if (lane.arrived.empty()) continue;
       end = std::max(end, Event(lane.arrived.back().time_s, lane.key));
       run_updates(w, s, lane.arrived);
-      step_updating_s_[size_t(w) * in_.servers + s] = updates_[s].busy_s(worker.begin_s, infinity);
+      step_updating_s_[size_t(w) * in_.channels + s] = updates_[s].busy_s(worker.begin_s, infinity);
       if (updates_[s].ops() > 0) end = std::max(end, Event(updates_[s].ends_s().back(), event_key(PS, w, s)));
     }
     worker.end = end;
@@ -292,8 +265,8 @@ class Periods {
     if (worker.phase == Phase::closing) ++events_, worker.computing_s += now_.time() - worker.closing_s;
     worker.phase = Phase::none;
     events_ += compute_.ops() + host_.ops();
-    for (int s = 0; s < in_.servers; ++s) {
-      updating_s_[size_t(w) * in_.servers + s] += step_updating_s_[size_t(w) * in_.servers + s];
+    for (int s = 0; s < in_.channels; ++s) {
+      updating_s_[size_t(w) * in_.channels + s] += step_updating_s_[size_t(w) * in_.channels + s];
       events_ += updates_[s].ops();
     }
     steps_.end(w, now_.time());
@@ -308,11 +281,11 @@ class Periods {
     result_.events = events_;
     for (int w = 0; w < in_.workers; ++w) {
       for (int d = 0; d < 2; ++d) {
-        for (int s = 0; s < in_.servers; ++s) out.push_back(sent_bytes(lane_at(d, w, s)));
+        for (int s = 0; s < in_.channels; ++s) out.push_back(sent_bytes(lane_at(d, w, s)));
         if (d == 0) out.push_back(workers_[w].computing_s + computing_s(w, until));
       }
-      for (int s = 0; s < in_.servers; ++s)
-        out.push_back(updating_s_[size_t(w) * in_.servers + s] + updating_s(w, s, until));
+      for (int s = 0; s < in_.channels; ++s)
+        out.push_back(updating_s_[size_t(w) * in_.channels + s] + updating_s(w, s, until));
       out.push_back(workers_[w].parsing_s + parsing_s(w, until));
     }
     return out;
@@ -340,9 +313,9 @@ class Periods {
     run_updates(w, s, lane_at(1, w, s).arrived_by(now_));
     return count(updates_[s], workers_[w].begin_s, event_key(PS, w, s), until);
   }
-  double count(const Machine& machine, double begin_s, uint64_t key, Event until) {
-    for (double end_s : machine.ends_s()) result_.events += Event(end_s, key) < until;
-    return machine.busy_s(begin_s, now_.time());
+  double count(const Processor& processor, double begin_s, uint64_t key, Event until) {
+    for (double end_s : processor.ends_s()) result_.events += Event(end_s, key) < until;
+    return processor.busy_s(begin_s, now_.time());
   }
 
   const Inputs& in_;
@@ -351,12 +324,12 @@ class Periods {
   Now now_;
   Links<Shares> links_;
   Steps steps_;
-  Machine compute_, host_;
-  std::vector<Machine> updates_;  // for each server
+  Processor compute_, host_;
+  std::vector<Processor> updates_;  // for each server
   std::vector<LinkTraits> traits_;
   std::vector<LinkLane> lanes_;
   std::vector<Worker> workers_;
-  std::vector<double> updating_s_, step_updating_s_;  // workers x servers: in steps that ended, in this one
+  std::vector<double> updating_s_, step_updating_s_;  // workers x channels: in steps that ended, in this one
   Heap<Event> queue_;  // starts of uploads, ends of steps
   std::vector<LinkLane*> starting_;
   std::vector<int32_t> together_;

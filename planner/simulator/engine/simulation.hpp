@@ -1,9 +1,10 @@
-// The event loop: Algorithm 3.1 as reference.py specifies it, event for event.
+// What happens at an event: Algorithm 3.1 as reference.py specifies it, for any step.
 //
-// Some shortcuts leave out events that nobody else can see. `lazy` (compute.hpp): of computation, only ends that
-// something outside can see are events. `known_updates`: a server lane is first come first served, so the end of
-// an op is known when it queues; only those that unlock something and the last of a step are events. Downloads may be
-// quiet (quiet.hpp).
+// Some shortcuts leave out events that nobody else can see. `ahead` (run_ahead.hpp; unless a timeline or a limit of
+// events is asked for): of computation, only ends that something outside can see are events. `known_updates` (if no
+// worker is tied to another and cores abound): a server lane is first come first served, so the end of an op is known
+// when it queues; only those that unlock something and the last of a step are events. `unseen` downloads: see
+// unseen_downloads.hpp.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,138 +12,63 @@
 #include <utility>
 #include <vector>
 
-#include "compute.hpp"
+#include "run_ahead.hpp"
+#include "event_loop.hpp"
 #include "events.hpp"
 #include "generator.hpp"
 #include "lanes.hpp"
-#include "quiet.hpp"
+#include "unseen_downloads.hpp"
 #include "schedulers.hpp"
 #include "sharing.hpp"
 #include "steps.hpp"
-#include "waiting_lines.hpp"
+#include "waits.hpp"
 
 namespace planner {
 
-template <class Shares, bool lazy>
-class Simulation {
+template <class Shares, bool ahead>
+class Simulation : public EventLoop<Simulation<Shares, ahead>> {
  public:
   Simulation(const Inputs& in, const Feeders& feeders, const Poll& poll)
       : in_(in),
         poll_(poll),
-        known_updates_(lazy && !in.tied && in.cores_abound()),
-        quiet_(lazy && QuietDownloads<Shares>::applies(in, feeders)),
-        links_(in, now_, quiet_, false),
+        known_updates_(ahead && !in.tied && in.cores_abound()),
+        unseen_(ahead && UnseenDownloads<Shares>::applies(in, feeders)),
+        links_(in, now_, unseen_, false),
         steps_(in, counted_ops(in)),
-        compute_(in, feeders, steps_, lazy),
+        compute_(in, feeders, steps_, ahead),
         traits_(link_traits(in)),
-        downloads_(in, now_, poll, links_, traits_, quiet_),
+        downloads_(in, now_, poll, links_, traits_, unseen_),
         ops_(in.ops),
         groups_(in),
         barriers_(in),
         cores_(in) {
     for (int op = 0; op < in.ops; ++op)
       ops_[op] = {in.lane_of(in.resource[op], in.server[op]), !in.dependents(op).empty(),
-                  in.gated[op] != 0 || in.awaits[op] >= 0 || in.scope[op] >= 0, lazy && feeders.feeds[op] != 0};
-    std::vector<size_t> ops_on_lane(in.lanes(), 0);
-    for (const OpInfo& op : ops_) ++ops_on_lane[op.lane];
-    lanes_.reserve(size_t(in.workers) * in.lanes());
-    schedulers_.reserve(size_t(2) * in.workers * in.servers);
-    for (int w = 0; w < in.workers; ++w) {
-      for (int s = 0; s < in.servers; ++s) add_link_lane(DOWNLINK, w, s);
-      add_lane(WORKER, w, -1);
-      for (int s = 0; s < in.servers; ++s) add_link_lane(UPLINK, w, s);
-      for (int s = 0; s < in.servers; ++s) {
-        add_lane(PS, w, s);
-        lanes_.back().pool = in.server_pool[s];
-      }
-      add_lane(HOST, w, -1);
-      lanes_.back().pool = in.host_pool[w];
-    }
-    for (Lane& lane : lanes_)  // links and lazy computation have queues of their own
-      if (!lane.on_link() && !(lazy && lane.resource == WORKER))
-        lane.queue.reserve(ops_on_lane[in.lane_of(lane.resource, lane.server)]);
+                  in.gated[op] != 0 || in.awaits[op] >= 0 || in.scope[op] >= 0, ahead && feeders.feeds[op] != 0};
+    lanes_ = lanes_of(in, schedulers_, traits_, links_, ahead);
     queue_.reserve(lanes_.size());
   }
 
-  Result run() {
-    for (int w = 0; w < in_.workers; ++w) queue_.push({in_.start_offsets_s[w], event_key(-1, w, 0)});
-    std::vector<double> before(lanes_.size(), 0.0);
-    bool warm = in_.warmup_steps == 0;
-    double now = 0;
-    for (;;) {
-      if ((++now_.turn & poll_mask) == 0) poll_();
-      Event event = queue_.empty() ? Event{} : queue_.top();
-      Event on_link = links_.next();
-      bool from_queue = event < on_link;
-      if (!from_queue) event = on_link;
-      if (event.none()) throw std::logic_error("nothing can happen, yet workers have steps to do");
-      if (event.time() > in_.max_time_s) {
-        now = in_.max_time_s;
-        now_.begin(Event(now, ~uint64_t{0}));
-        result_.stopped = Stopped::time;
-        break;
-      }
-      if (from_queue) queue_.take();
-      now = event.time();
-      now_.begin(event);
-      process(event.key, now);
-      queue_.settle();
-      links_.commit();
-      if (step_ended_) {
-        step_ended_ = false;
-        if (!warm && steps_.all_warm()) {
-          warm = true;
-          result_.measured_from_s = now;
-          before = used(now);
-        }
-        if (steps_.enough()) break;
-      }
-      if (result_.events >= in_.max_events) {
-        result_.stopped = Stopped::events;
-        break;
-      }
-      if (quiet_) downloads_.forget();
-    }
-    result_.end_s = now;
-    result_.used = used(now);
-    count_hidden_events();
-    for (size_t i = 0; i < before.size(); ++i) result_.used[i] -= before[i];
-    steps_.move_into(result_);
-    return std::move(result_);
-  }
-
  private:
+  friend class EventLoop<Simulation>;
+
   struct OpInfo {
     int32_t lane;   // among the lanes of its worker
     bool unlocks;   // something
     bool may_wait;  // for other workers
-    bool feeds;     // lazy: computation waits for it
+    bool feeds;     // computation that runs ahead waits for it
   };
-  void add_lane(int resource, int worker, int server) {
-    Lane lane;
-    lane.resource = resource;
-    lane.worker = worker;
-    lane.server = server;
-    lane.key = event_key(resource, worker, std::max(server, 0));
-    lanes_.push_back(std::move(lane));
-  }
-  void add_link_lane(int resource, int worker, int server) {
-    add_lane(resource, worker, server);
-    schedulers_.emplace_back(traits_[(resource == UPLINK) * in_.servers + server]);
-    lanes_.back().scheduler = &schedulers_.back();
-    lanes_.back().local = in_.local[size_t(worker) * in_.servers + server] != 0;
-    lanes_.back().flow = &links_.flow(resource == UPLINK, worker, server);
-  }
   Lane& lane_at(int worker, int lane) { return lanes_[size_t(worker) * in_.lanes() + lane]; }
   static int direction(const Lane& lane) { return lane.resource == UPLINK; }
 
-  void process(uint64_t key, double now) {
+  void process(uint64_t key, bool) {
+    double now = now_.time();
     int worker = key_worker(key), resource = key_resource(key);
     if (resource < 0)
       start_random_step(worker, now);
-    else if (lazy && resource == WORKER)
+    else if (ahead && resource == WORKER)
       computation_shows(worker, now);
-    else if (quiet_ && resource == DOWNLINK)
+    else if (unseen_ && resource == DOWNLINK)
       end_of_downloads(key, now);
     else if (known_updates_ && resource == PS)
       end_of_update(lane_at(worker, in_.lane_of(PS, key_server(key))), now);
@@ -153,21 +79,21 @@ class Simulation {
       if (idle_[i]->chunk.op < 0) start_chunk(*idle_[i], now);
     }
     idle_.clear();
-    if (lazy && showing_ >= 0) show_next(std::exchange(showing_, -1));
+    if (ahead && showing_ >= 0) show_next(std::exchange(showing_, -1));
   }
 
   void start_random_step(int worker, double now) {
     steps_.begin(worker, now);
-    if constexpr (lazy) compute_.begin(worker, now, now_.turn);
+    if constexpr (ahead) compute_.begin(worker, now, now_.turn);
     if (known_updates_)
-      for (int s = 0; s < in_.servers; ++s) lane_at(worker, in_.lane_of(PS, s)).begin_updates();
+      for (int s = 0; s < in_.channels; ++s) lane_at(worker, in_.lane_of(PS, s)).begin_updates();
     for (int32_t op : steps_.roots(worker))
-      if (quiet_ && in_.resource[op] == DOWNLINK)
+      if (unseen_ && in_.resource[op] == DOWNLINK)
         downloads_.add(worker, op);
       else
         ready(worker, op);
-    if (quiet_) downloads_.start(steps_);
-    if (lazy) show_soon(worker);
+    if (unseen_) downloads_.start(steps_);
+    if (ahead) show_soon(worker);
     if (steps_.unfinished(worker) == 0) queue_.push(last_update(worker));
   }
 
@@ -217,7 +143,7 @@ class Simulation {
     show_soon(worker);
   }
   bool all_uplinks_busy(int worker) {
-    for (int s = 0; s < in_.servers; ++s)
+    for (int s = 0; s < in_.channels; ++s)
       if (lane_at(worker, in_.lane_of(UPLINK, s)).chunk.op < 0) return false;
     return true;
   }
@@ -256,7 +182,7 @@ class Simulation {
 
   void enqueue(int worker, int32_t op) {
     Lane& lane = lane_at(worker, ops_[op].lane);
-    if (lazy && lane.resource == WORKER) return compute_.enqueue(worker, op, now_.event.time());
+    if (ahead && lane.resource == WORKER) return compute_.enqueue(worker, op, now_.event.time());
     if (known_updates_ && lane.resource == PS) {
       double end_s = lane.add_update(now_.event.time(), steps_.duration(worker, op, false));
       lane.turn = now_.turn;
@@ -321,7 +247,7 @@ class Simulation {
         start_flow(lane, now);
         return;
       }
-      if (lazy && lane.resource == UPLINK) show_deferred(lane.worker);
+      if (ahead && lane.resource == UPLINK) show_deferred(lane.worker);
       if (!lane.local) links_.of(direction(lane)).finish(*lane.flow);
       lane.used += chunk.size;
       lane.scheduler->done(chunk);
@@ -382,7 +308,7 @@ class Simulation {
   // The last update of the step that still runs, where all those that unlock something are over.
   Event last_update(int worker) {
     Event last;
-    for (int s = 0; s < in_.servers; ++s) {
+    for (int s = 0; s < in_.channels; ++s) {
       const Lane& lane = lane_at(worker, in_.lane_of(PS, s));
       if (lane.ends_s.empty() || lane.last_unlocks) continue;
       Event end(lane.ends_s.back(), lane.key);
@@ -408,21 +334,26 @@ class Simulation {
 
   // Ops whose ends were no events, up to the current event.
   void count_hidden_events() {
-    for (int w = 0; w < in_.workers && lazy; ++w) result_.events += compute_.ends_until(w, after(now_.event));
+    for (int w = 0; w < in_.workers && ahead; ++w) result_.events += compute_.ends_until(w, after(now_.event));
     result_.events += downloads_.chunks();
     for (Lane& lane : lanes_)
       if (known_updates_ && lane.resource == PS) result_.events += lane.updates_until(after(now_.event));
   }
 
-  std::vector<double> used(double now) {
+  void forget() {
+    if (unseen_) downloads_.forget();
+  }
+
+  std::vector<double> used() {
+    double now = now_.time();
     std::vector<double> out;
     out.reserve(lanes_.size());
-    for (int w = 0; w < in_.workers && quiet_; ++w) feed(w);
+    for (int w = 0; w < in_.workers && unseen_; ++w) feed(w);
     for (const Lane& lane : lanes_) {
       double used = lane.used;
-      if (quiet_ && lane.resource == DOWNLINK)
+      if (unseen_ && lane.resource == DOWNLINK)
         used = downloads_.bytes(lane.worker, lane.server);
-      else if (lazy && lane.resource == WORKER)
+      else if (ahead && lane.resource == WORKER)
         used = compute_.used_s(lane.worker, now);
       else if (known_updates_ && lane.resource == PS)
         used = lane.updating_until(now);
@@ -437,20 +368,20 @@ class Simulation {
 
   // Lazy: computation is reported as one op, if there is any.
   static int counted_ops(const Inputs& in) {
-    if (!lazy) return in.ops;
+    if (!ahead) return in.ops;
     auto compute = std::count(in.resource.begin(), in.resource.end(), uint8_t{WORKER});
     return in.ops - static_cast<int>(compute) + (compute > 0);
   }
 
   const Inputs& in_;
   const Poll& poll_;
-  bool known_updates_, quiet_;
+  bool known_updates_, unseen_;
   Now now_;
   Links<Shares> links_;
   Steps steps_;
-  LazyCompute compute_;
+  RunAheadCompute compute_;
   std::vector<LinkTraits> traits_;
-  QuietDownloads<Shares> downloads_;
+  UnseenDownloads<Shares> downloads_;
   std::vector<OpInfo> ops_;
   std::vector<Lane> lanes_;
   std::vector<Scheduler> schedulers_;
@@ -460,7 +391,7 @@ class Simulation {
   Barriers barriers_;
   Cores cores_;
   bool step_ended_ = false;
-  int showing_ = -1;  // lazy: the worker whose next end may have to become an event
+  int showing_ = -1;  // run-ahead: the worker whose next end may have to become an event
   Result result_;
 };
 

@@ -14,18 +14,18 @@
 namespace planner {
 
 inline std::vector<LinkTraits> link_traits(const Inputs& in) {
-  std::vector<LinkTraits> traits(size_t(2) * in.servers);
+  std::vector<LinkTraits> traits(size_t(2) * in.channels);
   int32_t blocks = 0;
   if (in.policy.kind == Kind::blocks)
     for (int32_t block : in.policy.block) blocks = std::max(blocks, block + 1);
   for (size_t i = 0; i < traits.size(); ++i) {
     traits[i].in = &in;
-    traits[i].overhead_s = in.policy.overhead_s[i >= size_t(in.servers)];
+    traits[i].overhead_s = in.policy.overhead_s[i >= size_t(in.channels)];
     traits[i].blocks.resize(blocks);
   }
   for (int op = 0; op < in.ops; ++op) {
     if (in.resource[op] != DOWNLINK && in.resource[op] != UPLINK) continue;
-    LinkTraits& link = traits[(in.resource[op] == UPLINK) * in.servers + in.server[op]];
+    LinkTraits& link = traits[(in.resource[op] == UPLINK) * in.channels + in.server[op]];
     ++link.transfers;
     if (blocks == 0 || in.policy.block[op] < 0) continue;
     auto& members = link.blocks[in.policy.block[op]];
@@ -58,7 +58,7 @@ class Steps {
         place_(in.has_order() ? 0 : size_t(in.workers) * in.ops, 0),
         is_root_(in.ops, 0),
         roots_of_row_(in.has_order() ? in.rows : 0),
-        weights_(size_t(in.workers) * 2 * in.servers, 1.0),
+        weights_(size_t(in.workers) * 2 * in.channels, 1.0),
         least_left_(in.workers) {
     dependencies_.assign(in.waiting.begin(), in.waiting.end());
     for (int32_t op : opening < 0 ? in.roots : in.dependents(opening)) {
@@ -196,12 +196,12 @@ class Steps {
   };
 
   size_t flow(int w, int direction, int server) const {
-    return (size_t(w) * 2 + direction) * in_.servers + server;
+    return (size_t(w) * 2 + direction) * in_.channels + server;
   }
-  // Uneven only where flows of several senders meet: uploads, and downloads if there are several servers.
+  // Uneven only where flows of several senders meet: uploads, and downloads if there are several channels.
   void draw_weights(int w) {
-    for (int direction = in_.servers > 1 ? 0 : 1; direction < 2; ++direction)
-      for (int s = 0; s < in_.servers; ++s)
+    for (int direction = in_.channels > 1 ? 0 : 1; direction < 2; ++direction)
+      for (int s = 0; s < in_.channels; ++s)
         weights_[flow(w, direction, s)] = workers_[w].generator.weight(in_.fairness_sigma);
   }
   std::span<int32_t> transfers(int w) {

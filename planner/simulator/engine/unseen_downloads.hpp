@@ -15,7 +15,7 @@
 namespace planner {
 
 template <class Shares>
-class QuietDownloads {
+class UnseenDownloads {
  public:
   static bool applies(const Inputs& in, const Feeders& feeders) {
     if (in.tied || in.policy.kind == Kind::blocks) return false;
@@ -32,19 +32,19 @@ class QuietDownloads {
     return downloads > 0 && feeders.required_count == downloads;
   }
 
-  QuietDownloads(const Inputs& in, const Now& now, const Poll& poll, Links<Shares>& links,
+  UnseenDownloads(const Inputs& in, const Now& now, const Poll& poll, Links<Shares>& links,
                  const std::vector<LinkTraits>& traits, bool used)
       : in_(in), now_(now), poll_(poll), links_(links), lanes_left_(in.workers, 0) {
     if (!used) return;
     for (int w = 0; w < in.workers; ++w)
-      for (int s = 0; s < in.servers; ++s) lanes_.emplace_back(in, traits[s], links.flow(0, w, s), 0, w, s);
+      for (int s = 0; s < in.channels; ++s) lanes_.emplace_back(in, traits[s], links.flow(0, w, s), 0, w, s);
     links.before_move([this](Flow& flow) {
       if (key_resource(flow.key) == DOWNLINK) lane_of(flow.key).catch_up(now_, poll_);
     });
   }
 
   void add(int w, int32_t op) {
-    LinkLane& lane = lanes_[size_t(w) * in_.servers + in_.server[op]];
+    LinkLane& lane = lanes_[size_t(w) * in_.channels + in_.server[op]];
     if (lane.flow->rest == 0) starting_.push_back(&lane);
     lane.add(op);
   }
@@ -73,7 +73,7 @@ class QuietDownloads {
   }
   // After `arrived`.
   double bytes(int w, int s) const {
-    const LinkLane& lane = lanes_[size_t(w) * in_.servers + s];
+    const LinkLane& lane = lanes_[size_t(w) * in_.channels + s];
     return lane.sent_bytes + (lane.sending ? lane.flow->delivered(now_.time()) : 0);
   }
   int64_t chunks() const {
@@ -86,14 +86,14 @@ class QuietDownloads {
   }
 
  private:
-  LinkLane& lane_of(uint64_t key) { return lanes_[size_t(key_worker(key)) * in_.servers + key_server(key)]; }
-  std::span<LinkLane> of(int w) { return {&lanes_[size_t(w) * in_.servers], static_cast<size_t>(in_.servers)}; }
+  LinkLane& lane_of(uint64_t key) { return lanes_[size_t(key_worker(key)) * in_.channels + key_server(key)]; }
+  std::span<LinkLane> of(int w) { return {&lanes_[size_t(w) * in_.channels], static_cast<size_t>(in_.channels)}; }
 
   const Inputs& in_;
   const Now& now_;
   const Poll& poll_;
   Links<Shares>& links_;
-  std::vector<LinkLane> lanes_;   // workers x servers
+  std::vector<LinkLane> lanes_;   // workers x channels
   std::vector<int> lanes_left_;   // of each worker, with downloads to come
   std::vector<LinkLane*> starting_;
   std::vector<std::span<const Arrival>> heads_;

@@ -17,7 +17,7 @@
 
 namespace planner {
 
-class LazyCompute {
+class RunAheadCompute {
  public:
   struct Visible {
     double end_s;
@@ -25,7 +25,7 @@ class LazyCompute {
     bool last;  // of the step
   };
 
-  LazyCompute(const Inputs& in, const Feeders& feeders, Steps& steps, bool used)
+  RunAheadCompute(const Inputs& in, const Feeders& feeders, Steps& steps, bool used)
       : in_(in), feeders_(feeders), steps_(steps) {
     if (!used) return;
     inner_ = Edges::select(in, [&in](int32_t op, int32_t dependent) {

@@ -16,7 +16,7 @@
 
 namespace planner {
 
-class Machine {
+class Processor {
  public:
   // An op of others, and the place in the order of the op whose end lets it go.
   struct Unlocked {
@@ -24,7 +24,7 @@ class Machine {
   };
 
   // Without the closing, whatever it runs on.
-  Machine(const Inputs& in, const TrainingStep& step, int resource, int server)
+  Processor(const Inputs& in, const TrainingStep& step, int resource, int server)
       : in_(in),
         opening_(step.opening),
         speed_counts_(resource == WORKER),
@@ -64,7 +64,7 @@ class Machine {
     return ended_ == 0 ? 0.0 : std::min(now, ends_s_[ended_ - 1]) - begin_s - idle_s_;
   }
 
-  // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this machine. `begun_rank`: where
+  // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this processor. `begun_rank`: where
   // that comes, among the events of its instant, which the beginning of downloads calls forth (see Arrival).
   void run(const Steps& steps, int worker, double begin_s, uint64_t key, uint64_t begun_rank,
            std::span<const int32_t> roots, std::span<const Arrival> arrivals) {
