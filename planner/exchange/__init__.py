@@ -6,13 +6,20 @@ by search, answers, report and cli; imports nouns, cost and the simulator's `Cas
 
 from planner.cost.memory import Held
 from planner.exchange._base import Ask, Exchange, Job, Neighbour, Rented, Size, Words, with_choices
+from planner.exchange.allreduce import AllReduce
+from planner.exchange.alone import Alone
 from planner.exchange.parameter_servers import ParameterServers
+from planner.exchange.sharded import Sharded
 from planner.exchange.site import Site
 
-EXCHANGES: dict[str, type[Exchange]] = {one.kind: one for one in (ParameterServers,)}
+EXCHANGES: dict[str, type[Exchange]] = {
+    one.kind: one for one in (ParameterServers, Alone, AllReduce, Sharded)
+}
 
 __all__ = [
     "EXCHANGES",
+    "AllReduce",
+    "Alone",
     "Ask",
     "Exchange",
     "Held",
@@ -20,6 +27,7 @@ __all__ = [
     "Neighbour",
     "ParameterServers",
     "Rented",
+    "Sharded",
     "Site",
     "Size",
     "Words",

@@ -126,6 +126,8 @@ class Exchange(ABC):
 
     kind: ClassVar[str]  # its name in --exchange, in JSON and in EXCHANGES
     title: ClassVar[str]  # "parameter servers", in sentences
+    asked_by: ClassVar[tuple[str, ...]] = ()  # choices of a request (`Ask`) that mean this exchange
+    cuts: ClassVar[tuple[str, ...]] = ("layers",)  # kinds of cut (`planner.cut`) that its replicas may have
 
     @property
     @abstractmethod
@@ -147,8 +149,7 @@ class Exchange(ABC):
 
     def refusal(self, site: Site) -> str:
         """Why it cannot be run on this site, with the remedy; empty if it can."""
-        many = site.cut.workers if site.cut.kind == "features" else 1
-        return f"--workers-per-replica {many} is for parameter servers; take 1" if many > 1 else ""
+        return ""
 
     def misfit(self, model: Model, precision: Precision, site: Site) -> str:
         """Why what it keeps outside the workers does not fit in its machines; empty if it does."""

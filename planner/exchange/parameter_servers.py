@@ -58,6 +58,8 @@ class ParameterServers(Exchange):
 
     kind: ClassVar[str] = "servers"
     title: ClassVar[str] = "parameter servers"
+    asked_by: ClassVar[tuple[str, ...]] = ("servers", "server_hardware", "placements", "policies", "mode")
+    cuts: ClassVar[tuple[str, ...]] = ("features",)
 
     servers: int = 1
     host: str | None = None
@@ -132,8 +134,6 @@ class ParameterServers(Exchange):
             )
         many = site.cut.workers
         flag = f"--workers-per-replica {many}"
-        if site.cut.kind == "layers" and many > 1:
-            return "parameter servers train whole replicas; take another --exchange"
         if many > 1 and self.host is None:
             return f"{flag} needs servers apart from the workers; give --server-hardware"
         if many > 1 and self.policy not in SPAN_POLICIES:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
 
 MOST_ROWS = 10
+ALONE = "one device alone"
 FULL = 0.8  # a resource used less is not what limits
 
 
@@ -78,12 +79,40 @@ def plan_row(scored: ScoredPlan) -> dict[str, Any]:
 
 def recommendation_tables(result: Recommendation) -> list[Table]:
     chosen = result.chosen
-    rows = [_row(scored) for scored in _most_telling(result)]
+    told = [_row(scored) for scored in _most_telling(result)]
+    rows = _with_baseline(told, result.baseline)
     return [
-        Table(rows, _columns(rows), title=_answer(result), notes=_spans(result.plans)),
+        Table(rows, _columns(rows), title=_answer(result), notes=_spans(result.plans), records=told),
         Table([], title="Next", notes=_next(result)),
         Table([], title="Looked at", notes=[_looked_at(result)]),
         Table([], title="Assumed", notes=[*_plan_words(chosen), *result.assumptions]),
+    ]
+
+
+def _with_baseline(rows: list[dict[str, Any]], baseline: ScoredPlan | None) -> list[dict[str, Any]]:
+    """The rows and, marked, what one device alone gives."""
+    if baseline is None:
+        return rows
+    found = _row(baseline)
+    for row in rows:
+        if (row["cluster"], row["batch"]) == (found["cluster"], found["batch"]):
+            row["_marks"] = ", ".join(filter(None, [row["_marks"], ALONE]))
+            return rows
+    return [*rows, {**found, "_marks": ALONE}]
+
+
+def _times_alone(one: ScoredPlan, baseline: ScoredPlan | None) -> list[str]:
+    """How many times one device alone a plan is."""
+    if baseline is None or baseline.plan == one.plan:
+        return []
+    times = one.samples_per_s / baseline.samples_per_s
+    cost = ""
+    if one.priced and baseline.priced:
+        ratio = one.usd_per_million_samples / baseline.usd_per_million_samples
+        cost = f", at {ratio:.3g} times its cost a sample"
+    return [
+        f"One device alone gives {_rate(baseline.samples_per_s)} samples/s: this is {times:.3g} times that "
+        f"with {_several(one.plan.workers, 'device')}{cost}."
     ]
 
 
@@ -139,7 +168,7 @@ def _most_telling(result: Recommendation) -> list[ScoredPlan]:
 
 def _next(result: Recommendation) -> list[str]:
     one = result.chosen
-    out = [_bottleneck_words(one)]
+    out = [_bottleneck_words(one), *_times_alone(one, result.baseline)]
     curve = result.saturation
     if curve is not None:
         out.append(_saturation_words(curve, one.plan.machine))
@@ -176,12 +205,12 @@ def _saturation_words(curve: Saturation, hardware: str) -> str:
     last = curve.points[-1]
     noun = last.scored.plan.exchange.words().size_noun
     these = f" with these {noun}s" if noun else ""
+    ceiling = f"; ceiling {_rate(curve.ceiling_samples_per_s)} samples/s" if noun else ""
     if curve.saturation_workers is None:
         return f"{hardware} does not saturate up to {_several(last.workers, 'worker')}{these}."
     return (
         f"{hardware} saturates at {_several(curve.saturation_workers, 'worker')}{these} "
-        f"(one more adds less than {curve.threshold:.0%} of a single one; "
-        f"ceiling {_rate(curve.ceiling_samples_per_s)} samples/s)."
+        f"(one more adds less than {curve.threshold:.0%} of a single one{ceiling})."
     )
 
 
@@ -206,7 +235,8 @@ def _plan_words(scored: ScoredPlan) -> list[str]:
 def comparison_tables(result: Comparison) -> list[Table]:
     rows = []
     for scored, row in zip(result.rows, result.as_dict()["plans"], strict=True):
-        rows.append({**_row(scored), **row})
+        rows.append({**_row(scored), **row, "_marks": ""})
+    told, rows = rows, _with_baseline(rows, result.baseline)
     columns = [
         WORKERS,
         EXCHANGE,
@@ -218,6 +248,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
         Column("epoch_s", "epoch", show=format_seconds, align="right", spare=True),
         Column("epoch_usd", "USD/epoch", show=_usd, spare=True),
         BOTTLENECK,
+        *([MARKS] if any(row["_marks"] for row in rows) else []),
     ]
     best = result.rows[0]
     others = ""
@@ -231,9 +262,10 @@ def comparison_tables(result: Comparison) -> list[Table]:
     )
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
     looked = f"{result.considered:,} plans considered, {result.simulated:,} simulated."
+    alone = _times_alone(best, result.baseline)
     return [
-        Table(rows, columns, title=title),
-        Table([], title="Assumed", notes=[looked, *left, *result.assumptions]),
+        Table(rows, columns, title=title, records=told),
+        Table([], title="Assumed", notes=[looked, *alone, *left, *result.assumptions]),
     ]
 
 
@@ -265,7 +297,9 @@ def saturation_tables(result: Saturation) -> list[Table]:
     tables = [Table(rows, columns, title=title, notes=[fall] if fall else [])]
     if result.sizes:
         tables.append(_sizes_table(result))
-    tables.append(Table([], title="Assumed", notes=list(result.assumptions)))
+    last = result.points[-1].scored
+    notes = [*_times_alone(last, result.baseline), *result.assumptions]
+    tables.append(Table([], title="Assumed", notes=notes))
     return tables
 
 
@@ -332,6 +366,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
         ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
         ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples" if priced else "-"),
         ("bottleneck", _bottleneck_words(scored)),
+        *(("one device alone", words) for words in _times_alone(scored, result.baseline)),
         ("staleness", stale),
         (
             "simulated",

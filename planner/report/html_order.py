@@ -51,13 +51,12 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
 
 def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Chart:
     from planner.search.timeline import traced
+    from planner.simulator.simulate import Case
 
     schedule = answer.comparison.schedules[strategy]
     mode = cast(Mode, answer.request.mode)
-    timeline = traced(
-        schedule.profile, answer.cluster, schedule.policy, mode, seed=answer.request.seed, steps=1
-    )
-    return step_timeline(timeline, key, title)
+    case = Case(profile=schedule.profile, cluster=answer.cluster, policy=schedule.policy, mode=mode)
+    return step_timeline(traced(case, seed=answer.request.seed, steps=1), key, title)
 
 
 def _bars(name: str, values: list[float], colour: str, hover: str) -> Spec:

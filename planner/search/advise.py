@@ -13,6 +13,7 @@ from planner.search.cases import Cases
 from planner.search.heats import Heat, cannot_tell, cautious
 from planner.search.results import Change, ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.space import exchanges
 from planner.simulator.prediction import Prediction
 
 WORTH = 0.02  # a smaller gain is not worth a sentence
@@ -93,7 +94,12 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
         yield Option(one.change, one.words, replace(plan, exchange=one.exchange))
     added = max(plan.workers_per_machine, plan.cut.workers)
     words = f"{added} more worker{'s' if added > 1 else ''}"
-    yield Option("workers", words, replace(plan, workers=plan.workers + added))
+    more = replace(plan, workers=plan.workers + added)
+    if not plan.exchange.refusal(cases.site(more)):
+        yield Option("workers", words, more)
+    else:
+        for other in exchanges(cases.request, cases.site(more)):
+            yield Option("workers", f"{words} ({other.words().cell})", replace(more, exchange=other))
     if cases.request.profile is None:
         words = f"twice the batch ({plan.batch * 2}; it may need more epochs)"
         yield Option("batch", words, replace(plan, batch=plan.batch * 2))

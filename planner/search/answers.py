@@ -13,12 +13,13 @@ from planner.hardware import Hardware
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.baseline import alone_on
 from planner.search.cases import Cases
 from planner.search.compare import compare_for
 from planner.search.executors import executor_of
 from planner.search.recommend import recommend_for
 from planner.search.request import Request, model_of
-from planner.search.results import VERSION, Comparison, Recommendation, Saturation, ScoredPlan, Shown
+from planner.search.results import VERSION, Comparison, Recommendation, Saturation, ScoredPlan, Shown, as_dict
 from planner.search.saturation import fewest_workers, saturation_of
 from planner.search.scenario import Scenario, request_from
 from planner.search.simulations import Simulations
@@ -36,6 +37,7 @@ class Simulation(Shown):
     scored: ScoredPlan
     samples_per_epoch: int | None
     assumptions: list[str] = field(default_factory=list)
+    baseline: ScoredPlan | None = None  # one device alone
 
     def as_dict(self) -> dict[str, Any]:
         prediction = self.scored.prediction
@@ -43,6 +45,7 @@ class Simulation(Shown):
             "version": VERSION,
             "request": self.request.as_dict(),
             "plan": self.scored.as_dict(),
+            "baseline": as_dict(self.baseline),
             "prediction": {
                 name: getattr(prediction, name)
                 for name in prediction.__slots__
@@ -73,7 +76,8 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     exchange = next(exchanges(request, site), None) if fixed else EXCHANGES[chosen].named(request, site)
     if exchange is None:
         choices = "".join(f":{name}={value}" for name, value in fixed.items())
-        raise BadInput(f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}")
+        usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
+        raise BadInput(EXCHANGES[chosen]().refusal(site) or usual)
     possible = list(batches(request, model, kind))
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
@@ -95,8 +99,14 @@ def simulation_for(request: Request, *, progress: Progress = silent) -> Simulati
     plan = one_plan(request)
     cases = Cases(request, model_of(request))
     cases.check(plan)
-    scored = cases.scored(plan, Simulations(cases).predict(plan, progress))
-    return Simulation(request, scored, cases.model.samples_per_epoch, assumptions([plan], cases))
+    simulations = Simulations(cases)
+    scored = cases.scored(plan, simulations.predict(plan, progress))
+    alone = alone_on(plan, cases)
+    baseline = scored if alone == plan else None
+    if alone is not None and baseline is None:
+        baseline = cases.scored(alone, simulations.predict(alone))
+    notes = assumptions([plan], cases)
+    return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline)
 
 
 def saturation_for(

@@ -19,7 +19,7 @@ from planner.search.advise import next_changes
 from planner.search.front import Floats, cheapest_of_fastest, front, knee
 from planner.search.request import Request
 from planner.search.results import Change, Saturation, ScoredPlan
-from planner.search.saturation import saturation_of
+from planner.search.saturation import refused, saturation_of
 from planner.search.simulations import Simulations
 
 
@@ -67,11 +67,14 @@ def within(scored: list[ScoredPlan], request: Request) -> list[ScoredPlan]:
 
 def further(
     chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
-) -> tuple[list[Change], Saturation]:
-    """The next best changes of the chosen plan, and where its hardware saturates."""
+) -> tuple[list[Change], Saturation | None]:
+    """The next best changes of the chosen plan, and where its hardware saturates, if it can have more."""
     progress("looking further", 0, 2)
     changes = next_changes(chosen, simulations, pool)
     progress("looking further", 1, 2)
+    more = replace(chosen.plan, workers=2 * chosen.plan.workers)
+    if refused(more, simulations.cases):
+        return changes, None
     curve = saturation_of(chosen.plan, simulations, pool, extra=2, max_workers=max(32, chosen.plan.workers))
     progress("looking further", 2, 2)
     return changes, curve

@@ -10,6 +10,7 @@ from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.baseline import baseline_of
 from planner.search.cases import Cases
 from planner.search.choosing import choose, interrupted
 from planner.search.executors import executor_of
@@ -87,9 +88,10 @@ def compare_for(
             if outcome.partial:
                 partial = True
                 break
+        rows.sort(key=lambda row: (row.usd_per_million_samples, row.plan.key))
+        baseline = baseline_of(rows[0], simulations, pool) if rows and not partial else None
     if not rows:
         raise interrupted(space.plans, bounds, space.usd_per_hour)
-    rows.sort(key=lambda row: (row.usd_per_million_samples, row.plan.key))
     return Comparison(
         request=request,
         rows=rows,
@@ -103,6 +105,7 @@ def compare_for(
         ],
         left_out=dict(space.dropped),
         partial=partial,
+        baseline=baseline,
         everything=everything,
         screened=screened,
         bounded=bounded,

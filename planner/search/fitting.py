@@ -81,6 +81,10 @@ class Fitting:
     def _no_cut(self, plan: Plan, worker: Hardware) -> str:
         many = plan.cut.workers
         flag = f"--workers-per-replica {many}"
+        if plan.cut.kind not in plan.exchange.cuts:
+            return f"{flag} is not possible with --exchange {plan.exchange.kind}; take 1"
+        if plan.cut.kind != "features":
+            return ""
         if self.request.profile is not None:
             return f"{flag} contradicts --profile, which is that of one worker"
         if worker.device.kind != "cpu" or worker.device_count != 1:

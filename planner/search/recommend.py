@@ -12,6 +12,7 @@ import numpy.typing as npt
 from planner.errors import Infeasible
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.baseline import baseline_of
 from planner.search.cases import Cases
 from planner.search.choosing import choose, further, interrupted, within
 from planner.search.executors import executor_of
@@ -85,10 +86,12 @@ def recommend_for(
         if not scored:
             raise Infeasible(_short_of(cases, plans, outcome))
         shown, chosen = choose(scored, request)
-        changes, curve = list[Change](), None
+        changes, curve, baseline = list[Change](), None, None
         try:
             if not partial:
                 shown = _with_rivals(shown, simulations, plans, (space.usd_per_hour / bounds)[keep], pool)
+            if not partial:
+                baseline = baseline_of(chosen, simulations, pool)
             if advice and not partial:
                 changes, curve = further(chosen, simulations, pool, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
@@ -113,6 +116,7 @@ def recommend_for(
         ],
         changes=changes,
         saturation=curve,
+        baseline=baseline,
         everything=scored,
         screened=[every[i] for i in sorted(every) if plans[i].key not in in_full],
         bounded=[

@@ -114,6 +114,10 @@ class ScoredPlan:
         }
 
 
+def as_dict(scored: ScoredPlan | None) -> dict[str, Any] | None:
+    return None if scored is None else scored.as_dict()
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change to the chosen plan and what it would bring."""
@@ -145,6 +149,7 @@ class Recommendation(Shown):
     assumptions: Sequence[str]
     changes: Sequence[Change] = ()
     saturation: Saturation | None = None
+    baseline: ScoredPlan | None = None  # one device alone
     everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
     screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly or short of a constraint
     bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
@@ -155,6 +160,7 @@ class Recommendation(Shown):
             "version": VERSION,
             "request": self.request.as_dict(),
             "recommendation": self.chosen.as_dict(),
+            "baseline": as_dict(self.baseline),
             "plans": [plan.as_dict() for plan in self.plans],
             "considered": self.considered,
             "pruned": sum(self.pruned.values()),
@@ -213,6 +219,7 @@ class Saturation(Shown):
     size_advised: int | None = None
     assumptions: Sequence[str] = field(default=())
     partial: bool = False
+    baseline: ScoredPlan | None = None  # one device alone
 
     @property
     def limits_next(self) -> str:
@@ -227,6 +234,7 @@ class Saturation(Shown):
             "version": VERSION,
             "request": self.request.as_dict(),
             "points": [point.as_dict() for point in self.points],
+            "baseline": as_dict(self.baseline),
             "saturation_workers": self.saturation_workers,
             "ceiling_samples_per_s": self.ceiling_samples_per_s,
             "bottleneck": self.bottleneck,
@@ -251,6 +259,7 @@ class Comparison(Shown):
     assumptions: Sequence[str]
     left_out: Mapping[str, int] = field(default_factory=dict)
     partial: bool = False
+    baseline: ScoredPlan | None = None  # one device alone, on the best machine
     everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
     screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly
     bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
@@ -268,6 +277,7 @@ class Comparison(Shown):
                 }
                 for row in self.rows
             ],
+            "baseline": as_dict(self.baseline),
             "considered": self.considered,
             "simulated": self.simulated,
             "left_out": dict(self.left_out),

@@ -24,6 +24,7 @@ from planner.hardware import Hardware
 from planner.plan import Plan, plan_from
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.baseline import baseline_of
 from planner.search.cases import Cases
 from planner.search.choosing import choose, further, within
 from planner.search.request import MAX_WORKERS
@@ -226,8 +227,10 @@ def recommend_sampled(
     if not scored:
         raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
     shown, chosen = choose(scored, request)
-    changes, curve, partial = list[Change](), None, found.partial
+    changes, curve, baseline, partial = list[Change](), None, None, found.partial
     try:
+        if not partial:
+            baseline = baseline_of(chosen, simulations, pool)
         if advice and not partial:
             changes, curve = further(chosen, simulations, pool, progress)
     except KeyboardInterrupt:
@@ -242,6 +245,7 @@ def recommend_sampled(
         assumptions=assumptions([chosen.plan], simulations.cases),
         changes=changes,
         saturation=curve,
+        baseline=baseline,
         everything=scored,
         partial=partial,
     )

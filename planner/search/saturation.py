@@ -20,6 +20,8 @@ from planner.market import Market
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
+from planner.search.baseline import baseline_of
+from planner.search.cases import Cases
 from planner.search.heats import Heat, cannot_tell, gain, half_width
 from planner.search.limits import check_size
 from planner.search.results import Saturation, SaturationPoint, ScoredPlan
@@ -60,6 +62,8 @@ def saturation_of(
             f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
         )
     most = replace(plan, workers=MANY_WORKERS * first)
+    if refused(most, cases):
+        raise BadInput(f"{plan.exchange.title} does not grow with workers; take another --exchange")
     # all at once: they have a step in common
     cases.bounds([most, *(replace(plan, workers=w) for w in counts)])
     scored: list[ScoredPlan] = []
@@ -91,9 +95,12 @@ def saturation_of(
     last = scored[-1] if found is None else scored[found]
     asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
     by_size: list[tuple[int, ScoredPlan]] = []
+    baseline = None
     try:
         if sizes and not partial:
             by_size = _by_size(asked, simulations, pool, threshold)
+        if not partial:
+            baseline = baseline_of(last, simulations, pool)
     except KeyboardInterrupt:
         partial = True
     return Saturation(
@@ -107,7 +114,13 @@ def saturation_of(
         size_advised=_advised(by_size, threshold),
         assumptions=assumptions([last.plan], cases),
         partial=partial,
+        baseline=baseline,
     )
+
+
+def refused(plan: Plan, cases: Cases) -> str:
+    """Why the plan's exchange cannot be run with so many workers; empty if it can."""
+    return plan.exchange.refusal(cases.site(plan))
 
 
 def fewest_workers(plan: Plan, market: Market) -> Plan:

@@ -167,12 +167,25 @@ def site_of(request: Request, worker: Hardware, nodes: int, cut: Cut = WHOLE) ->
 def exchanges(request: Request, site: Site) -> Iterator[Exchange]:
     """What the request allows on a site, in the order of the registry."""
     for kind in kinds(request):
-        yield from EXCHANGES[kind].options(request, site)
+        if takes(EXCHANGES[kind], site.cut):
+            yield from EXCHANGES[kind].options(request, site)
+
+
+def takes(exchange: type[Exchange], cut: Cut) -> bool:
+    """Whether replicas that are cut like this can be trained with an exchange."""
+    return cut.workers == 1 or cut.kind in exchange.cuts
 
 
 def kinds(request: Request) -> tuple[str, ...]:
-    """The exchanges that a request allows."""
-    return tuple(EXCHANGES) if request.exchanges is None else tuple(kind for kind, _ in request.exchanges)
+    """The exchanges that a request allows: those it names, those whose choices it names, or all."""
+    if request.exchanges is not None:
+        return tuple(kind for kind, _ in request.exchanges)
+    meant = [
+        kind
+        for kind, exchange in EXCHANGES.items()
+        if any(getattr(request, name) is not None for name in exchange.asked_by)
+    ]
+    return tuple(meant or EXCHANGES)
 
 
 def cuts(request: Request, worker: Hardware) -> list[Cut]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,12 @@ import numpy.typing as npt
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.plan import Plan
-from planner.policy import Mode, Policy
 from planner.profile import Profile
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
 
 WARMUP_STEPS = 5  # that every worker has behind it before the window opens
 
@@ -50,14 +52,11 @@ def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
         "exchange": plan.exchange.words().plan,
     }
     seed = plan.seed(request.seed)
-    return traced(case.profile, case.cluster, case.policy, case.mode, seed=seed, steps=steps, about=about)
+    return traced(case, seed=seed, steps=steps, about=about)
 
 
 def traced(
-    profile: Profile,
-    cluster: Cluster,
-    policy: Policy,
-    mode: Mode = "async",
+    case: Case,
     *,
     seed: int = 0,
     steps: int = 3,
@@ -68,9 +67,11 @@ def traced(
     from planner.simulator.run import RunOptions, run
     from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
 
+    profile, cluster = case.profile, case.cluster
+
     if steps < 1:
         raise BadInput(f"a timeline of {steps} steps is empty; ask for at least 1")
-    offsets = start_offsets_s(profile, cluster, seed, 0) if mode == "async" else ()
+    offsets = () if case.lockstep() else start_offsets_s(profile, cluster, seed, 0)
     total = _more(warmup_steps + steps)
     while True:
         options = RunOptions(
@@ -81,7 +82,7 @@ def traced(
             fairness_sigma=FAIRNESS_SIGMA,
             timeline=True,
         )
-        result = run(profile, cluster, policy, mode, options)
+        result = run(profile, cluster, case.policy, case.mode, options, joins=case.joins)
         warm = all(len(ends) >= warmup_steps for ends in result.step_ends_s)
         ends = result.step_ends_s[0]
         starts = result.step_starts_s[0][: len(ends)]

@@ -34,7 +34,7 @@ def test_a_batch_that_does_not_fit_is_dropped_with_its_reason():
 
 
 def test_machines_limit_counts_servers():
-    request = Request(model="resnet50", hardware=("p3.2xlarge",), machines=3, workers=(1, 2, 3))
+    request = Request(model="resnet50", hardware=("p3.2xlarge",), machines=3, workers=(1, 2, 3), mode="async")
     space = enumerate_plans(request, load_model("resnet50"))
     assert space.plans
     for plan in space.plans:
