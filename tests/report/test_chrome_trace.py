@@ -15,6 +15,7 @@ from planner.profile import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
 from planner.report.chrome import write_chrome
 from planner.report.link_use import link_use
 from planner.search.timeline import timeline_of, traced
+from planner.simulator.simulate import Case
 
 REQUIRED = {  # Trace Event Format, by phase
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},
@@ -170,7 +171,7 @@ def test_links_hosts_and_joint_ops_have_tracks_with_names(tmp_path):
         link_names=("fabric",),
         leaders=((0, 0),),
     )
-    drawn = traced(profile, cluster, Fifo(), "async", seed=0, steps=2, about={})
+    drawn = traced(Case(profile=profile, cluster=cluster, policy=Fifo()), seed=0, steps=2, about={})
     write_chrome(drawn, tmp_path / "out.json")
     phases = by_phase(json.loads((tmp_path / "out.json").read_text()))
     tracks = {e["tid"]: e["args"]["name"] for e in phases["M"] if e["name"] == "thread_name"}
