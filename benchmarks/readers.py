@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from mutations import Form, message, slim
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
+
+
+MODELS = ("alexnet", "resnet18", "seq32", "llama2-7b", "t5-base", "vit-b16")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,53 @@ def _trace(path: Path) -> Any:
     from planner.profile.importers import import_profile
 
     return import_profile([path], batch=4)
+
+
+def _hugging_face(path: Path) -> Any:
+    from planner.netlist.importers import import_file
+    from planner.netlist.importers.writing import toml_of
+
+    return toml_of(import_file(path).values)
+
+
+def _safetensors(path: Path) -> Any:
+    from planner.netlist.importers.hugging_face import read_header
+
+    text = path.read_bytes()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    return read_header(path)
+
+
+def _onnx(path: Path) -> Any:
+    from planner.netlist.importers import import_file
+
+    return import_file(path, shapes={"batch": 2})
+
+
+def _hugging_face_seeds() -> list[bytes]:
+    wide = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2}
+    wide |= {"vocab_size": 99, "max_position_embeddings": 64}
+    names = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2, "vocab_size": 99}
+    configs: list[dict[str, Any]] = [
+        {"model_type": "llama", "num_key_value_heads": 2, "tie_word_embeddings": False, **wide},
+        {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, **wide},
+        {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 99},
+        {"model_type": "bert", "architectures": ["BertForPreTraining"], "hidden_act": "gelu", **wide},
+        {"model_type": "t5", "feed_forward_proj": "gated-gelu", "dropout_rate": 0.1, **names},
+        {"model_type": "vit", "image_size": 32, "patch_size": 8, "id2label": {"0": "cat"}, **wide},
+        {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 2, **wide},
+        {"model_type": "opt", "ffn_dim": 128, "word_embed_proj_dim": 32, **wide},
+    ]
+    return [json.dumps(config).encode() for config in configs]
+
+
+def _safetensors_seeds() -> list[bytes]:
+    header = {"lm_head.weight": {"dtype": "BF16", "shape": [99, 64], "data_offsets": [0, 12672]}}
+    return [json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()]
+
+
+def _onnx_seeds() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((DATA / "models" / "onnx").glob("*.onnx"))]
 
 
 @cache
@@ -255,7 +306,7 @@ def _priority_files() -> list[bytes]:
 READERS = {
     reader.name: reader
     for reader in (
-        Reader("model", "toml", ".toml", _texts("models", "alexnet", "resnet18", "seq32"), _model),
+        Reader("model", "toml", ".toml", _texts("models", *MODELS), _model),
         Reader("hardware", "toml", ".toml", _machines, _hardware),
         Reader(
             "config", "toml", ".toml",
@@ -268,5 +319,8 @@ READERS = {
         Reader("timeline", "json", ".json", _timelines, _trace),
         Reader("pytorch", "json", ".json", _pytorch, _trace),
         Reader("priorities", "json", ".json", _priority_files, _priorities),
+        Reader("hugging_face", "json", ".json", _hugging_face_seeds, _hugging_face),
+        Reader("safetensors", "json", ".safetensors", _safetensors_seeds, _safetensors),
+        *([Reader("onnx", "wire", ".onnx", _onnx_seeds, _onnx)] if find_spec("onnx") else []),
     )
 }  # fmt: skip

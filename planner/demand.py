@@ -132,6 +132,10 @@ def demand(layer: Layer, *, reads_data: bool = False, flash: bool | None = None)
 
 def _product(layer: Layer) -> Matmul:
     """The matrix product that a convolution or a fully connected layer amounts to."""
+    if layer.kind == "product":  # of matrices, as many as there are outer axes
+        shape = (1, 1, *layer.output_shape)
+        height, width, count = shape[-2], shape[-1], math.prod(shape[:-2])
+        return Matmul(height, width, layer.macs / (height * width * count), count, "times")
     rows = 1 if layer.kind == "fc" else math.prod(layer.output_shape[:-1])
     groups = layer.groups if layer.kind != "depthwise" else layer.output_shape[-1]
     columns = layer.output_shape[-1] / groups
@@ -141,6 +145,8 @@ def _product(layer: Layer) -> Matmul:
 def _gradients(product: Matmul) -> tuple[Matmul, Matmul]:
     """Products of the backward pass: the gradient of the weights, then that of the input."""
     rows, columns, depth, times = product.rows, product.columns, product.depth, product.times
+    if product.grows == "times":
+        return Matmul(depth, columns, rows, times, "times"), Matmul(rows, depth, columns, times, "times")
     return Matmul(depth, columns, rows, times, "depth"), Matmul(rows, depth, columns, times)
 
 

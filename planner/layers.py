@@ -73,6 +73,7 @@ def _moving(name: str, forward: tuple[int, int], backward: tuple[int, int], **mo
 
 KINDS = _table(
     Kind("input", computes=False, cut=("rows",)),
+    Kind("view", in_place=True, follows=True, computes=False),
     Kind("flatten", in_place=True, follows=True, computes=False),
     # multiply-adds
     Kind("conv", "conv", needs_input=True, cut=("rows", "features", "inputs"), kernels=(1, 2)),
@@ -83,6 +84,7 @@ KINDS = _table(
     Kind(
         "attention", "attention", needs_input=True, needs_output=True, cut=("heads", "rows"), kernels=(1, 2)
     ),
+    Kind("product", "matmul", needs_input=True, cut=("rows",), kernels=(1, 2)),
     Kind("moe", "matmul", needs_input=True, cut=("experts", "features", "rows"), kernels=(12, 20)),
     # tables of rows
     _moving("embedding", (1, 1), (2, 1), needs_input=True, cut=("rows", "features", "vocabulary")),

@@ -14,7 +14,7 @@ from planner.errors import BadInput, unknown_name
 from planner.model import Model
 from planner.regular_file import expanded, text_of
 
-IMPORTED = (".json", ".safetensors")  # what networks lie in that others wrote down
+IMPORTED = (".json", ".onnx", ".safetensors")  # what networks lie in that others wrote down
 
 
 def model_paths() -> dict[str, Path]:

@@ -32,7 +32,7 @@ COMMANDS = {
     "compare": "Compare machines and clusters for one model.",
     "diff": "Say what changes from one answer to another.",
     "hardware": "List the machines of the catalogue, or show one.",
-    "models": "List the networks of the catalogue, or show one.",
+    "models": "List, show or import networks; what training them holds.",
     "order": "Order a profile's transfers: TIC, TAC and rivals.",
     "partition": "Split a model over workers, replicas and servers.",
     "prices": "Import, show and compare prices of machines.",

@@ -77,7 +77,7 @@ def show(
     output: OutputOption = None,
 ) -> None:
     """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
-    are. `planner models import` reads others' (Hugging Face). Folders in PLANNER_PATH come
+    are. `planner models import` reads others' (Hugging Face, PyTorch, ONNX). Folders in PLANNER_PATH come
     before planner's own; docs/models.md describes the files."""
     from planner.model_files import load_model, model_names
     from planner.report import models as report
@@ -124,13 +124,28 @@ def import_(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A config.json or its folder.",
+            help="A config.json or its folder, a .onnx file, or MODULE:FUNCTION of PyTorch.",
         ),
     ],
     *,
+    input: Annotated[
+        str | None,
+        typer.Option("--input", metavar="NxCxHxW", help="What a PyTorch module reads: a batch of images."),
+    ] = None,
+    input_ids: Annotated[
+        str | None,
+        typer.Option("--input-ids", metavar="NxT", help="What a PyTorch module reads: a batch of texts."),
+    ] = None,
     seq_length: Annotated[
         int | None, typer.Option("--seq-length", min=1, help="Tokens of one sample of a config.json.")
     ] = None,
+    axis: Annotated[
+        list[str] | None,
+        typer.Option("--axis", metavar="NAME=SIZE", help="Size of an open axis of an ONNX file."),
+    ] = None,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="Watch the modules run instead of exporting the graph.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -141,15 +156,11 @@ def import_(
     """Read a network that others wrote down and write it as a model file, which all commands accept. Says
     what it recognised, and what it did not."""
     from planner.atomic import write_file
-    from planner.netlist.importers import import_file
+    from planner.netlist.importers.asked import Asked, import_asked
     from planner.netlist.importers.writing import toml_of
-    from planner.regular_file import expanded
     from planner.report.models import imported_lines
 
-    path = expanded(source)
-    if not path.exists():
-        raise BadInput(f"there is no {source}")
-    found = import_file(path, tokens=seq_length)
+    found = import_asked(source, Asked(input, input_ids, seq_length, tuple(axis or ()), hooks))
     file = output or Path(f"{found.model.name}.toml")
     if output is None and file.exists():
         raise BadInput(f"{file} is there already; name another with --output")

@@ -117,7 +117,7 @@ class _Expansion:
     def _layer(self, item: f.Item, previous: str, here: _Context) -> str:
         kind, spec = self._once(item, lambda: self._spec(item, here))
         if kind in f.READ_BY_NAME:
-            inputs = tuple(self._find(name, here) for name in item[kind])
+            inputs = tuple(self._find(name, here) for name in item[f.READ_BY_NAME[kind]])
         else:
             inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
         return self._place(kind, spec, inputs, here)
@@ -227,13 +227,14 @@ class _Expansion:
         self.inputs += len(inputs)
         if self.inputs > MOST_INPUTS:
             raise here.spot.error(self.source, f"layers read more than {MOST_INPUTS:,} inputs in all")
-        self.placed.append(Placed(kind, spec, name, name, inputs, here.spot, here.block))
+        block = here.block or spec.unit
+        self.placed.append(Placed(kind, spec, name, name, inputs, here.spot, block))
         last = name
         if len(self.placed) + len(spec.then) > LARGEST_NETWORK:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
-            self.placed.append(Placed(after, None, part, name, (last,), here.spot, here.block))
+            self.placed.append(Placed(after, None, part, name, (last,), here.spot, block))
             last = self.ends[part] = part
         self.ends[name] = last
         return last
@@ -281,6 +282,6 @@ class _Expansion:
 
 def _inputs(item: f.Item, before: f.Item) -> Sequence[str]:
     """The names that an item reads, as far as it and the item before it have names."""
-    listed = next((item[kind] for kind in f.READ_BY_NAME if item.get(kind)), None)
+    listed = next((item.get(key) for kind, key in f.READ_BY_NAME.items() if item.get(kind)), None)
     names = listed or item.get("from") or before.get("name") or ()
     return [names] if isinstance(names, str) else [str(name) for name in names]

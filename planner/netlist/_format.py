@@ -86,6 +86,9 @@ class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sigmoid: Name = "sigmoid{n}"
     tanh: Name = "tanh{n}"
     cross_entropy: Name = "cross_entropy{n}"
+    view: Name = "view{n}"
+    product: Name = "product{n}"
+    other: Name = "other{n}"
 
 
 class Tensors(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

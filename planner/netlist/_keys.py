@@ -24,6 +24,7 @@ class Common(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     name: Name | None = None
     from_: Name | None = field(name="from", default=None)
+    unit: Name | None = None  # the repeated unit that it is part of, where no block says so
     then: list[After] = []
 
 
@@ -99,12 +100,14 @@ class Flatten(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Concat(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     concat: Annotated[list[Name], Meta(min_length=2)]
     name: Name | None = None
+    unit: Name | None = None
     then: list[After] = []
 
 
 class Multiply(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     multiply: Annotated[list[Name], Meta(min_length=2)]
     name: Name | None = None
+    unit: Name | None = None
     then: list[After] = []
 
 
@@ -177,6 +180,7 @@ class AttentionLayer(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     dropout: bool = False
     buckets: Annotated[int, Meta(ge=0, le=10_000_000)] = 0  # of a learned bias by distance, for each head
     name: Name | None = None
+    unit: Name | None = None
     then: list[After] = []
 
 
@@ -218,9 +222,39 @@ class CrossEntropy(Common, frozen=True, forbid_unknown_fields=True, kw_only=True
     cross_entropy: bool
 
 
+class View(Common, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is read, or a part of it, in another shape: nothing is computed. Importers write it."""
+
+    view: Annotated[list[Size], Meta(min_length=1, max_length=6)]
+
+
+class Product(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Matrix products of two layers' outputs. Importers write it, where attention is not recognised."""
+
+    product: Annotated[list[Name], Meta(min_length=2, max_length=2)]
+    shape: Annotated[list[Size], Meta(min_length=1, max_length=6)]
+    depth: Size  # that is summed over
+    name: Name | None = None
+    unit: Name | None = None
+    then: list[After] = []
+
+
+class Other(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An operator by its name: it reads layers, writes a shape, and may have tensors. Importers write it."""
+
+    other: Name
+    reads: Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
+    shape: Annotated[list[Size], Meta(min_length=1, max_length=6)]
+    tensors: dict[Name, Annotated[list[Size], Meta(max_length=6)]] = {}
+    name: Name | None = None
+    unit: Name | None = None
+    then: list[After] = []
+
+
 class Add(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     add: Annotated[list[Name], Meta(min_length=2)]
     name: Name | None = None
+    unit: Name | None = None
     then: list[After] = []
 
 
@@ -231,6 +265,7 @@ class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     join: Literal["concat", "add"]
     name: Name | None = None
     repeat: Count = 1  # of the whole list of branches
+    unit: Name | None = None
     then: list[After] = []
 
 
@@ -268,6 +303,16 @@ LAYERS: dict[str, type[Struct]] = {
     "sigmoid": Sigmoid,
     "tanh": Tanh,
     "cross_entropy": CrossEntropy,
+    "view": View,
+    "product": Product,
+    "other": Other,
 }
 ALSO_KEYS = ("bias", "dropout")  # kinds that are keys of other kinds, too
-READ_BY_NAME = ("concat", "add", "multiply", "attention")  # their value lists the layers that they read
+READ_BY_NAME = {  # kinds that list the layers that they read, and the key
+    "concat": "concat",
+    "add": "add",
+    "multiply": "multiply",
+    "attention": "attention",
+    "product": "product",
+    "other": "reads",
+}

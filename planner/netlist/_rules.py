@@ -250,6 +250,18 @@ def _feed_forward(names: tuple[str, ...], gated: bool, width: int, inner: int, s
     return [(names[0], up), (names[1], up), (names[2], down)]
 
 
+def _view(spec: Any, shapes: list[Shape], style: Style) -> Made:
+    return Made(tuple(spec.view))
+
+
+def _product(spec: Any, shapes: list[Shape], style: Style) -> Made:
+    return Made(tuple(spec.shape), macs=math.prod(spec.shape) * spec.depth)
+
+
+def _other(spec: Any, shapes: list[Shape], style: Style) -> Made:
+    return Made(tuple(spec.shape), tuple((name, tuple(shape)) for name, shape in spec.tensors.items()))
+
+
 def _cross_entropy(spec: Any, shapes: list[Shape], style: Style) -> Made:
     return Made((1,))
 
@@ -316,4 +328,7 @@ RULES: dict[str, Callable[[Any, list[Shape], Style], Made]] = {
     "attention": _attention,
     "moe": _moe,
     "cross_entropy": _cross_entropy,
+    "view": _view,
+    "product": _product,
+    "other": _other,
 }

@@ -1,4 +1,4 @@
-"""Networks that others wrote down: a Hugging Face `config.json`.
+"""Networks that others wrote down: a Hugging Face `config.json`, a PyTorch module, an ONNX file.
 
 Each importer gives the values of a model file, as `planner.netlist` reads them, and says what it did not
 know. One file an importer; torch and onnx are imported by theirs alone. `writing` puts the values down as
@@ -27,9 +27,13 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
-def import_file(path: Path, *, tokens: int | None = None) -> Imported:
-    """The network in a file or folder of Hugging Face. `tokens`: of one sample of text, if not what the file
-    says."""
+def import_file(path: Path, *, tokens: int | None = None, shapes: dict[str, int] | None = None) -> Imported:
+    """The network in a file or folder of Hugging Face, or in an ONNX file. `tokens`: of one sample of text,
+    if not what the file says; `shapes`: sizes for the axes that an ONNX file leaves open."""
+    if path.suffix == ".onnx":
+        from planner.netlist.importers.onnx_file import import_onnx
+
+        return import_onnx(path, shapes or {})
     from planner.netlist.importers.hugging_face import import_config
 
     return import_config(path, tokens)

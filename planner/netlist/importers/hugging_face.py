@@ -146,6 +146,6 @@ def read_header(path: Path) -> dict[str, tuple[int, ...] | None]:
                 found[name] = shape
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadInput(f"{path}: no safetensors file, or not whole: {error}") from error
     return found
