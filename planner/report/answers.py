@@ -5,64 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.report.answer_words import (
+    bottleneck_words,
+    interval,
+    limit_words,
+    plan_row,
+    plan_words,
+    rate,
+    resource_words,
+    saturation_words,
+    several,
+    so_far,
+    times_alone,
+    usd,
+    usd_or_never,
+)
 from planner.report.output import Column, Table
 from planner.report.phases import falling
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
     from planner.search.answers import Simulation
     from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
 
 MOST_ROWS = 10
 ALONE = "one device alone"
-FULL = 0.8  # a resource used less is not what limits
-
-
-def resource_words(resource: str, plan: Plan) -> str:
-    """`uplink[0]` as `receiving gradients at server 0`, as the plan's exchange says it."""
-    kind, _, number = resource.partition("[")
-    words = {"worker": "the workers' computation", **plan.exchange.words().resources}
-    return words.get(kind, resource).format(number.rstrip("]"))
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _usd(value: float) -> str:
-    return f"{value:,.2f}" if value >= 0.1 else f"{value:.2g}"
-
-
-def _usd_or_never(value: float) -> str:
-    return _usd(value) if value < 1e6 else "-"
-
-
-def _interval(row: dict[str, Any]) -> str:
-    return f"{_rate(row['samples_per_s'])} ± {_half(row):.1%}"
-
-
-def _half(row: dict[str, Any]) -> float:
-    spread = float(row["samples_per_s_high"] - row["samples_per_s_low"])
-    return spread / 2 / float(row["samples_per_s"])
-
-
-def _row(scored: ScoredPlan) -> dict[str, Any]:
-    row = scored.as_dict()
-    used = row["utilisation"].get(row["bottleneck"])
-    row["_interval"] = _interval(row)
-    row["_bottleneck"] = row["bottleneck"] + (f" {used:.0%}" if used is not None else "")
-    row["_workers"], row["_exchange"] = scored.plan.workers_text, scored.plan.exchange.words().cell
-    row["_marks"] = ", ".join(scored.marks)
-    return row
 
 
 WORKERS = Column("_workers", "workers")
 EXCHANGE = Column("_exchange", "exchange")
 INTERVAL = Column("_interval", "samples/s", align="right")
 BOUND = Column("bound_share", "of bound", show=lambda v: f"{v:.0%}", spare=True)
-USD_PER_HOUR = Column("usd_per_hour", "USD/h", show=_usd)
-USD_PER_MILLION = Column("usd_per_million_samples", "USD/M", show=_usd)
+USD_PER_HOUR = Column("usd_per_hour", "USD/h", show=usd)
+USD_PER_MILLION = Column("usd_per_million_samples", "USD/M", show=usd)
 BOTTLENECK = Column("_bottleneck", "busiest", spare=True)
 MARKS = Column("_marks", "", style="bold green")
 
@@ -72,20 +47,15 @@ def plan_columns() -> list[Column]:
     return [WORKERS, EXCHANGE, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK]
 
 
-def plan_row(scored: ScoredPlan) -> dict[str, Any]:
-    """The row of a scored plan."""
-    return _row(scored)
-
-
 def recommendation_tables(result: Recommendation) -> list[Table]:
     chosen = result.chosen
-    told = [_row(scored) for scored in _most_telling(result)]
+    told = [plan_row(scored) for scored in _most_telling(result)]
     rows = _with_baseline(told, result.baseline)
     return [
         Table(rows, _columns(rows), title=_answer(result), notes=_spans(result.plans), records=told),
         Table([], title="Next", notes=_next(result)),
         Table([], title="Looked at", notes=[_looked_at(result)]),
-        Table([], title="Assumed", notes=[*_plan_words(chosen), *result.assumptions]),
+        Table([], title="Assumed", notes=[*plan_words(chosen), *result.assumptions]),
     ]
 
 
@@ -93,27 +63,12 @@ def _with_baseline(rows: list[dict[str, Any]], baseline: ScoredPlan | None) -> l
     """The rows and, marked, what one device alone gives."""
     if baseline is None:
         return rows
-    found = _row(baseline)
+    found = plan_row(baseline)
     for row in rows:
         if (row["cluster"], row["batch"]) == (found["cluster"], found["batch"]):
             row["_marks"] = ", ".join(filter(None, [row["_marks"], ALONE]))
             return rows
     return [*rows, {**found, "_marks": ALONE}]
-
-
-def _times_alone(one: ScoredPlan, baseline: ScoredPlan | None) -> list[str]:
-    """How many times one device alone a plan is."""
-    if baseline is None or baseline.plan == one.plan:
-        return []
-    times = one.samples_per_s / baseline.samples_per_s
-    cost = ""
-    if one.priced and baseline.priced:
-        ratio = one.usd_per_million_samples / baseline.usd_per_million_samples
-        cost = f", at {ratio:.3g} times its cost a sample"
-    return [
-        f"One device alone gives {_rate(baseline.samples_per_s)} samples/s: this is {times:.3g} times that "
-        f"with {_several(one.plan.workers, 'device')}{cost}."
-    ]
 
 
 def _spans(plans: Sequence[ScoredPlan]) -> list[str]:
@@ -145,14 +100,10 @@ def _answer(result: Recommendation) -> str:
     gone = " and ".join(no_longer_sold(one.plan, result.request))
     warning = f" ({gone} no longer sold: see Note)" if gone else ""
     return (
-        f"{_so_far(result)}Rent {one.plan.cluster_text}{warning}: {_rate(one.samples_per_s)} samples/s of "
+        f"{so_far(result)}Rent {one.plan.cluster_text}{warning}: {rate(one.samples_per_s)} samples/s of "
         f"{one.plan.model} (batch {one.plan.batch}) for ${one.usd_per_hour:.2f} an hour, "
-        f"${_usd(one.usd_per_million_samples)} a million samples; {why[result.request.goal]}{within}."
+        f"${usd(one.usd_per_million_samples)} a million samples; {why[result.request.goal]}{within}."
     )
-
-
-def _so_far(result: Recommendation | Comparison | Saturation) -> str:
-    return "So far (interrupted): " if result.partial else ""
 
 
 def _most_telling(result: Recommendation) -> list[ScoredPlan]:
@@ -168,10 +119,10 @@ def _most_telling(result: Recommendation) -> list[ScoredPlan]:
 
 def _next(result: Recommendation) -> list[str]:
     one = result.chosen
-    out = [_bottleneck_words(one), *_times_alone(one, result.baseline)]
+    out = [bottleneck_words(one), *times_alone(one, result.baseline)]
     curve = result.saturation
     if curve is not None:
-        out.append(_saturation_words(curve, one.plan.machine))
+        out.append(saturation_words(curve, one.plan.machine))
     if result.changes:
         out += [f"{'Next best change' if i == 0 else 'Or'}: {c}." for i, c in enumerate(result.changes)]
     elif not result.partial:
@@ -179,63 +130,15 @@ def _next(result: Recommendation) -> list[str]:
     return out
 
 
-def is_full(scored: ScoredPlan) -> bool:
-    """Whether the busiest resource is what limits; below, the chain of a step's ops does."""
-    return scored.prediction.utilisation.get(scored.prediction.bottleneck, 0.0) >= FULL
-
-
-def busiest(scored: ScoredPlan) -> str:
-    """What to call the busiest resource of a plan."""
-    return "bottleneck" if is_full(scored) else "busiest"
-
-
-def _bottleneck_words(scored: ScoredPlan) -> str:
-    top = scored.prediction.bottleneck
-    used = scored.prediction.utilisation.get(top, 0.0)
-    what = resource_words(top, scored.plan)
-    if is_full(scored):
-        return f"The bottleneck is {what}, {used:.0%} used."
-    return (
-        f"No resource is full (the busiest is {what}, {used:.0%} used): what limits is the chain of "
-        "transfers, computation and updates that each worker goes through in a step."
-    )
-
-
-def _saturation_words(curve: Saturation, hardware: str) -> str:
-    last = curve.points[-1]
-    noun = last.scored.plan.exchange.words().size_noun
-    these = f" with these {noun}s" if noun else ""
-    ceiling = f"; ceiling {_rate(curve.ceiling_samples_per_s)} samples/s" if noun else ""
-    if curve.saturation_workers is None:
-        return f"{hardware} does not saturate up to {_several(last.workers, 'worker')}{these}."
-    return (
-        f"{hardware} saturates at {_several(curve.saturation_workers, 'worker')}{these} "
-        f"(one more adds less than {curve.threshold:.0%} of a single one{ceiling})."
-    )
-
-
-def _limit_words(curve: Saturation) -> str:
-    last = curve.points[-1].scored
-    if curve.saturation_workers is not None:
-        return f"What saturates is {resource_words(curve.bottleneck, last.plan)}."
-    link = curve.limits_next
-    used = last.prediction.utilisation[link]
-    return f"What would limit next is {resource_words(link, last.plan)}, {used:.0%} used so far."
-
-
 def _looked_at(result: Recommendation) -> str:
     lost = "".join(f", {count:,} {reason}" for reason, count in result.pruned.items())
     return f"{result.considered:,} plans considered{lost}; {result.simulated:,} simulated."
 
 
-def _plan_words(scored: ScoredPlan) -> list[str]:
-    return [f"Plan: {scored.plan.exchange.words().plan}."]
-
-
 def comparison_tables(result: Comparison) -> list[Table]:
     rows = []
     for scored, row in zip(result.rows, result.as_dict()["plans"], strict=True):
-        rows.append({**_row(scored), **row, "_marks": ""})
+        rows.append({**plan_row(scored), **row, "_marks": ""})
     told, rows = rows, _with_baseline(rows, result.baseline)
     columns = [
         WORKERS,
@@ -244,9 +147,9 @@ def comparison_tables(result: Comparison) -> list[Table]:
         INTERVAL,
         USD_PER_HOUR,
         USD_PER_MILLION,
-        Column("usd_per_million_samples_spot", "spot", show=_usd),
+        Column("usd_per_million_samples_spot", "spot", show=usd),
         Column("epoch_s", "epoch", show=format_seconds, align="right", spare=True),
-        Column("epoch_usd", "USD/epoch", show=_usd, spare=True),
+        Column("epoch_usd", "USD/epoch", show=usd, spare=True),
         BOTTLENECK,
         *([MARKS] if any(row["_marks"] for row in rows) else []),
     ]
@@ -257,12 +160,12 @@ def comparison_tables(result: Comparison) -> list[Table]:
         ratio = worst.usd_per_million_samples / best.usd_per_million_samples
         others = f", {ratio:.1f} times less than {worst.plan.machine}"
     title = (
-        f"{_so_far(result)}{best.plan.model} is cheapest on {best.plan.machine}: "
-        f"${_usd(best.usd_per_million_samples)} a million samples{others}."
+        f"{so_far(result)}{best.plan.model} is cheapest on {best.plan.machine}: "
+        f"${usd(best.usd_per_million_samples)} a million samples{others}."
     )
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
     looked = f"{result.considered:,} plans considered, {result.simulated:,} simulated."
-    alone = _times_alone(best, result.baseline)
+    alone = times_alone(best, result.baseline)
     return [
         Table(rows, columns, title=title, records=told),
         Table([], title="Assumed", notes=[looked, *alone, *left, *result.assumptions]),
@@ -272,7 +175,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
 def saturation_tables(result: Saturation) -> list[Table]:
     rows = []
     for point in result.points:
-        row = {**_row(point.scored), **point.as_dict()}
+        row = {**plan_row(point.scored), **point.as_dict()}
         row["_marks"] = "saturation" if point.workers == result.saturation_workers else ""
         rows.append(row)
     columns = [
@@ -283,22 +186,22 @@ def saturation_tables(result: Saturation) -> list[Table]:
         BOUND,
         *_prices(
             result.points[0].scored,
-            Column("marginal_usd_per_million_samples", "last USD/M", show=_usd_or_never, spare=True),
+            Column("marginal_usd_per_million_samples", "last USD/M", show=usd_or_never, spare=True),
         ),
         BOTTLENECK,
         MARKS,
     ]
     first = result.points[0].scored.plan
     title = (
-        f"{_so_far(result)}{first.model}, batch {first.batch}: "
-        f"{_saturation_words(result, first.machine)} {_limit_words(result)}"
+        f"{so_far(result)}{first.model}, batch {first.batch}: "
+        f"{saturation_words(result, first.machine)} {limit_words(result)}"
     )
     fall = falling((point.workers, point.scored.prediction) for point in result.points)
     tables = [Table(rows, columns, title=title, notes=[fall] if fall else [])]
     if result.sizes:
         tables.append(_sizes_table(result))
     last = result.points[-1].scored
-    notes = [*_times_alone(last, result.baseline), *result.assumptions]
+    notes = [*times_alone(last, result.baseline), *result.assumptions]
     tables.append(Table([], title="Assumed", notes=notes))
     return tables
 
@@ -312,16 +215,16 @@ def _sizes_table(result: Saturation) -> Table:
     """How many are enough of what the exchange can have more of, as servers."""
     words = result.sizes[0][1].plan.exchange.words()
     rows = [
-        {**_row(one), "_count": count, "_choice": one.plan.exchange.record().get(words.size_choice)}
+        {**plan_row(one), "_count": count, "_choice": one.plan.exchange.record().get(words.size_choice)}
         for count, one in result.sizes
     ]
-    some = _several(result.sizes[0][1].plan.workers, "worker")
+    some = several(result.sizes[0][1].plan.workers, "worker")
     need = result.size_advised
     if need is None:
         title = _close_call(result, some)
     else:
         adds = f"one more adds less than {result.threshold:.0%}"
-        enough = _several(need, words.size_noun)
+        enough = several(need, words.size_noun)
         title = f"{enough} {'are' if need != 1 else 'is'} enough for {some}: {adds}."
     return Table(
         rows,
@@ -343,14 +246,10 @@ def _close_call(result: Saturation, some: str) -> str:
     noun = now.plan.exchange.words().size_noun
     added, error = gain(now.prediction, more.prediction)
     return (
-        f"Whether {_several(fewer, noun)} {'are' if fewer != 1 else 'is'} enough for {some} is a close call: "
-        f"{_several(count, noun)} give {100 * added:+.1f} ± {100 * error:.1f}%, and what counts is "
+        f"Whether {several(fewer, noun)} {'are' if fewer != 1 else 'is'} enough for {some} is a close call: "
+        f"{several(count, noun)} give {100 * added:+.1f} ± {100 * error:.1f}%, and what counts is "
         f"{result.threshold:.0%}."
     )
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def simulation_tables(result: Simulation) -> list[Table]:
@@ -358,15 +257,15 @@ def simulation_tables(result: Simulation) -> list[Table]:
     plan = scored.plan
     spread = prediction.step_s_quantiles
     quantiles = ", ".join(f"{name} {format_seconds(value)}" for name, value in spread.items())
-    million, priced = _usd(scored.usd_per_million_samples), scored.priced
+    million, priced = usd(scored.usd_per_million_samples), scored.priced
     stale = f"{prediction.staleness_mean:.1f} updates by others in a step, {prediction.staleness_max} at most"
     figures: list[tuple[str, str]] = [
-        ("samples/s", f"{_interval(_row(scored))} ({prediction.confidence:.0%} interval)"),
-        ("upper bound", f"{_rate(scored.bound_samples_per_s)} samples/s, {scored.bound_share:.0%} reached"),
+        ("samples/s", f"{interval(plan_row(scored))} ({prediction.confidence:.0%} interval)"),
+        ("upper bound", f"{rate(scored.bound_samples_per_s)} samples/s, {scored.bound_share:.0%} reached"),
         ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
         ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples" if priced else "-"),
-        ("bottleneck", _bottleneck_words(scored)),
-        *(("one device alone", words) for words in _times_alone(scored, result.baseline)),
+        ("bottleneck", bottleneck_words(scored)),
+        *(("one device alone", words) for words in times_alone(scored, result.baseline)),
         ("staleness", stale),
         (
             "simulated",
@@ -385,16 +284,16 @@ def simulation_tables(result: Simulation) -> list[Table]:
     del record["marks"]  # of a plan among others
     if result.samples_per_epoch:
         epoch = result.samples_per_epoch / scored.samples_per_s
-        usd = scored.usd_per_million_samples * result.samples_per_epoch / 1e6
-        figures.insert(4, ("epoch", format_seconds(epoch) + (f", ${_usd(usd)}" if priced else "")))
-        record |= {"epoch_s": epoch, "epoch_usd": usd if priced else None}
+        spent = scored.usd_per_million_samples * result.samples_per_epoch / 1e6
+        figures.insert(4, ("epoch", format_seconds(epoch) + (f", ${usd(spent)}" if priced else "")))
+        record |= {"epoch_s": epoch, "epoch_usd": spent if priced else None}
     rows = [{"figure": name, "value": value} for name, value in figures]
     used = [
         {"resource": name, "used": share, "what": resource_words(name, plan)}
         for name, share in prediction.utilisation.items()
     ]
     title = (
-        f"{plan.cluster_text}: {_rate(scored.samples_per_s)} samples/s of {plan.model}, batch {plan.batch}"
+        f"{plan.cluster_text}: {rate(scored.samples_per_s)} samples/s of {plan.model}, batch {plan.batch}"
         + (f", ${million} a million samples." if priced else ".")
     )
     return [
@@ -404,7 +303,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
             [Column("resource"), Column("used", show=lambda v: f"{v:.0%}"), Column("what", "")],
             title="Where the time goes",
         ),
-        Table([], title="Assumed", notes=[*_plan_words(scored), *prediction.notes, *result.assumptions]),
+        Table([], title="Assumed", notes=[*plan_words(scored), *prediction.notes, *result.assumptions]),
     ]
 
 

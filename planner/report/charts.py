@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.cost.price import usd_per_million_samples
-from planner.report.answers import busiest, is_full, resource_words
+from planner.report.answer_words import busiest, is_full, resource_words
 from planner.report.page import Chart, Spec, label
 from planner.search.front import front
 

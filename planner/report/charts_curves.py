@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.report.answers import resource_words
+from planner.report.answer_words import resource_words
 from planner.report.charts import COLOURS, LEGEND, scored_words
 from planner.report.page import Chart, Spec, label
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.report import charts, charts_curves
-from planner.report.answers import busiest, tables_of
+from planner.report.answer_words import busiest
+from planner.report.answers import tables_of
 from planner.report.charts_step import step_timeline
 from planner.report.output import Table
 from planner.report.page import Chart, Page, write_page

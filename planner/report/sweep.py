@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.report.answers import plan_columns, plan_row
+from planner.report.answer_words import plan_row
+from planner.report.answers import plan_columns
 from planner.report.output import Column, Table
 
 if TYPE_CHECKING:
