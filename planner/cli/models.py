@@ -110,7 +110,9 @@ def show(
         training = Training.asked(model, batch, precision, devices, optimizer, checkpointing, autocast)
         emit(memory_table(model, training), format, output, data=memory_data(model, training))
     else:
-        emit(report.model_tables(model), format, output, data=report.model_data(model))
+        folded = format in (Format.table, Format.markdown)
+        tables = report.model_tables(model, folded=folded)
+        emit(tables, format, output, data=report.model_data(model))
         if html is not None:
             from planner.report.html_layers import model_page
             from planner.report.page import write_page

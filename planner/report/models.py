@@ -71,8 +71,8 @@ def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
     )
 
 
-def model_tables(model: Model) -> list[Table]:
-    """One model: its layers, its largest tensors, and a few sentences."""
+def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
+    """One model: its layers, its largest tensors, a few sentences. `folded`: equal blocks once."""
     about = summary(model)
     shape = _shape(model.layers[0].output_shape)
     words = [
@@ -100,7 +100,7 @@ def model_tables(model: Model) -> list[Table]:
         return name.removeprefix(scope)
 
     layers = Table(
-        layer_rows(model),
+        folded_rows(model) if folded else layer_rows(model),
         [
             Column("layer", "Layer", short),
             Column("what", "What"),
@@ -202,6 +202,40 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
         row["bytes"] += layer.bytes
         row["macs"] += layer.macs
     return list(rows.values())
+
+
+def folded_rows(model: Model) -> list[dict[str, Any]]:
+    """The same for people: equal blocks in a row are one line behind the first of them."""
+    rows = layer_rows(model)
+    block = {layer.name: layer.block for layer in model.layers}
+    alike = {
+        one.name: tuple((layer.kind, layer.output_shape, layer.bytes) for layer in one.layers)
+        for one in model.blocks
+    }
+    out: list[dict[str, Any]] = []
+    shown, said = None, None  # the block whose rows are shown, and the one whose line counts the others
+    for row in rows:
+        name = block[row["layer"]]
+        if name is None:
+            shown = None
+        elif name != shown and (shown is None or alike[name] != alike[shown]):
+            shown = name
+        elif name != shown:
+            if out[-1].get("of") != shown:
+                like = {"layer": f"{name} and on", "what": "", "reads": [], "of": shown, "blocks": 0}
+                out.append({**like, "tensors": 0, "parameters": 0, "bytes": 0, "macs": 0})
+                said = None
+            line = out[-1]
+            for key in ("tensors", "parameters", "bytes", "macs"):
+                line[key] += row[key]
+            if name != said:
+                line["blocks"] += 1
+                said = name
+                line["what"] = f"{line['blocks']:,} more as {shown}"
+            line["output_shape"] = row["output_shape"]
+            continue
+        out.append(row)
+    return out
 
 
 def largest_tensors(model: Model) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 
 from planner.cli import _app
 from planner.model_files import load_model, model_names
+from planner.report.models import folded_rows
 
 NET = "input = [8, 8, 3]\nlayers = [{ conv = 4, kernel = 3 }, { fc = 2 }]\n"
 
@@ -126,6 +127,18 @@ def test_layers_are_counted_as_they_are_listed(capsys):
     assert run(capsys, "vgg11")[1].splitlines()[1].startswith("17 layers, 22 tensors,")
     about = json.loads(run(capsys, "vgg11", "--format", "json")[1])
     assert (about["layers"], about["ops"], len(about["layer_list"])) == (17, 40, 41)
+
+
+def test_equal_blocks_are_one_line_and_csv_has_them_all(capsys):
+    _, out = run(capsys, "llama3-405b")
+    assert "125 more as model.layers.0" in out
+    assert len(out.splitlines()) < 60
+    _, out = run(capsys, "llama3-405b", "-f", "csv")
+    assert "model.layers.125.mlp.down_proj" in out
+    model = load_model("llama3-405b")
+    rows = folded_rows(model)
+    assert sum(row["macs"] for row in rows) == model.macs
+    assert sum(row["tensors"] for row in rows) == len(model.tensors)
 
 
 def test_memory_as_json_adds_up(capsys):
