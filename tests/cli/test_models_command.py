@@ -129,7 +129,8 @@ def test_layers_are_counted_as_they_are_listed(capsys):
     assert (about["layers"], about["ops"], len(about["layer_list"])) == (17, 40, 41)
 
 
-def test_equal_blocks_are_one_line_and_csv_has_them_all(capsys):
+def test_equal_blocks_are_one_line_and_csv_has_them_all(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
     _, out = run(capsys, "llama3-405b")
     assert "125 more as model.layers.0" in out
     assert len(out.splitlines()) < 60
