@@ -1,0 +1,88 @@
+"""Published parameter-server runs on machines with several GPUs: `python benchmarks/served_machines.py`.
+
+TensorFlow's and MXNet's own tables (planner/validate/data/served_machines.csv): K80 machines of EC2, servers
+beside the workers, synchronous. From the run on one GPU we predict the larger ones, counting every GPU as a
+worker that talks to the servers (`device`), and, where the exchange has that choice, summing gradients inside
+a machine first (`machine`), as both frameworks do. Prints the error of throughput by framework and model.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.catalog import load_hardware, load_model
+from planner.computation import Computation
+from planner.computation.synthesis import computation_for
+from planner.exchange import ParameterServers, Site
+from planner.market import Market
+from planner.simulator import simulate
+
+DATA = Path(__file__).parent.parent / "planner" / "validate" / "data" / "served_machines.csv"
+AGGREGATES = ("device", "machine")
+
+
+def rows() -> list[dict[str, str]]:
+    with DATA.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@cache
+def computation(model: str, batch: int, machine: str, images_per_s: float) -> Computation:
+    """The step of one GPU, as long as it was measured."""
+    hardware = load_hardware(machine)
+    once = computation_for(load_model(model), batch, hardware)
+    assert once.once_s is not None
+    seconds = float(once.once_s.sum()) + once.optimizer_s
+    factor = batch / images_per_s / seconds
+    return computation_for(load_model(model), batch, hardware, compute_factor=factor)
+
+
+def predict(row: dict[str, str], alone: float, choices: dict[str, Any]) -> float:
+    """Images a second."""
+    hardware, workers = load_hardware(row["machine"]), int(row["devices"])
+    exchange = ParameterServers(
+        servers=int(row["servers"]), host=None, placement=row["placement"], mode="sync", **choices
+    )
+    site = Site(hardware, workers, Market(network="burst"))
+    case = exchange.lower(computation(row["model"], int(row["batch"]), row["machine"], alone), site)
+    found = simulate(
+        case.profile, case.cluster, case.policy, case.mode, joins=case.joins, max_steps=60, precision=0.03
+    )
+    return found.samples_per_s
+
+
+def main() -> int:
+    known = {field.name for field in fields(ParameterServers)}
+    settings = AGGREGATES if "aggregate" in known else AGGREGATES[:1]
+    series: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
+    for row in rows():
+        series[row["framework"], row["machine"], row["model"], row["batch"]].append(row)
+    errors: dict[str, list[float]] = {name: [] for name in settings}
+    for key, found in series.items():
+        alone = next(float(row["images_per_s"]) for row in found if row["devices"] == "1")
+        for row in found:
+            devices = int(row["devices"])
+            if devices < load_hardware(row["machine"]).device_count:
+                continue  # part of a machine
+            cells = []
+            for name in settings:
+                choices = {"aggregate": name} if "aggregate" in known else {}
+                error = predict(row, alone, choices) / float(row["images_per_s"]) - 1
+                errors[name].append(abs(error))
+                cells.append(f"{name} {error:+6.1%}")
+            print(f"{' '.join(key):45} {devices:4} GPUs  {row['servers']:>2} servers  {'  '.join(cells)}")
+    for name, values in errors.items():
+        print(f"{name}: mean error {np.mean(values):.1%} over {len(values)} runs, worst {max(values):.0%}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
