@@ -188,6 +188,10 @@ class Exchange(ABC):
     def words(self) -> Words:
         """It in words."""
 
+    def assumed(self, site: Site) -> tuple[str, ...]:
+        """What it takes for granted about the links of a site, in sentences."""
+        return ()
+
     def record(self) -> dict[str, Any]:
         """It as JSON: its kind and its choices."""
         return {"kind": self.kind, **{one.name: getattr(self, one.name) for one in fields(self)}}  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.exchange.collectives import Library, Peers
 from planner.exchange.joint import JITTER, SLOWDOWN, Steps
-from planner.exchange.peers import peers_of
+from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.model import Model
 from planner.precision import Precision
@@ -66,6 +66,12 @@ class AllReduce(Exchange):
         if site.workers > 1 and not exchange.refusal(site):
             yield exchange
 
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self | None:
+        """On one device nobody is there to exchange with: what larger sites are compared with."""
+        exchange = settings.chosen(cls(), ask.choices(cls.kind))
+        return None if exchange.refusal(site) else exchange
+
     def refusal(self, site: Site) -> str:
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
@@ -109,6 +115,9 @@ class AllReduce(Exchange):
             yield Neighbour("bucket", words, replace(self, bucket_bytes=size))
         if site.machines > 1 and site.devices > 1 and self.algorithm != "hierarchical":
             yield Neighbour("algorithm", "two levels of rings", replace(self, algorithm="hierarchical"))
+
+    def assumed(self, site: Site) -> tuple[str, ...]:
+        return link_words(site, settings.library(self.library, self.algorithm, site))
 
     def words(self) -> Words:
         how = "" if self.algorithm == "auto" else f", {self.algorithm}"

@@ -31,6 +31,7 @@ GLOO_SHARE = 0.987
 # 307 us for a small all-reduce of two machines, which has two hops.
 EFA_HOP_S = 20e-6
 TCP_HOP_S = 100e-6
+LINK_NAMES = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "host": "the host"}
 GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU time included
 
 
@@ -44,15 +45,25 @@ def peers_of(site: Site, library: Library) -> Peers:
     return Peers(inside, between, site.workers)
 
 
-def estimates(site: Site, library: Library) -> tuple[str, ...]:
-    """What of the links is estimated rather than measured, in words."""
-    peers, found = peers_of(site, library), []
-    if isinstance(library, Nccl):
-        if peers.inside is not None and peers.inside.curves is None:
-            found.append(f"collectives inside {site.hardware.name}")
-        if peers.between is not None and peers.between.curves is None:
-            found.append(f"collectives between machines of {site.hardware.name}")
-    return tuple(found)
+def link_words(site: Site, library: Library) -> tuple[str, ...]:
+    """What collectives go over and how their times are known, in sentences."""
+    peers, name, hardware = peers_of(site, library), library.name.upper(), site.hardware
+    found = []
+    if peers.inside is not None:
+        link = hardware.fabric.kind if hardware.fabric else "the host"
+        found.append(f"inside {hardware.name} over {LINK_NAMES.get(link, link)}, {_known(peers.inside)}")
+    if peers.between is not None:
+        way = (hardware.rdma_kind or "RDMA") if site.uses_rdma else "TCP, without RDMA"
+        if site.uses_rdma and hardware.rdma_kind:
+            way = f"RDMA ({hardware.rdma_kind})"
+        found.append(f"between machines over {way}, {_known(peers.between)}")
+    return tuple(f"Collectives ({name}): {words}." for words in found)
+
+
+def _known(level: Level) -> str:
+    if level.curves is not None:
+        return f"times as measured ({level.curves.name})"
+    return f"{level.bytes_per_s / 1e9:.3g} GB/s of bus bandwidth, estimated"
 
 
 def _inside(site: Site, members: int, library: Library) -> Level:

@@ -27,7 +27,7 @@ from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange.allreduce import mean_s
 from planner.exchange.collectives import Kind, Library, Peers, repeated
 from planner.exchange.joint import JITTER, SLOWDOWN, Steps
-from planner.exchange.peers import peers_of
+from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.exchange.units import Stretch, Unit, stretches, units_of
 from planner.model import Model
@@ -87,6 +87,12 @@ class Sharded(Exchange):
         if "within" not in choices and site.machines > 1 and site.devices > 1:
             yield replace(first, within="machine")
 
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self | None:
+        """On one device nobody is there to exchange with: what larger sites are compared with."""
+        exchange = settings.chosen(cls(), ask.choices(cls.kind))
+        return None if exchange.refusal(site) else exchange
+
     def refusal(self, site: Site) -> str:
         if self.within == "machine" and (site.machines < 2 or site.devices < 2):
             return "sharding within machines needs several machines with several devices; use within=all"
@@ -130,6 +136,9 @@ class Sharded(Exchange):
         if self.within == "all" and site.machines > 1 and site.devices > 1:
             yield Neighbour("within", "sharding inside machines only", replace(self, within="machine"))
         yield Neighbour("prefetch", "two units ahead", replace(self, prefetch=2))
+
+    def assumed(self, site: Site) -> tuple[str, ...]:
+        return link_words(site, settings.library(self.library, "auto", site))
 
     def words(self) -> Words:
         inside = " inside each machine" if self.within == "machine" else ""

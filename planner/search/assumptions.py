@@ -20,7 +20,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases) -> list[str]:
         *_money(kinds, request),
         *_network(kinds, request),
         *_compute(plans, cases),
-        *_running(plans),
+        *_running(plans, cases),
         *_retired(kinds),
     ]
 
@@ -94,8 +94,9 @@ def _compute(plans: list[Plan], cases: Cases) -> list[str]:
     )
 
 
-def _running(plans: list[Plan]) -> list[str]:
+def _running(plans: list[Plan], cases: Cases) -> list[str]:
     out = list(dict.fromkeys(words for plan in plans for words in plan.exchange.words().assumptions))
+    out += dict.fromkeys(words for plan in plans for words in plan.exchange.assumed(cases.site(plan)))
     for many in sorted({plan.cut.workers for plan in plans} - {1}):
         steps = " or ".join(
             str(samples) for samples in sorted({p.samples_per_step for p in plans if p.cut.workers == many})

@@ -201,6 +201,17 @@ def test_refusals_name_the_remedy() -> None:
     assert AllReduce().refusal(site(16)) == ""
 
 
+def test_answers_say_what_collectives_go_over() -> None:
+    words = " ".join(AllReduce().assumed(site(16, "p4d.24xlarge")))
+    assert "over NVSwitch, times as measured (a100-sxm)" in words
+    assert "over RDMA (EFA), times as measured" in words
+    tcp = " ".join(AllReduce().assumed(site(16, "p4d.24xlarge", rdma=False)))
+    assert "over TCP, without RDMA" in tcp
+    assert "PCIe" in AllReduce().assumed(site(4, "g5.12xlarge"))[0]
+    assert "estimated" in AllReduce().assumed(site(4, "g5.12xlarge"))[0]
+    assert AllReduce().assumed(site(1)) == ()
+
+
 def test_tcp_on_a_machine_with_rdma_is_many_times_slower() -> None:
     computation = chain([25_000_000] * 8, 1e-3)
     fast, slow = (step_s(PLAIN.lower(computation, site(16, "p4d.24xlarge", rdma=on))) for on in (True, False))

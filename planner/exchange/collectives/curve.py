@@ -60,6 +60,7 @@ class Curves:
     """Measured curves of one kind of link, by collective and number of members."""
 
     by_kind: Mapping[str, Mapping[int, Curve]]
+    name: str = ""
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -76,7 +77,8 @@ class Curves:
             {
                 kind: {members: Curve.of(times.items(), name) for members, times in curves.items()}
                 for kind, curves in found.items()
-            }
+            },
+            name,
         )
 
     def knows(self, kind: str, members: int) -> bool:
