@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
@@ -15,6 +17,14 @@ import golden
 
 WAS = golden.stored()
 
+# Durations vary by factors that numpy's exp gives. Its last bit depends on the release and on the processor,
+# and a sample path may depend on that bit.
+EXP = hashlib.sha256(np.exp(np.linspace(-1, 1, 4097)).tobytes()).hexdigest()
+as_written = pytest.mark.skipif(
+    not EXP.startswith("5226cd7df3833b14"),
+    reason="numpy rounds exp otherwise than where the golden file was written",
+)
+
 
 def test_there_are_plans_enough() -> None:
     figures = [key for name in golden.SPACES for key in WAS[name]["figures"]]
@@ -22,6 +32,7 @@ def test_there_are_plans_enough() -> None:
     assert sum(WAS[name]["plans"] for name in golden.SPACES) > 2000
 
 
+@as_written
 @pytest.mark.parametrize("name", golden.SPACES)
 def test_plans_of_a_space(name: str) -> None:
     with ThreadPoolExecutor(1) as pool:
@@ -29,5 +40,6 @@ def test_plans_of_a_space(name: str) -> None:
     assert golden.differences(WAS[name], json.loads(json.dumps(now))) == []
 
 
+@as_written
 def test_whole_answers() -> None:
     assert golden.differences(WAS["answers"], json.loads(json.dumps(golden.answers()))) == []
