@@ -186,7 +186,7 @@ def test_no_long_run_exceeds_the_bound_in_the_mean(seed: int) -> None:
 @given(seed=st.integers(10_000, 10**6))
 def test_no_prediction_exceeds_its_bound(seed: int) -> None:
     profile, cluster, policy, mode = cases["random_case"](seed)
-    prediction = simulate(profile, cluster, policy, mode, seed=seed, max_steps=200)
+    prediction = simulate(profile, cluster, policy, mode, seed=seed, max_steps=2000)
     bound = upper_bound_samples_per_s(profile, cluster, policy, mode)
     tolerance = window_tolerance(prediction.steps, cluster.workers, prediction.runs)
     assert prediction.samples_per_s <= bound * (1 + tolerance)

@@ -1,0 +1,399 @@
+"""Mutants: the code changed in one place, to see whether a test notices.
+
+Run: python benchmarks/mutants.py [--count 60] [--seed 0] [--area search cost report cli] [--only TEXT]
+
+Those of `benchmarks/mutants.toml` are written by hand, one for each rule that answers depend on: a pattern
+and what takes its place, in whatever file of an area holds the pattern, so that they survive moves. The rest
+are drawn: comparisons turned, `and` for `or`, plus for minus, min for max, a condition negated, a
+number a fifth larger, a return value gone. Lines that say or type something only are left alone.
+
+A first run of the tests, with coverage by test (pip install coverage), tells which tests pass a line; these
+run against the mutant, fastest first, in a copy of the tree. A line that no test passes is a survivor.
+Needs Python, the compiled engine in place, and about half an hour of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # files, tests
+    "search": (
+        ("search", "answers", "exchange"),
+        ("tests/search", "tests/answers", "tests/exchange", "tests/profile/test_placement.py"),
+    ),
+    "cost": (("cost",), ("tests/cost", "tests/partition", "tests/search", "tests/test_measured.py")),
+    "report": (
+        ("report",),
+        ("tests/report", "tests/cli", "tests/prices", "tests/partition", "tests/validate", "tests/search"),
+    ),
+    "cli": (("cli",), ("tests/cli", "tests/calibrate", "tests/prices", "tests/launch", "tests/report")),
+}
+LEFT_OUT = (
+    "dask_",
+    "test_dask",
+    "postgresql",
+    "test_browser",
+    "test_installed",
+)  # other machines, long starts
+MOST_TESTS = 60  # of those that pass a line, the fastest
+TIMEOUT_S = 240
+PLUGIN = "mutants_recording"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: characters `start` to `end` of a file become `new`."""
+
+    area: str
+    path: str
+    line: int
+    start: int
+    end: int
+    new: str
+    what: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.path}:{self.line} {self.what}"
+
+
+def files_of(area: str) -> list[Path]:
+    folders, _ = AREAS[area]
+    found = [path for folder in folders for path in sorted((ROOT / "planner" / folder).rglob("*.py"))]
+    return [path for path in found if not path.name.startswith(LEFT_OUT)]
+
+
+def tests_of(area: str) -> list[str]:
+    return [test for test in AREAS[area][1] if (ROOT / test).exists()]
+
+
+def written_mutants(area: str) -> list[Mutant]:
+    """The mutants of the file, each where its pattern stands exactly once in the area."""
+    table = tomllib.loads((ROOT / "benchmarks" / "mutants.toml").read_text("utf-8"))
+    out = []
+    for entry in table.get(area, []):
+        found = [
+            (path, match)
+            for path in files_of(area)
+            for match in re.finditer(entry["old"], path.read_text("utf-8"))
+        ]
+        if len(found) != 1:
+            places = ", ".join(str(path.relative_to(ROOT)) for path, _ in found) or "nowhere"
+            raise SystemExit(
+                f"mutants.toml: {entry['rule']}: the pattern stands in {places}; it needs one place"
+            )
+        path, match = found[0]
+        line = path.read_text("utf-8").count("\n", 0, match.start()) + 1
+        new = match.expand(entry["new"])
+        name = str(path.relative_to(ROOT))
+        out.append(Mutant(area, name, line, match.start(), match.end(), new, entry["rule"]))
+    return out
+
+
+COMPARED = {ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<", ast.Eq: "!=", ast.NotEq: "=="}
+COMPARED_WORDS = {ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"}
+OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*"}
+
+
+class _Sites(ast.NodeVisitor):
+    """Every place in the bodies of functions that can be changed, as (start, end, new, what)."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.starts = [0]
+        for line in text.splitlines(keepends=True):
+            self.starts.append(self.starts[-1] + len(line.encode()))
+        self.data = text.encode()
+        self.found: list[tuple[int, int, str, str]] = []
+        self.depth = 0
+
+    def at(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        first = self.starts[node.lineno - 1] + node.col_offset
+        return first, self.starts[node.end_lineno - 1] + node.end_col_offset
+
+    def source(self, node: ast.expr | ast.stmt) -> str:
+        start, end = self.at(node)
+        return self.data[start:end].decode()
+
+    def add(self, node: ast.expr | ast.stmt, new: str, what: str) -> None:
+        if self.depth:
+            self.found.append((*self.at(node), new, what))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.depth += 1
+        for part in node.body:  # not the decorators, defaults and types
+            self.visit(part)
+        self.depth -= 1
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """What an error says is for people; that there is one is up to the condition above it."""
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Said to the type checker."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Words."""
+
+    def visit_If(self, node: ast.If) -> None:
+        if not _for_types(node.test):
+            self.add(node.test, f"not ({self.source(node.test)})", "the condition of an if negated")
+            self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        if len(node.ops) == 1:
+            left, right = self.source(node.left), self.source(node.comparators[0])
+            kind = type(node.ops[0])
+            new = COMPARED.get(kind) or COMPARED_WORDS[kind]
+            self.add(node, f"({left} {new} {right})", f"{new} in a comparison")
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        word = " or " if isinstance(node.op, ast.And) else " and "
+        joined = word.join(f"({self.source(value)})" for value in node.values)
+        self.add(node, f"({joined})", f"{word.strip()} in a condition")
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        if type(node.op) in OPERATORS and not _is_text(node):
+            sign = OPERATORS[type(node.op)]
+            self.add(
+                node, f"(({self.source(node.left)}) {sign} ({self.source(node.right)}))", f"{sign} in a sum"
+            )
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "any", "all"):
+            other = {"min": "max", "max": "min", "any": "all", "all": "any"}[node.func.id]
+            self.add(node.func, other, f"{other} for {node.func.id}")
+        if isinstance(node.func, ast.Name) and node.func.id == "Column":
+            return  # how a table looks
+        self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":  # of zip: an assertion
+            self.visit(node.value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, float) and node.value:
+            self.add(node, repr(node.value * 1.2), "a number a fifth larger")
+        elif isinstance(node.value, bool):
+            self.add(node, str(not node.value), f"{not node.value} for {node.value}")
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if node.value is not None and not isinstance(node.value, ast.Constant):
+            self.add(node.value, "None", "nothing returned")
+        self.generic_visit(node)
+
+
+def _for_types(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    sides = (node.left, node.right)
+    return any(
+        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, str))
+        for side in sides
+    )
+
+
+def sites_of(path: Path, area: str) -> Iterator[Mutant]:
+    text = path.read_text("utf-8")
+    sites = _Sites(text)
+    sites.visit(ast.parse(text))
+    name = str(path.relative_to(ROOT))
+    for start, end, new, what in sites.found:
+        before, after = sites.data[:start].decode(), sites.data[start:end].decode()
+        yield Mutant(area, name, before.count("\n") + 1, len(before), len(before) + len(after), new, what)
+
+
+def drawn_mutants(area: str, count: int, seed: int) -> list[Mutant]:
+    """So many places of an area, at most one a line."""
+    rng = random.Random(f"{seed} {area}")
+    by_line: dict[tuple[str, int], list[Mutant]] = {}
+    for path in files_of(area):
+        for mutant in sites_of(path, area):
+            by_line.setdefault((mutant.path, mutant.line), []).append(mutant)
+    lines = sorted(by_line)
+    return [rng.choice(by_line[line]) for line in rng.sample(lines, min(count, len(lines)))]
+
+
+RECORDING = """
+import json, os, subprocess, time
+import coverage, pytest
+
+_record = coverage.Coverage(data_file=None, source=[os.environ["MUTANTS_SOURCE"]])
+_record.start()
+_took, _starters, _now = {}, set(), [""]
+_popen = subprocess.Popen.__init__
+
+def _started(self, *args, **more):
+    _starters.add(_now[0])
+    return _popen(self, *args, **more)
+
+subprocess.Popen.__init__ = _started
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    _record.switch_context(item.nodeid)
+    _now[0] = item.nodeid
+    begin = time.process_time()
+    try:
+        return (yield)
+    finally:
+        _took[item.nodeid] = time.process_time() - begin
+
+def pytest_sessionfinish(session):
+    _record.stop()
+    data = _record.get_data()
+    lines = {}
+    for name in data.measured_files():
+        by_line = data.contexts_by_lineno(name)
+        lines[name] = {str(line): [test for test in tests if test] for line, tests in by_line.items()}
+    with open(os.environ["MUTANTS_OUTPUT"], "w") as file:
+        json.dump({"lines": lines, "took": _took, "starters": sorted(_starters - {""})}, file)
+"""
+
+
+class Runs:
+    """A copy of the tree in which mutants live, and which tests pass which line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("planner", "tests", "benchmarks"):
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis")
+            )
+        for path in ROOT.iterdir():
+            if path.name not in ("planner", "tests", "benchmarks") and path.name[:1] != ".":
+                (folder / path.name).symlink_to(path)
+        (folder / f"{PLUGIN}.py").write_text(RECORDING)
+
+    def pytest(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str] | None:
+        """The tests in the copy; None if they took too long."""
+        environment = (
+            os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"} | variables
+        )
+        command = ["nice", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args]
+        try:
+            return subprocess.run(
+                command,
+                cwd=self.folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=None if variables else TIMEOUT_S,
+            )
+        except subprocess.TimeoutExpired:
+            return None
+
+    def record(self, areas: Sequence[str]) -> None:
+        """Which tests pass which line, and how long they take."""
+        output = self.folder / "lines.json"
+        tests = dict.fromkeys(test for area in areas for test in tests_of(area))
+        left_out = [f"--ignore-glob=*{name}*" for name in LEFT_OUT]
+        done = self.pytest(
+            *("-p", PLUGIN, *left_out, *tests),
+            MUTANTS_SOURCE=str(self.folder / "planner"),
+            MUTANTS_OUTPUT=str(output),
+        )
+        assert done is not None
+        if done.returncode:
+            raise SystemExit(f"the tests fail without any mutant:\n{done.stdout[-3000:]}")
+        found = json.loads(output.read_text())
+        self.lines: dict[str, dict[str, list[str]]] = found["lines"]
+        self.took: dict[str, float] = found["took"]
+        self.starters: list[str] = found["starters"]
+
+    def tests_passing(self, mutant: Mutant) -> list[list[str]]:
+        """The tests of the mutant's area to run, one group after the other: those that pass its line, then
+        those that start another process, which may. A line that runs at import is passed by all."""
+        by_line = self.lines.get(str(self.folder / mutant.path), {})
+        mine = tuple(tests_of(mutant.area))
+        if by_line.get(str(mutant.line)) == []:
+            return [[*(f"--ignore-glob=*{name}*" for name in LEFT_OUT), *mine]]
+        passing = self._fastest(by_line.get(str(mutant.line), []), mine)
+        starters = self._fastest(set(self.starters) - set(passing), mine)
+        return [tests for tests in (passing, starters) if tests]
+
+    def _fastest(self, tests: Iterable[str], inside: tuple[str, ...]) -> list[str]:
+        mine = sorted(test for test in tests if test.startswith(inside))
+        return sorted(mine, key=self.took.__getitem__)[:MOST_TESTS]
+
+    def is_noticed(self, mutant: Mutant) -> tuple[bool, str]:
+        """Whether a test fails, and which."""
+        path = self.folder / mutant.path
+        text = path.read_text("utf-8")
+        changed = text[: mutant.start] + mutant.new + text[mutant.end :]
+        try:
+            compile(changed, mutant.path, "exec")
+        except SyntaxError as error:
+            raise SystemExit(f"{mutant.words}: {error}") from error
+        count = 0
+        try:
+            path.write_text(changed, "utf-8")
+            for tests in self.tests_passing(mutant):
+                done = self.pytest("-x", *tests)
+                if done is None:
+                    return True, "the tests do not end"
+                if done.returncode:
+                    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+                    return True, failed[1] if failed else "no test can be run"
+                count += len(tests)
+        finally:
+            path.write_text(text, "utf-8")
+        return False, f"{count} tests pass"
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("--count", type=int, default=60, help="mutants in all, those written by hand first")
+    asked.add_argument("--seed", type=int, default=0)
+    asked.add_argument("--area", nargs="+", choices=AREAS, default=list(AREAS))
+    asked.add_argument("--only", default="", help="those whose words hold this text")
+    asked.add_argument("--written", action="store_true", help="only those of mutants.toml")
+    args = asked.parse_args()
+    mutants = [mutant for area in args.area for mutant in written_mutants(area)]
+    rest = 0 if args.written else max(0, args.count - len(mutants))
+    for at, area in enumerate(args.area):
+        share = rest // len(args.area) + (at < rest % len(args.area))
+        mutants += drawn_mutants(area, share, args.seed)
+    mutants = [mutant for mutant in mutants if args.only in mutant.words]
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        runs = Runs(Path(name))
+        runs.record(args.area)
+        print(f"{len(runs.took)} tests recorded in {time.monotonic() - begin:.0f} s", flush=True)
+        noticed = 0
+        for mutant in mutants:
+            killed, by = runs.is_noticed(mutant)
+            noticed += killed
+            print(f"{'killed  ' if killed else 'SURVIVED'} {mutant.words} ({by})", flush=True)
+    share = noticed / len(mutants) if mutants else 0.0
+    print(f"{noticed} of {len(mutants)} mutants noticed: {share:.0%} ({time.monotonic() - begin:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""The rules that an answer depends on, one by one: limits of time and money, advice, bounds that are near."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+import planner
+from planner.catalog import load_hardware
+from planner.exchange import ParameterServers
+from planner.plan import Plan
+from planner.search.advise import SHOWN, _one_of_each, next_changes
+from planner.search.answers import simulation_for
+from planner.search.cases import Cases
+from planner.search.choosing import choose, within
+from planner.search.request import Request, model_of
+from planner.search.results import Change, Recommendation, ScoredPlan
+from planner.search.saturation import _saturated, _worth
+from planner.search.scenario import Scenario, request_from
+from planner.search.simulations import Simulations
+
+SAMPLES = 1e6
+SPACE = {
+    "hardware": "p3.2xlarge,c4.8xlarge",
+    "server_hardware": "own",
+    "workers": "1,2,4",
+    "servers": "1",
+    "batch": 64,
+    "exchange": "servers",
+    "workers_per_replica": "1",
+    "precision": 0.05,
+}
+
+
+def recommended(**more: object) -> Recommendation:
+    return planner.recommend("alexnet", **{**SPACE, **more})
+
+
+@pytest.fixture(scope="module")
+def free() -> Recommendation:
+    """Without limits, so that every plan is simulated."""
+    from planner.search.recommend import recommend_for
+
+    words = {key: str(value) if key == "batch" else value for key, value in SPACE.items()}
+    request = request_from(Scenario(model="alexnet", samples=SAMPLES, **words))[0]
+    return recommend_for(request, exhaustive=True, advice=False)
+
+
+def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
+    plans = sorted(free.everything, key=lambda one: one.samples_per_s)
+    assert len(plans) >= 6
+    for at in (1, 3, 5):
+        for share, kept in ((1.0001, len(plans) - at), (0.9999, len(plans) - at - 1)):
+            deadline_s = share * SAMPLES / plans[at].samples_per_s
+            request = free.request.but(deadline_s=deadline_s)
+            assert within(plans, request) == plans[len(plans) - kept :]
+    hours = 1.05 * SAMPLES / plans[-2].samples_per_s / 3600
+    found = recommended(samples=SAMPLES, deadline=f"{hours}h")
+    assert found.everything
+    assert {one.plan.key for one in found.everything} <= {one.plan.key for one in plans[-2:]}
+    assert all(SAMPLES / one.samples_per_s <= hours * 3600 for one in found.everything)
+
+
+def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
+    plans = sorted(free.everything, key=lambda one: one.usd_per_million_samples)
+    for at in (0, 2, 4):
+        for share, kept in ((1.0001, at + 1), (0.9999, at)):
+            request = free.request.but(spend_usd=share * plans[at].usd_per_million_samples)
+            assert within(plans, request) == plans[:kept]
+    spend = 1.02 * plans[1].usd_per_million_samples
+    found = recommended(samples=SAMPLES, spend=spend)
+    assert found.everything
+    assert {one.plan.key for one in found.everything} <= {one.plan.key for one in plans[:2]}
+    assert all(one.usd_per_million_samples <= spend for one in found.everything)
+
+
+def test_a_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) -> None:
+    plans = sorted(free.everything, key=lambda one: one.samples_per_s)
+    least = plans[3].samples_per_s
+    assert within(plans, free.request.but(min_samples_per_s=least)) == plans[3:]
+    assert within(plans, free.request.but(min_samples_per_s=1.0001 * least)) == plans[4:]
+
+
+def advice(host: str, workers: int, **more: object) -> list[Change]:
+    request = Request(model="vgg11", batches=(32,), hardware=("g5.xlarge",), precision=0.02, **more)  # type: ignore[arg-type]
+    simulations = Simulations(Cases(request, model_of(request)))
+    plan = Plan("vgg11", 32, "g5.xlarge", workers, ParameterServers(1, host))
+    chosen = simulations.cases.scored(plan, simulations.predict(plan))
+    with ThreadPoolExecutor(2) as pool:
+        return next_changes(chosen, simulations, pool)
+
+
+def test_servers_with_a_slow_nic_are_advised_a_faster_one() -> None:
+    """What limits vgg11 is the NIC of its server; the machine advised has a faster one, and is named."""
+    slow = load_hardware("c5n.large")
+    changes = {change.kind: change for change in advice(slow.name, 4)}
+    assert "faster NIC" in changes
+    change = changes["faster NIC"]
+    host = change.scored.plan.exchange.host  # type: ignore[attr-defined]
+    assert change.words == f"servers with a faster NIC ({host})"
+    assert load_hardware(host).nic_bytes_per_s("baseline") > slow.nic_bytes_per_s("baseline")
+    assert change.gain > 0.02
+    assert change.scored.plan.workers == 4
+
+
+def test_no_faster_nic_is_advised_where_there_is_none() -> None:
+    """Neighbours have NICs that are faster, none as fast."""
+    request = Request(model="vgg11", hardware=("g5.xlarge",))
+    cases = Cases(request, model_of(request))
+    plan = Plan("vgg11", 32, "g5.xlarge", 2, ParameterServers(1, "g5.xlarge"))
+    site = cases.site(plan)
+    now = site.market.nic_bytes_per_s(site.hardware)
+    hosts = [one.exchange.host for one in plan.exchange.neighbours(site) if one.change == "faster NIC"]  # type: ignore[attr-defined]
+    assert all(site.market.nic_bytes_per_s(load_hardware(host)) > now for host in hosts)
+    assert "g5.xlarge" not in hosts
+
+
+def test_of_each_kind_of_change_the_best_is_advised() -> None:
+    changes = advice("c5n.large", 4)
+    kinds = [change.kind for change in changes]
+    assert len(set(kinds)) == len(kinds)
+    assert len(kinds) <= SHOWN
+    costs = [change.scored.usd_per_million_samples for change in changes]
+    assert costs == sorted(costs)
+    several = [replace(changes[0], words=f"{at}", kind=kind) for at, kind in enumerate("abacb")]
+    assert [(one.kind, one.words) for one in _one_of_each(several)] == [("a", "0"), ("b", "1"), ("c", "3")]
+
+
+# plans whose simulation comes near the bound, and how near it comes; a bound a fifth looser would not
+NEAR = [
+    ({"model": "resnet50", "hardware": "c4.8xlarge", "workers": "1"}, 0.96),
+    ({"model": "resnet50", "hardware": "p3.2xlarge", "workers": "1"}, 0.92),
+    ({"model": "vgg16", "hardware": "p3.2xlarge", "workers": "8"}, 0.92),
+    ({"model": "alexnet", "hardware": "p3.8xlarge", "workers": "8"}, 0.91),
+    ({"model": "inception3", "hardware": "c4.8xlarge", "workers": "4", "mode": "sync"}, 0.88),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "near"), NEAR, ids=lambda one: "-".join(one.values()) if isinstance(one, dict) else ""
+)
+def test_bounds_are_near(words: dict[str, str], near: float) -> None:
+    asked = Scenario(servers="1", server_hardware="own", exchange="servers", precision=0.02, **words)
+    share = simulation_for(request_from(asked)[0]).scored.bound_share
+    assert near <= share <= 1.0
+
+
+def test_saturation_counts_whole_replicas() -> None:
+    """Replicas of two workers: two, four, six workers; each point has whole ones, the bound too."""
+    found = planner.saturation(
+        "vgg16",
+        hardware="c4.8xlarge",
+        workers_per_replica="2",
+        servers="2",
+        server_hardware="own",
+        placement="mxnet",
+        max_workers=6,
+        precision=0.05,
+    )
+    assert [point.workers for point in found.points] == [2, 4, 6]
+    assert {point.scored.plan.cut.workers for point in found.points} == {2}
+    assert [point.scored.plan.replicas for point in found.points] == [1, 2, 3]
+    assert found.points[0].efficiency == 1.0
+    one = found.points[0].scored
+    assert one.usd_per_hour == pytest.approx(4 * load_hardware("c4.8xlarge").price.on_demand_usd_per_hour)
+
+
+def test_synchronous_training_is_recommended_where_it_is_asked_for() -> None:
+    found = recommended(mode="sync")
+    assert {one.plan.exchange.mode for one in found.everything} == {"sync"}  # type: ignore[attr-defined]
+    assert found.chosen.prediction.staleness_max == 0
+    assert found.chosen.as_dict()["mode"] == "sync"
+    assert "Training: synchronous SGD with parameter servers." in found.assumptions
+
+
+def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None:
+    """The cheapest a sample, the fastest, and for each goal the plan that has its mark."""
+    plans = [  # the dearer an hour, the faster, but less than in proportion
+        replace(one, prediction=replace(one.prediction, samples_per_s=100 * one.usd_per_hour**0.5))
+        for one in free.everything
+    ]
+    costs = {one.plan.key: one.usd_per_million_samples for one in plans}
+    speeds = {one.plan.key: one.samples_per_s for one in plans}
+    shown, _ = choose(plans, free.request)
+    marked = {mark: one for one in shown for mark in one.marks}
+    assert costs[marked["cheapest"].plan.key] == min(costs.values())
+    assert speeds[marked["fastest"].plan.key] == max(speeds.values())
+    assert min(costs.values()) < costs[marked["fastest"].plan.key]
+    for goal, mark in (("cheapest", "cheapest"), ("fastest", "fastest"), ("value", "best value")):
+        picked = choose(plans, free.request.but(objective=goal))[1]
+        assert picked.plan == marked[mark].plan
+        assert mark in picked.marks
+
+
+def test_a_curve_ends_two_points_after_saturation() -> None:
+    found = planner.saturation("alexnet", hardware="p3.2xlarge", servers="1", precision=0.05)
+    workers = [point.workers for point in found.points]
+    assert found.saturation_workers is not None
+    assert workers == list(range(1, found.saturation_workers + 3))
+
+
+def test_one_more_machine_must_add_a_share_of_its_workers() -> None:
+    """Points of four workers: a tenth is that of four workers where nothing is in their way."""
+    request = request_from(Scenario(model="alexnet", hardware="p3.8xlarge", exchange="servers"))[0]
+    cases = Cases(request, model_of(request))
+    plan = Plan("alexnet", 64, "p3.8xlarge", 4, ParameterServers(1, "p3.8xlarge"), workers_per_machine=4)
+    first = cases.scored(plan, Simulations(cases).predict(plan))
+
+    def point(workers: int, rate: float) -> ScoredPlan:
+        prediction = replace(first.prediction, samples_per_s=rate)
+        return replace(first, plan=replace(plan, workers=workers), prediction=prediction)
+
+    assert _worth([point(4, 100.0), point(8, 150.0)], 0.1) == pytest.approx(10.0)
+    assert _worth([point(8, 200.0), point(12, 250.0)], 0.1) == pytest.approx(10.0)
+    assert _worth([point(4, 100.0)], 0.1) == pytest.approx(10.0)
+    assert _saturated([point(4, 100.0), point(8, 111.0), point(12, 120.0)], 0.1) == 1
+    assert _saturated([point(4, 100.0), point(8, 111.0), point(12, 122.0)], 0.1) is None
