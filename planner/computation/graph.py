@@ -61,7 +61,8 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
     for name, readers in _gradient_order(model, reads) if training else ():
         waits = tuple(backward[reader] for reader in readers) or (forward[name],)
         backward[name] = add(name, BACKWARD, "backward", waits)
-    blocks = tuple(dict.fromkeys(_block(layer.name) for layer in model if layer.tensors)) or ("",)
+    blocks = tuple(dict.fromkeys(block_of(layer) for layer in model if layer.tensors)) or ("",)
+    place_of_block = {name: at for at, name in enumerate(blocks)}
     start = np.zeros(len(deps) + 1, np.int32)
     np.cumsum([len(waits) for waits in deps], out=start[1:])
     return ComputeGraph(
@@ -76,7 +77,7 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
                 tensor.elements,
                 (forward[layer.name],),
                 backward.get(layer.name),
-                blocks.index(_block(layer.name)),
+                place_of_block[block_of(layer)],
                 _moving_averages(layer, tensor),
             )
             for layer in model
@@ -92,9 +93,10 @@ def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
     return (layer.tensors[0].elements,) * 2 if last else ()
 
 
-def _block(layer: str) -> str:
-    """The unit that a layer is part of: a convolution and what is named after it (`conv0`, `conv0/relu`)."""
-    return layer.partition("/")[0]
+def block_of(layer: Layer) -> str:
+    """The unit that a layer is part of: its block, or a convolution and what is named after it (`conv0`,
+    `conv0/relu`)."""
+    return layer.block or layer.name.partition("/")[0]
 
 
 def _reads(model: Model) -> dict[str, tuple[str, ...]]:

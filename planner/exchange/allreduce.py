@@ -140,9 +140,14 @@ def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool) -> t
 
 def overlap(computation: Computation, found: tuple[Bucket, ...], library: Library, peers: Peers) -> float:
     """The share of the backward pass in which collectives run too."""
-    backward_s = float(mean_s(computation)[computation.role == BACKWARD].sum())
+    backward_s = _backward_s(computation)
     busy_s = sum(library.seconds("all_reduce", bucket.bytes, peers) for bucket in found)
     return min(busy_s / backward_s, 1.0) if backward_s > 0 else 0.0
+
+
+@lru_cache(maxsize=64)
+def _backward_s(computation: Computation) -> float:
+    return float(mean_s(computation)[computation.role == BACKWARD].sum())
 
 
 @lru_cache(maxsize=64)

@@ -21,9 +21,9 @@ from planner.exchange._base import Job
 from planner.exchange.allreduce import mean_s, overlap
 from planner.exchange.buckets import Bucket
 from planner.exchange.collectives import Library, Peers, Phase
+from planner.exchange.collectives._base import alone_s
 from planner.exchange.peers import peers_of
 from planner.exchange.sharded import groups
-from planner.exchange.sharded import overlap as sharded_overlap
 
 if TYPE_CHECKING:
     from planner.exchange.allreduce import AllReduce
@@ -58,29 +58,34 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     peers = peers_of(site, library)
     whole, across = groups(exchange, peers)
     traffic = exchange.traffic(computation)
-    factor = 1 + exchange.slowdown * sharded_overlap(exchange, computation, library, peers)
     slowest = min(site.speeds, default=1.0)
-    compute_s = float(mean_s(computation).sum()) * factor / slowest
     levels: dict[str, float] = {}
-    alone_s = 0.0
+    alone = 0.0
     sent = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]
-    sent += [
-        (library.phases("reduce_scatter", size, whole), whole, times) for size, times in traffic.scatters
-    ]
-    if across is not None:
-        sent += [(library.phases("all_reduce", size, across), across, n) for size, n in traffic.scatters]
+    for size, times in traffic.scatters:
+        sent.append((library.phases("reduce_scatter", size, whole), whole, times))
+        if across is not None:
+            sent.append((library.phases("all_reduce", size, across), across, times))
     for phases, group, times in sent:
-        alone_s += sum(phase.seconds(_rate(phase, group)) for phase in phases) * times
+        alone += alone_s(phases, group) * times
         for level, busy_s in _busy_s(phases, library, group).items():
             levels[level] = levels.get(level, 0.0) + busy_s * times
+    mean = _total_s(computation)
+    beside = 0.0 if exchange.blocking or mean <= 0 else min(alone / mean, 1.0)
+    compute_s = mean * (1 + exchange.slowdown * beside) / slowest
     if exchange.blocking and across is None:
-        step_s = compute_s + alone_s
+        step_s = compute_s + alone
     else:
         exposed_s = library.seconds("all_gather", traffic.first, whole)
         exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
         step_s = max(compute_s + exposed_s, *levels.values(), 0.0)
     step_s += computation.optimizer_s / exchange.shards(site) / slowest
     return computation.batch * site.workers / max(step_s, 1e-12)
+
+
+@lru_cache(maxsize=64)
+def _total_s(computation: Computation) -> float:
+    return float(mean_s(computation).sum())
 
 
 @lru_cache(maxsize=256)

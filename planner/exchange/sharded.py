@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 
 from planner.computation import Computation
+from planner.computation.graph import block_of
 from planner.cost.memory import Held
 from planner.errors import BadInput
 from planner.exchange import settings
@@ -82,8 +83,7 @@ class Sharded(Exchange):
             return
         yield first
         if "stage" not in choices:
-            yield replace(first, stage=2)
-            yield replace(first, stage=1, each_pass=False)
+            yield replace(first, stage=2)  # and stage 1 takes as long, with more memory
         if "within" not in choices and site.machines > 1 and site.devices > 1:
             yield replace(first, within="machine")
 
@@ -104,9 +104,8 @@ class Sharded(Exchange):
 
     def held(self, model: Model, precision: Precision, site: Site) -> Held:
         share = 1 / self.shards(site)
-        elements = [sum(tensor.elements for tensor in layer.tensors) for layer in model]
-        # Two units are whole at a time: the one that computes and the one that is gathered ahead of it.
-        whole = (1 + self.prefetch) * max(elements, default=0) * precision.parameter_bytes
+        # Units are whole while they compute and while they are gathered ahead.
+        whole = (1 + self.prefetch) * _largest_unit(model) * precision.parameter_bytes
         return Held(
             parameters=share if self.stage == 3 else 1.0,
             gradients=share if self.stage >= 2 else 1.0,
@@ -153,6 +152,16 @@ class Sharded(Exchange):
             plan=f"{what[self.stage]} shared out over the workers{inside} (stage {self.stage})",
             resources={"fabric": "the links between the devices of a machine", "network": "the NICs"},
         )
+
+
+@lru_cache(maxsize=256)
+def _largest_unit(model: Model) -> int:
+    """Elements of the largest block."""
+    elements: dict[str, int] = {}
+    for layer in model:
+        size = sum(tensor.elements for tensor in layer.tensors)
+        elements[block_of(layer)] = elements.get(block_of(layer), 0) + size
+    return max(elements.values(), default=0)
 
 
 @dataclass(frozen=True, slots=True)

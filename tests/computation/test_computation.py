@@ -42,7 +42,7 @@ def test_parameters_know_who_reads_them_and_what_makes_their_gradient():
     assert found.names[kernel.ready] == "conv1/backward"
     assert found.role[kernel.ready] == BACKWARD
     assert found.role[kernel.readers[0]] == FORWARD
-    assert found.blocks[kernel.block] == "conv1"
+    assert found.blocks[kernel.block] == "convs1"
     assert found.layers[found.layer[kernel.ready]] == "conv1"
 
 

@@ -18,7 +18,7 @@ from planner.collective_curves import curves as measured_runs
 from planner.errors import BadInput
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """One collective over one number of members: sizes of the message in bytes, and seconds."""
 
@@ -55,7 +55,7 @@ class Curve:
         return math.exp(times[at - 1] + share * (times[at] - times[at - 1]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curves:
     """Measured curves of one kind of link, by collective and number of members."""
 

@@ -8,7 +8,7 @@ are in `hardware/collectives/nccl.csv`. Where a level has measured curves, they 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
 from planner.collective_curves import nccl_constants
@@ -48,16 +48,10 @@ class Nccl:
 
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
         """The collective as transfers. NCCL runs one after the other, so that none is `opposed`."""
-        if peers.outermost is None or size <= 0:
-            return ()
-        if self.algorithm == "hierarchical":
-            return tuple(
-                self._flat(part, bytes_, _only(level), scope)
-                for level, scope, part, bytes_ in hierarchical.parts(kind, size, peers)
-            )
-        return (self._flat(kind, size, peers, "all"),)
+        return _phases(self, kind, size, peers)
 
-    def _flat(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
+    def flat(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
+        """The collective as one transfer over all levels."""
         level = peers.outermost
         assert level is not None
         volume = ring.volume(kind, size, peers.ranks)
@@ -83,6 +77,19 @@ class Nccl:
         if not found:  # a tree does all-reduce only
             return Nccl("ring")._estimated_s(kind, size, peers, level)
         return min(found)
+
+
+@lru_cache(maxsize=1 << 16)
+def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase, ...]:
+    """Asked again and again for the same units and buckets on the same machines."""
+    if peers.outermost is None or size <= 0:
+        return ()
+    if library.algorithm == "hierarchical":
+        return tuple(
+            library.flat(part, bytes_, _only(level), scope)
+            for level, scope, part, bytes_ in hierarchical.parts(kind, size, peers)
+        )
+    return (library.flat(kind, size, peers, "all"),)
 
 
 def estimated(kind: Kind, peers: Peers) -> bool:
