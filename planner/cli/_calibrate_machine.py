@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,27 +18,46 @@ FileOption = Annotated[
 ]
 
 
+class Unit(StrEnum):
+    """What `calibrate compute` measures."""
+
+    auto = "auto"
+    cpu = "cpu"
+    gpu = "gpu"
+
+
 @app.command()
 def compute(
     output: FileOption = None,
     name: Annotated[str, typer.Option("--name", help="Of the machine in the file.")] = "mine",
     usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Its price, if any.")] = None,
+    device: Annotated[Unit, typer.Option("--device", help="auto: a GPU, where torch sees one.")] = Unit.auto,
     format: FormatOption = Format.table,
 ) -> None:
-    """Measure how fast this machine computes layers, in cache and out of it, from one thread to all cores."""
+    """Measure how fast this machine computes: its GPU by precision, or its CPU by number of threads."""
+    from planner.calibrate.accelerator import (
+        accelerator_available,
+        accelerator_tables,
+        calibrate_accelerator,
+    )
     from planner.calibrate.compute import calibrate_compute, hardware_tables
     from planner.calibrate.hardware_file import check_name, write_hardware_file
-    from planner.report.calibrate import compute_table
+    from planner.report.calibrate import accelerator_table, compute_table
     from planner.report.output import check_writable
 
     if output is not None:
         check_name(output)
         check_writable(output)
-    found = calibrate_compute(_progress)
+    if device == Unit.gpu or (device == Unit.auto and accelerator_available()):
+        gpu = calibrate_accelerator("cuda", _progress)
+        tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
+    else:
+        found = calibrate_compute(_progress)
+        tables, shown = hardware_tables(found, name, usd_per_hour), compute_table(found)
     if output is not None:
-        write_hardware_file(output, hardware_tables(found, name, usd_per_hour))
+        write_hardware_file(output, tables)
         say(f"wrote {output}; measure the network into it: planner calibrate network HOST --into {output}")
-    emit(compute_table(found), format)
+    emit(shown, format)
 
 
 @app.command()

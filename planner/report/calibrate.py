@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.calibrate.accelerator import AcceleratorCalibration
 from planner.calibrate.compute import ComputeCalibration
 from planner.calibrate.network import NetworkCalibration
 from planner.report.output import Column, Table
@@ -43,3 +44,14 @@ def network_table(found: NetworkCalibration) -> Table:
     rows = [{"connections": at + 1, "latency_s": value} for at, value in enumerate(found.latency_s)]
     columns = [Column("connections"), Column("latency_s", "one-way latency", format_seconds, "right")]
     return Table(rows, columns, f"{found.host}: {format_bandwidth(found.bytes_per_s)} by {found.method}")
+
+
+def accelerator_table(found: AcceleratorCalibration) -> Table:
+    """Formats against what large matrix products reach."""
+    rows = [{"format": name, "tflops": round(flops / 1e12, 2)} for name, flops in found.matmul_flops.items()]
+    columns = [Column("format"), Column("tflops", "TFLOP/s of matrix products", align="right")]
+    notes = [
+        f"Large copies move {found.copy_bytes_per_s / 1e9:,.0f} GB/s; a kernel takes "
+        f"{format_seconds(found.launch_s)} to launch; {found.software}."
+    ]
+    return Table(rows, columns, found.name, notes)

@@ -19,9 +19,13 @@ from planner.catalog import hardware_names, load_hardware, load_model, model_nam
 from planner.hardware import Hardware
 from planner.profile.compute import step_s
 from planner.profile.synthesis import kernel_rates
+from planner.rates.constants import constants
+from planner.rates.device import family_of
 from planner.validate import row
 from planner.validate.figures import DATA, figures, table
+from planner.validate.rates import kind_of, log_error, predicted_step_s
 from planner.validate.row import Row
+from planner.validate.training import Run, one_machine_runs, single_device_runs
 
 FITTED, UNSEEN = 0.15, 0.25
 LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
@@ -192,4 +196,38 @@ def cpus() -> list[Row]:
     return rows
 
 
-CHECKS = {"fitted": fitted, "tf32": tf32, "unseen": unseen, "forward": forward, "cpus": cpus}
+def runs() -> list[Row]:
+    """Runs in every precision: one row for each family of devices, kind of network and precision, the run of
+    the median error. `benchmarks/devices.py` tells what they are with a source or a device left out."""
+    groups: dict[tuple[str, str, str], list[tuple[float, Run]]] = defaultdict(list)
+    for run in (*single_device_runs(), *one_machine_runs()):
+        if not run.unexplained:
+            key = (family_of(run.device, constants()), kind_of(run), run.precision.name)
+            groups[key].append((abs(log_error(run)), run))
+    rows = []
+    for (family, kind, precision), found in sorted(groups.items()):
+        _, run = sorted(found, key=lambda pair: pair[0])[len(found) // 2]
+        rows.append(
+            row.near(
+                run.per_s,
+                run.batch / predicted_step_s(run),
+                UNSEEN,
+                unit="samples/s",
+                name=f"devices/runs/{family}-{kind}-{precision}",
+                what=f"{family}, {precision}, {run.model.name}, batch {run.batch}, "
+                f"the median of {len(found)} {'runs' if len(found) > 1 else 'run'} of {kind}",
+                how="rates by kernel, format, device and framework (docs/rates.md), fitted to these runs",
+                source=run.source,
+            )
+        )
+    return rows
+
+
+CHECKS = {
+    "fitted": fitted,
+    "tf32": tf32,
+    "unseen": unseen,
+    "forward": forward,
+    "cpus": cpus,
+    "runs": runs,
+}

@@ -1,0 +1,347 @@
+"""Fits the figures of planner/rates/data/rates.toml to published runs.
+
+Symbols. A run r asks for kernels k with flops f, bytes b and launches n. Its device d reaches A[d] in large
+matrix products and moves W[d] bytes a second; kind i of kernels reaches the share s[i] of A, traffic m of W:
+
+    F = f (1 + A / A0) / (A s[i] s[d,i]),  B = b t[w] (1 + W / W0) / (W m m[d])
+    T = max(F, B) + overlap min(F, B) + n c c[w] c[d]
+    step = |(sum T, sum n h h[w])|_8                     (planner.rates.times)
+
+with one factor for each device d (by class of formats and kind, memory, cost of a kernel) and framework w
+(traffic t, cost of a kernel c, of its launch h), nothing for a network and nothing for a source. All are
+logarithms z with a prior N(mean, sigma), so that a device or framework with few rows stays near the mean of
+all, and one with none is at it:
+
+    minimise  sum_r w[r] rho((log predicted - log published) / 0.05)  +  sum rho'((z - mean) / sigma)
+
+rho is soft: 5% are squared, 50% are not; rho' is so for devices, as one that never reaches its published
+peaks must not move all others, and the square for all else. Runs of one series share a weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.rates.constants import Constants
+from planner.rates.device import CLASS, family_of, is_old, matmul_flops
+from planner.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
+from planner.rates.times import kernel_s, needs_conversion, step_of, update_bytes
+from planner.validate.training import Run
+
+Array = npt.NDArray[np.float64]
+
+ROW_SIGMA = 0.05
+SERIES_POWER = 0.7  # 0: every run counts as much; 1: every series does
+# Shares of what large products reach: near 1, twice that where Winograd's algorithm saves multiplications,
+# half of it for tensor cores, which convolutions do not feed as well.
+SHARES = {
+    "fp32": {"matmul": 0.9, "attention": 0.5, "conv1x1": 0.9, "conv3x3": 1.9, "conv": 0.7, "grouped": 0.5},
+    "tf32": {"matmul": 0.7, "attention": 0.4, "conv1x1": 0.5, "conv3x3": 0.5, "conv": 0.5, "grouped": 0.25},
+    "fp8": {"matmul": 0.75},
+    "half": {"matmul": 0.8, "attention": 0.4, "conv1x1": 0.6, "conv3x3": 0.6, "conv": 0.5, "grouped": 0.25},
+}
+DEPTHWISE = 0.03
+SHARED = (
+    "memory",
+    "old_memory",
+    "fast_memory",
+    "fast_products",
+    "traffic",
+    "fixed",
+    "floor",
+    "layout",
+    "rows",
+    "sides",
+)
+FRAMEWORKS = ("tensorflow", "tensorflow-1.1", "mxnet", "torch7", "pytorch", "ngc", "megatron", "xla", "fused")
+OVERLAP_SLOWDOWN = 0.24  # of communication beside computation: it takes cores and memory of the device
+SHARE_SIGMA, DEVICE_SIGMA, MEMORY_SIGMA, FRAMEWORK_SIGMA, LAUNCH_SIGMA = 0.3, 0.25, 0.35, 0.3, 0.5
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Names of all parameters, and the mean and sigma of their logarithms."""
+
+    names: tuple[str, ...]
+    mean: Array
+    sigma: Array
+
+    @cached_property
+    def at(self) -> dict[str, int]:
+        return {name: at for at, name in enumerate(self.names)}
+
+
+def prior(runs: Iterable[Run], figures: Constants) -> Prior:
+    known: dict[str, tuple[float, float]] = {}
+    for kind_class, shares in SHARES.items():
+        for kind, share in (shares | ({"depthwise": DEPTHWISE} if len(shares) > 1 else {})).items():
+            known[f"share/{kind_class}/{kind}"] = (math.log(share), SHARE_SIGMA)
+    known["memory"] = (math.log(0.95), 0.15)
+    known["old_memory"] = (0.0, 0.3)
+    known["fast_memory"] = (math.log(5e12), 0.7)
+    known["fast_products"] = (math.log(2e15), 0.7)
+    known["traffic"] = (0.0, 0.3)
+    known["fixed"] = (math.log(30e-6), 0.7)
+    known["floor"] = (math.log(40e-6), 1.0)
+    known["layout"] = (0.0, 0.5)
+    known["rows"] = known["sides"] = (math.log(100.0), 0.7)
+    for name in FRAMEWORKS:
+        known[f"traffic/{name}"] = (0.0, FRAMEWORK_SIGMA)
+        known[f"fixed/{name}"] = known[f"floor/{name}"] = (0.0, LAUNCH_SIGMA)
+    for run in runs:
+        family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
+        for one in ("fp8", "half") if kind_class == "fp8" else (kind_class,):
+            for kind in SHARES[one]:
+                known[f"device/{family}/{one}/{kind}"] = (0.0, DEVICE_SIGMA)
+        known[f"device/{family}/memory"] = (0.0, MEMORY_SIGMA)
+        known[f"device/{family}/fixed"] = (0.0, DEVICE_SIGMA)
+    mean, sigma = np.array(list(known.values())).T
+    return Prior(tuple(known), mean, sigma)
+
+
+class Problem:
+    """Runs as flat arrays of kernels, each with the places of its parameters."""
+
+    def __init__(self, runs: Sequence[Run], prior: Prior, figures: Constants) -> None:
+        self.runs, self.overlap = runs, figures.overlap
+        self.log_step_s = np.log([run.step_s for run in runs])
+        self.bandwidth = np.array([run.device.memory_bytes_per_s or 1.0 for run in runs])
+        self.old = np.array([is_old(run.device) for run in runs]).astype(float)
+        self.communication_s = np.array([run.communication_s for run in runs])
+        last = len(prior.names)  # a parameter that is not there is one
+        where = prior.at
+        columns: list[list[Array]] = [[] for _ in range(8)]
+        places: list[list[Array]] = [[] for _ in range(3)]
+        starts, per_run, run_places = [], [], []
+        at = 0
+        for run in runs:
+            unique, counts = _unique(run)
+            kind = unique[:, 0].astype(int)
+            family = family_of(run.device, figures)
+            class_of, reach = _classes(run, kind, figures)
+            width = run.precision.activation_bytes
+            bandwidth = run.device.memory_bytes_per_s or 1.0
+            cache = figures.cache_bytes.get(run.device.name, figures.cache_bytes.get(family, 0.0))
+            last_channels = figures.frameworks[run.framework].channels_last
+            if run.channels_last is not None:
+                last_channels = run.channels_last
+            converts = needs_conversion(run.precision, last_channels) & np.isin(kind, CONVOLUTIONS)
+            values = (
+                unique[:, 1] * run.batch / reach,
+                unique[:, 2] / reach,
+                unique[:, 3] * run.batch / reach,
+                (unique[:, 4] * run.batch + unique[:, 5]) * width / bandwidth,
+                converts.astype(float),
+                unique[:, 6],
+                counts,
+                reach,
+            )
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+            names = [f"{one}/{KINDS[i]}" for one, i in zip(class_of, kind, strict=True)]
+            places[0].append(_places(where, [f"share/{name}" for name in names], last))
+            places[1].append(_places(where, [f"device/{family}/{name}" for name in names], last))
+            traffic = [f"traffic/{run.framework}" if i == MEMORY else "" for i in kind]
+            places[2].append(_places(where, traffic, last))
+            kernels = kernels_of(run.model, run.flash)
+            updates = 0.0 if run.optimizer == "none" else kernels.tensors * figures.update_launches
+            per_run.append(
+                (
+                    len(unique),
+                    cache / bandwidth,
+                    kernels.parameters
+                    * update_bytes(run.precision, run.optimizer)
+                    / bandwidth
+                    * run.update_share,
+                    updates * run.update_share,
+                )
+            )
+            run_places.append(
+                _places(
+                    where,
+                    [
+                        f"device/{family}/memory",
+                        f"device/{family}/fixed",
+                        f"fixed/{run.framework}",
+                        f"floor/{run.framework}",
+                    ],
+                    last,
+                )
+            )
+            starts.append(at)
+            at += len(unique)
+        (
+            self.flop_s,
+            self.row_s,
+            self.edge_s,
+            self.move_s,
+            self.converts,
+            self.launches,
+            self.counts,
+            self.reach,
+        ) = (np.concatenate(column) for column in columns)
+        self.share, self.own, self.traffic = (np.concatenate(place) for place in places)
+        kernels_of_run, self.cache_s, self.update_s, self.updates = np.array(per_run).T
+        self.run_of = np.repeat(np.arange(len(runs)), kernels_of_run.astype(int))
+        self.places = np.array(run_places).T
+        self.starts = np.array(starts)
+        self.memory_bound = self.share == last
+        self.where = where
+
+    def log_predicted(self, z: Array) -> Array:
+        """Logarithm of the predicted step of each run."""
+        v = np.append(z, 0.0)
+        one = {name: v[self.where[name]] for name in SHARED}
+        memory, device_fixed, fixed, floor = v[self.places]
+        speed = np.exp(-(v[self.share] + v[self.own]))
+        speed = speed * (1 + self.reach / np.exp(one["fast_products"]))
+        tiles_s = self.row_s * np.exp(one["rows"]) + self.edge_s * np.exp(one["sides"])
+        flop_s = np.where(self.memory_bound, 0.0, (self.flop_s + tiles_s) * speed)
+        slow = np.exp(-one["memory"] - memory - one["old_memory"] * self.old) * (
+            1 + self.bandwidth / np.exp(one["fast_memory"])
+        )
+        passes = np.where(self.memory_bound, np.exp(one["traffic"] + v[self.traffic]), 1.0)
+        passes = passes + self.converts * np.exp(one["layout"])
+        fixed_s = np.exp(one["fixed"] + fixed + device_fixed)
+        busy_s = kernel_s(
+            flop_s,
+            self.move_s * slow[self.run_of] * passes,
+            (self.cache_s * slow)[self.run_of],
+            fixed_s[self.run_of],
+            self.overlap,
+        )
+        device_s = np.add.reduceat(busy_s * self.launches * self.counts, self.starts)
+        device_s = device_s + self.update_s * slow + self.updates * fixed_s
+        launches = np.add.reduceat(self.launches * self.counts, self.starts) + self.updates
+        step_s = step_of(device_s, launches * np.exp(one["floor"] + floor))
+        beside_s = self.communication_s
+        whole_s = np.maximum(step_s, beside_s) + OVERLAP_SLOWDOWN * np.minimum(step_s, beside_s)
+        return np.asarray(np.log(whole_s))
+
+    def log_errors(self, z: Array) -> Array:
+        """log(predicted step / published step)."""
+        return self.log_predicted(z) - self.log_step_s
+
+
+def _classes(run: Run, kind: npt.NDArray[np.int64], figures: Constants) -> tuple[list[str], Array]:
+    """For each kernel the class of its format, and what large products reach in it: with fp8 products alone
+    are of eight bits."""
+    format = run.precision.compute
+    if format != "fp8":
+        return [CLASS[format]] * len(kind), np.full(len(kind), matmul_flops(run.device, format, figures))
+    eight, rest = (matmul_flops(run.device, one, figures) for one in ("fp8", "bf16"))
+    product = kind == MATMUL
+    return ["fp8" if one else "half" for one in product], np.where(product, eight, rest)
+
+
+def _unique(run: Run) -> tuple[Array, Array]:
+    kernels = kernels_of(run.model, run.flash)
+    table = np.stack(
+        [
+            kernels.kind,
+            kernels.flops,
+            kernels.row_flops,
+            kernels.edge_flops,
+            kernels.moved,
+            kernels.weights,
+            kernels.launches,
+        ],
+        1,
+    )
+    times = np.ones(len(table))
+    if run.recompute:
+        inside = np.array([layer.block is not None for layer in run.model.layers])
+        times += inside[kernels.layer] & ~kernels.backward
+    unique, place = np.unique(table, axis=0, return_inverse=True)
+    return unique, np.bincount(place.ravel(), weights=times)
+
+
+def _places(where: dict[str, int], names: Sequence[str], last: int) -> npt.NDArray[np.int64]:
+    return np.array([where.get(name, last) for name in names])
+
+
+def weights(runs: Sequence[Run]) -> Array:
+    groups = Counter((run.source, run.series) for run in runs)
+    return np.array([groups[run.source, run.series] ** (-SERIES_POWER / 2) for run in runs])
+
+
+STEP = 1e-5  # of a parameter, for derivatives
+
+
+def _groups(
+    prior: Prior, runs: Sequence[Run], figures: Constants
+) -> list[list[tuple[int, npt.NDArray[np.bool_]]]]:
+    """Parameters that no run has two of, together, with the runs that have each: one difference gives the
+    derivatives by all of a group."""
+    families = np.array([family_of(run.device, figures) for run in runs])
+    classes = np.array([CLASS[run.precision.compute] for run in runs])
+    frameworks = np.array([run.framework for run in runs])
+    everyone = np.ones(len(runs), np.bool_)
+
+    def of_class(name: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Runs with kernels of this class and kind; what is not a product runs in sixteen bits beside fp8."""
+        also = name[0] == "half" and name[1] != "matmul"
+        return np.asarray((classes == name[0]) | (also & (classes == "fp8")))
+
+    groups: dict[tuple[str, str], list[tuple[int, npt.NDArray[np.bool_]]]] = {}
+    for at, name in enumerate(prior.names):
+        what, *rest = name.split("/")
+        if what == "share":
+            key, mine = (what, rest[1]), of_class(rest)
+        elif what == "device" and len(rest) == 3:
+            key, mine = (what, rest[2]), (families == rest[0]) & of_class(rest[1:])
+        elif what == "device":
+            key, mine = (what, rest[1]), families == rest[0]
+        elif rest:
+            key, mine = ("framework", what), frameworks == rest[0]
+        else:
+            key, mine = (name, ""), everyone
+        groups.setdefault(key, []).append((at, mine))
+    return list(groups.values())
+
+
+def _soft(values: Array) -> Array:
+    """Square for small values, and linear for large ones once it is squared."""
+    return np.asarray(np.sign(values) * np.sqrt(2 * (np.sqrt(1 + values**2) - 1)))
+
+
+def fit(runs: Sequence[Run], prior: Prior, figures: Constants, start: Array | None = None) -> Array:
+    """The parameters z of the least cost."""
+    from scipy.optimize import least_squares
+
+    problem, weight = Problem(runs, prior, figures), weights(runs) / ROW_SIGMA
+    groups = _groups(prior, runs, figures)
+    odd = np.array(
+        [name.startswith("device/") for name in prior.names]
+    )  # one of them may be far from the mean
+
+    def residuals(u: Array) -> Array:
+        error = problem.log_errors(prior.mean + u * prior.sigma) * weight
+        return np.concatenate([_soft(error), np.where(odd, _soft(u), u)])
+
+    def jacobian(u: Array) -> Array:
+        base = residuals(u)[: len(runs)]
+        out = np.zeros((len(runs), len(u)))
+        for group in groups:
+            moved = u.copy()
+            moved[[at for at, _ in group]] += STEP
+            slope = (residuals(moved)[: len(runs)] - base) / STEP
+            for at, mine in group:
+                out[mine, at] = slope[mine]
+        slopes = np.where(odd, (_soft(u + STEP) - _soft(u)) / STEP, 1.0)
+        return np.concatenate([out, np.diag(slopes)])
+
+    first = np.zeros(len(prior.names)) if start is None else (start - prior.mean) / prior.sigma
+    found = least_squares(residuals, first, jac=jacobian, max_nfev=60, xtol=1e-5, ftol=1e-6)
+    return np.asarray(prior.mean + found.x * prior.sigma)
+
+
+def log_errors(runs: Sequence[Run], z: Array, prior: Prior, figures: Constants) -> Array:
+    return Problem(runs, prior, figures).log_errors(z)

@@ -1,0 +1,194 @@
+"""`calibrate compute` on a GPU: what matrix products and memory passes reach by precision, by torch.
+
+The same code measures CUDA, ROCm and, in tests, the CPU build of torch. Each figure is the best of several
+timings of enough calls to fill a moment; the whole takes less than two minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from typing import Any
+
+from planner.errors import BadInput
+
+Progress = Callable[[int, int, str], None]
+FORMATS = ("fp32", "tf32", "fp16", "bf16")
+SIZES = (2048, 4096, 8192)  # of square products; the best of them counts, as published figures do
+MEMORY_BYTES = 2**29  # of one tensor: far above any cache
+LEAST_S, ROUNDS = 0.2, 3
+# A copy of large tensors reaches this share of a published bandwidth: A100 1.70 to 1.75 of 2.04 TB/s
+# (Azure/AI-benchmarking-guide), which is what the figure of a hardware file stands for.
+COPY_SHARE = 0.85
+
+
+@dataclass(frozen=True)
+class AcceleratorCalibration:
+    """What was measured on one device: `matmul_flops` by format, `copy_bytes_per_s` read and written,
+    `launch_s` of a kernel that does nothing."""
+
+    name: str
+    vendor: str
+    memory_bytes: float
+    matmul_flops: Mapping[str, float]
+    copy_bytes_per_s: float
+    launch_s: float
+    software: str
+
+
+def accelerator_available() -> bool:
+    """Whether torch is installed and sees a GPU."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def calibrate_accelerator(
+    device: str = "cuda",
+    progress: Progress | None = None,
+    *,
+    sizes: tuple[int, ...] = SIZES,
+    memory_bytes: int = MEMORY_BYTES,
+    least_s: float = LEAST_S,
+) -> AcceleratorCalibration:
+    """Measure one device of torch: `cuda` (NVIDIA and AMD), `cuda:1`, or `cpu`."""
+    torch = _torch(device)
+    steps = len(FORMATS) + 2
+    found = {}
+    for at, format in enumerate(FORMATS):
+        if progress:
+            progress(at + 1, steps, f"matrix products in {format}")
+        flops = _matmul_flops(torch, device, format, sizes, least_s)
+        if flops is not None:
+            found[format] = flops
+    if progress:
+        progress(steps - 1, steps, "memory")
+    copy = _copy_bytes_per_s(torch, device, memory_bytes, least_s)
+    if progress:
+        progress(steps, steps, "launches")
+    launch_s = _launch_s(torch, device, least_s)
+    gpu = torch.device(device).type == "cuda"
+    properties = torch.cuda.get_device_properties(device) if gpu else None
+    return AcceleratorCalibration(
+        properties.name if properties else "CPU",
+        ("amd" if torch.version.hip else "nvidia") if gpu else "",
+        float(properties.total_memory)
+        if properties
+        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        found,
+        copy,
+        launch_s,
+        f"torch {torch.__version__}",
+    )
+
+
+def accelerator_tables(
+    found: AcceleratorCalibration, name: str, usd_per_hour: float | None = None
+) -> dict[str, Any]:
+    """The measurements as the tables of a hardware file. Peaks stay unknown: what was reached stands for
+    them, and is marked as measured."""
+    source = {
+        "basis": "measured",
+        "source": f"planner calibrate compute, {found.software}",
+        "as_of": date.today().isoformat(),
+    }
+    device = f"{name}-gpu"
+    tflops = {format: flops / 1e12 for format, flops in found.matmul_flops.items()}
+    machine: dict[str, Any] = {"device": device, "device_count": 1, "sources": {"machine": source}}
+    if usd_per_hour is not None:
+        machine["on_demand_usd_per_hour"] = usd_per_hour
+    return {
+        "family": name,
+        "provider": "own",
+        "machines": {name: machine},
+        "devices": {
+            device: {
+                "kind": "gpu",
+                "vendor": found.vendor,
+                "tflops": tflops,
+                "matmul_tflops": tflops,
+                "matmul_source": source["source"],
+                "memory_bytes": round(found.memory_bytes),
+                "memory_gbyte_per_s": found.copy_bytes_per_s / COPY_SHARE / 1e9,
+                "note": f"{found.name}; large copies reach {found.copy_bytes_per_s / 1e9:.0f} GB/s",
+                **source,
+            }
+        },
+    }
+
+
+def _torch(device: str) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise BadInput(
+            "torch is not installed, without which no GPU can be measured: pip install torch"
+        ) from error
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise BadInput("torch sees no GPU here; --device cpu measures the processor")
+    return torch
+
+
+def _matmul_flops(
+    torch: Any, device: str, format: str, sizes: tuple[int, ...], least_s: float
+) -> float | None:
+    """The best of the sizes; None where the device has no units for the format."""
+    gpu = torch.device(device).type == "cuda"
+    if gpu and format == "bf16" and not torch.cuda.is_bf16_supported():
+        return None
+    if format == "tf32" and not (
+        gpu and not torch.version.hip and torch.cuda.get_device_capability(device)[0] >= 8
+    ):
+        return None
+    kind = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(format, torch.float32)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = format == "tf32"
+    try:
+        best = 0.0
+        for size in sizes:
+            left = torch.randn(size, size, device=device).to(kind)
+            right = torch.randn(size, size, device=device).to(kind)
+            out = torch.empty(size, size, device=device, dtype=kind)
+            seconds = _seconds(torch, device, partial(torch.mm, left, right, out=out), least_s)
+            best = max(best, 2.0 * size**3 / seconds)
+        return best
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _copy_bytes_per_s(torch: Any, device: str, size_bytes: int, least_s: float) -> float:
+    source = torch.empty(size_bytes // 4, device=device).fill_(1.0)
+    target = torch.empty_like(source)
+    return 2 * size_bytes / _seconds(torch, device, lambda: target.copy_(source), least_s)
+
+
+def _launch_s(torch: Any, device: str, least_s: float) -> float:
+    tiny = torch.zeros(1, device=device)
+    return _seconds(torch, device, lambda: tiny.add_(1.0), least_s)
+
+
+def _seconds(torch: Any, device: str, call: Callable[[], Any], least_s: float) -> float:
+    """Of one call: the best of some rounds, each of as many calls as fill `least_s`."""
+    wait: Callable[[], None] = torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
+
+    def timed(calls: int) -> float:
+        wait()
+        begun = time.perf_counter()
+        for _ in range(calls):
+            call()
+        wait()
+        return time.perf_counter() - begun
+
+    timed(2)  # libraries load and choose their kernels
+    calls = 1
+    while (took := timed(calls)) < least_s and calls < 2**20:
+        calls = max(calls + 1, min(calls * 10, round(calls * 1.2 * least_s / max(took, 1e-9))))
+    return min(timed(calls) for _ in range(ROUNDS)) / calls

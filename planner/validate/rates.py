@@ -1,0 +1,44 @@
+"""Published runs by the rates of the package."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.rates.kernels import network_of
+from planner.rates.times import computation_s
+from planner.validate.training import Run
+
+OVERLAP_SLOWDOWN = 0.24  # of communication beside computation: it takes cores and memory of the device
+
+
+def predicted_step_s(run: Run) -> float:
+    """Seconds of one batch: computation, its part of the update, communication beside it."""
+    time = computation_s(
+        run.model,
+        run.batch,
+        run.device,
+        run.precision,
+        run.framework,
+        optimizer=run.optimizer,
+        input="files" if run.input == "files" else "synthetic",
+        channels_last=run.channels_last,
+        flash=run.flash,
+    )
+    step_s = time.step_s - (1 - run.update_share) * time.optimizer_s
+    if run.recompute:
+        inside = np.array([layer.block is not None for layer in run.model.layers])
+        step_s += float(time.forward_s[inside].sum())
+    beside_s = run.communication_s
+    return max(step_s, beside_s) + OVERLAP_SLOWDOWN * min(step_s, beside_s)
+
+
+def kind_of(run: Run) -> str:
+    """CNN, BERT or LLM, as errors are told apart."""
+    if network_of(run.model) == "cnn":
+        return "CNN"
+    return "BERT" if run.model.name.startswith("bert") else "LLM"
+
+
+def log_error(run: Run) -> float:
+    """log(predicted step / published step)."""
+    return float(np.log(predicted_step_s(run) / run.step_s))

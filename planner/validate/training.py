@@ -1,0 +1,285 @@
+"""Published training runs, read as runs of the catalogue: network, batch, device, precision, seconds.
+
+`training.csv.gz` holds all that was collected, one row a run, with its source; `training.toml` says how names
+are read and which rows cannot be used. `single_device_runs` are those that one device did alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import as_file
+from pathlib import Path
+
+from planner.catalog import load_model, model_names
+from planner.catalog_folders import shipped_folder
+from planner.hardware import Device
+from planner.model import Model
+from planner.model_files import model_paths
+from planner.precision import Precision, precision_named
+from planner.validate.figures import DATA, figures, table
+
+
+@dataclass(frozen=True)
+class Run:
+    """One published run of one device. `unexplained`: why no setting explains it, "" where one does."""
+
+    id: str
+    source: str
+    series: str
+    model: Model
+    batch: int
+    device: Device
+    precision: Precision
+    framework: str
+    optimizer: str
+    input: str
+    channels_last: bool | None
+    step_s: float
+    note: str
+    update_share: float = 1.0  # of an optimizer's pass that falls to one batch on one device
+    communication_s: float = 0.0  # of one batch, between the devices of one machine, beside the computation
+    recompute: bool = False  # blocks compute forward a second time before backward
+    flash: bool | None = None
+    unexplained: str = ""
+
+    @property
+    def per_s(self) -> float:
+        return self.batch / self.step_s
+
+
+@cache
+def training_rows() -> tuple[Mapping[str, str], ...]:
+    """All rows, as collected."""
+    with gzip.open((DATA / "training.csv.gz").open("rb"), "rt", encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+@cache
+def device_named(name: str) -> Device | None:
+    """A device of the catalogue, or one of those beside it that runs were published of."""
+    tables = tomllib.loads((shipped_folder("hardware") / "devices.toml").read_text("utf-8"))["devices"]
+    entry = tables.get(name) or figures("training")["other_devices"].get(name)
+    if entry is None or "tflops" not in entry:
+        return None
+    return Device(
+        name,
+        "gpu",
+        {format: value * 1e12 for format, value in entry["tflops"].items()},
+        memory_bytes=float(entry.get("memory_bytes", entry.get("memory_gib", 0) * 2**30)),
+        memory_bytes_per_s=entry["memory_gbyte_per_s"] * 1e9,
+        matmul_flops={format: value * 1e12 for format, value in entry.get("matmul_tflops", {}).items()},
+        matmul_source=entry.get("matmul_source", ""),
+        year=entry.get("year"),
+        vendor=entry.get("vendor", ""),
+    )
+
+
+@cache
+def network_named(name: str) -> Model | None:
+    """A model of the catalogue, or one of `networks/`."""
+    if name in model_names():
+        return load_model(name)
+    with as_file(DATA / "networks") as folder:
+        path = folder / f"{name}.toml"
+        return _read_network(path) if path.is_file() else None
+
+
+def _read_network(path: Path) -> Model:
+    from planner.netlist import read_model
+
+    def base(name: str) -> Path | None:
+        beside = path.with_name(f"{name}.toml")
+        return beside if beside.is_file() else model_paths().get(name)
+
+    return read_model(path, base)
+
+
+def single_device_runs() -> tuple[Run, ...]:
+    """Runs of one device that the catalogue's networks and devices can express."""
+    return (*(run for run in _collected() if not run.communication_s), *_throughputs())
+
+
+def one_machine_runs() -> tuple[Run, ...]:
+    """Transformers that are sharded over the devices of one machine with a fast fabric, as nobody publishes
+    large ones on one device."""
+    return tuple(run for run in _collected() if run.communication_s)
+
+
+def _collected() -> Iterator[Run]:
+    known = figures("training")
+    for row in training_rows():
+        devices = int(float(row["devices"] or 0))
+        if row["model"] not in known["models"] or not row["samples_per_s_global"] or not row["micro_batch"]:
+            continue
+        if devices != 1 and not _sharded_in_a_machine(row):
+            continue
+        device = device_named(device_name(row, known["devices"]))
+        model = model_of(row)
+        if device is None or model is None:
+            continue
+        batch = int(float(row["micro_batch"]))
+        communication_s = communication_of(row, model, known["fabric_gbyte_per_s"]) if devices > 1 else 0.0
+        if communication_s is None:
+            continue
+        yield Run(
+            row["id"],
+            row["source_id"],
+            row["series"],
+            model,
+            batch,
+            device,
+            precision_named(row["precision_norm"]),
+            framework_of(row),
+            optimizer_of(row, model),
+            input_of(row),
+            channels_last_of(row),
+            devices * batch / float(row["samples_per_s_global"]),
+            row["note"],
+            communication_s=communication_s,
+            recompute=row["ckpt_norm"] == "full",
+            update_share=_update_share(row, devices) if model.sequence_length else 1.0,
+            flash=flash_of(row) if model.sequence_length else None,
+            unexplained=known["unexplained"].get(row["id"]) or _unexplained(row),
+        )
+
+
+def _update_share(row: Mapping[str, str], devices: int) -> float:
+    """Accumulated batches share an update; sharded devices do a part of it each."""
+    return 1 / max(1.0, float(row["grad_accum"] or 1)) / devices
+
+
+def _sharded_in_a_machine(row: Mapping[str, str]) -> bool:
+    return (
+        row["arch"] == "llm"
+        and row["nodes"] == "1"
+        and row["strategy_norm"] in ("zero1", "zero3/fsdp")
+        and row["dp"] == row["devices"]
+    )
+
+
+def communication_of(row: Mapping[str, str], model: Model, fabric: Mapping[str, float]) -> float | None:
+    """Seconds that parameters are gathered (forward, backward) and gradients reduced for one batch, in
+    sixteen bits; with ZeRO-1 once an update instead."""
+    rate = fabric.get(row["device"].split("-")[0])
+    if rate is None:
+        return None
+    devices = int(float(row["devices"]))
+    passes = 3.0 if row["strategy_norm"] == "zero3/fsdp" else 2.0 / max(1.0, float(row["grad_accum"] or 1))
+    return passes * 2 * model.parameters * (devices - 1) / devices / (rate * 1e9)
+
+
+def model_of(row: Mapping[str, str]) -> Model | None:
+    """The network of a row. BERT's vocabulary head: fine-tuning has none, and pre-training by NVIDIA's and
+    DeepSpeed's code applies it to the masked positions alone (15%, one percent of the arithmetic)."""
+    model = network_named(figures("training")["models"][row["model"]])
+    if model is None or model.sequence_length is None:
+        return model
+    model = model.with_sequence_length(int(row["seq_or_image"]))
+    if model.name.startswith("bert") and row["source_id"] != "milabench":
+        kept = tuple(
+            layer
+            for layer in model.layers
+            if not layer.name.startswith("cls.predictions") and layer.name != "loss"
+        )
+        model = replace(model, layers=kept)
+    return model
+
+
+def _unexplained(row: Mapping[str, str]) -> str:
+    if "LDDL" in row["note"]:
+        return "sequences are sorted by length, so that fewer tokens are computed than counted"
+    if "TF32 flag has no effect" in row["note"]:
+        return "labelled tf32 and computed in fp32"
+    return ""
+
+
+def optimizer_of(row: Mapping[str, str], model: Model) -> str:
+    if "no optimizer" in row["optimizer"]:
+        return "none"
+    return "adam" if model.sequence_length else "momentum"
+
+
+def flash_of(row: Mapping[str, str]) -> bool:
+    """Whether attention is one kernel: large models since 2022 and PyTorch since 2.0; BERT's code of 2020 and
+    2021 did not."""
+    return row["source_id"].startswith("milabench") or row["arch"] == "llm"
+
+
+def device_name(row: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """The catalogue's name of a row's device."""
+    device, memory = row["device"], row["device_mem_gb"]
+    return names.get(f"{device}/{memory}", names.get(device, device))
+
+
+def framework_of(row: Mapping[str, str]) -> str:
+    """Which framework's factors a row has, by what its software is called."""
+    text = row["framework"]
+    if "MXNet" in text or row["source_id"].startswith("mlperf") or "transformer kernel" in text:
+        return "fused"
+    if "TensorFlow" in text or "Paddle" in text:
+        return "xla"
+    if "Megatron" in text or "NeMo" in text or "Primus" in text:
+        return "megatron"
+    if "MaxText" in text:
+        return "xla"
+    nvidia = row["source_id"] in ("nvidia-dle", "lambda") or text.startswith("NVIDIA BERT")
+    return "ngc" if nvidia else "pytorch"
+
+
+def input_of(row: Mapping[str, str]) -> str:
+    if "reads JPEG" in row["note"]:
+        return "files"
+    return "synthetic" if "no input pipeline" in row["note"] else "dali"
+
+
+def channels_last_of(row: Mapping[str, str]) -> bool:
+    """What a row says of the layout of images; NVIDIA's examples have channels last in sixteen bits."""
+    sixteen = row["precision_norm"] in ("fp16", "bf16")
+    if row["source_id"] == "nvidia-dle" or row["source_id"].startswith("mlperf"):
+        return sixteen
+    return "NHWC" in row["flags"] or "channels_last" in row["note"]
+
+
+def _throughputs() -> Iterator[Run]:
+    """Rows of throughput.csv; those without a batch, of other image sizes or frameworks are left out."""
+    known = figures("training")
+    for at, row in enumerate(table("throughput.csv")):
+        model = network_named(row["model"])
+        device = device_named(known["devices"].get(row["device"], row["device"]))
+        name = row["framework"]
+        framework = "mxnet" if name in ("MXNet 1.2", "MXNet 0.9") else None
+        if name.startswith("TensorFlow") and "NVIDIA" not in name:
+            framework = "tensorflow-1.1" if name == "TensorFlow 1.1" else "tensorflow"
+        if name == "Torch7":
+            framework = "torch7"
+        if model is None or device is None or framework is None or not row["batch"] or "256" in row["note"]:
+            continue
+        precision = precision_named(row["precision"])
+        if precision.compute not in device.flops:  # half precision without units for it: numbers kept so
+            continue
+        batch = int(row["batch"])
+        key = f"{row['device']}, {name}, {row['model']}, {row['precision']}"
+        unexplained = known["unexplained_throughput"].get(key, "")
+        if framework == "mxnet" and row["model"] == "alexnet" and row["role"] != "fit":
+            unexplained = "AlexNet falls off at large batches on every device: limited by its input"
+        yield Run(
+            f"throughput.csv:{at + 2}",
+            f"{row['source'].split(' ')[0]} {name if framework == 'mxnet' else ''}".strip(),
+            f"{row['device']}|{name}|{row['model']}|{row['precision']}",
+            model,
+            batch,
+            device,
+            precision,
+            framework,
+            {"torch7": "none", "mxnet": "momentum"}.get(framework, "sgd"),
+            "synthetic",
+            None,
+            batch / float(row["images_per_s"]),
+            row["note"],
+            unexplained=unexplained,
+        )

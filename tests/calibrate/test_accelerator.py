@@ -1,0 +1,62 @@
+"""The measurement of GPUs, run on the CPU build of torch: the same code path."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.calibrate.accelerator import (
+    COPY_SHARE,
+    AcceleratorCalibration,
+    accelerator_tables,
+    calibrate_accelerator,
+)
+from planner.calibrate.hardware_file import write_hardware_file
+from planner.catalog import load_hardware, load_model
+from planner.errors import BadInput
+from planner.precision import BF16
+from planner.rates.times import computation_s
+from planner.report.calibrate import accelerator_table
+
+FOUND = AcceleratorCalibration(
+    "NVIDIA Test", "nvidia", 24e9, {"fp32": 50e12, "bf16": 160e12}, 850e9, 5e-6, "torch 2"
+)
+
+
+def test_the_file_that_is_written_predicts_by_what_was_measured(tmp_path) -> None:
+    path = tmp_path / "mine.toml"
+    write_hardware_file(path, accelerator_tables(FOUND, "mine", 1.5))
+    hardware = load_hardware(str(path))
+    assert hardware.price.on_demand_usd_per_hour == 1.5
+    device = hardware.device
+    assert device.matmul_flops["bf16"] == 160e12
+    assert device.basis == "measured"
+    assert device.memory_bytes_per_s == pytest.approx(850e9 / COPY_SHARE)
+    assert computation_s(load_model("gpt2"), 8, device, BF16).basis == "matmul"
+
+
+def test_the_table_shows_formats_and_memory() -> None:
+    table = accelerator_table(FOUND)
+    assert table.rows[1] == {"format": "bf16", "tflops": 160.0}
+    assert "850 GB/s" in table.notes[0]
+
+
+def test_a_machine_without_a_gpu_says_so() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(BadInput, match="torch sees no GPU"):
+        calibrate_accelerator("cuda")
+
+
+def test_the_cpu_build_measures_itself() -> None:
+    pytest.importorskip("torch")
+    said = []
+    found = calibrate_accelerator(
+        "cpu", lambda done, total, words: said.append(words), sizes=(64,), memory_bytes=2**20, least_s=1e-3
+    )
+    assert set(found.matmul_flops) == {"fp32", "fp16", "bf16"}
+    assert all(flops > 1e6 for flops in found.matmul_flops.values())
+    assert found.copy_bytes_per_s > 1e6
+    assert 0 < found.launch_s < 1
+    assert said[-1] == "launches"
+    assert len(said) == 6
