@@ -97,7 +97,13 @@ def show(
         flag = "--html" if html is not None else "--memory" if memory else "--seq-length"
         raise BadInput(f"{flag} is about one model; name it, as `planner models vgg11 {flag}`")
     if name is None:
-        emit(report.list_table(map(load_model, model_names())), format, output)
+        models, unread = [], []
+        for one in model_names():
+            try:
+                models.append(load_model(one))
+            except BadInput as error:  # of the user's own folder: the others are there all the same
+                unread.append(str(error))
+        emit(report.list_table(models, unread), format, output)
         return
     model = load_model(name)
     if seq_length:
