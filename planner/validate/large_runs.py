@@ -173,10 +173,15 @@ def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
         if not layers:  # from the size: a layer has twelve times the square of its width
             layers = round((float(row["params_total"]) - vocabulary * hidden) / (12 * hidden**2))
             inferred.append(f"{layers} layers")
-        heads = int(stated["heads"] or hidden // 128)
+        heads = int(stated["heads"] or 0) or _usual_heads(hidden)
         return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash)
     found = figures("large")["models"].get(row["model"])
     return None if found is None else Dimensions(**found, flash=flash)
+
+
+def _usual_heads(hidden: int) -> int:
+    """So many that a head is as near to 128 features as can be."""
+    return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
 
 
 def _stage(row: Row) -> int:
