@@ -26,7 +26,7 @@ servers = [1, 2]
 placement = "greedy"
 policy = ["multiplexed", "tic"]
 mode = ["async", "sync"]
-precision = 0.05
+interval_width = 0.05
 """
 
 

@@ -120,7 +120,9 @@ SPACES: dict[str, dict[str, Any]] = {
 
 
 def request_of(words: dict[str, Any]) -> Request:
-    return request_from(Scenario(exchange="servers", precision=0.05, max_steps=240, **words))[0]
+    return request_from(
+        Scenario(exchange="servers", precision="fp32", interval_width=0.05, max_steps=240, **words)
+    )[0]
 
 
 def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:

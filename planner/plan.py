@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.cut import WHOLE, Cut
 from planner.exchange import EXCHANGES, Exchange, Rented, Site
+from planner.holding import Checkpointing
 from planner.market import Market
 from planner.precision import FP32, Precision, precision_named
 
@@ -29,7 +30,7 @@ class Plan:
     cut: Cut = WHOLE
     workers_per_machine: int = 1
     accumulate: int = 1
-    checkpointing: bool = False
+    checkpointing: Checkpointing = "none"
 
     @property
     def replicas(self) -> int:
@@ -53,7 +54,7 @@ class Plan:
             f"{self.model}/{self.batch}/{self.machine}/{self.workers:05d}/{self.exchange.key}{self.cut.key}"
             f"{'' if self.precision == FP32 else '/' + self.precision.name}"
             f"{f'/acc{self.accumulate}' if self.accumulate > 1 else ''}"
-            f"{'/ckpt' if self.checkpointing else ''}"
+            f"{'' if self.checkpointing == 'none' else '/ckpt-' + self.checkpointing}"
         )
 
     def seed(self, seed: int) -> int:
@@ -78,13 +79,25 @@ class Plan:
             several += f" ({self.replicas} of {self.cut.workers})"
         return f"{self.machines} x {self.machine}{several}"
 
+    @property
+    def how(self) -> str:
+        """What is computed with: `bf16, full checkpointing, 8 micro-batches of 4`; empty for fp32."""
+        said = [] if self.precision == FP32 else [self.precision.name]
+        if self.checkpointing != "none":
+            said.append(f"{self.checkpointing} checkpointing")
+        if self.accumulate > 1:
+            said.append(f"{self.accumulate} micro-batches of {self.batch}")
+        if self.cut.kind == "layers":
+            said.append(f"tensor {self.cut.tensor} x pipeline {self.cut.pipeline}")
+        return ", ".join(said)
+
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values, for stores; `plan_from` reads it."""
         out = {one.name: getattr(self, one.name) for one in fields(self)}
         return out | {
             "exchange": self.exchange.record(),
             "precision": self.precision.name,
-            "cut": {"workers": self.cut.workers, "kind": self.cut.kind},
+            "cut": {one.name: getattr(self.cut, one.name) for one in fields(self.cut)},
         }
 
     @property

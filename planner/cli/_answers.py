@@ -106,11 +106,31 @@ ConfigOption = Annotated[
 ]
 SeedOption = Annotated[int | None, _option("--seed", help="Seed of everything random.", panel=HOW, min=0)]
 PrecisionOption = Annotated[
-    float | None, _option("--precision", help="Half-width of the interval to reach: 0.01 is 1%.", panel=HOW)
+    str | None,
+    _option("--precision", help="Number format: fp32, tf32, fp16, bf16, fp8; the model's own if not given."),
 ]
+IntervalWidthOption = Annotated[
+    float | None,
+    _option("--interval-width", help="Half-width of the simulation's interval: 0.01 is 1%.", panel=HOW),
+]
+CheckpointingOption = Annotated[
+    str | None,
+    _option("--checkpointing", help="Activations computed again: none, selective or full."),
+]
+AccumulateOption = Annotated[
+    int | None, _option("--accumulate", help="Micro-batches between two exchanges.", min=1)
+]
+GlobalBatchOption = Annotated[
+    int | None, _option("--global-batch", help="Samples of all workers a step; accumulation follows.", min=1)
+]
+SeqLengthOption = Annotated[
+    int | None, _option("--seq-length", help="Tokens of a sample, if not the model's own.", min=1)
+]
+TensorOption = Annotated[str | None, _option("--tensor", help="Devices that share every layer: 8 or 1,2,4.")]
+PipelineOption = Annotated[str | None, _option("--pipeline", help="Stages of layers: 4 or 1,2,4.")]
 MaxStepsOption = Annotated[
     int | None,
-    _option("--max-steps", help="Steps of a worker at most, in all runs, for --precision (1000).", panel=HOW),
+    _option("--max-steps", help="Steps of a worker at most, in all runs (1000).", panel=HOW),
 ]
 JobsOption = Annotated[
     int | None,

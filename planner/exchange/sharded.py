@@ -50,6 +50,7 @@ class Sharded(Exchange):
 
     kind: ClassVar[str] = "sharded"
     title: ClassVar[str] = "sharded data parallelism"
+    spare: ClassVar[bool] = True
 
     stage: int = 3
     prefetch: int = 1

@@ -23,7 +23,7 @@ from planner.search.results import VERSION, Comparison, Recommendation, Saturati
 from planner.search.saturation import fewest_workers, saturation_of
 from planner.search.scenario import Scenario, request_from
 from planner.search.simulations import Simulations
-from planner.search.space import batches, exchanges, plan_of
+from planner.search.space import batches, cuts, exchanges, plan_of, precisions
 
 DEFAULT_MACHINE = "p3.2xlarge"
 DEFAULT_EXCHANGE = "servers"  # of one plan, where the request names none
@@ -64,11 +64,17 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
         ("--workers", request.workers),
         ("--batch", None if request.batches == "auto" else request.batches),
         ("--workers-per-replica", request.workers_per_replica),
+        ("--precision", request.formats),
+        ("--checkpointing", request.checkpointing),
+        ("--tensor", request.tensor),
+        ("--pipeline", request.pipeline),
         ("--exchange", request.exchanges and [name for name, _ in request.exchanges]),
     ):
         if values is not None and len(values) > 1:
             raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
     cut = Cut((request.workers_per_replica or (1,))[0])
+    if request.tensor is not None or request.pipeline is not None:
+        cut = cuts(request, kind, model)[0]
     workers = (request.workers or (max(default_workers, cut.workers),))[0]
     site = Site(kind, workers, request.market, cut, seed=request.seed)
     chosen = request.exchanges[0][0] if request.exchanges else DEFAULT_EXCHANGE
@@ -81,7 +87,13 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     possible = list(batches(request, model, kind))
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
-    return plan_of(model, possible[-1], site, exchange)
+    found = precisions(request, model, kind)
+    if not found:
+        has = ", ".join(kind.device.formats)
+        asked = ", ".join(request.formats or ())
+        raise BadInput(f"{kind.device.name} does not compute in {asked}; it has {has}")
+    again = (request.checkpointing or ("none",))[0]
+    return plan_of(model, possible[-1], site, exchange, request, precision=found[0], checkpointing=again)
 
 
 def one_machine(request: Request) -> Hardware:

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.computation import Computation
 from planner.exchange import EXCHANGES, Job, Site
+from planner.exchange.groups import replicas_site
 from planner.model import Model
 from planner.plan import Plan
 from planner.search.fitting import Fitting
@@ -39,7 +40,11 @@ class Cases:
     def computation(self, plan: Plan) -> Computation:
         """What a worker of the plan computes: from the user's profile, or synthesized for its device."""
         hardware = self.market.machine(plan.machine)
-        key = (plan.batch, plan.precision, plan.accumulate, repr((hardware.device, hardware.kernels)))
+        key = (
+            *(plan.batch, plan.precision, plan.accumulate, plan.checkpointing),
+            repr((hardware.device, hardware.kernels)),
+            (plan.cut, plan.machine, plan.workers) if plan.cut.kind == "layers" else None,
+        )
         if key not in self._computations:
             self._computations[key] = self._made(plan)
         return self._computations[key]
@@ -49,14 +54,22 @@ class Cases:
             from planner.computation.recorded import computation_of
 
             return computation_of(self.request.profile)
-        from planner.computation.synthesis import computation_for
+        from planner.computation.changed import accumulated
+        from planner.computation.device import device_computation
 
-        hardware = self.market.machine(plan.machine)
-        return computation_for(self.model, plan.batch, hardware, plan.precision)
+        made = device_computation(
+            self.model,
+            plan.batch,
+            plan.site(self.market, seed=self.request.seed),
+            plan.precision,
+            accumulate=plan.accumulate,
+            checkpointing=plan.checkpointing,
+        )
+        return accumulated(made, plan.accumulate)
 
     def case(self, plan: Plan) -> Case:
         """What the simulator runs. It may be sent to another machine."""
-        return plan.exchange.lower(self.computation(plan), self.site(plan))
+        return plan.exchange.lower(self.computation(plan), replicas_site(self.site(plan)))
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan whose machines have no price where the request rents them, or that cannot be run."""
@@ -72,9 +85,12 @@ class Cases:
         for index, plan in enumerate(plans):
             by_kind.setdefault(plan.exchange.kind, []).append(index)
         for kind, rows in by_kind.items():
-            jobs = [Job(plans[i].exchange, self.computation(plans[i]), self.site(plans[i])) for i in rows]
+            jobs = [
+                Job(plans[i].exchange, self.computation(plans[i]), replicas_site(self.site(plans[i])))
+                for i in rows
+            ]
             out[rows] = EXCHANGES[kind].bounds(jobs)
-        out *= 1 + self.request.precision
+        out *= 1 + self.request.interval_width
         self._bounds.update(zip(plans, out.tolist(), strict=True))
         return out
 

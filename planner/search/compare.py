@@ -67,7 +67,7 @@ def compare_for(
                 heats=False,
                 round_size=ROUND,
                 # bounds are raised by the precision: what could gain less than it in the long run is left
-                tolerance=2 * request.precision,
+                tolerance=2 * request.interval_width,
             )
             if outcome.partial:  # what was under way counts too
                 found = {i: simulations.known(plan) for i, plan in enumerate(plans)}

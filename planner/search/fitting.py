@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from planner.cost.memory import memory_fit
 from planner.cut import Cut
+from planner.cut.tensor import refusal
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.partition.span import can_span
 from planner.plan import Plan
+from planner.search.device_memory import misfit_words
 from planner.search.request import Request
 
 
@@ -38,26 +40,39 @@ class Fitting:
             return None
         site = plan.site(self.request.market)
         held = plan.exchange.held(self.model, plan.precision, site)
-        where = (plan.batch, plan.machine, held, plan.precision, plan.checkpointing)
-        if plan.cut.workers == 1 and where not in self._misfits:
+        where = (
+            plan.batch,
+            plan.machine,
+            held,
+            plan.precision,
+            plan.checkpointing,
+            plan.cut,
+            plan.workers > 1,
+        )
+        one = plan.cut.workers == 1 or plan.cut.kind == "layers"
+        if one and where not in self._misfits:
             self._misfits[where] = self._worker_misfit(plan, site.hardware)
-        if plan.cut.workers == 1 and (found := self._misfits[where]) is not None:
+        if one and (found := self._misfits[where]) is not None:
             return found
         words = plan.exchange.misfit(self.model, plan.precision, site)
         return Misfit("for which servers lack memory", words) if words else None
 
     def _worker_misfit(self, plan: Plan, hardware: Hardware) -> Misfit | None:
         site = plan.site(self.request.market)
+        short = f"batch {plan.batch} does not fit in the memory of {hardware.device.name}"
+        if self.model.sequence_length is not None or plan.cut.kind == "layers":
+            words = misfit_words(plan, self.model, site, self.request.market)
+            return Misfit(short, words) if words else None
         held = plan.exchange.held(self.model, plan.precision, site)
         fit = memory_fit(self.model, plan.batch, hardware, held=held, precision=plan.precision)
-        short = f"batch {plan.batch} does not fit in the memory of {hardware.device.name}"
         return None if fit.fits else Misfit(short, fit.reason)
 
     def can_cut(self, batch: int, worker: Hardware, cut: Cut) -> bool:
         """Whether a replica can be spread like this, and whether it is worth it."""
         where = (batch, worker.name, cut)
         if where not in self._cuts:
-            self._cuts[where] = cut.workers == 1 or can_span(self.model, batch, worker, cut.workers)
+            whole = cut.workers == 1 or cut.kind == "layers"
+            self._cuts[where] = whole or can_span(self.model, batch, worker, cut.workers)
         return self._cuts[where]
 
     def check(self, plan: Plan) -> None:
@@ -84,7 +99,9 @@ class Fitting:
         if plan.cut.kind not in plan.exchange.cuts:
             return f"{flag} is not possible with --exchange {plan.exchange.kind}; take 1"
         if plan.cut.kind != "features":
-            return ""
+            if plan.workers % many:
+                return f"{plan.workers} workers are no whole replicas of {many}; take a multiple of {many}"
+            return refusal(self.model, plan.cut.tensor)
         if self.request.profile is not None:
             return f"{flag} contradicts --profile, which is that of one worker"
         if worker.device.kind != "cpu" or worker.device_count != 1:

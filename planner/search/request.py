@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
+from planner.holding import CHECKPOINTING, Checkpointing
 from planner.market import Market, own_machines
 from planner.model import Model
 from planner.policy import Mode
+from planner.precision import precision_named
 from planner.search.limits import check_size
 
 if TYPE_CHECKING:
@@ -31,7 +33,10 @@ class Request:
 
     `server_hardware` holds names and patterns, and the words `own` (the workers' hardware), `cheap` (CPU
     machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
-    those of a worker, or "auto": powers of two up to what fits. `exchanges` are kinds of `EXCHANGES`, each
+    those of a worker, or "auto": powers of two up to what fits; with `accumulate` it takes so many of them
+    between two exchanges, or as many as make `global_batch` of all workers. `formats` are names of precisions
+    (None: the model's own, as far as the device has it). `tensor` and `pipeline` are degrees of the cut by
+    layers. `exchanges` are kinds of `EXCHANGES`, each
     with the choices that it fixes; `brief` asks for fewer choices where none is named. A profile whose
     machine nobody names runs on a machine without a price.
     """
@@ -44,6 +49,13 @@ class Request:
     servers: tuple[int, ...] | None = None
     workers_per_replica: tuple[int, ...] | None = None
     batches: tuple[int, ...] | Literal["auto"] | None = None
+    formats: tuple[str, ...] | None = None
+    checkpointing: tuple[Checkpointing, ...] | None = None
+    accumulate: int | None = None
+    global_batch: int | None = None
+    sequence_length: int | None = None
+    tensor: tuple[int, ...] | None = None
+    pipeline: tuple[int, ...] | None = None
     placements: tuple[str, ...] | None = None
     policies: tuple[str, ...] | None = None
     mode: Mode | None = None
@@ -60,7 +72,7 @@ class Request:
     bandwidth_bytes_per_s: float | None = None  # of every NIC, instead of the catalogue's
     profile: Profile | None = None
     seed: int = 0
-    precision: float = 0.01
+    interval_width: float = 0.01  # half of it, as a share of the mean
     max_steps: int = 1000  # of a worker, in all runs of a simulation in full
     brief: bool = field(default=False, repr=False)
 
@@ -78,8 +90,9 @@ class Request:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise BadInput(f"{_flag(name)} is {value:g}; it must be a number above zero")
-        if not 0 < self.precision < 0.5:
-            raise BadInput(f"--precision is {self.precision:g}; it must lie between 0 and 0.5")
+        if not 0 < self.interval_width < 0.5:
+            raise BadInput(f"--interval-width is {self.interval_width:g}; it must lie between 0 and 0.5")
+        self._check_large()
         for name in ("workers", "servers", "workers_per_replica", "batches"):
             values = getattr(self, name)
             if values not in (None, "auto") and not (values and all(value >= 1 for value in values)):
@@ -99,6 +112,19 @@ class Request:
                 raise BadInput(f"{_flag(name)} needs to know how much is trained; add --epochs or --samples")
         if self.profile is not None:
             self._check_profile(self.profile)
+
+    def _check_large(self) -> None:
+        for name in self.formats or ():
+            precision_named(name)
+        for name in self.checkpointing or ():
+            if name not in CHECKPOINTING:
+                raise BadInput(f"--checkpointing is {name!r}; it is one of {', '.join(CHECKPOINTING)}")
+        if self.accumulate is not None and self.global_batch is not None:
+            raise BadInput("--accumulate and --global-batch contradict each other; give one of them")
+        for name in ("accumulate", "global_batch", "sequence_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInput(f"{_flag(name)} is {value}; it must be at least 1")
 
     def _check_profile(self, profile: Profile) -> None:
         if self.model != profile.model and _named(self.model) != profile.model:
@@ -197,7 +223,8 @@ def model_of(request: Request) -> Model:
     profile = request.profile
     if profile is not None and request.model == profile.model and request.model not in model_names():
         return Model(profile.model, layers=(), default_batch=profile.batch)
-    return load_model(request.model)
+    model = load_model(request.model)
+    return model if request.sequence_length is None else model.with_sequence_length(request.sequence_length)
 
 
 def _named(model: str) -> str:

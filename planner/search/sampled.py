@@ -37,6 +37,7 @@ from planner.search.space import (
     judged,
     left_out,
     plan_of,
+    precisions,
     site_of,
     worker_machines,
 )
@@ -80,7 +81,7 @@ class _Walk:
         """For each kind of exchange the values of its fields, over the smallest and largest sites."""
         found: dict[str, dict[str, dict[Any, None]]] = {}
         for worker in self.workers.values():
-            for cut in cuts(self.request, worker):
+            for cut in cuts(self.request, worker, self.cases.model):
                 for nodes in {cut.workers, max(cut.workers, MAX_WORKERS // worker.device_count)}:
                     for exchange in exchanges(self.request, site_of(self.request, worker, nodes, cut)):
                         values = found.setdefault(exchange.kind, {})
@@ -100,14 +101,16 @@ class _Walk:
             if nodes > max(1, MAX_WORKERS // worker.device_count):
                 return "over the number of machines"
         batch = self._batch(trial, worker)
-        cut = _pick(trial, "workers_per_replica", cuts(request, worker), lambda one: one.workers)
-        if nodes % cut.workers or not self.cases.fitting.can_cut(batch, worker, cut):
+        ways = cuts(request, worker, self.cases.model)
+        cut = _pick(trial, "workers_per_replica", ways, lambda one: one.key or one.workers)
+        if nodes * worker.device_count % cut.workers or not self.cases.fitting.can_cut(batch, worker, cut):
             return "replicas that cannot span so many workers"
         site = site_of(request, worker, nodes, cut)
         exchange = self._exchange(trial, site)
         if exchange is None:
             return "that their machines do not allow"
-        plan = plan_of(self.cases.model, batch, site, exchange)
+        kinds = precisions(request, self.cases.model, worker)
+        plan = plan_of(self.cases.model, batch, site, exchange, request, precision=kinds[0])
         return judged(plan, request, self.cases.fitting)[0] or plan
 
     def _exchange(self, trial: Trial, site: Site) -> Exchange | None:

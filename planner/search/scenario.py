@@ -18,12 +18,14 @@ import msgspec
 
 from planner.errors import BadInput, unknown_name
 from planner.model import Model
+from planner.precision import PRECISIONS
 from planner.search.request import Request, model_of
 from planner.units import bandwidth_bytes_per_s
 
 if TYPE_CHECKING:
     from planner.tomlfile import Source
 
+_THOUSANDS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MAX_COUNT = 4096
 Words = str | int | list[int | str]
@@ -60,7 +62,15 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     threshold: float | None = None
     max_workers: int | None = None
     seed: int | None = None
-    precision: float | None = None
+    precision: str | float | list[str] | None = None
+    interval_width: float | None = None
+    checkpointing: str | list[str] | None = None
+    accumulate: int | None = None
+    global_batch: int | None = None
+    seq_length: int | None = None
+    tokens: str | float | None = None
+    tensor: Words | None = None
+    pipeline: Words | None = None
     max_steps: int | None = None
 
 
@@ -109,10 +119,16 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     name = scenario.model or (profile.model if profile is not None else None)
     if not name:
         raise BadInput("no model is given; add --model NAME (see `planner models`) or --profile FILE")
-    model = model_of(Request(model=name, profile=profile))
-    if scenario.epochs is not None and scenario.samples is not None:
-        raise BadInput("--epochs and --samples contradict each other; give one of them")
+    model = model_of(Request(model=name, profile=profile, sequence_length=scenario.seq_length))
+    named = ("epochs", "samples", "tokens")
+    asked = [f"--{word}" for word in named if getattr(scenario, word) is not None]
+    if len(asked) > 1:
+        raise BadInput(f"{' and '.join(asked)} contradict each other; give one of them")
     samples = scenario.samples
+    if scenario.tokens is not None:
+        if model.sequence_length is None:
+            raise BadInput(f"{model.name} reads no sequence of tokens; give --samples or --epochs")
+        samples = token_count(scenario.tokens) / model.sequence_length
     if scenario.epochs is not None:
         if model.samples_per_epoch is None:
             raise BadInput(f"{model.name} has no samples_per_epoch; give --samples instead of --epochs")
@@ -149,11 +165,44 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         ),
         "profile": profile,
         "seed": scenario.seed,
-        "precision": scenario.precision,
+        "interval_width": scenario.interval_width,
+        "formats": _formats(scenario.precision),
+        "checkpointing": _words(scenario.checkpointing),
+        "accumulate": scenario.accumulate,
+        "global_batch": scenario.global_batch,
+        "sequence_length": scenario.seq_length,
+        "tensor": counts(scenario.tensor, "--tensor"),
+        "pipeline": counts(scenario.pipeline, "--pipeline"),
         "max_steps": scenario.max_steps,
     }
     given = {key: value for key, value in given.items() if value is not None}
     return Request(model=name, **given), model
+
+
+def token_count(words: str | float) -> float:
+    """`15B`, `300M`, `2T` or a number as tokens."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMBTG]?)\s*", str(words))
+    try:
+        value = float(match[1]) * _THOUSANDS[match[2].upper()] if match else math.nan
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"--tokens is {words!r}; write a number above zero, as 15B, 300M or 2T")
+    return value
+
+
+def _formats(words: str | float | list[str] | None) -> tuple[str, ...] | None:
+    """Names of precisions. A number is what the flag meant before: the half-width of the interval."""
+    if words is None:
+        return None
+    try:
+        number = float(str(words))
+    except ValueError:
+        return _words(words if isinstance(words, list) else str(words))
+    raise BadInput(
+        f"--precision is {number:g}; it names number formats ({', '.join(PRECISIONS)}) now: the half-width "
+        f"of the interval is --interval-width {number:g}"
+    )
 
 
 def counts(words: Words | None, flag: str) -> tuple[int, ...] | None:

@@ -76,7 +76,7 @@ class Simulations:
             self.cases.case(plan),
             Settings(
                 seed=plan.seed(self.request.seed),
-                precision=effort.precision or self.request.precision,
+                precision=effort.precision or self.request.interval_width,
                 max_steps=effort.steps(plan.workers) or self.request.max_steps,
                 first_runs=effort.first_runs,
             ),

@@ -16,17 +16,23 @@ import numpy as np
 
 from planner.cost.memory import largest_batch
 from planner.cut import WHOLE, Cut
+from planner.cut.tensor import degrees, refusal
+from planner.cut.units import chain_of
 from planner.errors import BadInput
 from planner.exchange import EXCHANGES, Exchange, Rented, Site
 from planner.exchange.hosts import SERVER_WORDS
 from planner.hardware import Hardware
+from planner.holding import CHECKPOINTING, Checkpointing
 from planner.market import Market
 from planner.model import Model
 from planner.plan import Plan
+from planner.precision import FP32, PRECISIONS, Precision
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.request import DEFAULT_PER_REPLICA, MAX_WORKERS, Request
 
+LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
+DEFAULT_STAGES = (1, 2, 4, 8)
 EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
 
 
@@ -81,6 +87,9 @@ def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, float]:
         return misfit.short, price
     if not owned(rented, market):
         return "over the machines there are", price
+    step = plan.batch * plan.accumulate * plan.replicas
+    if request.global_batch is not None and step != request.global_batch:
+        return "whose batches are no divisors of the global batch", price
     if request.machines is not None and sum(one.count for one in rented) > request.machines:
         return "over the number of machines", price
     if request.budget_usd_per_hour is not None and price > request.budget_usd_per_hour:
@@ -115,6 +124,8 @@ def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> s
         return f"have {market.no_price}" + (
             "; add --hardware with the machine that is meant" if recorded else ""
         )
+    if request.formats and not set(request.formats) & set(worker.device.formats):
+        return f"do not compute in {' or '.join(request.formats)}"
     if market.nic_bytes_per_s(worker) is None:
         return "have no published network figure; give --bandwidth to count them in"
     return ""
@@ -138,26 +149,83 @@ def owned(rented: Iterable[Rented], market: Market) -> bool:
 
 
 def _plans_on(worker: Hardware, request: Request, fitting: Fitting) -> Iterator[Plan]:
-    for batch in batches(request, fitting.model, worker):
-        spread = [cut for cut in cuts(request, worker) if fitting.can_cut(batch, worker, cut)]
-        for nodes in node_counts(request, worker):
-            for cut in spread:
-                if nodes % cut.workers == 0:
-                    site = site_of(request, worker, nodes, cut)
-                    for exchange in exchanges(request, site):
-                        yield plan_of(fitting.model, batch, site, exchange)
+    model = fitting.model
+    for precision in precisions(request, model, worker):
+        for batch in batches(request, model, worker):
+            spread = [cut for cut in cuts(request, worker, model) if fitting.can_cut(batch, worker, cut)]
+            for nodes in node_counts(request, worker):
+                for cut in spread:
+                    if nodes * worker.device_count % cut.workers == 0:
+                        site = site_of(request, worker, nodes, cut)
+                        yield from plans_at(site, batch, precision, request, fitting)
 
 
-def plan_of(model: Model, batch: int, site: Site, exchange: Exchange) -> Plan:
+def plans_at(
+    site: Site, batch: int, precision: Precision, request: Request, fitting: Fitting
+) -> Iterator[Plan]:
+    """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
+    memory (`spare`) are offered where no plainer one fits, or where they are named."""
+    again = request.checkpointing or (CHECKPOINTING if fitting.model.sequence_length else ("none",))
+    held: set[str] = set()
+    for exchange in exchanges(request, site):
+        if exchange.spare and request.exchanges is None and held - {exchange.kind}:
+            continue
+        for checkpointing in again:
+            plan = plan_of(
+                fitting.model,
+                batch,
+                site,
+                exchange,
+                request,
+                precision=precision,
+                checkpointing=checkpointing,
+            )
+            fits = fitting.misfit(plan) is None
+            if fits or request.checkpointing or checkpointing == again[-1]:
+                yield plan
+            if fits:
+                held.add(exchange.kind)
+                if not request.checkpointing:
+                    break
+
+
+def plan_of(
+    model: Model,
+    batch: int,
+    site: Site,
+    exchange: Exchange,
+    request: Request,
+    *,
+    precision: Precision = FP32,
+    checkpointing: Checkpointing = "none",
+) -> Plan:
+    accumulate = request.accumulate or 1
+    if request.global_batch is not None:
+        accumulate = max(request.global_batch // (batch * max(site.replicas, 1)), 1)
     return Plan(
         model=model.name,
         batch=batch,
         machine=site.hardware.name,
         workers=site.workers,
         exchange=exchange,
+        precision=precision,
         cut=site.cut,
         workers_per_machine=site.devices,
+        accumulate=accumulate,
+        checkpointing=checkpointing,
     )
+
+
+def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precision, ...]:
+    """The number formats to try: those asked for that the device has, or the model's own, or the nearest that
+    the device has to it. Where frameworks compute in tf32 unless told otherwise, so do we."""
+    has = worker.device.flops
+    if request.profile is not None:
+        return (FP32,)
+    if request.formats is not None:
+        return tuple(PRECISIONS[name] for name in request.formats if PRECISIONS[name].compute in has)
+    wanted = ("tf32", "fp32") if model.default_precision == "fp32" else (model.default_precision, "fp16")
+    return (next((PRECISIONS[name] for name in (*wanted, "tf32") if name in has), FP32),)
 
 
 def site_of(request: Request, worker: Hardware, nodes: int, cut: Cut = WHOLE) -> Site:
@@ -188,10 +256,26 @@ def kinds(request: Request) -> tuple[str, ...]:
     return tuple(meant or EXCHANGES)
 
 
-def cuts(request: Request, worker: Hardware) -> list[Cut]:
-    """How replicas may be spread on machines of this kind."""
-    several = worker.device.kind == "cpu" and worker.device_count == 1 and request.profile is None
-    return [Cut(many) for many in request.workers_per_replica or DEFAULT_PER_REPLICA if many == 1 or several]
+def cuts(request: Request, worker: Hardware, model: Model) -> list[Cut]:
+    """How replicas may be spread on machines of this kind: over CPU workers, or by layers over the devices of
+    a machine and stages of several, for networks that are too large for one device."""
+    one = worker.device_count == 1
+    several = worker.device.kind == "cpu" and one and request.profile is None
+    named = request.workers_per_replica or DEFAULT_PER_REPLICA
+    out = [Cut(many) for many in named if many == 1 or several]
+    asked = request.tensor is not None or request.pipeline is not None
+    if not asked and (one or request.workers_per_replica or model.parameters < LARGE_PARAMETERS):
+        return out
+    tensor = request.tensor or (degrees(model, worker.device_count) if not asked else (1,))
+    pipeline = request.pipeline or (DEFAULT_STAGES if not asked else (1,))
+    units = chain_of(model).length
+    found = [Cut.layers(t, p) for t in tensor for p in pipeline if p <= units and not refusal(model, t)]
+    if asked:
+        if not found:
+            reason = next((refusal(model, t) for t in tensor if refusal(model, t)), "")
+            raise BadInput(reason or f"--pipeline has more stages than {model.name} has units ({units})")
+        return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*out, *found]))
 
 
 def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
@@ -201,6 +285,8 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
         return (model.default_batch,)
     if request.batches != "auto":
         return request.batches
+    if model.sequence_length is not None:
+        return [2**k for k in range(7)]
     largest = largest_batch(model, worker)
     return [2**k for k in range(3, 11) if 2**k <= largest]
 

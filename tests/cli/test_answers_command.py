@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "answers.schema.json").read_text())
-SMALL = ("--model", "alexnet", "--batch", "64", "--hardware", "p3.2xlarge", "--precision", "0.05")
+SMALL = ("--model", "alexnet", "--batch", "64", "--hardware", "p3.2xlarge", "--interval-width", "0.05")
 
 
 def planner(*args, **env):
@@ -122,9 +122,13 @@ def test_bad_input_is_one_line(args, code, words):
     ("flags", "variables", "words"),
     [
         ((), {"PLANNER_SEED": "abc"}, "'--seed' (from PLANNER_SEED): Input should be a valid integer"),
-        ((), {"PLANNER_PRECISION": "2"}, "--precision (from PLANNER_PRECISION) is 2; it must lie"),
+        (
+            (),
+            {"PLANNER_INTERVAL_WIDTH": "2"},
+            "--interval-width (from PLANNER_INTERVAL_WIDTH) is 2; it must lie",
+        ),
         ((), {"PLANNER_WORKERS": "many"}, "--workers (from PLANNER_WORKERS) is 'many'; write whole numbers"),
-        (("--precision", "3"), {"PLANNER_PRECISION": "2"}, "--precision is 3; it must lie"),
+        (("--interval-width", "3"), {"PLANNER_INTERVAL_WIDTH": "2"}, "--interval-width is 3; it must lie"),
         (("--workers", "many"), {"PLANNER_WORKERS_PER_REPLICA": "1"}, "--workers is 'many'; write"),
     ],
 )

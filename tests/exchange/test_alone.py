@@ -25,7 +25,7 @@ V100 = load_hardware("p3.2xlarge")
 
 
 def asked(**words: object) -> Request:
-    return request_from(Scenario(precision=0.05, **words))[0]
+    return request_from(Scenario(interval_width=0.05, **words))[0]
 
 
 @pytest.mark.parametrize("model", ["vgg11", "resnet50"])
@@ -82,7 +82,7 @@ def test_a_server_is_not_advised_where_one_device_alone_is_faster_and_cheaper() 
 )
 def test_the_baseline_stands_beside_every_answer(command: str, more: tuple[str, ...]) -> None:
     words = ("--model", "alexnet", "--batch", "32", "--hardware", "p3.2xlarge", "--exchange", "servers")
-    args = [command, *words, *more, "--precision", "0.1"]
+    args = [command, *words, *more, "--interval-width", "0.1"]
     data = json.loads(CliRunner().invoke(app, [*args, "--format", "json"]).stdout)
     assert data["baseline"]["exchange"] == {"kind": "alone"}
     assert data["baseline"]["workers"] == 1
@@ -106,7 +106,7 @@ def test_timelines_are_drawn_for_every_exchange(tmp_path) -> None:  # type: igno
         path = tmp_path / f"{kind}.json"
         args = ["simulate", "--model", "alexnet", "--batch", "32", "--hardware", "p3.8xlarge", "--exchange"]
         done = CliRunner().invoke(
-            app, [*args, kind, "--workers", workers, "--precision", "0.1", "--timeline", str(path)]
+            app, [*args, kind, "--workers", workers, "--interval-width", "0.1", "--timeline", str(path)]
         )
         assert done.exit_code == 0, done.output
         events = json.loads(path.read_text())["traceEvents"]

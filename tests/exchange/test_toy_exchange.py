@@ -77,7 +77,7 @@ class Broadcast(Exchange):
         )
 
 
-ARGS = ("--model", "alexnet", "--batch", "32", "--hardware", "p3.2xlarge", "--precision", "0.1")
+ARGS = ("--model", "alexnet", "--batch", "32", "--hardware", "p3.2xlarge", "--interval-width", "0.1")
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ def hostile_model() -> str:
     return str(path)
 
 
-ABOUT = {"hardware": "p3.2xlarge,c4.8xlarge", "workers": "1,2,4", "servers": "1,2", "precision": 0.1}
+ABOUT = {"hardware": "p3.2xlarge,c4.8xlarge", "workers": "1,2,4", "servers": "1,2", "interval_width": 0.1}
 
 
 @cache
@@ -55,13 +55,13 @@ def compared():
 
 @cache
 def saturated():
-    return saturation("alexnet", batch="64", hardware="p3.2xlarge", precision=0.1, jobs=1)
+    return saturation("alexnet", batch="64", hardware="p3.2xlarge", interval_width=0.1, jobs=1)
 
 
 @cache
 def simulated():
     return simulation_for(
-        Request(model="alexnet", hardware=("p3.2xlarge",), workers=(2,), servers=(2,), precision=0.1)
+        Request(model="alexnet", hardware=("p3.2xlarge",), workers=(2,), servers=(2,), interval_width=0.1)
     )
 
 

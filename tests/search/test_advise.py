@@ -12,7 +12,7 @@ from planner.search.simulations import Simulations
 
 
 def test_changes_within_the_error_are_not_advised():
-    request = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), precision=0.02)
+    request = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), interval_width=0.02)
     simulations = Simulations(Cases(request, model_of(request)))
     plan = Plan("alexnet", 64, "p3.2xlarge", 4, ParameterServers(1, "p3.2xlarge"))
     chosen = simulations.cases.scored(plan, simulations.predict(plan))

@@ -193,7 +193,7 @@ def test_the_bound_of_a_plan_whose_slices_are_dealt() -> None:
     request = Request(
         model="vgg11", hardware=("g3.8xlarge",), server_hardware=("own",),
         workers=(4,), servers=(2,), batches=(16,),
-        placements=("greedy",), policies=("layer", "p3"), bandwidth_bytes_per_s=5 * GBIT, precision=0.05,
+        placements=("greedy",), policies=("layer", "p3"), bandwidth_bytes_per_s=5 * GBIT, interval_width=0.05,
     )  # fmt: skip
     model = load_model("vgg11")
     plans = enumerate_plans(request, model).plans

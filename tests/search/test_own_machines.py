@@ -18,7 +18,7 @@ device_count = 4
 nic_baseline_gbit_per_s = 25
 on_demand_usd_per_hour = {usd}
 """
-SMALL = ("--model", "alexnet", "--batch", "64", "--precision", "0.1", "--workers", "4", "--servers", "1")
+SMALL = ("--model", "alexnet", "--batch", "64", "--interval-width", "0.1", "--workers", "4", "--servers", "1")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_all_answers_take_a_file_for_workers_and_servers(lab, command):
 
 def test_absolute_paths_and_threads_in_python(lab):
     found = planner.recommend(
-        "alexnet", hardware=str(lab), batch=64, workers=4, servers=1, precision=0.1, jobs=2
+        "alexnet", hardware=str(lab), batch=64, workers=4, servers=1, interval_width=0.1, jobs=2
     )
     assert found.chosen.plan.machine == "lab-4xt4"
     assert any("lab-4xt4 $2/h" in line for line in found.assumptions)
@@ -92,6 +92,6 @@ def test_a_price_without_region_and_date_is_said_without_them(tmp_path):
         '[machines.lab]\ndevice = "T4"\nnic_baseline_gbit_per_s = 25\non_demand_usd_per_hour = 0.8\n'
     )
     found = planner.recommend(
-        "alexnet", hardware=str(tmp_path / "lab.toml"), workers="1", servers="1", precision=0.1
+        "alexnet", hardware=str(tmp_path / "lab.toml"), workers="1", servers="1", interval_width=0.1
     )
     assert "Price: lab $0.8/h on demand, estimated." in found.assumptions

@@ -62,7 +62,7 @@ def url(tmp_path_factory):
 def test_a_study_in_postgresql_is_gone_on_with(url):
     request = Request(
         model="alexnet", hardware=("p3.2xlarge",), workers=(1, 2), servers=(1,), server_hardware=("own",),
-        precision=0.1,
+        interval_width=0.1,
     )  # fmt: skip
     first = recommend_for(request, trials=8, study=url, advice=False, jobs=1)
     assert first.considered == 8

@@ -23,7 +23,7 @@ SMALL = Request(
     servers=(1, 2),
     placements=("greedy", "mxnet"),
     budget_usd_per_hour=40,
-    precision=0.02,
+    interval_width=0.02,
 )
 
 
@@ -139,7 +139,7 @@ def test_plans_out_of_reach_are_counted_once():
 
 
 def test_python_api_takes_flags_and_names():
-    small = {"hardware": "p3.2xlarge", "workers": "1-2", "servers": "1", "batch": 32, "precision": 0.05}
+    small = {"hardware": "p3.2xlarge", "workers": "1-2", "servers": "1", "batch": 32, "interval_width": 0.05}
     by_flags = planner.recommend("alexnet", budget=10, **small)
     assert by_flags.chosen.plan.machine == "p3.2xlarge"
     assert "<table>" in by_flags._repr_html_()
@@ -150,6 +150,6 @@ def test_python_api_takes_flags_and_names():
         workers=(1, 2),
         servers=(1,),
         batches=(32,),
-        precision=0.05,
+        interval_width=0.05,
     )
     assert by_names.chosen == by_flags.chosen

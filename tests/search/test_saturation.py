@@ -13,7 +13,12 @@ from planner.search.request import Request
 from planner.search.saturation import _advised
 
 ALEXNET = Request(
-    model="alexnet", batches=(64,), hardware=("p3.2xlarge",), servers=(1,), network="burst", precision=0.02
+    model="alexnet",
+    batches=(64,),
+    hardware=("p3.2xlarge",),
+    servers=(1,),
+    network="burst",
+    interval_width=0.02,
 )
 
 
@@ -152,7 +157,7 @@ def test_a_second_server_needs_a_good_placement():
             servers=(servers,),
             placements=(placement,),
             network="burst",
-            precision=0.02,
+            interval_width=0.02,
         )
         return simulation_for(request).scored.samples_per_s
 

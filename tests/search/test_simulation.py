@@ -5,7 +5,9 @@ from planner.search.request import Request
 
 
 def test_progress_counts_the_runs():
-    request = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(2,), precision=0.03)
+    request = Request(
+        model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(2,), interval_width=0.03
+    )
     told = []
     found = simulation_for(request, progress=lambda *how_far: told.append(how_far))
     runs = found.scored.prediction.runs

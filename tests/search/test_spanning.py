@@ -53,7 +53,7 @@ def request_wide(wide: str) -> Request:
         workers=(1, 2, 4, 8),
         servers=(1, 2, 4),
         placements=("greedy", "mxnet"),
-        precision=0.03,
+        interval_width=0.03,
         objective="fastest",
     )
 
@@ -141,7 +141,7 @@ def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: p
         batches=(1,),
         workers=(4,),
         servers=(1,),
-        precision=0.05,
+        interval_width=0.05,
     )
     found = enumerate_plans(request, model)
     assert {plan.cut.workers for plan in found.plans} == {2, 4}
@@ -151,7 +151,13 @@ def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: p
 
 
 def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
-    words = {"model": wide, "hardware": "private-32core-1gbe", "workers": 4, "servers": 2, "precision": 0.05}
+    words = {
+        "model": wide,
+        "hardware": "private-32core-1gbe",
+        "workers": 4,
+        "servers": 2,
+        "interval_width": 0.05,
+    }
     one = simulation_for(request_from(Scenario(**words))[0]).scored
     two = simulation_for(request_from(Scenario(**words, workers_per_replica=2))[0]).scored
     assert one.plan.cut.workers == 1

@@ -126,7 +126,12 @@ def test_the_fingerprint_knows_what_results_depend_on():
         scenario = Scenario(model="alexnet", hardware="p3.2xlarge", workers=1, servers=1, **changes)
         return grid_of(requests_from([scenario])).fingerprint
 
-    kinds = [fingerprint(), fingerprint(seed=1), fingerprint(precision=0.02), fingerprint(bandwidth="1Gbit")]
+    kinds = [
+        fingerprint(),
+        fingerprint(seed=1),
+        fingerprint(interval_width=0.02),
+        fingerprint(bandwidth="1Gbit"),
+    ]
     assert len(set(kinds)) == 4
     assert fingerprint() == kinds[0]
 
@@ -148,7 +153,7 @@ def test_the_store_knows_files_by_what_they_say(tmp_path, trials):
             server_hardware=str(tmp_path / folder / server_name),
             workers=2,
             servers=1,
-            precision=0.1,
+            interval_width=0.1,
         )
         return sweep_for(requests_from([scenario]), tmp_path / "x.db", trials=trials).as_dict()["plans"]
 

@@ -58,7 +58,7 @@ def test_a_device_of_the_same_name_with_other_rates_is_another_device(tmp_path: 
     path = tmp_path / "mine.toml"
     path.write_text(SLOW)
     for words in (f"p3.2xlarge,{path}", f"{path},p3.2xlarge"):
-        request = asked(model="resnet50", hardware=words, server_hardware="own", precision=0.05)
+        request = asked(model="resnet50", hardware=words, server_hardware="own", interval_width=0.05)
         cases = Cases(request, load_model("resnet50"))
         fast, slow = (
             cases.computation(Plan("resnet50", 64, name, 1, ParameterServers(1, name)))
@@ -76,7 +76,9 @@ def test_servers_that_cannot_hold_their_share_are_refused() -> None:
     space = enumerate_plans(asked(**words, workers="1,64"), load_model("vgg19"))
     assert {plan.workers for plan in space.plans} == {1}
     assert space.dropped["for which servers lack memory"] == 1
-    assert simulation_for(asked(**words, workers=1, precision=0.1)).scored.as_dict()["fits_memory"] is True
+    assert (
+        simulation_for(asked(**words, workers=1, interval_width=0.1)).scored.as_dict()["fits_memory"] is True
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,9 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("command", ["simulate", "saturation"])
 def test_a_profile_is_simulated_on_the_machine_it_was_recorded_on(profile: str, command: str) -> None:
     more = {"simulate": ("--workers", "4"), "saturation": ("--max-workers", "2")}[command]
-    answer = answered(command, "--profile", profile, "--bandwidth", "200Mbit", "--precision", "0.1", *more)
+    answer = answered(
+        command, "--profile", profile, "--bandwidth", "200Mbit", "--interval-width", "0.1", *more
+    )
     plans = answer.get("points") or [answer["plan"]]
     assert isinstance(plans, list)
     for plan in plans:
@@ -147,7 +151,7 @@ def test_a_profile_says_nothing_of_another_device(profile: str) -> None:
         "p3.2xlarge,p3.8xlarge",
         "--workers",
         "1",
-        "--precision",
+        "--interval-width",
         "0.1",
     )
     assert len(answered("compare", *same)["plans"]) == 2  # type: ignore[arg-type]
@@ -184,7 +188,7 @@ def test_the_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch
         server_hardware="own,c5n.large",
         servers="1,2",
         placement="greedy",
-        precision=0.2,
+        interval_width=0.2,
         max_steps=20,
     )
     everything = {plan.key for plan in enumerate_plans(request, load_model("alexnet")).plans}

@@ -1,0 +1,123 @@
+"""The computation of one device of a replica that is cut by layers, or of a whole one in units.
+
+`planner.cut.replica` says what the device does; here it becomes a `Computation`, with times from
+`planner.rates` and sums and sends from the collectives of the site. One op a unit and pass: a transformer of
+a hundred blocks has a few hundred ops, whatever its layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from planner.computation._computation import Computation, Variation
+from planner.computation.synthesis import DEFAULT_STEPS
+from planner.cut.replica import Checkpointing, Costs, stage_work, unit_times
+from planner.exchange import settings
+from planner.exchange.groups import sharing_site, stages_cross_machines
+from planner.exchange.peers import peers_of
+from planner.exchange.site import Site
+from planner.model import Model
+from planner.precision import Precision
+from planner.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s
+
+OPTIMIZER = "adam"
+
+
+def replica_computation(
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    accumulate: int = 1,
+    checkpointing: Checkpointing = "none",
+    framework: str = DEFAULT_FRAMEWORK,
+    optimizer: str = OPTIMIZER,
+    steps: int = DEFAULT_STEPS,
+    seed: int = 0,
+    variation: Variation = Variation(),
+) -> Computation:
+    """One micro-batch of `batch` samples on one device of the slowest stage of a replica. `accumulate` says
+    over how many micro-batches the wait for other stages is spread."""
+    device = site.hardware.device
+    found: list[ComputationTime] = []
+
+    def times(of: Model, samples: int) -> ComputationTime:
+        made = computation_s(of, samples, device, precision, framework, optimizer=optimizer)
+        found.append(made)
+        return made
+
+    costs = Costs(times, _sum_s(site, precision), _send_s(site, precision))
+    cut = site.cut
+    units = unit_times(model, batch, cut.tensor, checkpointing, costs)
+    work = stage_work(
+        units,
+        costs,
+        pipeline=cut.pipeline,
+        interleave=cut.interleave,
+        micro_batches=accumulate,
+        checkpointing=checkpointing,
+    )
+    once_s = np.array([op.seconds for op in work.ops])
+    n = len(once_s)
+    durations_s = once_s * variation.factors(steps, n, seed)
+    durations_s.flags.writeable = False
+    return Computation(
+        model=model.name,
+        batch=batch,
+        names=tuple(op.name for op in work.ops),
+        role=np.array([op.role for op in work.ops], np.uint8),
+        work=np.array([op.work for op in work.ops], np.uint8),
+        layer=np.full(n, -1, np.int32),
+        layers=(),
+        dep_start=np.maximum(np.arange(n + 1, dtype=np.int32) - 1, 0),
+        dep_index=np.arange(n - 1, dtype=np.int32),
+        durations_s=durations_s,
+        parameters=work.parameters,
+        optimizer_s=work.optimizer_s,
+        blocks=work.blocks,
+        precision=precision,
+        device=device.name,
+        hardware=site.hardware.name,
+        basis=found[0].basis,
+        source=(
+            f"synthesized for {framework} in {precision.name}; rates of {device.name}: "
+            f"{found[0].error.basis}, {found[0].error.source}"
+        ),
+        once_s=once_s,
+        variation=variation,
+        seed=seed,
+    )
+
+
+def _sum_s(site: Site, precision: Precision) -> Callable[[float], float]:
+    """Seconds in which the devices that share layers add up so many elements."""
+    if site.cut.tensor == 1:
+        return lambda elements: 0.0
+    group = sharing_site(site)
+    library = settings.library("auto", "auto", group)
+    peers = peers_of(group, library)
+    rates = {level.name: level.bytes_per_s for level in (peers.inside, peers.between) if level}
+
+    @lru_cache(maxsize=256)
+    def seconds(elements: float) -> float:
+        phases = library.phases("all_reduce", elements * precision.activation_bytes, peers)
+        return sum(phase.seconds(rates[phase.level]) for phase in phases)
+
+    return seconds
+
+
+def _send_s(site: Site, precision: Precision) -> Callable[[float], float]:
+    """Seconds in which a device sends so many elements to the next stage: its part of the machine's NICs, or
+    the fabric where the next stage is in the same machine."""
+    if site.cut.pipeline == 1:
+        return lambda elements: 0.0
+    fabric = site.fabric
+    if stages_cross_machines(site) or fabric is None:
+        rate = site.between_bytes_per_s / site.devices
+    else:
+        rate = fabric.bytes_per_s
+    return lambda elements: elements * precision.activation_bytes / rate
