@@ -55,6 +55,7 @@ def command(
     ] = None,
     epochs: Annotated[float | None, typer.Option(help="How many passes over the training set.")] = None,
     samples: Annotated[float | None, typer.Option(help="How many samples in all.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="How many tokens in all: 300M, 15B, 2T.")] = None,
     machines: Annotated[int | None, typer.Option(help="Machines at most, servers' included.")] = None,
     min_throughput: Annotated[float | None, typer.Option(help="Samples a second at least.")] = None,
     search: Annotated[

@@ -8,8 +8,10 @@ throughputs in single precision (and for CPUs), else by the rates of the device 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.catalog_folders import shipped_folder
 from planner.computation._computation import Computation
 from planner.hardware import Hardware
 from planner.holding import Checkpointing
@@ -48,25 +50,29 @@ def device_computation(
 
 def in_units(model: Model, site: Site) -> bool:
     return site.cut.kind == "layers" or (
-        model.sequence_length is not None and not by_kernels(site.hardware, FP32, gpu=True)
+        model.sequence_length is not None and not by_kernels(site.hardware, FP32, fitted=False)
     )
 
 
-def by_kernels(hardware: Hardware, precision: Precision, *, gpu: bool = False) -> bool:
-    """Whether the hardware file's own kernel rates are used: those of a CPU, and those of a GPU that were
-    fitted to published throughputs of this precision."""
-    if hardware.device.kind == "cpu" and not hardware.device.flops.keys() - {"fp32"}:
-        return hardware.kernels is not None
+def by_kernels(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
+    """Whether the hardware file's own kernel rates are used: those of a CPU, those in a file of the user's,
+    and (`fitted`) those of the catalogue that were fitted to published throughputs, in single precision."""
     known = hardware.kernels
-    return not gpu and precision == FP32 and known is not None and known.basis != "estimated"
+    if known is None or precision != FP32:
+        return False
+    if hardware.device.kind == "cpu" or Path(hardware.path).parent != shipped_folder("hardware"):
+        return True
+    return fitted and known.basis != "estimated"
 
 
-def error_of_device(model: Model, hardware: Hardware, precision: Precision) -> Error:
-    """How far off the computation may be, by what it rests on."""
+def error_of_device(model: Model, hardware: Hardware, precision: Precision) -> Error | None:
+    """How far off the computation may be, by what it rests on; None where nobody knows."""
     from planner.rates.error import error_of
     from planner.rates.kernels import network_of
     from planner.rates.times import computation_s
 
+    if by_kernels(hardware, precision, fitted=False):
+        return None  # a CPU, or rates of the user's own
     if by_kernels(hardware, precision):
         return error_of("fitted", network_of(model))
     return computation_s(model, 1, hardware.device, precision).error

@@ -127,7 +127,8 @@ class Exchange(ABC):
     kind: ClassVar[str]  # its name in --exchange, in JSON and in EXCHANGES
     title: ClassVar[str]  # "parameter servers", in sentences
     asked_by: ClassVar[tuple[str, ...]] = ()  # choices of a request (`Ask`) that mean this exchange
-    spare: ClassVar[bool] = False  # offered where no plainer exchange fits in memory
+    plain: ClassVar[bool] = False  # what people run first: where it fits, nobody shards
+    spare: ClassVar[bool] = False  # offered where no plain exchange fits in memory
     cuts: ClassVar[tuple[str, ...]] = ("layers",)  # kinds of cut (`planner.cut`) that its replicas may have
 
     @property

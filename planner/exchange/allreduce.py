@@ -39,6 +39,7 @@ class AllReduce(Exchange):
 
     kind: ClassVar[str] = "allreduce"
     title: ClassVar[str] = "all-reduce"
+    plain: ClassVar[bool] = True
 
     bucket_bytes: int = CAP_BYTES
     first_bucket_bytes: int = FIRST_CAP_BYTES

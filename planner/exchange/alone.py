@@ -27,6 +27,7 @@ class Alone(Exchange):
 
     kind: ClassVar[str] = "alone"
     title: ClassVar[str] = "one device alone"
+    plain: ClassVar[bool] = True
     cuts: ClassVar[tuple[str, ...]] = ()
 
     @property

@@ -19,6 +19,7 @@ from planner.search.results import Cost, ScoredPlan
 from planner.search.space import usd_per_hour
 
 if TYPE_CHECKING:
+    from planner.rates.error import Error
     from planner.simulator.prediction import Prediction
     from planner.simulator.simulate import Case
 
@@ -111,4 +112,12 @@ class Cases:
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         """A plan with its price and its bound beside its prediction."""
         fits = None if self.request.profile is not None else self.fitting.misfit(plan) is None
-        return ScoredPlan(plan, self.costs(plan), self.bound(plan), prediction, fits)
+        return ScoredPlan(plan, self.costs(plan), self.bound(plan), prediction, fits, error=self._error(plan))
+
+    def _error(self, plan: Plan) -> Error | None:
+        """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
+        from planner.computation.device import error_of_device
+
+        if self.request.profile is not None:
+            return None
+        return error_of_device(self.model, self.market.machine(plan.machine), plan.precision)

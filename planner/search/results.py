@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.cost.price import usd_per_million_samples
 from planner.plan import Plan
 from planner.search.request import Request
 from planner.simulator.prediction import Prediction
+
+if TYPE_CHECKING:
+    from planner.rates.error import Error
 
 VERSION = 2
 FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
@@ -50,10 +53,21 @@ class ScoredPlan:
     prediction: Prediction
     fits_memory: bool | None = True
     marks: tuple[str, ...] = ()
+    error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
 
     @property
     def samples_per_s(self) -> float:
         return self.prediction.samples_per_s
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Between which bounds nine of ten runs would show: the model's error and the simulation's own."""
+        if self.error is None:
+            return None
+        from planner.rates.error import combined
+
+        half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
+        return combined(self.samples_per_s, half, self.error)
 
     @property
     def usd_per_hour(self) -> float:
@@ -91,6 +105,10 @@ class ScoredPlan:
             "model": plan.model,
             "batch": plan.batch,
             "number_format": plan.precision.name,
+            "accumulate": plan.accumulate,
+            "checkpointing": plan.checkpointing,
+            "tensor": plan.cut.tensor,
+            "pipeline": plan.cut.pipeline,
             "worker_hardware": plan.machine,
             "workers": plan.workers,
             "workers_per_replica": plan.cut.workers,
@@ -101,6 +119,9 @@ class ScoredPlan:
             "samples_per_s_low": prediction.samples_per_s_low,
             "samples_per_s_high": prediction.samples_per_s_high,
             "confidence": prediction.confidence,
+            "samples_per_s_range_low": self.range and self.range[0],
+            "samples_per_s_range_high": self.range and self.range[1],
+            "range_basis": self.error and f"{self.error.basis}: {self.error.source}",
             "bound_samples_per_s": self.bound_samples_per_s,
             "bound_share": self.bound_share,
             **(prices if self.priced else dict.fromkeys(prices)),

@@ -164,11 +164,11 @@ def plans_at(
     site: Site, batch: int, precision: Precision, request: Request, fitting: Fitting
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
-    memory (`spare`) are offered where no plainer one fits, or where they are named."""
+    memory (`spare`) are offered where no plain one fits, or where they are named."""
     again = request.checkpointing or (CHECKPOINTING if fitting.model.sequence_length else ("none",))
-    held: set[str] = set()
+    held = False
     for exchange in exchanges(request, site):
-        if exchange.spare and request.exchanges is None and held - {exchange.kind}:
+        if exchange.spare and request.exchanges is None and held:
             continue
         for checkpointing in again:
             plan = plan_of(
@@ -184,7 +184,7 @@ def plans_at(
             if fits or request.checkpointing or checkpointing == again[-1]:
                 yield plan
             if fits:
-                held.add(exchange.kind)
+                held = held or exchange.plain
                 if not request.checkpointing:
                     break
 

@@ -146,7 +146,7 @@ def test_a_flag_with_two_names_has_a_variable_too():
 def test_flag_over_environment_over_file(tmp_path):
     config = tmp_path / "mine.toml"
     config.write_text(
-        'model = "alexnet"\nbatch = 64\nhardware = "p3.2xlarge"\nworkers = 1\nprecision = 0.05\n'
+        'model = "alexnet"\nbatch = 64\nhardware = "p3.2xlarge"\nworkers = 1\ninterval_width = 0.05\n'
     )
     base = ("simulate", "--config", str(config), "--format", "json")
     assert json.loads(planner(*base).stdout)["plan"]["workers"] == 1

@@ -154,7 +154,7 @@ def test_a_choice_can_be_fixed():
 def test_sweeps_store_it(tmp_path):
     (tmp_path / "sweep.toml").write_text(
         'model = "alexnet"\nbatch = 32\nhardware = "p3.2xlarge"\nworkers = [1, 2]\n'
-        'exchange = ["broadcast"]\nprecision = 0.1\n'
+        'exchange = ["broadcast"]\ninterval_width = 0.1\n'
     )
     args = ("sweep", str(tmp_path / "sweep.toml"), "--store", str(tmp_path / "s.db"), "--format", "json")
     first = planner(*args, data=True)

@@ -66,7 +66,7 @@ def test_a_sweep_takes_a_file(lab, tmp_path):
     config = tmp_path / "sweep.toml"
     config.write_text(
         'model = "alexnet"\nbatch = 64\nhardware = "lab.toml"\nserver_hardware = "own"\n'
-        "workers = 4\nservers = 1\nprecision = 0.1\n"
+        "workers = 4\nservers = 1\ninterval_width = 0.1\n"
     )
     found = sweep(config, tmp_path / "sweep.db", jobs=1)
     assert {row.plan.machine for row in found.rows} == {"lab-4xt4"}

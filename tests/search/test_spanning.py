@@ -86,7 +86,7 @@ def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> Non
         upper_bound_samples_per_s(case.profile, case.cluster, case.policy, steps="mean")
         for case in map(cases.case, plans)
     ]
-    raised = 1 + request_wide.precision
+    raised = 1 + request_wide.interval_width
     np.testing.assert_allclose(cases.bounds(plans), np.array(one_by_one) * raised, rtol=1e-9)
 
 

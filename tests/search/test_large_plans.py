@@ -1,0 +1,172 @@
+"""Number formats, accumulation, checkpointing and cuts in plans: what is offered, refused and predicted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.cut import Cut
+from planner.errors import BadInput, Infeasible
+from planner.exchange import Sharded
+from planner.plan import Plan, plan_from
+from planner.precision import BF16
+from planner.search.answers import simulation_for
+from planner.search.cases import Cases
+from planner.search.request import Request, model_of
+from planner.search.scenario import Scenario, request_from, token_count
+from planner.search.space import enumerate_plans
+
+
+def asked(**words: Any) -> Request:
+    return request_from(Scenario(interval_width=0.1, **words))[0]
+
+
+def plans(**words: Any) -> list[Plan]:
+    request = asked(**words)
+    return enumerate_plans(request, model_of(request)).plans
+
+
+def rate(**words: Any) -> float:
+    return simulation_for(asked(**words)).scored.samples_per_s
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "name"),
+    [
+        ("resnet50", "p3.2xlarge", "fp32"),
+        ("resnet50", "g5.xlarge", "tf32"),
+        ("resnet50", "c4.8xlarge", "fp32"),
+        ("gpt2", "g5.xlarge", "bf16"),
+        ("gpt2", "p3.2xlarge", "fp16"),
+    ],
+)
+def test_the_models_own_format_as_far_as_the_device_has_it(model: str, machine: str, name: str) -> None:
+    found = plans(model=model, hardware=machine, workers=1, exchange="alone")
+    assert [plan.precision.name for plan in found] == [name]
+
+
+def test_a_format_that_the_device_lacks_is_refused_with_what_it_has() -> None:
+    with pytest.raises(BadInput, match=r"V100.* does not compute in bf16; it has fp32, fp16"):
+        rate(model="resnet50", hardware="p3.2xlarge", exchange="alone", precision="bf16")
+
+
+def test_the_flags_old_meaning_is_explained() -> None:
+    with pytest.raises(BadInput, match=r"--interval-width 0\.01"):
+        request_from(Scenario(model="resnet50", precision=0.01))
+
+
+def test_sixteen_bits_are_faster_on_tensor_cores() -> None:
+    words = {"model": "resnet50", "hardware": "p4d.24xlarge", "workers": 1, "exchange": "alone"}
+    single, half = (rate(**words, precision=name) for name in ("fp32", "fp16"))
+    assert 1.5 < half / single < 5
+
+
+def test_accumulation_follows_from_the_global_batch() -> None:
+    words = {"model": "gpt2", "hardware": "p4d.24xlarge", "workers": 8, "exchange": "allreduce", "batch": 4}
+    assert {plan.accumulate for plan in plans(**words, global_batch=256)} == {8}
+    request = asked(**words, global_batch=250)
+    space = enumerate_plans(request, model_of(request))
+    assert not space.plans
+    assert space.dropped["whose batches are no divisors of the global batch"] == 1
+    with pytest.raises(BadInput, match="contradict"):
+        asked(**words, global_batch=256, accumulate=2)
+
+
+def test_accumulating_hides_the_exchange() -> None:
+    words = {"model": "gpt2", "hardware": "g5.xlarge", "workers": 8, "exchange": "allreduce", "batch": 4}
+    assert rate(**words, accumulate=16) > 1.5 * rate(**words)
+
+
+def test_sharding_is_offered_where_nothing_plainer_fits() -> None:
+    small = {plan.exchange.kind for plan in plans(model="gpt2", hardware="p4d.24xlarge", workers=8)}
+    assert "sharded" not in small
+    assert "allreduce" in small
+    large = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1)
+    whole = {plan.exchange.kind for plan in large if plan.cut.workers == 1}
+    assert "sharded" in whole
+    assert "allreduce" not in whole
+    named = plans(model="gpt2", hardware="p4d.24xlarge", workers=8, exchange="sharded")
+    assert named
+
+
+def test_as_little_is_computed_again_as_fits() -> None:
+    found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1, exchange="sharded:stage=3")
+    assert {plan.checkpointing for plan in found if plan.cut.workers == 1} <= {"none", "selective", "full"}
+    request = asked(model="llama3-8b", hardware="p5.48xlarge", batch=1)
+    cases = Cases(request, model_of(request))
+    for plan in found:
+        if plan.checkpointing == "full":
+            assert cases.fitting.misfit(replace(plan, checkpointing="none")) is not None
+
+
+def test_what_does_not_fit_names_the_first_remedy() -> None:
+    with pytest.raises(Infeasible, match=r"llama3-70b needs .* GiB of .* GiB on H100.*; it fits with --"):
+        rate(model="llama3-70b", hardware="p5.48xlarge", workers=8, batch=1, exchange="allreduce")
+
+
+def test_cuts_are_asked_for_and_refused_with_what_works() -> None:
+    words = {
+        "model": "llama3-8b",
+        "hardware": "p5.48xlarge",
+        "workers": 16,
+        "batch": 1,
+        "exchange": "allreduce",
+    }
+    found = simulation_for(asked(**words, tensor=8, pipeline=2, accumulate=8, checkpointing="full"))
+    plan = found.scored.plan
+    assert (plan.cut, plan.replicas) == (Cut.layers(8, 2), 1)
+    assert found.scored.samples_per_s > 1
+    with pytest.raises(BadInput, match=r"tensor degree of 3 .* nearest"):
+        rate(**words, tensor=3)
+
+
+def test_a_bubble_costs_less_with_more_micro_batches() -> None:
+    words = {
+        **{
+            "model": "llama3-8b",
+            "hardware": "p5.48xlarge",
+            "workers": 8,
+            "batch": 1,
+            "exchange": "allreduce",
+        },
+        **{"tensor": 2, "pipeline": 4, "checkpointing": "full"},
+    }
+    assert rate(**words, accumulate=32) > 1.3 * rate(**words, accumulate=4)
+
+
+def test_a_range_is_wider_than_the_simulation() -> None:
+    scored = simulation_for(asked(model="gpt2", hardware="p4d.24xlarge", workers=1, exchange="alone")).scored
+    low, high = scored.range or (0.0, 0.0)
+    assert low < scored.prediction.samples_per_s_low < scored.prediction.samples_per_s_high < high
+    assert scored.as_dict()["samples_per_s_range_low"] == low
+
+
+def test_tokens_are_samples_of_a_length() -> None:
+    assert [token_count(words) for words in ("15B", "300M", "2e12", 5)] == [15e9, 3e8, 2e12, 5]
+    assert asked(model="gpt2", tokens="1024M").samples == 1e6
+    assert asked(model="gpt2", tokens="1024M", seq_length=512).samples == 2e6
+    for wrong in ("many", "-3B", "0"):
+        with pytest.raises(BadInput, match="--tokens"):
+            token_count(wrong)
+    with pytest.raises(BadInput, match="no sequence"):
+        asked(model="resnet50", tokens="1B")
+
+
+def test_a_plan_is_stored_and_read_back() -> None:
+    plan = Plan(
+        "llama3-8b",
+        2,
+        "p5.48xlarge",
+        64,
+        Sharded(),
+        BF16,
+        Cut.layers(4, 2),
+        8,
+        accumulate=3,
+        checkpointing="full",
+    )
+    assert plan_from(plan.as_dict()) == plan
+    assert plan.key.endswith("/t4p2v1/bf16/acc3/ckpt-full")
+    assert plan.how == "bf16, full checkpointing, 3 micro-batches of 2, tensor 4 x pipeline 2"
