@@ -59,6 +59,7 @@ def unfitted() -> dict[str, Any]:
             "traffic": 1.0,
             "fixed_s": 30e-6,
             "floor_s": 40e-6,
+            "time": entry.get("time", 1.0),
             "channels_last": entry["channels_last"],
             "basis": entry["words"],
         }
@@ -108,6 +109,10 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: Constant
             "floor_s": value["floor"] * value[f"floor/{name}"],
             "rows": sum(run.framework == name for run in runs),
         }
+    for name, entry in SETTINGS["frameworks"].items():
+        if "like" in entry:
+            same = ("traffic", "fixed_s", "floor_s")
+            tables["frameworks"][name] |= {key: tables["frameworks"][entry["like"]][key] for key in same}
     for name, number in value.items():
         what, *rest = name.split("/")
         if what == "share":

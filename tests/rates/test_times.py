@@ -137,3 +137,10 @@ def test_mixed_precision_updates_a_master_copy() -> None:
 def test_times_cannot_be_changed_by_who_reads_them() -> None:
     with pytest.raises(ValueError, match="read-only"):
         computation_s(RESNET, 32, V100, FP32).forward_s[0] = 1.0
+
+
+def test_a_compiler_makes_pytorch_faster_by_what_was_published() -> None:
+    plain, compiled = (
+        computation_s(BERT, 16, A100, BF16, name).step_s for name in ("pytorch", "pytorch-compiled")
+    )
+    assert plain / compiled == pytest.approx(1.16, rel=1e-3)
