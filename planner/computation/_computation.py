@@ -106,6 +106,7 @@ class Computation:
     step: Profile | None = None
     work: npt.NDArray[np.uint8] | None = None  # of each op; None: all compute
     micro_batches: int = 1  # runs of ops that follow each other, each a forward and a backward pass
+    buckets: bool = False  # parameters are buckets of gradients, as they were recorded
     stands_for: tuple[float, ...] = ()  # of each run, how many real ones it is as long as; empty: one each
     network: Model | None = None
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.precision import FP32
-from planner.profile import DOWNLINK, UPLINK, WORKER, Profile
+from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 def computation_of(profile: Profile) -> Computation:
@@ -39,7 +39,7 @@ def computation_of(profile: Profile) -> Computation:
         dep_index=np.array([dep for one in deps for dep in one], np.int32),
         durations_s=durations_s,
         parameters=parameters,
-        optimizer_s=0.0,
+        optimizer_s=_optimizer_s(profile),
         blocks=tuple(one.name for one in parameters) or ("",),
         precision=FP32,
         hardware=profile.hardware,
@@ -47,7 +47,16 @@ def computation_of(profile: Profile) -> Computation:
         source=profile.source,
         notes=profile.notes,
         step=profile,
+        buckets=bool(parameters) and all(one.name.startswith("bucket_") for one in parameters),
     )
+
+
+def _optimizer_s(profile: Profile) -> float:
+    """What the optimizer took where its time was recorded on the worker (traces of PyTorch: one update for
+    each parameter); servers' updates say nothing of a device."""
+    updates = [op for op in np.flatnonzero(profile.resource == PS) if profile.names[op].startswith("update/")]
+    recorded = len(updates) == int((profile.resource == PS).sum())
+    return float(profile.durations_s[:, updates].sum(axis=1).mean()) if updates and recorded else 0.0
 
 
 def _parses(profile: Profile, op: int) -> bool:
@@ -103,4 +112,6 @@ def _parameters(
 
 
 def _role(name: str) -> int:
-    return {"forward": FORWARD, "backward": BACKWARD}.get(name.rpartition("/")[2], OTHER)
+    """By the end of a synthesized op's name, or the beginning of a recorded one's."""
+    roles = {"forward": FORWARD, "backward": BACKWARD}
+    return roles.get(name.rpartition("/")[2], roles.get(name.partition("/")[0], OTHER))

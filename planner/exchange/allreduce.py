@@ -63,8 +63,9 @@ class AllReduce(Exchange):
 
     @classmethod
     def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
-        exchange = settings.chosen(cls(), ask.choices(cls.kind))
-        if site.workers > 1 and not exchange.refusal(site):
+        choices = ask.choices(cls.kind)
+        exchange = settings.chosen(cls(), choices)
+        if (site.workers > 1 or choices) and not exchange.refusal(site):
             yield exchange
 
     @classmethod
@@ -100,7 +101,10 @@ class AllReduce(Exchange):
         return steps.case()
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
-        """What is summed together, in the order in which it is."""
+        """What is summed together, in the order in which it is; recorded buckets stay as they were unless
+        other sizes are asked for."""
+        if computation.buckets and self.bucket_bytes == CAP_BYTES:
+            return bucketed(computation, 1, 1, True)
         return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, self.rebuilt)
 
     @classmethod

@@ -80,7 +80,7 @@ class Sharded(Exchange):
     def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
         choices = ask.choices(cls.kind)
         first = settings.chosen(cls(), choices)
-        if site.workers < 2 or first.refusal(site):
+        if (site.workers < 2 and not choices) or first.refusal(site):
             return
         yield first
         if "stage" not in choices:

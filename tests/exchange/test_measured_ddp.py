@@ -57,3 +57,27 @@ def test_a_computation_has_every_parameter_of_the_model() -> None:
     assert computation.elements * 4 == pytest.approx(8e6, rel=1e-4)
     assert computation.durations_s.sum() == pytest.approx(0.32, rel=0.01)
     assert 0 < computation.optimizer_s < 3e-3
+
+
+@pytest.mark.parametrize(("workers", "within"), [(2, 0.01), (8, 0.02)])
+def test_an_imported_profile_keeps_its_buckets(workers: int, within: float) -> None:
+    """What the command line does: a profile file of a one-rank trace, lowered for more ranks."""
+    from dataclasses import replace
+
+    from planner.computation.recorded import computation_of
+    from planner.exchange.allreduce import AllReduce
+    from planner.profile.importers import import_profile
+
+    config = CONFIGS["resnet50_200_r05"]
+    computation = computation_of(import_profile([config.trace], batch=1))
+    assert computation.buckets
+    exchange = AllReduce(library="gloo", slowdown=0.0)
+    made = [bucket["bytes"] for bucket in config["ddp_buckets"]]
+    assert [bucket.bytes for bucket in exchange.buckets(computation)] == pytest.approx(made, abs=4)
+    assert len(replace(exchange, bucket_bytes=10**9).buckets(computation)) == 2
+    assert computation.optimizer_s > 0
+    case = exchange.lower(computation, ddp.site_of(config, workers, ddp_data.DATA))
+    found = ddp.simulate(case.profile, case.cluster, case.policy, joins=case.joins)
+    assert workers / found.samples_per_s == pytest.approx(
+        POINTS["resnet50_200_r05", workers].step_s, rel=within
+    )
