@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -211,8 +212,8 @@ def golden() -> dict[str, Any]:
     return {**spaces, "answers": answers()}
 
 
-def differences(was: Any, now: Any, where: str = "") -> list[str]:
-    """Every place where two trees differ, each with both values."""
+def differences(was: Any, now: Any, where: str = "", rel: float = 0.0) -> list[str]:
+    """Every place where two trees differ, each with both values; figures may be off by the ratio `rel`."""
     if isinstance(was, dict) and isinstance(now, dict):
         out = []
         for key in {**was, **now}:
@@ -220,8 +221,12 @@ def differences(was: Any, now: Any, where: str = "") -> list[str]:
             if key not in was or key not in now:
                 out.append(f"{here} is {'new' if key in now else 'missing'}")
             else:
-                out += differences(was[key], now[key], here)
+                out += differences(was[key], now[key], here, rel)
         return out
+    if rel and isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        return [line for pair in zip(was, now, strict=True) for line in differences(*pair, where, rel)]
+    if rel and isinstance(was, float) and isinstance(now, float) and math.isclose(was, now, rel_tol=rel):
+        return []
     return [] if was == now else [f"{where} was {was}, is {now}"]
 
 

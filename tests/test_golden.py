@@ -24,6 +24,7 @@ as_written = pytest.mark.skipif(
     not EXP.startswith("5226cd7df3833b14"),
     reason="numpy rounds exp otherwise than where the golden file was written",
 )
+REL = 0.0 if sys.version_info < (3, 12) else 1e-12  # of 3.12 and later: sum() keeps the bits that 3.11 loses
 
 
 def test_there_are_plans_enough() -> None:
@@ -37,9 +38,9 @@ def test_there_are_plans_enough() -> None:
 def test_plans_of_a_space(name: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         now = golden.space_figures(golden.request_of(golden.SPACES[name]), pool)
-    assert golden.differences(WAS[name], json.loads(json.dumps(now))) == []
+    assert golden.differences(WAS[name], json.loads(json.dumps(now)), rel=REL) == []
 
 
 @as_written
 def test_whole_answers() -> None:
-    assert golden.differences(WAS["answers"], json.loads(json.dumps(golden.answers()))) == []
+    assert golden.differences(WAS["answers"], json.loads(json.dumps(golden.answers())), rel=REL) == []
