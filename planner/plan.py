@@ -39,8 +39,10 @@ class Plan:
 
     @property
     def samples_per_step(self) -> int:
-        """Of a replica between two exchanges: each of its workers brings its batches."""
-        return self.batch * self.accumulate * self.cut.workers
+        """Of a replica between two exchanges: each of its workers brings its batches, but where they share
+        layers they work on the same ones."""
+        many = 1 if self.cut.kind == "layers" else self.cut.workers
+        return self.batch * self.accumulate * many
 
     @property
     def machines(self) -> int:

@@ -252,6 +252,34 @@ def _close_call(result: Saturation, some: str) -> str:
     )
 
 
+def _use(result: Simulation) -> list[tuple[str, str]]:
+    """Range, tokens and share of the devices' arithmetic, where they are known."""
+    from planner.search.request import model_of
+    from planner.use import model_flop_use, tokens_per_s, usd_per_billion_tokens
+
+    scored, plan = result.scored, result.scored.plan
+    out = []
+    if plan.how:
+        out.append(("computed in", plan.how))
+    if scored.range is not None and scored.error is not None:
+        low, high = scored.range
+        out.append(
+            ("range", f"{rate(low)} to {rate(high)} samples/s in nine of ten runs ({scored.error.basis})")
+        )
+    if result.request.profile is not None:
+        return out
+    model = model_of(result.request)
+    if (tokens := tokens_per_s(model, scored.samples_per_s)) is not None:
+        billion = usd_per_billion_tokens(model, scored.usd_per_million_samples)
+        cost = f", ${usd(billion)} a billion" if scored.priced and billion is not None else ""
+        out.append(("tokens/s", f"{rate(tokens)}{cost}"))
+    device = result.request.market.machine(plan.machine).device
+    use = model_flop_use(model, scored.samples_per_s, plan.workers, device, plan.precision)
+    if use is not None and device.kind == "gpu":
+        out.append(("model FLOP use", f"{use:.0%} of the devices' {plan.precision.compute} peak"))
+    return out
+
+
 def simulation_tables(result: Simulation) -> list[Table]:
     scored, prediction = result.scored, result.scored.prediction
     plan = scored.plan
@@ -273,6 +301,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
             f"({prediction.engine})",
         ),
     ]
+    figures[1:1] = _use(result)
     record: dict[str, Any] = scored.as_dict() | {
         "precision": prediction.precision,
         **{f"step_s_{name}": value for name, value in spread.items()},

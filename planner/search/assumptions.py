@@ -97,7 +97,13 @@ def _compute(plans: list[Plan], cases: Cases) -> list[str]:
 def _running(plans: list[Plan], cases: Cases) -> list[str]:
     out = list(dict.fromkeys(words for plan in plans for words in plan.exchange.words().assumptions))
     out += dict.fromkeys(words for plan in plans for words in plan.exchange.assumed(cases.site(plan)))
-    for many in sorted({plan.cut.workers for plan in plans} - {1}):
+    for cut in dict.fromkeys(plan.cut for plan in plans if plan.cut.kind == "layers"):
+        stages = f"{cut.pipeline} stages" if cut.pipeline > 1 else "one stage"
+        out.append(
+            f"Replicas: {cut.workers} devices hold one copy of the model: {cut.tensor} share every layer, in "
+            f"{stages}; one device of the slowest stage stands for all, with the wait for the others."
+        )
+    for many in sorted({plan.cut.workers for plan in plans if plan.cut.kind == "features"} - {1}):
         steps = " or ".join(
             str(samples) for samples in sorted({p.samples_per_step for p in plans if p.cut.workers == many})
         )
