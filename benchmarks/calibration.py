@@ -57,7 +57,8 @@ def _peaks() -> dict[str, tuple[float, float]]:
     for path in (HARDWARE / "devices.toml", DATA / "other_devices.toml"):
         for name, device in tomllib.loads(path.read_text())["devices"].items():
             if device["kind"] == "gpu":
-                peaks[name] = (device["fp32_tflops"] * 1e12, device["memory_gbyte_per_s"] * 1e9)
+                fp32 = device["tflops"]["fp32"] if "tflops" in device else device["fp32_tflops"]
+                peaks[name] = (fp32 * 1e12, device["memory_gbyte_per_s"] * 1e9)
     return peaks
 
 
