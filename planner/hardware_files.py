@@ -49,6 +49,11 @@ def hardware_names() -> tuple[str, ...]:
     return tuple(_names().files)
 
 
+def own_hardware_names() -> frozenset[str]:
+    """Names of the machines in the user's own folders."""
+    return _names().own
+
+
 def load_hardware(name: str) -> Hardware:
     """A machine by its name or from a file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` where a file
     holds several."""

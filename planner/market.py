@@ -45,6 +45,10 @@ class Market:
 
     def matching(self, words: Iterable[str]) -> tuple[Hardware, ...]:
         """The machines that names, patterns and files mean, each once and in order."""
+        words = tuple(words)
+        return self.once(("matching", words), lambda: self._matching(words))
+
+    def _matching(self, words: tuple[str, ...]) -> tuple[Hardware, ...]:
         from planner.catalog import match_hardware
 
         own = {kind.name: kind for kind in self.own}
@@ -61,6 +65,10 @@ class Market:
         """The price list that counts for a machine; None where its region has none."""
         if hardware.ownership is not None or self.region is None:
             return hardware.price
+        if self.region == "cheapest":
+            from planner.prices.offers import price_at
+
+            return price_at(hardware, self.region, spot=self.spot)
         return hardware.price_in(self.region)
 
     def usd_per_hour(self, hardware: Hardware) -> float | None:

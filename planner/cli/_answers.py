@@ -58,6 +58,16 @@ HardwareOption = Annotated[
     str | None,
     _option("--hardware", help="Workers' machines: names and patterns, as 'p3.*,g5.xlarge'."),
 ]
+GpuOption = Annotated[
+    str | None, _option("--gpu", metavar="DEVICE", help="Machines with a device: H100, H100:8, 'A100,L4'.")
+]
+ProviderOption = Annotated[
+    str | None, _option("--provider", metavar="NAMES", help="Whose machines: aws (default), 'aws,gcp', ...")
+]
+SoldOption = Annotated[
+    bool | None,
+    _option("--sold/--all", help="Only what can be rented (default), or retired and example machines too."),
+]
 ServerHardwareOption = Annotated[
     str | None,
     _option("--server-hardware", help="Servers' machines: names, patterns, or own, cheap, colocated."),
@@ -98,7 +108,7 @@ NetworkOption = Annotated[
 BandwidthOption = Annotated[
     str | None, _option("--bandwidth", help="Every NIC's bandwidth as measured: 9.4Gbit.", panel=LIMITS)
 ]
-RegionOption = Annotated[str | None, _option("--region", help="Region of the prices.", panel=LIMITS)]
+RegionOption = Annotated[str | None, _option("--region", help="Region of the prices: a name, or cheapest (each machine where it is).", panel=LIMITS)]
 SpotOption = Annotated[bool | None, _option("--spot/--on-demand", help="Which price.", panel=LIMITS)]
 ConfigOption = Annotated[
     Path | None,

@@ -14,6 +14,7 @@ from planner.search.baseline import baseline_of
 from planner.search.cases import Cases
 from planner.search.choosing import choose, interrupted
 from planner.search.executors import executor_of
+from planner.search.field import field_of
 from planner.search.heats import Heat
 from planner.search.race import race
 from planner.search.request import Request, model_of
@@ -39,10 +40,12 @@ def compare_for(
     """The plan that the objective picks on each hardware, ranked by cost a sample."""
     model = model_of(request)
     request = _narrowed(request)
-    space = enumerate_plans(request, model)
+    cases = Cases(request, model)
+    field = field_of(cases)
+    space = enumerate_plans(request, model, machines=field.machines)
+    space.left_out |= field.left_out
     if not space.plans:
         raise Infeasible(no_plans(space, request))
-    cases = Cases(request, model)
     simulations, bounds = Simulations(cases), cases.bounds(space.plans)
     by_hardware: dict[str, list[int]] = {}
     for index, plan in enumerate(space.plans):

@@ -16,6 +16,7 @@ from planner.search.baseline import baseline_of
 from planner.search.cases import Cases
 from planner.search.choosing import choose, further, interrupted, within
 from planner.search.executors import executor_of
+from planner.search.field import field_of
 from planner.search.front import Floats
 from planner.search.heats import Heat
 from planner.search.race import Outcome, race
@@ -27,6 +28,8 @@ from planner.search.space import Space, enumerate_plans, left_out_words, no_plan
 if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.simulator.prediction import Prediction
+
+MOST_RIVALS = 8  # a screen holds no more
 
 
 def recommend_for(
@@ -51,10 +54,12 @@ def recommend_for(
             return recommend_sampled(
                 simulations, pool, trials=trials, study=study, progress=progress, advice=advice
             )
-    space = enumerate_plans(request, model)
+    cases = Cases(request, model)
+    field = field_of(cases)
+    space = enumerate_plans(request, model, machines=field.machines)
+    space.left_out |= field.left_out
     if not space.plans:
         raise Infeasible(no_plans(space, request))
-    cases = Cases(request, model)
     simulations, bounds = Simulations(cases), cases.bounds(space.plans)
     keep = _reachable(space, bounds, request)
     plans = [space.plans[i] for i in keep]
@@ -176,7 +181,7 @@ def _with_rivals(
     for i in np.lexsort((np.arange(len(plans)), usd_per_sample)).tolist():
         if plans[i].machine not in seen:
             rivals.setdefault(plans[i].machine, i)
-    picked = [plans[i] for i in rivals.values()]
+    picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
     extra = simulations.scored(picked, pool, "medium")
     return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
 

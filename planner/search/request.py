@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Objective = Literal["fastest", "cheapest", "value"]
 
-DEFAULT_HARDWARE = ("p3.*", "c4.*", "private-*")
 DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
 
@@ -43,6 +42,9 @@ class Request:
 
     model: str
     hardware: tuple[str, ...] | None = None
+    gpu: str | None = None
+    providers: tuple[str, ...] | None = None
+    sold: bool | None = None  # False: machines that nobody can rent too
     exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = None
     server_hardware: tuple[str, ...] | None = None
     workers: tuple[int, ...] | None = None
@@ -151,12 +153,22 @@ class Request:
         """Long training gets the baseline; a burst lasts minutes."""
         return self.network or "baseline"
 
-    @property
+    @cached_property
     def hardware_words(self) -> tuple[str, ...]:
         """Names and patterns of the workers' machines."""
-        if self.hardware is not None:
+        narrowed = self.gpu is not None or self.providers is not None or self.sold
+        if self.hardware is not None and not narrowed:
             return self.hardware
-        return DEFAULT_HARDWARE if self.profile is None else (self.recorded_on.name,)
+        if self.profile is not None and self.hardware is None:
+            return (self.recorded_on.name,)
+        from planner.search.machines import machine_names
+
+        return machine_names(self.market, self.hardware, self.gpu, self.providers, self.sold)
+
+    @property
+    def open_choice(self) -> bool:
+        """Whether the machines are ours to choose: neither named nor asked for by their device."""
+        return self.hardware is None and self.gpu is None and self.sold is not False
 
     @cached_property
     def market(self) -> Market:

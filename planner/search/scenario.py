@@ -37,6 +37,9 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     description: str = ""
     model: str | None = None
     hardware: str | list[str] | None = None
+    gpu: str | list[str] | None = None
+    provider: str | list[str] | None = None
+    sold: bool | None = None
     server_hardware: str | list[str] | None = None
     workers: Words | None = None
     servers: Words | None = None
@@ -141,6 +144,9 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         raise BadInput(f"--network is {scenario.network!r}; it is one of baseline, burst")
     given: dict[str, Any] = {
         "hardware": _hardware(scenario, profile),
+        "gpu": None if scenario.gpu is None else ",".join(_words(scenario.gpu) or ()),
+        "providers": _words(scenario.provider),
+        "sold": scenario.sold,
         "exchanges": _exchanges(scenario.exchange),
         "server_hardware": _words(scenario.server_hardware),
         "workers": counts(scenario.workers, "--workers"),

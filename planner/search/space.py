@@ -52,15 +52,18 @@ class Space:
         return len(self.plans) + sum(self.dropped.values())
 
 
-def enumerate_plans(request: Request, model: Model, *, unpriced: bool = False) -> Space:
-    """All plans of a request; `unpriced` allows the machine of a profile that the catalogue lacks."""
+def enumerate_plans(
+    request: Request, model: Model, *, unpriced: bool = False, machines: Iterable[Hardware] | None = None
+) -> Space:
+    """All plans of a request, on all its machines or on these; `unpriced` allows the machine of a profile that
+    the catalogue lacks."""
     space, fitting = Space(), Fitting(request, model)
     prices: list[float] = []
-    for worker in worker_machines(request):
+    for worker in worker_machines(request) if machines is None else machines:
         if reason := left_out(worker, request, unpriced=unpriced):
             space.left_out.setdefault(reason, []).append(worker.name)
             continue
-        for plan in _plans_on(worker, request, fitting):
+        for plan in plans_on(worker, request, fitting):
             reason, price = judged(plan, request, fitting)
             if not reason:
                 space.plans.append(plan)
@@ -148,7 +151,7 @@ def owned(rented: Iterable[Rented], market: Market) -> bool:
     return True
 
 
-def _plans_on(worker: Hardware, request: Request, fitting: Fitting) -> Iterator[Plan]:
+def plans_on(worker: Hardware, request: Request, fitting: Fitting) -> Iterator[Plan]:
     model = fitting.model
     for precision in precisions(request, model, worker):
         for batch in batches(request, model, worker):

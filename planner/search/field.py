@@ -1,0 +1,134 @@
+"""Which machines are worth looking at: those that can win, where the request names none.
+
+Catalogues hold many sizes of one device. Of machines with the same devices, those that cost more and have no
+better network cannot win; nor can those on which a sample costs several times what it costs on one device
+elsewhere, however well they scale. Both are left out before plans are made, and are said to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from planner.errors import BadInput
+from planner.exchange import Alone
+from planner.hardware import Hardware
+from planner.market import Market
+from planner.plan import Plan
+from planner.search.cases import Cases
+from planner.search.request import MAX_WORKERS
+from planner.search.space import left_out, plans_on, worker_machines
+
+OUTCLASSED = 3.0  # times the cost of a sample: more than exchanges ever lose between machines that compete
+REACHED = 0.9  # of its bound, which one device alone is sure to reach
+
+
+@dataclass
+class Field:
+    """Machines to make plans on, and those left out by the reason."""
+
+    machines: tuple[Hardware, ...]
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Single:
+    """One device of a machine alone: the most that it gives, and the price of a device."""
+
+    hardware: Hardware
+    samples_per_s: float
+    usd_per_hour: float  # of the whole machine
+
+    @property
+    def usd_per_sample(self) -> float:
+        """At best: every device of the machine is used, and nothing is lost in the exchange."""
+        return self.usd_per_hour / self.hardware.device_count / self.samples_per_s
+
+
+def field_of(cases: Cases) -> Field:
+    """The machines of a request that plans are made on. Machines that are asked for by name or by device are
+    all looked at, but for those that cannot be computed."""
+    request = cases.request
+    found = Field(worker_machines(request))
+    if request.profile is not None:
+        return found
+    usable = [kind for kind in found.machines if not left_out(kind, request)]
+    singles: dict[str, _Single] = {}
+    unknown: dict[str, list[str]] = {}
+    for kind in usable:
+        try:
+            single = _single(kind, cases)
+        except BadInput:
+            unknown.setdefault("have no known rates of computation", []).append(kind.name)
+            continue
+        if single is not None:
+            singles[kind.name] = single
+    gone: dict[str, str] = {}
+    if request.open_choice:
+        gone = {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
+    if len(next(iter(unknown.values()), [])) == len(usable):
+        return found  # the refusal of the first says more than ours
+    for name, reason in gone.items():
+        unknown.setdefault(reason, []).append(name)
+    lost = {name for names in unknown.values() for name in names}
+    return Field(tuple(kind for kind in found.machines if kind.name not in lost), unknown)
+
+
+def _single(kind: Hardware, cases: Cases) -> _Single | None:
+    """The most that one device of a machine gives with any batch; None where it cannot hold the model."""
+    one = cases.request.but(workers=(kind.device_count,), exchanges=None)
+    by_batch: dict[int, Plan] = {}
+    for plan in plans_on(kind, one, cases.fitting):
+        if plan.batch not in by_batch:
+            by_batch[plan.batch] = replace(plan, workers=1, exchange=Alone(), cut=type(plan.cut)(1))
+    plans = [plan for plan in by_batch.values() if cases.fitting.misfit(plan) is None]
+    if not plans:
+        return None
+    best = max(cases.bounds(plans).tolist())
+    return _Single(kind, best, cases.market.usd_per_hour(kind) or 0.0)
+
+
+def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, str]:
+    """Machines on which a sample costs several times what one device alone costs elsewhere."""
+    request, singles = cases.request, list(singles)
+    budget = request.budget_usd_per_hour
+    rivals = [
+        one
+        for one in singles
+        if one.hardware.device_count == 1
+        and one.usd_per_hour > 0
+        and (budget is None or one.usd_per_hour <= budget)
+    ]
+    if not rivals:
+        return {}
+    best = min(rivals, key=lambda one: one.usd_per_sample)
+    fastest = max(one.samples_per_s for one in rivals) * REACHED
+    limit = best.usd_per_sample / REACHED * OUTCLASSED
+    reason = f"cost at least {OUTCLASSED:g} times as much a sample as {best.hardware.name}"
+    out = {}
+    for one in singles:
+        most = MAX_WORKERS
+        if budget is not None and one.usd_per_hour:
+            most = min(most, int(budget / one.usd_per_hour) * one.hardware.device_count)
+        slow = budget is None or most * one.samples_per_s <= fastest
+        if one.hardware.ownership is None and one.usd_per_sample > limit and slow:
+            out[one.hardware.name] = reason
+    return out
+
+
+def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, str]:
+    """Machines with the same devices as another, that cost more and have no better network."""
+    out: dict[str, str] = {}
+    groups: dict[str, list[Hardware]] = {}
+    for kind in kinds:
+        if kind.ownership is None:
+            same = repr((kind.device, kind.kernels, kind.device_count, kind.provider, kind.fabric))
+            groups.setdefault(same, []).append(kind)
+    for same_devices in groups.values():
+        fastest_nic = 0.0
+        for kind in sorted(same_devices, key=lambda one: (market.usd_per_hour(one) or 0.0, one.name)):
+            nic = market.nic_bytes_per_s(kind) or 0.0
+            if nic <= fastest_nic:
+                out[kind.name] = "cost more than others with the same devices and no slower network"
+            fastest_nic = max(fastest_nic, nic)
+    return out

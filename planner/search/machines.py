@@ -1,0 +1,65 @@
+"""Which machines a request means: by name, by device, by provider, or what can be had where it names none.
+
+Machines that nobody can rent (retired ones, clusters of papers) are looked at only where they are named, or
+with `--all`. Machines in the user's own folders are always theirs to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from planner.errors import BadInput, Infeasible
+from planner.hardware import Hardware
+from planner.market import Market
+
+DEFAULT_PROVIDERS = ("aws",)
+
+
+def machine_names(
+    market: Market,
+    words: Sequence[str] | None = None,
+    gpu: str | None = None,
+    providers: Sequence[str] | None = None,
+    sold: bool | None = None,
+) -> tuple[str, ...]:
+    """The names of the machines that are meant, in the order of the catalogue.
+
+    `words` are names and patterns and win over the rest, which then only narrows them. `gpu` asks for devices
+    (`H100:8,A100`), of any provider unless `providers` says which; without it, AWS is meant. `sold` False asks
+    for what nobody can rent too.
+    """
+    from planner.prices.offers import of_providers, with_devices
+
+    kinds = market.matching(words or ("*",))
+    named = words is not None
+    mine = set() if named else own_names(kinds)
+    asked = providers or (None if named or gpu is not None else DEFAULT_PROVIDERS)
+    if asked is DEFAULT_PROVIDERS and sold is False:
+        asked = (*DEFAULT_PROVIDERS, *{kind.provider for kind in kinds if kind.standing == "example"})
+    if asked is not None:
+        wanted = {kind.name for kind in of_providers(kinds, asked)}
+        kinds = tuple(kind for kind in kinds if kind.name in wanted or (not providers and kind.name in mine))
+    if gpu is not None:
+        kinds = with_devices(kinds, gpu)
+    if sold is True or (not named and sold is None):
+        had = tuple(kind for kind in kinds if kind.can_be_had)
+        if kinds and not had:
+            raise Infeasible(f"{nobody_rents(kinds)}; --all looks at them all the same")
+        kinds = had
+    if not kinds:
+        raise BadInput(f"no machine of {', '.join(providers or ())} is named by {', '.join(words or ())}")
+    return tuple(kind.name for kind in kinds)
+
+
+def own_names(kinds: Iterable[Hardware]) -> set[str]:
+    """The machines of the user's own folders, and those that are somebody's own."""
+    from planner.catalog import own_hardware_names
+
+    mine = own_hardware_names()
+    return {kind.name for kind in kinds if kind.name in mine or kind.standing == "own"}
+
+
+def nobody_rents(kinds: Sequence[Hardware]) -> str:
+    """`p3.2xlarge, p3.8xlarge can no longer be rented`."""
+    names = ", ".join(kind.name for kind in kinds[:3]) + (", ..." if len(kinds) > 3 else "")
+    return f"{names} can no longer be rented"
