@@ -108,7 +108,12 @@ NetworkOption = Annotated[
 BandwidthOption = Annotated[
     str | None, _option("--bandwidth", help="Every NIC's bandwidth as measured: 9.4Gbit.", panel=LIMITS)
 ]
-RegionOption = Annotated[str | None, _option("--region", help="Region of the prices: a name, or cheapest (each machine where it is).", panel=LIMITS)]
+RegionOption = Annotated[
+    str | None,
+    _option(
+        "--region", help="Region of the prices: a name, or cheapest (each machine where it is).", panel=LIMITS
+    ),
+]
 SpotOption = Annotated[bool | None, _option("--spot/--on-demand", help="Which price.", panel=LIMITS)]
 ConfigOption = Annotated[
     Path | None,

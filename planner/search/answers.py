@@ -98,8 +98,14 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
 
 def one_machine(request: Request) -> Hardware:
     """The workers' machine that a request names, or the usual one."""
-    words = request.hardware_words if request.hardware or request.profile else (DEFAULT_MACHINE,)
+    by_device = request.hardware is None and request.gpu is not None
+    asked = request.hardware or request.profile or by_device
+    words = request.hardware_words if asked else (DEFAULT_MACHINE,)
     kinds = request.market.matching(words)
+    if by_device:  # a device is meant, and the cheapest machine that has it
+        market = request.market
+        priced = [kind for kind in kinds if market.usd_per_hour(kind) and market.nic_bytes_per_s(kind)]
+        return min(priced or kinds, key=lambda kind: (market.usd_per_hour(kind) or 0.0, kind.name))
     if len(kinds) > 1:
         names = ", ".join(kind.name for kind in kinds)
         raise BadInput(f"--hardware names {len(kinds)} ({names}); this needs one")

@@ -16,7 +16,7 @@ from planner.hardware import Hardware
 from planner.market import Market
 from planner.plan import Plan
 from planner.search.cases import Cases
-from planner.search.request import MAX_WORKERS
+from planner.search.request import MAX_WORKERS, Request
 from planner.search.space import left_out, plans_on, worker_machines
 
 OUTCLASSED = 3.0  # times the cost of a sample: more than exchanges ever lose between machines that compete
@@ -55,17 +55,24 @@ def field_of(cases: Cases) -> Field:
     usable = [kind for kind in found.machines if not left_out(kind, request)]
     singles: dict[str, _Single] = {}
     unknown: dict[str, list[str]] = {}
+    too_small: list[str] = []
+    smallest = request.but(workers=(1,), exchanges=None)
     for kind in usable:
         try:
-            single = _single(kind, cases)
+            single = _single(kind, cases, smallest)
         except BadInput:
             unknown.setdefault("have no known rates of computation", []).append(kind.name)
             continue
         if single is not None:
             singles[kind.name] = single
+        else:
+            too_small.append(kind.name)
     gone: dict[str, str] = {}
     if request.open_choice:
-        gone = {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
+        if any(one.hardware.device.kind == "gpu" for one in singles.values()):
+            small = [name for name in too_small if request.market.machine(name).device.kind == "cpu"]
+            gone = dict.fromkeys(small, "lack the memory for the model and its batch")
+        gone |= {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
     if len(next(iter(unknown.values()), [])) == len(usable):
         return found  # the refusal of the first says more than ours
     for name, reason in gone.items():
@@ -74,11 +81,10 @@ def field_of(cases: Cases) -> Field:
     return Field(tuple(kind for kind in found.machines if kind.name not in lost), unknown)
 
 
-def _single(kind: Hardware, cases: Cases) -> _Single | None:
+def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     """The most that one device of a machine gives with any batch; None where it cannot hold the model."""
-    one = cases.request.but(workers=(kind.device_count,), exchanges=None)
     by_batch: dict[int, Plan] = {}
-    for plan in plans_on(kind, one, cases.fitting):
+    for plan in plans_on(kind, smallest, cases.fitting):
         if plan.batch not in by_batch:
             by_batch[plan.batch] = replace(plan, workers=1, exchange=Alone(), cut=type(plan.cut)(1))
     plans = [plan for plan in by_batch.values() if cases.fitting.misfit(plan) is None]

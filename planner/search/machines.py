@@ -25,8 +25,8 @@ def machine_names(
     """The names of the machines that are meant, in the order of the catalogue.
 
     `words` are names and patterns and win over the rest, which then only narrows them. `gpu` asks for devices
-    (`H100:8,A100`), of any provider unless `providers` says which; without it, AWS is meant. `sold` False asks
-    for what nobody can rent too.
+    (`H100:8,A100`), of any provider unless `providers` says which; without it, AWS is meant. `sold` False
+    asks for what nobody can rent too.
     """
     from planner.prices.offers import of_providers, with_devices
 

@@ -55,8 +55,8 @@ class Space:
 def enumerate_plans(
     request: Request, model: Model, *, unpriced: bool = False, machines: Iterable[Hardware] | None = None
 ) -> Space:
-    """All plans of a request, on all its machines or on these; `unpriced` allows the machine of a profile that
-    the catalogue lacks."""
+    """All plans of a request, on all its machines or on these; `unpriced` allows the machine of a profile
+    that the catalogue lacks."""
     space, fitting = Space(), Fitting(request, model)
     prices: list[float] = []
     for worker in worker_machines(request) if machines is None else machines:

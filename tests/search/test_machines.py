@@ -1,0 +1,85 @@
+"""Which machines a request means, and which of them are worth looking at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from planner.catalog import load_hardware
+from planner.errors import BadInput, Infeasible, PlannerError
+from planner.market import Market
+from planner.search.cases import Cases
+from planner.search.field import field_of
+from planner.search.machines import machine_names
+from planner.search.request import Request, model_of
+
+
+def test_without_names_only_what_can_be_rented_of_aws_is_meant() -> None:
+    kinds = [load_hardware(name) for name in machine_names(Market())]
+    assert {kind.provider for kind in kinds} == {"aws"}
+    assert {kind.standing for kind in kinds} == {"rentable"}
+    assert {"g5.xlarge", "p5.48xlarge", "c5.large"} <= {kind.name for kind in kinds}
+
+
+def test_retired_and_example_machines_come_when_asked_for() -> None:
+    everything = set(machine_names(Market(), sold=False))
+    assert {"p3.2xlarge", "private-opteron", "g5.xlarge"} <= everything
+    assert "a2-highgpu-1g" not in everything  # another provider's
+    assert "p3.2xlarge" in machine_names(Market(), words=("p3.*",))
+    with pytest.raises(Infeasible, match=r"p3.2xlarge.* can no longer be rented; --all"):
+        machine_names(Market(), words=("p3.2xlarge",), sold=True)
+
+
+def test_a_device_is_looked_for_at_every_provider_unless_one_is_named() -> None:
+    kinds = [load_hardware(name) for name in machine_names(Market(), gpu="H100:8")]
+    assert {kind.device_count for kind in kinds} == {8}
+    assert all(kind.device.name.startswith("H100") for kind in kinds)
+    assert len({kind.provider for kind in kinds}) > 2
+    ours = machine_names(Market(), gpu="H100", providers=("aws",))
+    assert ours == ("p5.4xlarge", "p5.48xlarge")
+
+
+def test_names_of_nothing_are_refused_with_the_nearest() -> None:
+    with pytest.raises(PlannerError, match="H100"):
+        machine_names(Market(), gpu="H10O")
+    with pytest.raises(BadInput, match="aws"):
+        machine_names(Market(), providers=("awss",))
+
+
+def test_a_machine_of_a_folder_of_ones_own_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hardware").mkdir()
+    (tmp_path / "hardware" / "mine.toml").write_text(
+        '[machines."mine-t4"]\ndevice = "T4"\ndevice_count = 1\nnic_baseline_gbit_per_s = 25\n'
+        "on_demand_usd_per_hour = 0.1\n"
+    )
+    monkeypatch.setenv("PLANNER_PATH", str(tmp_path))
+    assert "mine-t4" in machine_names(Market())
+    assert "mine-t4" not in machine_names(Market(), providers=("aws",))
+
+
+def test_the_cheapest_region_counts_where_it_is_asked_for() -> None:
+    kind = load_hardware("g5.xlarge")
+    prices = [kind.price, *kind.other_prices]
+    least = min(price.on_demand_usd_per_hour or 1e9 for price in prices)
+    assert Market(region="cheapest").usd_per_hour(kind) == least
+
+
+def test_what_cannot_win_is_left_out_with_its_reason_unless_it_is_named() -> None:
+    request = Request(model="vgg11", budget_usd_per_hour=20)
+    field = field_of(Cases(request, model_of(request)))
+    names = {kind.name for kind in field.machines}
+    reasons = {name: reason for reason, gone in field.left_out.items() for name in gone}
+    assert {"g5.xlarge", "g5.2xlarge"} <= names  # dearer, with twice the network
+    assert "no slower network" in reasons["g5.16xlarge"]  # the same as g5.8xlarge but for its price
+    assert "3 times as much a sample" in reasons["c5.24xlarge"]
+    named = request.but(hardware=("g5.*", "c5.24xlarge"))
+    assert not field_of(Cases(named, model_of(named))).left_out
+
+
+def test_nothing_is_outclassed_by_what_the_budget_does_not_buy() -> None:
+    request = Request(model="vgg11", budget_usd_per_hour=0.4)
+    field = field_of(Cases(request, model_of(request)))
+    assert any(kind.device.kind == "cpu" for kind in field.machines)
