@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from planner.cut import WHOLE
 from planner.errors import BadInput
 from planner.exchange import Alone
 from planner.hardware import Hardware
@@ -83,11 +84,10 @@ def field_of(cases: Cases) -> Field:
 
 def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     """The most that one device of a machine gives with any batch; None where it cannot hold the model."""
-    by_batch: dict[int, Plan] = {}
+    found: dict[Plan, None] = {}
     for plan in plans_on(kind, smallest, cases.fitting):
-        if plan.batch not in by_batch:
-            by_batch[plan.batch] = replace(plan, workers=1, exchange=Alone(), cut=type(plan.cut)(1))
-    plans = [plan for plan in by_batch.values() if cases.fitting.misfit(plan) is None]
+        found[replace(plan, workers=1, exchange=Alone(), cut=WHOLE, accumulate=1)] = None
+    plans = [plan for plan in found if cases.fitting.misfit(plan) is None]
     if not plans:
         return None
     best = max(cases.bounds(plans).tolist())
