@@ -38,6 +38,9 @@ GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU 
 def peers_of(site: Site, library: Library) -> Peers:
     """The levels of links that the workers of a site exchange over."""
     inside = between = None
+    if site.machines > 1 and site.fabric is not None and site.machines <= site.fabric.machines:
+        # One domain of the fabric spans all machines, as in a rack.
+        return Peers(_inside(site, site.workers, library), None, site.workers)
     if min(site.devices, site.workers) > 1:
         inside = _inside(site, min(site.devices, site.workers), library)
     if site.machines > 1:
@@ -77,13 +80,15 @@ def _inside(site: Site, members: int, library: Library) -> Level:
     if fabric.topology == "pairs" and members > 2:
         link = "PCI"
     elif fabric.curve is not None and isinstance(library, Nccl):
-        return Level("fabric", link, members, fabric.bytes_per_s, curves=Curves.named(fabric.curve))
+        return Level("fabric", link, members, fabric.bytes_per_s, curves=Curves.named(fabric.curve, "ranks"))
     waits_s = 0.0 if isinstance(library, Nccl) else GLOO_ROUND_TRIP_S
     return Level("fabric", link, members, rate, round_trip_s=waits_s)
 
 
 def _fabric_rate(fabric: Fabric, members: int, devices: int) -> float:
     """What one device gets out of the fabric in a ring of so many of the machine's devices."""
+    if fabric.allreduce_bytes_per_s is not None and members == devices:
+        return fabric.allreduce_bytes_per_s
     if fabric.topology == "pairs" and members > 2:
         return (fabric.between_bytes_per_s or fabric.bytes_per_s) * _pcie_share(members)
     if fabric.topology == "pcie":
@@ -117,7 +122,7 @@ def _between(site: Site, library: Library) -> Level:
         )
     curve = hardware.network_curves.get("rdma" if rdma else "tcp")
     if curve is not None and share == 1 and in_last == site.devices and not site.market.bandwidth_bytes_per_s:
-        return Level("network", "Net", site.machines, nic, curves=Curves.named(curve))
+        return Level("network", "Net", site.machines, nic, curves=Curves.named(curve, "machines"))
     rate = nic * RDMA_SHARE if rdma else min(nic * TCP_SHARE, TCP_MOST_BYTES_PER_S)
     return Level("network", "Net", site.machines, rate, round_trip_s=_round_trip_s(site, library))
 

@@ -212,6 +212,26 @@ def test_answers_say_what_collectives_go_over() -> None:
     assert AllReduce().assumed(site(1)) == ()
 
 
+def test_devices_that_only_pairs_join_go_at_the_speed_between_pairs() -> None:
+    """Azure's four A100 in two NVLink pairs: 25 GB/s over four, NVLink over two."""
+    two, four = (peers_of(site(count, "Standard_NC96ads_A100_v4"), Nccl()).inside for count in (2, 4))
+    assert two is not None
+    assert four is not None
+    assert four.bytes_per_s == 25e9
+    assert two.bytes_per_s > 5 * four.bytes_per_s
+
+
+def test_a_fabric_may_span_machines() -> None:
+    whole = load_hardware("p4d.24xlarge")
+    assert whole.fabric is not None
+    rack = replace(whole, fabric=replace(whole.fabric, machines=18, curve="gb200"), device_count=4)
+    peers = peers_of(Site(rack, 72), Nccl())
+    assert peers.between is None
+    assert peers.inside is not None
+    assert peers.inside.members == 72
+    assert peers_of(Site(rack, 76), Nccl()).between is not None
+
+
 def test_tcp_on_a_machine_with_rdma_is_many_times_slower() -> None:
     computation = chain([25_000_000] * 8, 1e-3)
     fast, slow = (step_s(PLAIN.lower(computation, site(16, "p4d.24xlarge", rdma=on))) for on in (True, False))

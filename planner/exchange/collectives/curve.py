@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Literal
 
 from planner.collective_curves import curves as measured_runs
 from planner.errors import BadInput
@@ -64,18 +65,18 @@ class Curves:
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def named(name: str) -> Curves:
-        """The shipped curves of a name: by devices inside a machine, by machines between them. Where several
-        runs measured the same, the fastest at each size: what the library reaches when it is set up well."""
+    def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
+        """The shipped curves of a name: a fabric's by ranks, a network's by machines. Where several runs
+        measured the same, the fastest at each size: what the library reaches when it is set up well."""
         found: dict[str, dict[int, dict[float, float]]] = {}
         for run in measured_runs(name):
-            members = run.ranks if run.machines == 1 else run.machines
-            times = found.setdefault(run.collective, {}).setdefault(members, {})
+            count = run.ranks if members == "ranks" else run.machines
+            times = found.setdefault(run.collective, {}).setdefault(count, {})
             for size, seconds in zip(run.sizes_bytes, run.seconds, strict=True):
                 times[size] = min(seconds, times.get(size, math.inf))
         return Curves(
             {
-                kind: {members: Curve.of(times.items(), name) for members, times in curves.items()}
+                kind: {count: Curve.of(times.items(), name) for count, times in curves.items()}
                 for kind, curves in found.items()
             },
             name,
