@@ -25,7 +25,7 @@ from report_answers import (
 
 from planner.catalog import load_model
 from planner.profile.summary import summarize
-from planner.report import charts, html
+from planner.report import answer_words, charts, html
 from planner.report.charts_step import BINS, _bars
 from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
@@ -211,3 +211,25 @@ def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
     assert caption.startswith("The bottleneck, in red, is the workers' computation.")
     assert colours.count("@mark") == 1
     assert "<br>bottleneck: the workers" in hover
+
+
+def test_a_page_of_a_model_has_shares_and_no_bars_of_characters():
+    page = model_page(load_model(hostile_model()), COMMAND)
+    bytes_table = page.tables[0]
+    assert [column.key for column in bytes_table.columns] == [
+        "tensor",
+        "shape",
+        "bytes",
+        "share",
+        "cumulative_share",
+    ]
+
+
+def test_money_is_shown_with_as_many_digits_as_it_needs():
+    assert [answer_words.usd(value) for value in (1234.5, 0.1, 0.0123)] == ["1,234.50", "0.10", "0.012"]
+    assert [answer_words.rate(value) for value in (1234.5, 100, 99.94)] == ["1,234", "100", "99.9"]
+    assert [answer_words.usd_or_never(value) for value in (999_999, 1e6, float("inf"))] == [
+        "999,999.00",
+        "-",
+        "-",
+    ]

@@ -90,3 +90,11 @@ def test_a_terminal_gets_the_plot_with_colour_unless_told(variables, colour):
     assert done.stderr == b""
     assert "width 70" in text
     assert ("\x1b[" in text) is colour
+
+
+def test_a_legend_breaks_where_the_terminal_ends_and_only_there():
+    text = saturation_plot(saturated(), 60).plain.split("└")[1]
+    legend = [line for line in text.splitlines() if any(sign in line for sign in "⠒⠂X")]
+    assert len(legend) > 1
+    wide = saturation_plot(saturated(), 400).plain.split("└")[1]
+    assert sum(any(sign in line for sign in "⠒⠂X") for line in wide.splitlines()) == 1

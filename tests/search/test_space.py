@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,16 @@ def test_bounds_of_a_family_grow_with_workers():
     bounds = cases.bounds(space.plans)
     assert (np.diff(bounds) >= -1e-9).all()
     assert bounds[0] > 0
+
+
+def test_machines_without_a_price_get_no_cheap_servers():
+    """Nor do machines of one's own: what is rented beside them would stand elsewhere."""
+    request = Request(model="alexnet", hardware=("p3.2xlarge",), servers=(1,))
+    worker = load_hardware("p3.2xlarge")
+    assert cheap_servers(worker, request.market)
+    unpriced = replace(worker, name="mine", price=replace(worker.price, on_demand_usd_per_hour=None))
+    assert not cheap_servers(unpriced, request.market)
+    owned = load_hardware("private-opteron")
+    beside = replace(worker, name="lab", ownership=owned.ownership)
+    assert request.market.usd_per_hour(beside) is not None
+    assert not cheap_servers(beside, request.market)
