@@ -75,10 +75,10 @@ class Plan:
     @property
     def workers_text(self) -> str:
         """`6 x p3.2xlarge`, `1 x p3.8xlarge (4)` where a machine holds several workers,
-        `8 x c4.8xlarge (2 of 4)` where a replica spans several."""
+        `8 x c4.8xlarge (2 replicas of 4)` where a replica spans several."""
         several = f" ({self.workers})" if self.workers_per_machine > 1 else ""
         if self.cut.workers > 1:
-            several += f" ({self.replicas} of {self.cut.workers})"
+            several += f" ({self.replicas} replica{'s' if self.replicas > 1 else ''} of {self.cut.workers})"
         return f"{self.machines} x {self.machine}{several}"
 
     @property
@@ -104,7 +104,8 @@ class Plan:
 
     @property
     def cluster_text(self) -> str:
-        """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server beside them`,
+        """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server on the same
+        machines`,
         `4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge`."""
         workers = f"{self.machines} x {self.machine}"
         if self.workers_per_machine > 1:

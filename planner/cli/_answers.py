@@ -115,6 +115,9 @@ RegionOption = Annotated[
     ),
 ]
 SpotOption = Annotated[bool | None, _option("--spot/--on-demand", help="Which price.", panel=LIMITS)]
+ExplainOption = Annotated[
+    bool, _option("--explain", help="Say all that was looked at and assumed.", panel=HOW)
+]
 ConfigOption = Annotated[
     Path | None,
     _option("--config", help="A scenario file; flags win over PLANNER_* variables, they over it.", panel=HOW),
@@ -178,6 +181,7 @@ ClusterOption = Annotated[
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
 
 NOT_IN_SCENARIO = (
+    "explain",
     "config",
     "jobs",
     "cluster",

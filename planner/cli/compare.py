@@ -52,6 +52,7 @@ def command(
     interval_width: flags.IntervalWidthOption = None,
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,
+    explain: flags.ExplainOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -64,6 +65,7 @@ def command(
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.report.answers import comparison_tables
+    from planner.report.folding import folded
     from planner.report.output import emit
     from planner.search.compare import compare_for
     from planner.search.executors import executor_of
@@ -72,6 +74,6 @@ def command(
     request, _ = request_from(merged(given, config))
     with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
         result = compare_for(request, executor=pool, progress=report)
-    emit(comparison_tables(result), format, output, data=result.as_dict())
+    emit(folded(comparison_tables(result), explain=explain), format, output, data=result.as_dict())
     flags.draw(result, html=html)
     flags.finish(result.partial)

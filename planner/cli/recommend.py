@@ -78,6 +78,7 @@ def command(
     interval_width: flags.IntervalWidthOption = None,
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,
+    explain: flags.ExplainOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -92,6 +93,7 @@ def command(
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.report.answers import recommendation_tables
+    from planner.report.folding import folded
     from planner.report.output import emit
     from planner.report.plots import pareto_plot
     from planner.search.executors import executor_of
@@ -106,7 +108,7 @@ def command(
     with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
         sampled = (trials or 500) if search == "optuna" else None
         result = recommend_for(request, executor=pool, progress=report, trials=sampled, study=study)
-    emit(recommendation_tables(result), format, output, data=result.as_dict())
+    emit(folded(recommendation_tables(result), explain=explain), format, output, data=result.as_dict())
     flags.plot(lambda width: pareto_plot(result, width), format, output)
     flags.draw(result, html=html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps)
     flags.finish(result.partial)

@@ -48,6 +48,7 @@ def command(
     seed: flags.SeedOption = None,
     interval_width: flags.IntervalWidthOption = None,
     jobs: flags.JobsOption = None,
+    explain: flags.ExplainOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -60,6 +61,7 @@ def command(
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.report.answers import saturation_tables
+    from planner.report.folding import folded
     from planner.report.output import emit
     from planner.report.plots import saturation_plot
     from planner.search.answers import saturation_for
@@ -75,7 +77,7 @@ def command(
             jobs=jobs,
             progress=report,
         )
-    emit(saturation_tables(result), format, output, data=result.as_dict())
+    emit(folded(saturation_tables(result), explain=explain), format, output, data=result.as_dict())
     flags.plot(lambda width: saturation_plot(result, width), format, output)
     flags.draw(result, html=html)
     flags.finish(result.partial)

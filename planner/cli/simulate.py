@@ -39,6 +39,7 @@ def command(
     seed: flags.SeedOption = None,
     interval_width: flags.IntervalWidthOption = None,
     max_steps: flags.MaxStepsOption = None,
+    explain: flags.ExplainOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -53,6 +54,7 @@ def command(
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.report.answers import simulation_tables
+    from planner.report.folding import folded
     from planner.report.output import emit
     from planner.search.answers import simulation_for
     from planner.search.scenario import merged, request_from
@@ -60,5 +62,5 @@ def command(
     request, _ = request_from(merged(given, config))
     with flags.progress(quiet) as report:
         result = simulation_for(request, progress=report)
-    emit(simulation_tables(result), format, output, data=result.as_dict())
+    emit(folded(simulation_tables(result), explain=explain), format, output, data=result.as_dict())
     flags.draw(result, html=html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps)

@@ -99,6 +99,7 @@ class Words:
     choices; `assumptions` are whole sentences. `resources` says what it means that a resource is busy, by the
     name before the bracket, with {} for the number in it; those whose names begin with one of `links` fill as
     workers are added. `size_noun` is what it can have more of, `size_choice` what is best chosen for each.
+    `run` is what practitioners call it, with {} for the devices (`DDP on {}`).
     """
 
     cell: str
@@ -109,6 +110,7 @@ class Words:
     links: tuple[str, ...] = ()
     size_noun: str = ""
     size_choice: str = ""
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

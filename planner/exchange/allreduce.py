@@ -128,6 +128,7 @@ class AllReduce(Exchange):
         how = "" if self.algorithm == "auto" else f", {self.algorithm}"
         return Words(
             cell="all-reduce",
+            run="DDP on {}",
             rest="",
             plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB{how}",
             assumptions=(

@@ -75,6 +75,7 @@ class Alone(Exchange):
     def words(self) -> Words:
         return Words(
             cell="alone",
+            run="{} alone",
             rest=" alone",
             plan="one device, which updates its parameters itself",
             assumptions=("Training: on one device, without any exchange of gradients.",),

@@ -41,6 +41,12 @@ EVENLY = "mxnet"  # the placement that splits tensors over all servers
 SPAN_POLICIES = ("multiplexed", "fifo")
 SIZES = (1, 2, 3, 4, 6, 8)
 ORDERS = ("tic",)
+_RULES = {
+    "mxnet": "MXNet's rule (large ones cut over all servers)",
+    "p3": "P3's rule (all cut in slices)",
+    "greedy": "size (the next largest to the emptiest server)",
+    "best_fit": "best fit",
+}
 RESOURCES = {
     "downlink": "sending parameters from server {}",
     "uplink": "receiving gradients at server {}",
@@ -199,10 +205,13 @@ class ParameterServers(Exchange):
     def words(self) -> Words:
         many = f"{self.servers} server{'s' if self.servers > 1 else ''}"
         apart = "" if self.host is None else f"on {self.host}"
-        placed = f", tensors placed by the {self.placement} rule" if self.servers > 1 else ""
+        placed = (
+            f", tensors placed by {_RULES.get(self.placement, self.placement)}" if self.servers > 1 else ""
+        )
         return Words(
-            cell=f"{many} {apart or 'beside'}",
-            rest=f" + {many} {apart or 'beside them'}",
+            run=f"{self.mode}, {many} {apart or 'on the same machines'}",
+            cell=f"{many} {apart or 'on the same machines'}",
+            rest=f" + {many} {apart or 'on the same machines'}",
             plan=f"{self.mode} training, transfers {self.policy}{placed}",
             assumptions=tuple(self._assumptions()),
             resources=RESOURCES,

@@ -147,7 +147,9 @@ class Sharded(Exchange):
             2: "gradients and optimizer state",
             3: "parameters, gradients and state",
         }
+        name = "FSDP" if self.stage == 3 else f"ZeRO-{self.stage}"
         return Words(
+            run=f"{'hybrid ' if inside else ''}{name} on {{}}",
             cell=f"sharded (stage {self.stage}{', machine' if inside else ''})",
             rest="",
             plan=f"{what[self.stage]} shared out over the workers{inside} (stage {self.stage})",

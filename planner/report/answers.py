@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import (
@@ -22,15 +21,12 @@ from planner.report.answer_words import (
 )
 from planner.report.output import Column, Table
 from planner.report.phases import falling
+from planner.report.recommendation import comparison_tables, recommendation_tables
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
     from planner.search.answers import Simulation
-    from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
-
-MOST_ROWS = 10
-ALONE = "one device alone"
-
+    from planner.search.results import Saturation, ScoredPlan
 
 WORKERS = Column("_workers", "workers")
 EXCHANGE = Column("_exchange", "exchange")
@@ -45,131 +41,6 @@ MARKS = Column("_marks", "", style="bold green")
 def plan_columns() -> list[Column]:
     """The columns of a scored plan, without its marks."""
     return [WORKERS, EXCHANGE, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK]
-
-
-def recommendation_tables(result: Recommendation) -> list[Table]:
-    chosen = result.chosen
-    told = [plan_row(scored) for scored in _most_telling(result)]
-    rows = _with_baseline(told, result.baseline)
-    return [
-        Table(rows, _columns(rows), title=_answer(result), notes=_spans(result.plans), records=told),
-        Table([], title="Next", notes=_next(result)),
-        Table([], title="Looked at", notes=[_looked_at(result)]),
-        Table([], title="Assumed", notes=[*plan_words(chosen), *result.assumptions]),
-    ]
-
-
-def _with_baseline(rows: list[dict[str, Any]], baseline: ScoredPlan | None) -> list[dict[str, Any]]:
-    """The rows and, marked, what one device alone gives."""
-    if baseline is None:
-        return rows
-    found = plan_row(baseline)
-    for row in rows:
-        if (row["cluster"], row["batch"]) == (found["cluster"], found["batch"]):
-            row["_marks"] = ", ".join(filter(None, [row["_marks"], ALONE]))
-            return rows
-    return [*rows, {**found, "_marks": ALONE}]
-
-
-def _spans(plans: Sequence[ScoredPlan]) -> list[str]:
-    if any(one.plan.cut.workers > 1 for one in plans):
-        return ["(3 of 4): 3 replicas, each split over 4 workers that train it together."]
-    return []
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
-    """Batch, policy and placement appear where they differ between rows."""
-    differ = [
-        Column(key, spare=key == "placement")
-        for key in ("batch", "policy", "placement")
-        if len({row[key] for row in rows}) > 1
-    ]
-    return [WORKERS, EXCHANGE, *differ, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK, MARKS]
-
-
-def _answer(result: Recommendation) -> str:
-    from planner.search.assumptions import no_longer_sold
-
-    one = result.chosen
-    why = {"fastest": "the fastest", "cheapest": "the cheapest a sample", "value": "the best value"}
-    within = (
-        f" within ${result.request.budget_usd_per_hour:g} an hour"
-        if result.request.budget_usd_per_hour is not None
-        else ""
-    )
-    gone = " and ".join(no_longer_sold(one.plan, result.request))
-    warning = f" ({gone} no longer sold: see Note)" if gone else ""
-    return (
-        f"{so_far(result)}Rent {one.plan.cluster_text}{warning}: {rate(one.samples_per_s)} samples/s of "
-        f"{one.plan.model} (batch {one.plan.batch}) for ${one.usd_per_hour:.2f} an hour, "
-        f"${usd(one.usd_per_million_samples)} a million samples; {why[result.request.goal]}{within}."
-    )
-
-
-def _most_telling(result: Recommendation) -> list[ScoredPlan]:
-    """At most a screenful: the marked plans, the cheapest of each hardware, then the rest of the front."""
-    marked = [plan for plan in result.plans if plan.marks]
-    best_of: dict[str, ScoredPlan] = {}
-    for plan in result.plans:
-        best_of.setdefault(plan.plan.machine, plan)
-    wanted = [*marked, *best_of.values(), *result.plans]
-    kept = list({plan.plan.key: plan for plan in wanted}.values())[:MOST_ROWS]
-    return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
-
-
-def _next(result: Recommendation) -> list[str]:
-    one = result.chosen
-    out = [bottleneck_words(one), *times_alone(one, result.baseline)]
-    curve = result.saturation
-    if curve is not None:
-        out.append(saturation_words(curve, one.plan.machine))
-    if result.changes:
-        out += [f"{'Next best change' if i == 0 else 'Or'}: {c}." for i, c in enumerate(result.changes)]
-    elif not result.partial:
-        out.append("No single change makes it at least 2% faster.")
-    return out
-
-
-def _looked_at(result: Recommendation) -> str:
-    lost = "".join(f", {count:,} {reason}" for reason, count in result.pruned.items())
-    return f"{result.considered:,} plans considered{lost}; {result.simulated:,} simulated."
-
-
-def comparison_tables(result: Comparison) -> list[Table]:
-    rows = []
-    for scored, row in zip(result.rows, result.as_dict()["plans"], strict=True):
-        rows.append({**plan_row(scored), **row, "_marks": ""})
-    told, rows = rows, _with_baseline(rows, result.baseline)
-    columns = [
-        WORKERS,
-        EXCHANGE,
-        *([Column("batch")] if len({row["batch"] for row in rows}) > 1 else []),
-        INTERVAL,
-        USD_PER_HOUR,
-        USD_PER_MILLION,
-        Column("usd_per_million_samples_spot", "spot", show=usd),
-        Column("epoch_s", "epoch", show=format_seconds, align="right", spare=True),
-        Column("epoch_usd", "USD/epoch", show=usd, spare=True),
-        BOTTLENECK,
-        *([MARKS] if any(row["_marks"] for row in rows) else []),
-    ]
-    best = result.rows[0]
-    others = ""
-    if len(result.rows) > 1:
-        worst = result.rows[-1]
-        ratio = worst.usd_per_million_samples / best.usd_per_million_samples
-        others = f", {ratio:.1f} times less than {worst.plan.machine}"
-    title = (
-        f"{so_far(result)}{best.plan.model} is cheapest on {best.plan.machine}: "
-        f"${usd(best.usd_per_million_samples)} a million samples{others}."
-    )
-    left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
-    looked = f"{result.considered:,} plans considered, {result.simulated:,} simulated."
-    alone = times_alone(best, result.baseline)
-    return [
-        Table(rows, columns, title=title, records=told),
-        Table([], title="Assumed", notes=[looked, *alone, *left, *result.assumptions]),
-    ]
 
 
 def saturation_tables(result: Saturation) -> list[Table]:

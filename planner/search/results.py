@@ -180,9 +180,9 @@ class Recommendation(Shown):
         return {
             "version": VERSION,
             "request": self.request.as_dict(),
-            "recommendation": self.chosen.as_dict(),
-            "baseline": as_dict(self.baseline),
-            "plans": [plan.as_dict() for plan in self.plans],
+            "recommendation": self._with_job(self.chosen),
+            "baseline": None if self.baseline is None else self._with_job(self.baseline),
+            "plans": [self._with_job(plan) for plan in self.plans],
             "considered": self.considered,
             "pruned": sum(self.pruned.values()),
             "pruned_by": dict(self.pruned),
@@ -202,6 +202,13 @@ class Recommendation(Shown):
             "assumptions": list(self.assumptions),
             "partial": self.partial,
         }
+
+    def _with_job(self, scored: ScoredPlan) -> dict[str, Any]:
+        """A plan with what the job takes and costs on it."""
+        from planner.search.jobs import training_of
+
+        training = training_of(self.request)
+        return scored.as_dict() | ({} if training is None else training.figures(scored))
 
 
 @dataclass(frozen=True, slots=True)
