@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from planner.report.output import Table
 
-KEPT = ("Plan", "Price", "Compute", "Note", "Left out", "Range", "Spot", "Measured", "Prices")
+KEPT = ("Plan:", "Price", "Compute:", "Note:", "Left out:", "Spot:", "Measured:", "One device alone")
 FEW = 3  # names of a list that say what it is about
 
 
@@ -21,7 +21,7 @@ def folded(tables: Sequence[Table], *, explain: bool) -> list[Table]:
         if table.title == "Looked at":
             continue
         if table.title == "Assumed":
-            kept = [_short(note) for note in table.notes if note.partition(":")[0] in KEPT]
+            kept = [_short(note) for note in table.notes if note.startswith(KEPT)]
             prices = [note for note in kept if note.startswith("Price:")]
             kept = [note for note in kept if note not in prices[FEW:]]
             less = len(table.notes) - len(kept)

@@ -1,4 +1,4 @@
-"""`recommend` and `compare` as people read them: the decision, at most ten candidates, what to change next."""
+"""`recommend` and `compare` as people read them: the decision, ten candidates, what to change next."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
     training, best = training_of(result.request), result.rows[0]
     shown = list(zip(result.rows, result.as_dict()["plans"], strict=True))
     told = [{**decision_row(one, best, result.request, training), **row} for one, row in shown]
-    rows = _with_baseline(told[:MOST_ROWS], result.baseline, best, result.request, training)
+    rows = _with_baseline(told[: MOST_ROWS - 1], result.baseline, best, result.request, training)
     columns = _columns(rows, training)
     columns.insert(-2, Column("usd_per_million_samples_spot", "spot", show=usd, spare=True))
     others = ""
@@ -74,7 +74,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
         f"{best.plan.cluster_text} ({run_words(best.plan, result.request)}{how}): {speed(best)} samples/s "
         f"for ${best.usd_per_hour:.2f} an hour.{job}"
     )
-    more = len(result.rows) - MOST_ROWS
+    more = len(result.rows) - MOST_ROWS + 1
     notes = [f"{more} more machines, dearer a sample; JSON and CSV have all."] if more > 0 else []
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
     looked = f"{result.considered:,} plans considered, {result.simulated:,} simulated."
@@ -167,8 +167,8 @@ def _most_telling(plans: Sequence[ScoredPlan], chosen: ScoredPlan) -> list[Score
     best_of: dict[str, ScoredPlan] = {}
     for plan in plans:
         best_of.setdefault(plan.plan.machine, plan)
-    wanted = [*marked, *best_of.values(), *plans]
-    kept = list({plan.plan.key: plan for plan in wanted}.values())[:MOST_ROWS]
+    wanted = [*(plan for plan in plans if plan.plan == chosen.plan), *marked, *best_of.values(), *plans]
+    kept = list({plan.plan.key: plan for plan in wanted}.values())[: MOST_ROWS - 1]  # and one device alone
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 

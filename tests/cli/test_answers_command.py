@@ -43,9 +43,15 @@ def test_recommend_as_json_csv_and_markdown(tmp_path):
     assert [float(row["usd_per_million_samples"]) for row in rows] == [
         plan["usd_per_million_samples"] for plan in data["plans"]
     ]
-    table = planner(*args).stdout
-    assert table.startswith("Rent ")
-    assert "| workers |" in planner(*args, "--format", "markdown").stdout
+    table = planner(*args, COLUMNS="200").stdout
+    assert table.startswith("Run on ")  # nobody rents out a p3 any more
+    assert "One epoch takes " in table
+    assert "the choice" in table
+    assert "Looked at" not in table
+    assert "Looked at" in planner(*args, "--explain").stdout
+    assert "| machines |" in planner(*args, "--format", "markdown").stdout
+    for plan in data["plans"]:
+        assert plan["job_usd"] == pytest.approx(plan["usd_per_hour"] * plan["job_s"] / 3600)
 
 
 def test_compare_saturation_and_simulate_keep_the_schema():

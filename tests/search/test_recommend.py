@@ -7,7 +7,7 @@ import planner
 from planner.catalog import load_hardware, load_model
 from planner.errors import Infeasible
 from planner.exchange import ParameterServers
-from planner.report.answers import recommendation_tables
+from planner.report.recommendation import recommendation_tables
 from planner.search.choosing import choose
 from planner.search.recommend import recommend_for
 from planner.search.request import Request
