@@ -140,6 +140,7 @@ def holding(
     )
 
 
+@lru_cache(maxsize=256)
 def parameters(model: Model, only: frozenset[str] | None = None) -> int:
     """Parameters of the layers that are held. A tensor that is tied across the cut is held on both sides."""
     if only is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
@@ -130,6 +131,7 @@ class Exchange(ABC):
     title: ClassVar[str]  # "parameter servers", in sentences
     asked_by: ClassVar[tuple[str, ...]] = ()  # choices of a request (`Ask`) that mean this exchange
     plain: ClassVar[bool] = False  # what people run first: where it fits, nobody shards
+    most_parameters: ClassVar[float] = inf  # of a model that it is offered for, unless it is named
     spare: ClassVar[bool] = False  # offered where no plain exchange fits in memory
     cuts: ClassVar[tuple[str, ...]] = ("layers",)  # kinds of cut (`planner.cut`) that its replicas may have
 

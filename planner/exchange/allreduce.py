@@ -78,8 +78,7 @@ class AllReduce(Exchange):
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def held(self, model: Model, precision: Precision, site: Site) -> Held:
-        elements = sum(tensor.elements for layer in model for tensor in layer.tensors)
-        return Held(buffers_bytes=float(elements * precision.gradient_bytes))
+        return Held(buffers_bytes=float(model.parameters * precision.gradient_bytes))
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, self.algorithm, site)

@@ -66,6 +66,7 @@ class ParameterServers(Exchange):
     title: ClassVar[str] = "parameter servers"
     asked_by: ClassVar[tuple[str, ...]] = ("servers", "server_hardware", "placements", "policies", "mode")
     cuts: ClassVar[tuple[str, ...]] = ("features",)
+    most_parameters: ClassVar[float] = 2e9  # beyond it nobody trains with servers
 
     servers: int = 1
     host: str | None = None

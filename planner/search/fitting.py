@@ -13,13 +13,14 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.partition.span import can_span
 from planner.plan import Plan
-from planner.search.device_memory import misfit_words
+from planner.search.device_memory import fits, misfit_words
 from planner.search.request import Request
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a plan does not fit: in a few words that many plans share, and in a sentence with the remedy."""
+    """Why a plan does not fit: in a few words that many plans share, and in a sentence with the remedy, which
+    is empty where it takes long to find (`misfit_words`)."""
 
     short: str
     words: str
@@ -61,8 +62,7 @@ class Fitting:
         site = plan.site(self.request.market)
         short = f"batch {plan.batch} does not fit in the memory of {hardware.device.name}"
         if self.model.sequence_length is not None or plan.cut.kind == "layers":
-            words = misfit_words(plan, self.model, site, self.request.market)
-            return Misfit(short, words) if words else None
+            return None if fits(plan, self.model, site) else Misfit(short, "")
         held = plan.exchange.held(self.model, plan.precision, site)
         fit = memory_fit(self.model, plan.batch, hardware, held=held, precision=plan.precision)
         return None if fit.fits else Misfit(short, fit.reason)
@@ -83,7 +83,7 @@ class Fitting:
         if words := plan.exchange.refusal(site):
             raise BadInput(words)
         if found := self.misfit(plan):
-            raise Infeasible(found.words)
+            raise Infeasible(found.words or misfit_words(plan, self.model, site, self.request.market))
 
     def possible(self, plan: Plan) -> bool:
         """Whether the plan can be run."""

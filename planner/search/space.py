@@ -170,8 +170,9 @@ def plans_at(
     memory (`spare`) are offered where no plain one fits, or where they are named."""
     again = request.checkpointing or (CHECKPOINTING if fitting.model.sequence_length else ("none",))
     held = False
+    named = request.exchanges is not None
     for exchange in exchanges(request, site):
-        if exchange.spare and request.exchanges is None and held:
+        if not named and ((exchange.spare and held) or fitting.model.parameters > exchange.most_parameters):
             continue
         for checkpointing in again:
             plan = plan_of(
