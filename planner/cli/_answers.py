@@ -50,7 +50,29 @@ def _file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> 
     return checked(ctx, param, path)
 
 
+def _export(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    if path is not None:
+        from planner.launch import target_for
+
+        target_for(path)  # refused before the work
+    return checked(ctx, param, path)
+
+
 FILE: dict[str, Any] = {"callback": _file}
+ExportOption = Annotated[
+    Path | None,
+    _option(
+        "--export",
+        metavar="FILE",
+        help="Also write what starts the plan: .yaml (SkyPilot), .sh (torchrun), .k8s.yaml (Kubernetes).",
+        panel="How",
+        callback=_export,
+    ),
+]
+FailOverOption = Annotated[
+    float | None,
+    _option("--fail-over", metavar="USD", help="Leave with 3 where a million samples cost more."),
+]
 ModelOption = Annotated[
     str | None, _option("--model", "-m", help="A network of the catalogue or a .toml file.")
 ]
@@ -181,6 +203,8 @@ ClusterOption = Annotated[
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
 
 NOT_IN_SCENARIO = (
+    "export",
+    "fail_over",
     "explain",
     "config",
     "jobs",
@@ -249,6 +273,25 @@ def draw(
 
         write_chrome(timeline_of(result.request, chosen.plan, steps=timeline_steps), timeline)
         say(f"timeline in {timeline}; open it at ui.perfetto.dev")
+
+
+def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
+    """Write the file that starts a plan, where one is asked for."""
+    if path is None:
+        return
+    from planner.atomic import write_file
+    from planner.launch import export_text, target_for
+    from planner.search.launching import launch_of
+
+    write_file(path, export_text(path, launch_of(scored, request)))
+    say(f"launch in {path}; {target_for(path).says.replace('FILE', str(path))}")
+
+
+def fail(scored: ScoredPlan, over_usd: float | None) -> None:
+    """Leave with 3 where a million samples cost more than a limit."""
+    if over_usd is not None and scored.usd_per_million_samples > over_usd:
+        say(f"${scored.usd_per_million_samples:.2f} a million samples, over the limit of ${over_usd:.2f}")
+        raise typer.Exit(3)
 
 
 def plot(make: Callable[[int], Text], format: Format, output: Path | None) -> None:

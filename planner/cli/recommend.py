@@ -78,6 +78,8 @@ def command(
     interval_width: flags.IntervalWidthOption = None,
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,
+    export: flags.ExportOption = None,
+    fail_over: flags.FailOverOption = None,
     explain: flags.ExplainOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
@@ -111,4 +113,6 @@ def command(
     emit(folded(recommendation_tables(result), explain=explain), format, output, data=result.as_dict())
     flags.plot(lambda width: pareto_plot(result, width), format, output)
     flags.draw(result, html=html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps)
+    flags.export_plan(result.chosen, request, export)
     flags.finish(result.partial)
+    flags.fail(result.chosen, fail_over)

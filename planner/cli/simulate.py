@@ -39,6 +39,7 @@ def command(
     seed: flags.SeedOption = None,
     interval_width: flags.IntervalWidthOption = None,
     max_steps: flags.MaxStepsOption = None,
+    export: flags.ExportOption = None,
     explain: flags.ExplainOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
@@ -64,3 +65,4 @@ def command(
         result = simulation_for(request, progress=report)
     emit(folded(simulation_tables(result), explain=explain), format, output, data=result.as_dict())
     flags.draw(result, html=html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps)
+    flags.export_plan(result.scored, request, export)

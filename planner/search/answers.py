@@ -10,6 +10,7 @@ from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
 from planner.exchange import EXCHANGES, Site
 from planner.hardware import Hardware
+from planner.measured import load
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
@@ -115,7 +116,7 @@ def one_machine(request: Request) -> Hardware:
 def simulation_for(request: Request, *, progress: Progress = silent) -> Simulation:
     """All the figures of one plan."""
     plan = one_plan(request)
-    cases = Cases(request, model_of(request))
+    cases = Cases(request, model_of(request), load())
     cases.check(plan)
     simulations = Simulations(cases)
     scored = cases.scored(plan, simulations.predict(plan, progress))
@@ -138,7 +139,7 @@ def saturation_for(
 ) -> Saturation:
     """Throughput against workers for the plan that a request names, and the number of servers it wants."""
     plan = one_plan(request)
-    cases = Cases(request, model_of(request))
+    cases = Cases(request, model_of(request), load())
     cases.check(fewest_workers(plan, cases.market))
     with executor_of(executor, jobs) as pool:
         return saturation_of(

@@ -20,6 +20,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases) -> list[str]:
         *_money(kinds, request),
         *_network(kinds, request),
         *_compute(plans, cases),
+        *_measured(plans, cases),
         *_running(plans, cases),
         *_retired(kinds),
     ]
@@ -92,6 +93,16 @@ def _compute(plans: list[Plan], cases: Cases) -> list[str]:
             f"Compute: {one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
         )
     )
+
+
+def _measured(plans: list[Plan], cases: Cases) -> list[str]:
+    """Which devices were corrected by real runs."""
+    found = {
+        f"{cases.market.machine(plan.machine).device.name}, {factor.words} (`planner check --list`)"
+        for plan in plans
+        if (factor := cases.factor(plan)) is not None
+    }
+    return [f"Measured: {words}." for words in sorted(found)]
 
 
 def _running(plans: list[Plan], cases: Cases) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from planner.search.results import Cost, ScoredPlan
 from planner.search.space import usd_per_hour
 
 if TYPE_CHECKING:
+    from planner.measured import Factor, Measured
     from planner.rates.error import Error
     from planner.simulator.prediction import Prediction
     from planner.simulator.simulate import Case
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
 class Cases:
     """Turns plans into what they are scored by. Safe to call from several threads."""
 
-    def __init__(self, request: Request, model: Model) -> None:
+    def __init__(self, request: Request, model: Model, runs: Sequence[Measured] = ()) -> None:
+        """`runs` are real ones that predictions are corrected by; none for a comparison with published ones
+        and with a profile, whose times were measured already."""
         self.request = request
+        self.runs = () if request.profile is not None else tuple(runs)
         self.model = model
         self.market = request.market
         self.fitting = Fitting(request, model)
@@ -92,8 +97,35 @@ class Cases:
             ]
             out[rows] = EXCHANGES[kind].bounds(jobs)
         out *= 1 + self.request.interval_width
+        if self.runs:
+            out *= [found.value if (found := self.factor(plan)) else 1.0 for plan in plans]
         self._bounds.update(zip(plans, out.tolist(), strict=True))
         return out
+
+    def factor(self, plan: Plan) -> Factor | None:
+        """What real runs say of the plan's device over so many machines; None if there are none."""
+        from planner.measured import factor_for, reach_of
+
+        if not self.runs:
+            return None
+        device = self.market.machine(plan.machine).device.name
+        return factor_for(self.runs, device, reach_of(plan.workers, plan.machines))
+
+    def adjusted(self, plan: Plan, prediction: Prediction) -> Prediction:
+        """A prediction as real runs correct it."""
+        found = self.factor(plan)
+        if found is None:
+            return prediction
+        times = found.value
+        return replace(
+            prediction,
+            samples_per_s=prediction.samples_per_s * times,
+            samples_per_s_low=prediction.samples_per_s_low * times,
+            samples_per_s_high=prediction.samples_per_s_high * times,
+            step_s=prediction.step_s / times,
+            step_s_quantiles={name: value / times for name, value in prediction.step_s_quantiles.items()},
+            worker_samples_per_s=tuple(value * times for value in prediction.worker_samples_per_s),
+        )
 
     def bound(self, plan: Plan) -> float:
         if plan not in self._bounds:
@@ -112,7 +144,16 @@ class Cases:
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         """A plan with its price and its bound beside its prediction."""
         fits = None if self.request.profile is not None else self.fitting.misfit(plan) is None
-        return ScoredPlan(plan, self.costs(plan), self.bound(plan), prediction, fits, error=self._error(plan))
+        return ScoredPlan(
+            plan,
+            self.costs(plan),
+            self.bound(plan),
+            prediction,
+            fits,
+            error=self._error(plan),
+            device=self.market.machine(plan.machine).device.name,
+            measured=self.factor(plan),
+        )
 
     def _error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
+from planner.measured import load
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.baseline import baseline_of
@@ -40,7 +41,7 @@ def compare_for(
     """The plan that the objective picks on each hardware, ranked by cost a sample."""
     model = model_of(request)
     request = _narrowed(request)
-    cases = Cases(request, model)
+    cases = Cases(request, model, load())
     field = field_of(cases)
     space = enumerate_plans(request, model, machines=field.machines)
     space.left_out |= field.left_out

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import Infeasible
+from planner.measured import load
 from planner.progress import Progress, silent
 from planner.search.assumptions import assumptions
 from planner.search.baseline import baseline_of
@@ -50,11 +51,11 @@ def recommend_for(
         from planner.search.sampled import recommend_sampled
 
         with executor_of(executor, jobs) as pool:
-            simulations = Simulations(Cases(request, model))
+            simulations = Simulations(Cases(request, model, load()))
             return recommend_sampled(
                 simulations, pool, trials=trials, study=study, progress=progress, advice=advice
             )
-    cases = Cases(request, model)
+    cases = Cases(request, model, load())
     field = field_of(cases)
     space = enumerate_plans(request, model, machines=field.machines)
     space.left_out |= field.left_out

@@ -12,6 +12,7 @@ from planner.search.request import Request
 from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:
+    from planner.measured import Factor
     from planner.rates.error import Error
 
 VERSION = 2
@@ -54,6 +55,8 @@ class ScoredPlan:
     fits_memory: bool | None = True
     marks: tuple[str, ...] = ()
     error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
+    device: str = ""
+    measured: Factor | None = None  # what real runs on this device corrected it by
 
     @property
     def samples_per_s(self) -> float:
@@ -110,6 +113,8 @@ class ScoredPlan:
             "tensor": plan.cut.tensor,
             "pipeline": plan.cut.pipeline,
             "worker_hardware": plan.machine,
+            "device": self.device,
+            "measured_factor": 1.0 if self.measured is None else self.measured.value,
             "workers": plan.workers,
             "workers_per_replica": plan.cut.workers,
             "exchange": plan.exchange.record(),

@@ -90,7 +90,7 @@ class Simulations:
         progress("simulating", 0, effort.first_runs)
         begun = begin(case, effort, runs=1)
         progress("simulating", 1, effort.first_runs)
-        return begun.finish(_InlineExecutor(progress, done=1))
+        return self.cases.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
@@ -105,7 +105,7 @@ class Simulations:
         else:
             tasks = {plan: self.submit(plan, executor, heat) for plan in new}
             for plan, found in _results(tasks):
-                known[plan, heat] = found
+                known[plan, heat] = self.cases.adjusted(plan, found)
         return [known[plan, heat] for plan in plans]
 
     def scored(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[ScoredPlan]:
@@ -139,4 +139,4 @@ class Simulations:
         }
         for plan, begun in _results(tasks):
             self._begun[plan, effort] = begun
-            self._predictions[plan, heat] = begun.prediction()
+            self._predictions[plan, heat] = self.cases.adjusted(plan, begun.prediction())

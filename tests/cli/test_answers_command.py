@@ -78,7 +78,7 @@ def test_simulate_as_csv_is_a_row_of_figures():
         "model", "mode", "policy", "worker_hardware", "server_hardware", "colocated", "placement", "cluster",
         "bottleneck", "fits_memory", "number_format", "exchange.kind", "exchange.host", "exchange.placement",
         "exchange.policy", "exchange.mode", "rented.workers.machine", "rented.servers.machine",
-        "range_basis", "checkpointing",
+        "range_basis", "checkpointing", "device",
     }  # fmt: skip
 
 
