@@ -17,10 +17,30 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="Papers or checks, as li, saturation or li/saturation; all if none is given.",
+            help="Papers or checks row by row, as li or li/saturation; all suites if none is given.",
         ),
     ] = None,
     *,
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--suite",
+            metavar="NAME",
+            help="Only this suite: papers, servers, allreduce, sharded, devices, memory or layouts.",
+        ),
+    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Also list every run.")] = False,
+    runs: Annotated[
+        Path | None,
+        typer.Option("--runs", metavar="FILE", help="Compare the measured runs of a CSV file instead."),
+    ] = None,
+    layouts: Annotated[
+        Path | None,
+        typer.Option("--layouts", metavar="FILE", help="Compare the measured layouts of a CSV file instead."),
+    ] = None,
+    readme: Annotated[
+        bool, typer.Option("--readme", help="Print README's table of accuracy in Markdown.")
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", callback=checked, help="Also write a page to FILE."),
@@ -28,7 +48,10 @@ def command(
     document: Annotated[
         Path | None,
         typer.Option(
-            "--document", metavar="FILE", callback=checked, help="Also write FILE as docs/validation.md."
+            "--document",
+            metavar="FILE",
+            callback=checked,
+            help="Also write FILE as docs/validation.md, and beside it a page a suite.",
         ),
     ] = None,
     check: Annotated[
@@ -40,25 +63,13 @@ def command(
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
-    """Re-run published results and real measurements; exit with 1 if a row that is claimed fails.
+    """Hold predictions against published and measured runs; exit with 1 if a row that is claimed fails.
 
-    planner validate saturation testbed
+    planner validate --suite sharded --rows
     """
-    from planner.report.output import emit
-    from planner.report.validation import rows_data, validation_tables, write_validation_html
-    from planner.report.validation_document import drift, write_document
-    from planner.validate import validate
+    from planner.cli import _validate
 
-    written = check.read_text("utf-8") if check is not None else None
-    with flags.progress(quiet) as report:
-        rows = validate(names or (), jobs=jobs, progress=report)
-    emit(validation_tables(rows, format), format, output, data=rows_data(rows))
-    if html is not None:
-        write_validation_html(rows, html)
-    if document is not None:
-        write_document(rows, document)
-    moved = drift(rows, written) if written is not None else []
-    for line in moved:
-        typer.echo(f"{check}: {line}", err=True)
-    if moved or not all(row.as_claimed for row in rows):
+    asked = _validate.Asked(tuple(names or ()), tuple(suite or ()), rows, runs, layouts, readme, jobs, quiet)
+    broken = _validate.answer(asked, _validate.To(format, output, html, document, check))
+    if broken:
         raise typer.Exit(1)

@@ -70,7 +70,7 @@ def drift(rows: Sequence[Row], text: str) -> list[str]:
             found.append(f"{check}: {row.what!r} {'holds' if row.holds else 'does not hold'} now")
         for before, now in ((published, row.published), (ours, row.ours)):
             shown = figure(now, row.unit)
-            if not row.varies and _moved(before, shown):
+            if not row.varies and moved(before, shown):
                 found.append(f"{check}: {row.what!r} was {before}, is {shown}")
     return found
 
@@ -86,7 +86,7 @@ def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
             yield check, cells
 
 
-def _moved(before: str, now: str) -> bool:
+def moved(before: str, now: str) -> bool:
     words = [_NUMBER.sub("", text).split() for text in (before, now)]
     numbers = [_NUMBER.findall(text) for text in (before, now)]
     if words[0] != words[1] or len(numbers[0]) != len(numbers[1]):

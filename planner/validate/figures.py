@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import tomllib
+import zlib
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
+from planner.errors import BadInput
 from planner.profile import Profile
 
 T = TypeVar("T")
@@ -27,6 +31,26 @@ def figures(name: str) -> dict[str, Any]:
 def table(*path: str) -> list[dict[str, str]]:
     """The rows of a CSV file in `data/`."""
     return list(csv.DictReader(DATA.joinpath(*path).read_text("utf-8").splitlines()))
+
+
+def packed_table(name: str) -> list[dict[str, str]]:
+    """The rows of a compressed CSV file in `data/`."""
+    return list(csv.DictReader(gzip.decompress((DATA / name).read_bytes()).decode().splitlines()))
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a user's CSV file, which may be gzipped."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; give a CSV file of measured runs") from None
+    try:
+        words = (gzip.decompress(text) if path.suffix == ".gz" else text).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error):
+        raise BadInput(f"{path} is no CSV file in UTF-8; write it as one") from None
+    return [
+        {key: value or "" for key, value in row.items() if key} for row in csv.DictReader(words.splitlines())
+    ]
 
 
 @cache

@@ -128,7 +128,9 @@ def read_run(row: Row) -> LargeRun | str:
     if step_s is None:
         return "no rate that can be turned into seconds"
     interleaved = INTERLEAVED.search(row["flags"])
-    gbit = row["inter_gbps_per_node"]
+    network = known["networks"].get(row["source_id"], {"gbit_per_s": row["inter_gbps_per_node"]})[
+        "gbit_per_s"
+    ]
     return LargeRun(
         row["id"],
         row["source_id"],
@@ -137,7 +139,7 @@ def read_run(row: Row) -> LargeRun | str:
         device,
         devices,
         int(row["devices_per_node"] or 8),
-        float(gbit) / 8 * 1e9 if gbit else None,
+        float(network) / 8 * 1e9 if network else None,
         replicas,
         tensor,
         pipeline,
@@ -159,7 +161,7 @@ def _unmodelled(row: Row) -> Iterator[str]:
         yield "four-bit training is not modelled"
     if row["cp"] not in ("", "1"):
         yield "sequences cut over devices (context parallelism) are not modelled"
-    if "ZeRO++" in row["strategy"] or "offload" in row["strategy"]:
+    if "ZeRO++" in row.get("strategy", "") or "offload" in row.get("strategy", ""):
         yield "compressed collectives and offloading are not modelled"
 
 
@@ -189,7 +191,7 @@ def _stage(row: Row) -> int:
     strategy = row["strategy_norm"]
     if strategy in ("zero3/fsdp", "zero2", "zero1"):
         return {"zero3/fsdp": 3, "zero2": 2, "zero1": 1}[strategy]
-    text = row["strategy"]
+    text = row.get("strategy", "")
     return 1 if "zero1" in text or "dist-opt" in text or "param gather" in row["flags"] else 0
 
 
@@ -216,6 +218,6 @@ def _step_s(row: Row, model: Model, batch: int, checkpointing: Checkpointing) ->
         if "hardware" in unit and checkpointing == "full":
             flops *= 4 / 3
         return flops / (value * 1e12 * devices)
-    if unit == "MFU %":
+    if unit == "MFU %" and row.get("peak_tflops"):
         return flops / (value / 100 * float(row["peak_tflops"]) * 1e12 * devices)
     return None

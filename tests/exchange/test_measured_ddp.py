@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import ddp
-import ddp_data
+from planner.validate import ddp, ddp_data
 
 CONFIGS = ddp_data.configs(ddp_data.DATA)
 POINTS = {(point.config, point.workers): point for point in ddp_data.points(ddp_data.DATA)}

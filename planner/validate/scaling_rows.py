@@ -1,20 +1,16 @@
 """Published runs of data-parallel training on several devices, each beside the smallest run of its series.
 
-Rows come from `planner/validate/data/training.csv.gz`; a pair has the same micro-batch and number format.
+A pair has the same series, micro-batch and number format; rows are those of `planner.validate.training`.
 What a row says of links is turned into a machine: the fabric by its class, the NICs by their sum.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from planner.hardware import Device, Fabric, Hardware, Price
-
-TRAINING = Path(__file__).parent.parent / "planner" / "validate" / "data" / "training.csv.gz"
 
 # Micro-batch x accumulation x devices is not the stated batch, or a network figure that nothing explains.
 DOUBTFUL = {"T0524", "T0526", "T0580", "T0582", "T0584", "T3270"}
@@ -93,21 +89,20 @@ class Run:
         )
 
 
-def runs(path: Path = TRAINING) -> dict[str, list[Run]]:
-    """Data-parallel runs and runs of one device, by series."""
-    found: dict[str, list[Run]] = defaultdict(list)
-    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    for row in csv.DictReader(text.decode().splitlines()):
-        needed = (row["devices"], row["samples_per_s_global"], row["micro_batch"], row["params_total"])
-        if row["strategy_norm"] in ("ddp", "single") and all(needed) and row["id"] not in DOUBTFUL:
-            found[row["series"]].append(_run(row))
-    return found
-
-
-def pairs(path: Path = TRAINING) -> list[tuple[Run, Run]]:
-    """(smallest run, larger run) of one series, micro-batch and format."""
+def pairs(rows: Iterable[Mapping[str, str]], refused: Counter[str] | None = None) -> list[tuple[Run, Run]]:
+    """(smallest run, larger run) of one series, micro-batch and format; what cannot be paired is counted in
+    `refused` by the reason."""
+    left: Counter[str] = Counter() if refused is None else refused
+    by_series: dict[str, list[Run]] = defaultdict(list)
+    for row in rows:
+        if row["strategy_norm"] not in ("ddp", "single"):
+            continue
+        if reason := _reason(row):
+            left[reason] += 1
+        else:
+            by_series[row["series"]].append(_run(row))
     found = []
-    for series in runs(path).values():
+    for series in by_series.values():
         for run in series:
             alike = [
                 one
@@ -117,14 +112,31 @@ def pairs(path: Path = TRAINING) -> list[tuple[Run, Run]]:
             ]
             if alike and _usable(run):
                 found.append((min(alike, key=lambda one: one.devices), run))
+            elif run.devices > 1:
+                left["the network is not stated" if alike else "no smaller run of its series"] += 1
     return found
+
+
+def _reason(row: Mapping[str, str]) -> str:
+    """Why a row is no run of data-parallel training, "" where it is."""
+    if row["id"] in DOUBTFUL:
+        return "micro-batch x accumulation x devices is not the stated batch"
+    for key, name in (
+        ("devices", "number of devices"),
+        ("samples_per_s_global", "rate in samples"),
+        ("micro_batch", "micro-batch"),
+        ("params_total", "number of parameters"),
+    ):
+        if not row[key]:
+            return f"no {name} is stated"
+    return ""
 
 
 def _usable(run: Run) -> bool:
     return (run.nodes == 1 and run.fabric in FABRICS) or (run.nodes > 1 and run.nic_gbit_per_s is not None)
 
 
-def _run(row: dict[str, str]) -> Run:
+def _run(row: Mapping[str, str]) -> Run:
     devices, nodes = int(float(row["devices"])), int(float(row["nodes"] or 1))
     return Run(
         id=row["id"],
@@ -147,7 +159,7 @@ def _run(row: dict[str, str]) -> Run:
     )
 
 
-def _gradient_bytes(row: dict[str, str]) -> int | None:
+def _gradient_bytes(row: Mapping[str, str]) -> int | None:
     """Gradients are as wide as the parameters. DeepSpeed and MXNet keep those in 16 bits where they compute
     so, and sum gradients in them; others do or do not, by release and script."""
     if row["precision_norm"] not in ("fp16", "bf16", "fp8"):

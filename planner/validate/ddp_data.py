@@ -1,8 +1,8 @@
 """Recorded runs of PyTorch DDP and FSDP over shaped links: configurations, measured steps, raw collectives.
 
 A folder holds one folder a configuration (`config.json`, `trace_ws1_rank0.json.gz`), `summary.csv` with every
-measured run and `collectives.csv` with raw collectives (either may be gzipped). benchmarks/data/testbed-ddp
-has its README.
+measured run and `collectives.csv` with raw collectives (either may be gzipped). `data/testbed-ddp/README.md`
+says how they were made.
 """
 
 from __future__ import annotations

@@ -1,0 +1,276 @@
+"""Suites of `planner validate` as tables and as data: one line a suite, one table a suite, every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import planner
+from planner.report.output import Column, Format, Table
+from planner.validate.evidence import Compared, Evidence, Figures, Part, Statement
+
+MOST_REASONS = 12
+MOST_WORST = 10
+
+
+def percent(value: float) -> str:
+    """An error, with a digit after the point where it is small."""
+    return f"{100 * value:.1f}%" if abs(value) < 0.0995 else f"{100 * value:.0f}%"
+
+
+def signed(value: float) -> str:
+    return f"{'+' if value >= 0 else '-'}{percent(abs(value))}"
+
+
+def pair(median: float | None, ninth: float | None) -> str | None:
+    return None if median is None or ninth is None else f"{percent(median)} / {percent(ninth)}"
+
+
+def reached(value: bool | None) -> str | None:
+    return None if value is None else ("yes" if value else "NO")
+
+
+def suite_lines(found: Sequence[Evidence]) -> Table:
+    """One line a suite."""
+    return Table(
+        [_line(one.suite, one.whole) | {"_targets": _targets(one)} for one in found],
+        [*_columns("Suite"), Column("_targets", "Targets reached")],
+        title="Measured and published runs beside predictions",
+        notes=[
+            "Errors are |predicted / measured - 1|: median / nine in ten. Source left out: with constants "
+            "chosen without the run's source, where any were chosen on such runs. In range: published values "
+            "inside the stated 90% range. Details: `planner validate --suite NAME`, every run with `--rows`."
+        ],
+    )
+
+
+def suite_tables(one: Evidence) -> list[Table]:
+    """The table of a suite, its other figures, and what could not be compared."""
+    notes = [f"Error of {one.quantity}. Fitted: {one.fitted}."]
+    notes += [f"Rule of thumb: {one.rule}."] if one.rule else []
+    notes += [f"Others: {one.peers}."] if one.peers else []
+    notes += list(one.notes)
+    parts = Table(
+        [_line(part.name, part.figures) | _target(part) for part in one.parts],
+        [*_columns("Runs of"), Column("_target", "Target"), Column("_reached", "Reached")],
+        title=f"{one.suite}: {one.title}",
+        notes=notes,
+    )
+    tables = [parts]
+    if one.statements:
+        tables.append(_statements(one.statements))
+    if one.refused:
+        tables.append(_refused(one))
+    return tables
+
+
+def by_source(one: Evidence) -> Table:
+    """The same figures source by source."""
+    from planner.validate.evidence import figures_of
+
+    names = sorted({row.source for row in one.rows})
+    return Table(
+        [_line(name, figures_of([row for row in one.rows if row.source == name])) for name in names],
+        _columns("Source"),
+        title="By source",
+    )
+
+
+def worst_rows(one: Evidence, most: int = MOST_WORST) -> Table:
+    """The runs that are furthest off."""
+    rows = sorted(one.rows, key=lambda row: -abs(row.error))[:most]
+    return _rows(rows, f"The {len(rows)} runs that are furthest off")
+
+
+def all_rows(one: Evidence) -> Table:
+    """Every run."""
+    return _rows(one.rows, f"{one.suite}: every run")
+
+
+def row_data(suite: str, row: Compared) -> dict[str, Any]:
+    """One run for CSV and JSON."""
+    return {"suite": suite, **asdict(row), "error": row.error, "inside": row.inside}
+
+
+def figures_data(of: Figures) -> dict[str, Any]:
+    return asdict(of)
+
+
+def evidence_data(found: Sequence[Evidence], *, rows: bool = False) -> dict[str, Any]:
+    """The summary for programs."""
+    return {
+        "version": planner.__version__,
+        "suites": {
+            one.suite: {
+                "title": one.title,
+                "quantity": one.quantity,
+                "fitted": one.fitted,
+                "rule_of_thumb": one.rule,
+                "peers": one.peers,
+                "all": figures_data(one.whole) if one.rows else None,
+                "parts": {
+                    part.name: figures_data(part.figures) | {"target": part.target, "reached": part.reached}
+                    for part in one.parts
+                },
+                "statements": {
+                    each.name: {"value": each.value, "target": each.target, "reached": each.reached}
+                    for each in one.statements
+                },
+                "refused": dict(one.refused),
+                **({"rows": [row_data(one.suite, row) for row in one.rows]} if rows else {}),
+            }
+            for one in found
+        },
+    }
+
+
+def evidence_tables(
+    found: Sequence[Evidence], *, rows: bool = False, format: Format = Format.table
+) -> list[Table]:
+    """What the command prints: one line a suite where there are several, else the suite's tables."""
+    if format is Format.csv:
+        return [Table([row_data(one.suite, row) for one in found for row in one.rows])]
+    tables = [suite_lines(found)] if len(found) > 1 else []
+    if len(found) == 1 or rows:
+        for one in found:
+            tables += suite_tables(one)
+            tables += [all_rows(one)] if rows else []
+    return tables
+
+
+def readme_table(found: Sequence[Evidence]) -> Table:
+    """The accuracy of the package as its README shows it."""
+    lines = []
+    for one in found:
+        for part in one.parts:
+            if part.name != "all" or len(one.parts) == 1:
+                lines.append({"suite": one.suite} | _line(part.name, part.figures) | _target(part))
+        for each in one.statements:
+            lines.append(
+                {
+                    "suite": one.suite,
+                    "_name": each.name,
+                    "_errors": _value(each, each.value),
+                    "_rule": each.peer or None,
+                    "_target": None if each.target is None else _value(each, each.target),
+                }
+            )
+    return Table(
+        lines,
+        [
+            Column("suite", "Suite"),
+            Column("_name", "What"),
+            Column("runs", "Runs", align="right"),
+            Column("sources", "Sources", align="right"),
+            Column("_errors", "Median / nine in ten", align="right"),
+            Column("_left", "Source left out", align="right"),
+            Column("_rule", "Rule of thumb", align="right"),
+            Column("_target", "Target", align="right"),
+        ],
+        notes=["Made by `planner validate --readme`; docs/validation.md has all of it."],
+    )
+
+
+def _line(name: str, of: Figures) -> dict[str, Any]:
+    return figures_data(of) | {
+        "_name": name,
+        "_errors": pair(of.median, of.ninth),
+        "_left": pair(of.left_median, of.left_ninth),
+        "_rule": pair(of.rule_median, of.rule_ninth),
+    }
+
+
+def _target(part: Part) -> dict[str, Any]:
+    target = None if part.target is None else pair(*part.target)
+    return {"_target": target, "_reached": reached(part.reached)}
+
+
+def _targets(one: Evidence) -> str | None:
+    """How many targets are reached of how many."""
+    each = [part.reached for part in one.parts] + [statement.reached for statement in one.statements]
+    asked = [value for value in each if value is not None]
+    return f"{sum(asked)} of {len(asked)}" if asked else None
+
+
+def _columns(first: str) -> list[Column]:
+    return [
+        Column("_name", first),
+        Column("runs", "Runs", align="right"),
+        Column("sources", "Sources", align="right"),
+        Column("_errors", "Median / nine in ten", align="right"),
+        Column("worst", "Worst", signed, align="right"),
+        Column("bias", "Bias", signed, align="right"),
+        Column("inside", "In range", lambda share: f"{share:.0%}", align="right"),
+        Column("_left", "Source left out", align="right"),
+        Column("_rule", "Rule of thumb", align="right"),
+    ]
+
+
+def _value(each: Statement, value: float) -> str:
+    return percent(value) if each.percent else f"{value:.2f}"
+
+
+def _statements(statements: Sequence[Statement]) -> Table:
+    lines = [
+        {
+            "_name": each.name,
+            "_value": _value(each, each.value),
+            "_target": None
+            if each.target is None
+            else f"at {'most' if each.most else 'least'} {_value(each, each.target)}",
+            "_reached": reached(each.reached),
+            "_peer": each.peer or None,
+        }
+        for each in statements
+    ]
+    return Table(
+        lines,
+        [
+            Column("_name", "Figure"),
+            Column("_value", "Value", align="right"),
+            Column("_target", "Target"),
+            Column("_reached", "Reached"),
+            Column("_peer", "Best peer"),
+        ],
+        title="Other figures",
+    )
+
+
+def _refused(one: Evidence) -> Table:
+    common = one.refused.most_common()
+    lines = [{"reason": reason, "runs": count} for reason, count in common[:MOST_REASONS]]
+    if rest := sum(count for _, count in common[MOST_REASONS:]):
+        lines.append({"reason": "other reasons", "runs": rest})
+    return Table(
+        lines,
+        [Column("reason", "Not compared, because"), Column("runs", "Runs", align="right")],
+        title="Runs that cannot be compared",
+    )
+
+
+def _rows(rows: Sequence[Compared], title: str) -> Table:
+    lines = [
+        asdict(row)
+        | {
+            "_error": signed(row.error),
+            "_measured": f"{row.measured:.4g}",
+            "_predicted": f"{row.predicted:.4g}",
+            "_inside": reached(row.inside),
+        }
+        for row in rows
+    ]
+    return Table(
+        lines,
+        [
+            Column("id", "Run"),
+            Column("source", "Source"),
+            Column("what", "What"),
+            Column("_measured", "Measured", align="right"),
+            Column("_predicted", "Predicted", align="right"),
+            Column("unit", "Unit"),
+            Column("_error", "Error", align="right"),
+            Column("_inside", "In range"),
+        ],
+        title=title,
+    )

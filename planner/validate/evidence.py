@@ -1,0 +1,184 @@
+"""Measured runs beside predictions, and what they say together.
+
+A `Compared` is one run: what was measured, what we predict, the range that we state, what we predict with
+constants chosen without the run's source, and what a rule of thumb says. `Figures` are those of many. Runs
+that a suite cannot express are counted by the reason (`Evidence.refused`), never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+Target = tuple[float, float]  # median and nine in ten of the error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One run. `part` is the line of the suite's table that it counts in."""
+
+    id: str
+    source: str
+    part: str
+    what: str
+    unit: str
+    measured: float
+    predicted: float
+    low: float | None = None
+    high: float | None = None
+    left_out: float | None = None
+    rule: float | None = None
+    claimed: bool | None = None  # whether a paper's row does what is claimed of it
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the stated range holds what was measured; without a range, whether the claim holds."""
+        if self.low is None or self.high is None:
+            return self.claimed
+        return self.low <= self.measured <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Errors of predicted / measured - 1: sizes by median, nine in ten and worst, the middle of the signed
+    ones as bias; of left-out sources, of the rule of thumb; the share inside the stated range."""
+
+    runs: int
+    sources: int
+    median: float
+    ninth: float
+    worst: float
+    bias: float
+    inside: float | None
+    left_median: float | None
+    left_ninth: float | None
+    rule_median: float | None
+    rule_ninth: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One line of a suite's table. `reached`: whether the error of sources that nothing was fitted to is
+    within the target; None without one."""
+
+    name: str
+    figures: Figures
+    target: Target | None = None
+
+    @property
+    def reached(self) -> bool | None:
+        if self.target is None:
+            return None
+        of = self.figures
+        left = of.left_median is not None and of.left_ninth is not None
+        median, ninth = (of.left_median, of.left_ninth) if left else (of.median, of.ninth)
+        assert median is not None
+        assert ninth is not None
+        return median <= self.target[0] and ninth <= self.target[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A figure of a suite that is no error of a run: regret, a correlation, a share; `most`: at most or at
+    least what is asked for. `shown` as `percent` or `number`."""
+
+    name: str
+    value: float
+    target: float | None = None
+    most: bool = True
+    peer: str = ""
+    percent: bool = True
+
+    @property
+    def reached(self) -> bool | None:
+        if self.target is None:
+            return None
+        return self.value <= self.target if self.most else self.value >= self.target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that a suite found. `fitted` says which constants were chosen on its runs; `rule` what the simple
+    rule beside is, `peers` what others reach on such runs."""
+
+    suite: str
+    title: str
+    quantity: str
+    fitted: str
+    rule: str
+    peers: str
+    rows: Sequence[Compared]
+    targets: dict[str, Target] = field(default_factory=dict)
+    statements: Sequence[Statement] = ()
+    refused: Counter[str] = field(default_factory=Counter)
+    notes: Sequence[str] = ()
+
+    @property
+    def parts(self) -> list[Part]:
+        """All runs together, then part by part in the order of their first run."""
+        names = list(dict.fromkeys(row.part for row in self.rows))
+        lines = [("all", list(self.rows))] if len(names) > 1 else []
+        lines += [(name, [row for row in self.rows if row.part == name]) for name in names]
+        return [Part(name, figures_of(rows), self.targets.get(name)) for name, rows in lines]
+
+    @property
+    def whole(self) -> Figures:
+        return figures_of(self.rows)
+
+
+def figures_of(rows: Sequence[Compared]) -> Figures:
+    """The figures of runs, of which there is at least one."""
+    errors = np.array([row.error for row in rows])
+    sizes = abs(errors)
+    left_out = _sizes(rows, lambda row: row.left_out)
+    rule = _sizes(rows, lambda row: row.rule)
+    inside = [row.inside for row in rows if row.inside is not None]
+    return Figures(
+        runs=len(rows),
+        sources=len({row.source for row in rows}),
+        median=float(np.median(sizes)),
+        ninth=ninth(sizes),
+        worst=float(errors[int(np.argmax(sizes))]),
+        bias=float(np.median(errors)),
+        inside=float(np.mean(inside)) if inside else None,
+        left_median=float(np.median(left_out)) if left_out else None,
+        left_ninth=ninth(left_out) if left_out else None,
+        rule_median=float(np.median(rule)) if rule else None,
+        rule_ninth=ninth(rule) if rule else None,
+    )
+
+
+def ninth(sizes: Iterable[float]) -> float:
+    """What nine in ten are at most."""
+    return float(np.quantile(np.fromiter(sizes, np.float64), 0.9))
+
+
+def _sizes(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> list[float]:
+    pairs = [(of(row), row.measured) for row in rows]
+    return [abs(value / measured - 1) for value, measured in pairs if value is not None]
+
+
+def ranged_by_others(rows: Sequence[Compared]) -> list[Compared]:
+    """Rows with the range that the errors of all other sources give: nine in ten of them are within it. So a
+    range never knows the source that it is held against; with one source only there is none."""
+    found = []
+    for row in rows:
+        others = [
+            abs(math.log((one.left_out or one.predicted) / one.measured))
+            for one in rows
+            if one.part == row.part and one.source != row.source
+        ]
+        if others:
+            reach = math.exp(ninth(others))
+            centre = row.left_out or row.predicted
+            row = replace(row, low=centre / reach, high=centre * reach)
+        found.append(row)
+    return found

@@ -1,0 +1,88 @@
+"""The step of a published run of a large model as the package predicts it, and as rules of thumb do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.computation import Variation
+from planner.computation.changed import accumulated
+from planner.computation.replica import replica_computation
+from planner.cost.loads import loads_of
+from planner.cut import Cut
+from planner.exchange import Exchange
+from planner.exchange.allreduce import AllReduce
+from planner.exchange.groups import replicas_site
+from planner.exchange.sharded import Sharded
+from planner.exchange.site import Site
+from planner.rates.constants import constants
+from planner.rates.device import basis_of
+from planner.rates.error import Error, error_of
+from planner.rates.kernels import network_of
+from planner.validate.large_machines import machine_of
+from planner.validate.large_runs import LargeRun
+from planner.validate.training import framework_of
+
+RULE_SHARE = 0.4  # of the peak, in the rule of thumb
+SINGLE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LargeStep:
+    """Seconds of a step, with the error of the rates that it rests on."""
+
+    seconds: float
+    error: Error
+
+
+def framework(run: LargeRun) -> str:
+    """The framework whose factors a run has."""
+    row: Mapping[str, str] = {"framework": run.framework, "source_id": run.source}
+    return framework_of(row)
+
+
+def exchange_of(run: LargeRun) -> Exchange:
+    return Sharded(stage=run.stage, each_pass=run.stage == 3) if run.stage else AllReduce()
+
+
+def predicted(run: LargeRun) -> LargeStep | None:
+    """What the package predicts; None where the catalogue has no such machine. The closed form of the same
+    exchange that plans are bounded by, without a simulation: a hundred times as fast, and what is left to a
+    simulation is chance."""
+    hardware = machine_of(run)
+    if hardware is None:
+        return None
+    site = Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
+    once = replica_computation(
+        run.model,
+        run.micro_batch,
+        site,
+        run.precision,
+        accumulate=run.accumulate,
+        checkpointing=run.checkpointing,
+        framework=framework(run),
+        variation=Variation(0.0, 0.0),
+        steps=SINGLE,
+    )
+    computation = accumulated(once, run.accumulate)
+    replicas = replicas_site(site)
+    if replicas.workers == 1:
+        seconds = float(computation.durations_s.sum()) + computation.optimizer_s
+    else:
+        case = exchange_of(run).lower(computation, replicas)
+        seconds = computation.batch * replicas.workers / loads_of(case).bound().samples_per_s
+    network = network_of(run.model)
+    basis = basis_of(hardware.device, run.precision, network, constants())
+    return LargeStep(seconds, error_of(basis, network))
+
+
+def rule_of_thumb_s(run: LargeRun) -> float | None:
+    """6 (8 where the forward pass is computed twice) x parameters x tokens over 0.4 of the peak."""
+    hardware = machine_of(run)
+    if hardware is None:
+        return None
+    peak = hardware.device.flops.get(run.precision.compute)
+    if peak is None:
+        return None
+    passes = 8 if run.checkpointing == "full" else 6
+    return passes * run.model.parameters * run.tokens_per_step / (RULE_SHARE * peak * run.devices)

@@ -1,0 +1,130 @@
+"""Published scaling of data-parallel training against predictions.
+
+From the smallest run of a series (mostly one device) we predict the step time of its larger ones: its step,
+less what exchange it has itself, is the computation; `AllReduce` is lowered on the machines that the row
+describes and simulated. Three settings are not in any row: how much steps of equal devices vary, how much
+collectives slow the backward pass down, and how wide gradients are where training computes in 16 bits. They
+are chosen on all other sources and applied to the one left out. Linear scaling stands beside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from planner.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter, Variation
+from planner.exchange import Site
+from planner.exchange.allreduce import AllReduce
+from planner.precision import BF16, FP32
+from planner.simulator import simulate
+from planner.validate.scaling_rows import Run
+
+SIGMAS = (0.01, 0.02, 0.03, 0.04, 0.05)
+SLOWDOWNS = (0.0, 0.25, 0.5)
+WIDTHS = (2, 4)
+LAYERS = 32
+ONE_BUCKET = 10**12
+FORWARD_SHARE = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What no row states."""
+
+    sigma: float
+    slowdown: float
+    width: int  # bytes of a gradient where training computes in 16 bits or fewer
+
+
+GRID = tuple(Settings(*values) for values in product(SIGMAS, SLOWDOWNS, WIDTHS))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    base: Run
+    run: Run
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted_s / self.run.step_s - 1)
+
+    @property
+    def linear(self) -> float:
+        """The error of scaling without loss."""
+        return abs(self.base.step_s / self.base.passes * self.run.passes / self.run.step_s - 1)
+
+
+def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
+    """Micro-batches that exchange nothing, then one: equal layers, a third of the time forward."""
+    n = LAYERS
+    forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
+    once_s = np.array([(run.passes - 1) * pass_s] + [forward] * n + [backward] * n)
+    variation = Variation(settings.sigma / math.sqrt(run.passes), 0.0)
+    narrow = (run.gradient_bytes or settings.width) == 2
+    elements = max(round(run.parameters / n), 1)
+    return Computation(
+        model="published",
+        batch=1,
+        names=("earlier", *(f"forward{at}" for at in range(n)), *(f"backward{at}" for at in range(n))),
+        role=np.array([OTHER] + [FORWARD] * n + [BACKWARD] * n, np.uint8),
+        layer=np.full(2 * n + 1, -1, np.int32),
+        layers=(),
+        dep_start=np.array([0, *range(2 * n + 1)], np.int32),
+        dep_index=np.arange(2 * n, dtype=np.int32),
+        durations_s=once_s * variation.factors(64, 2 * n + 1, 0),
+        parameters=tuple(Parameter(f"w{at}", elements, (1 + at,), 2 * n - at) for at in range(n)),
+        optimizer_s=0.0,
+        precision=BF16 if narrow else FP32,
+        once_s=once_s,
+        variation=variation,
+    )
+
+
+@cache
+def step_s(run: Run, pass_s: float, settings: Settings) -> float:
+    """The predicted step of a run whose micro-batch takes so long on a device alone."""
+    if run.devices == 1:
+        return pass_s * run.passes
+    if run.gradient_bytes and settings.width != run.gradient_bytes:
+        return step_s(run, pass_s, replace(settings, width=run.gradient_bytes))
+    exchange = AllReduce(slowdown=settings.slowdown, jitter=0.0)
+    if not run.overlaps:
+        exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET, slowdown=0.0)
+    case = exchange.lower(computation_of(run, pass_s, settings), Site(run.machine, run.devices))
+    found = simulate(case.profile, case.cluster, case.policy, joins=case.joins, max_steps=300)
+    return run.devices / found.samples_per_s
+
+
+def predict(base: Run, run: Run, settings: Settings) -> float:
+    """The step of `run`, by the computation that the step of `base` leaves room for."""
+    pass_s = base.step_s / base.passes
+    if base.devices > 1:
+        pass_s -= (step_s(base, pass_s, settings) - base.step_s) / base.passes
+    return step_s(run, max(pass_s, base.step_s / base.passes / 2), settings)
+
+
+def chosen(errors: dict[Settings, list[Result]], keep: Callable[[Run], bool]) -> Settings:
+    """The settings with the least mean error, large errors cut at a fifth: a run that is far off for reasons
+    of its own must not decide."""
+
+    def cost(settings: Settings) -> float:
+        kept = [min(one.error, 0.2) for one in errors[settings] if keep(one.run)]
+        return float(np.mean(kept))
+
+    return min(errors, key=lambda settings: (cost(settings), settings.sigma, settings.slowdown))
+
+
+def leave_one_source_out(errors: dict[Settings, list[Result]]) -> dict[str, tuple[Settings, list[Result]]]:
+    """For each source the settings that the others choose, and its results with them."""
+    sources = {one.run.source for one in next(iter(errors.values()))}
+    found = {}
+    for source in sorted(sources):
+        settings = chosen(errors, lambda run, source=source: run.source != source)  # type: ignore[misc]
+        found[source] = settings, [one for one in errors[settings] if one.run.source == source]
+    return found

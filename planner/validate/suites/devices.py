@@ -1,0 +1,83 @@
+"""`devices`: steps of one device (or sharded over one machine) by kernel rates, seen and left out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from planner.rates.constants import constants
+from planner.rates.device import basis_of
+from planner.rates.error import error_of
+from planner.rates.kernels import network_of
+from planner.validate.evidence import Compared, Evidence, Target
+from planner.validate.figures import DATA, table
+from planner.validate.rates import kind_of, predicted_step_s
+from planner.validate.training import Run, one_machine_runs, runs_of, single_device_runs
+
+LEFT_OUT = "rates_left_out.csv"
+RULE_SHARE = 0.4
+NVIDIA = ("nvidia", "")
+TARGETS: dict[str, Target] = {"CNN": (0.09, 0.33), "BERT": (0.11, 0.28), "LLM": (0.08, 0.20)}
+
+
+def found() -> Evidence:
+    return _evidence((*single_device_runs(), *one_machine_runs()))
+
+
+def evidence_of(rows: Iterable[Mapping[str, str]]) -> Evidence:
+    """Own runs of one device."""
+    return _evidence(tuple(runs_of(rows)))
+
+
+def _evidence(runs: tuple[Run, ...]) -> Evidence:
+    refused = Counter(run.unexplained for run in runs if run.unexplained)
+    rows = [_compared(run) for run in runs if not run.unexplained]
+    return Evidence(
+        suite="devices",
+        title="Devices: computation by kernel rates",
+        quantity="step time",
+        fitted="kernel rates and factors of frameworks (`benchmarks/calibrate_rates.py`)",
+        rule="arithmetic over 0.4 of the peak",
+        peers="Paleo on ResNet-50 and VGG-16 (196 rows, after a port): 47% median, 130% mean",
+        rows=rows,
+        targets=TARGETS,
+        refused=refused,
+    )
+
+
+def _compared(run: Run) -> Compared:
+    predicted = predicted_step_s(run)
+    network = network_of(run.model)
+    error = error_of(basis_of(run.device, run.precision, network, constants()), network)
+    low_per_s, high_per_s = error.range_of(1 / predicted)
+    left = _left_out().get(run.id)
+    part = kind_of(run) if run.device.vendor in NVIDIA else "other vendors"
+    return Compared(
+        id=run.id,
+        source=run.source,
+        part=part,
+        what=f"{run.model.name}, batch {run.batch}, {run.device.name}, {run.precision.name}, {run.framework}",
+        unit="s",
+        measured=run.step_s,
+        predicted=predicted,
+        low=1 / high_per_s,
+        high=1 / low_per_s,
+        left_out=None if left is None else run.step_s * math.exp(left),
+        rule=_rule_s(run),
+    )
+
+
+@cache
+def _left_out() -> dict[str, float]:
+    """log(predicted / published) of each run by a fit that had not seen its source."""
+    if not (DATA / LEFT_OUT).is_file():
+        return {}
+    return {row["id"]: float(row["source"]) for row in table(LEFT_OUT) if row["source"]}
+
+
+def _rule_s(run: Run) -> float | None:
+    peak = run.device.flops.get(run.precision.compute)
+    passes = 8 if run.recompute else 6
+    return None if peak is None else passes * run.model.macs * run.batch / (RULE_SHARE * peak)

@@ -1,0 +1,84 @@
+"""`layouts`: of all ways to cut a model over a machine, how good is the one that we would choose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from planner.errors import BadInput
+from planner.validate.evidence import Compared, Evidence, Statement
+from planner.validate.figures import packed_table
+from planner.validate.large_runs import LargeRun
+from planner.validate.large_steps import predicted
+from planner.validate.layout_runs import Choice, choices, read_layouts
+
+MEAN, WORST = 0.04, 0.25
+PEERS = "regret: Calculon 9.7% mean, 53% worst; llm-analysis 33%, 136%; a rule of thumb cannot rank"
+
+
+def found() -> Evidence:
+    return evidence_of(packed_table("layouts.csv.gz"))
+
+
+def evidence_of(table: Iterable[Mapping[str, str]]) -> Evidence:
+    """Errors of the steps, and the regret of choosing by them."""
+    refused: Counter[str] = Counter()
+    layouts = read_layouts(table, refused)
+    rows = [one for layout in layouts if (one := _compared(layout.run, refused)) is not None]
+    made = choices(rows, {layout.run.id: layout.group for layout in layouts})
+    return Evidence(
+        suite="layouts",
+        title="Layouts: one model cut in every way on one machine",
+        quantity="step time",
+        fitted="nothing fitted",
+        rule="",
+        peers=PEERS,
+        rows=rows,
+        statements=statements(made),
+        refused=refused,
+        notes=[f"{len(made)} choices between layouts of the same model, GPUs and batch."],
+    )
+
+
+def statements(made: list[Choice]) -> list[Statement]:
+    regrets = [one.regret for one in made]
+    ranked = [one.correlation for one in made if one.correlation is not None]
+    found = []
+    if regrets:
+        found.append(
+            Statement(name="mean regret", value=float(np.mean(regrets)), target=MEAN, peer="Calculon 9.7%")
+        )
+        found.append(Statement(name="worst regret", value=max(regrets), target=WORST, peer="Calculon 53%"))
+        best = float(np.mean([regret < 1e-9 for regret in regrets]))
+        found.append(Statement(name="choices that are the best measured one", value=best))
+    if ranked:
+        found.append(
+            Statement(name="rank correlation, mean of groups", value=float(np.mean(ranked)), percent=False)
+        )
+    return found
+
+
+def _compared(run: LargeRun, refused: Counter[str]) -> Compared | None:
+    try:
+        step = predicted(run)
+    except BadInput as error:
+        refused[f"refused by the package: {error}"] += 1
+        return None
+    if step is None:
+        refused[f"no machine of the catalogue has {run.device}"] += 1
+        return None
+    low_per_s, high_per_s = step.error.range_of(1 / step.seconds)
+    degrees = f"tensor {run.tensor}, data {run.replicas}, pipeline {run.pipeline}"
+    return Compared(
+        id=run.id,
+        source=run.source,
+        part=f"{run.devices} GPUs",
+        what=f"{run.model.name}, batch {run.micro_batch} x {run.accumulate}, {degrees}",
+        unit="s",
+        measured=run.step_s,
+        predicted=step.seconds,
+        low=1 / high_per_s,
+        high=1 / low_per_s,
+    )

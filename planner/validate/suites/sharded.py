@@ -1,0 +1,65 @@
+"""`sharded`: published runs of large models, with FSDP or ZeRO and with tensor and pipeline cuts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from planner.errors import BadInput
+from planner.validate.evidence import Compared, Evidence, Target
+from planner.validate.large_runs import LargeRun, read_runs
+from planner.validate.large_steps import predicted, rule_of_thumb_s
+from planner.validate.training import training_rows
+
+PARTS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
+TARGETS: dict[str, Target] = {PARTS["sharded"]: (0.08, 0.20), PARTS["cut"]: (0.10, 0.28)}
+
+
+def found() -> Evidence:
+    return evidence_of(training_rows())
+
+
+def evidence_of(rows: Iterable[Mapping[str, str]]) -> Evidence:
+    runs, not_read = read_runs(rows)
+    refused = Counter(one.reason for one in not_read)
+    return Evidence(
+        suite="sharded",
+        title="Large models: FSDP, ZeRO, tensor and pipeline cuts",
+        quantity="step time",
+        fitted="kernel rates (`planner.rates`); nothing of layouts, networks or overlap",
+        rule="6 (8 with full recomputation) x parameters x tokens / 0.4 of the peak",
+        peers=(
+            "median error on the rows that each can express: Calculon 25% (121 rows; 22% with overlap on), "
+            "llm-analysis 47% (347 rows; 14% with an efficiency of 0.5), SimuMax 87% (128 rows; 23% with "
+            "NVLink edited in by hand)"
+        ),
+        rows=[one for run in runs if (one := _compared(run, refused)) is not None],
+        targets=TARGETS,
+        refused=refused,
+    )
+
+
+def _compared(run: LargeRun, refused: Counter[str]) -> Compared | None:
+    try:
+        step = predicted(run)
+    except BadInput as error:
+        refused[f"refused by the package: {error}"] += 1
+        return None
+    if step is None:
+        refused[f"no machine of the catalogue has {run.device}"] += 1
+        return None
+    low_per_s, high_per_s = step.error.range_of(1 / step.seconds)
+    layout = f"tensor {run.tensor}, pipeline {run.pipeline}, stage {run.stage}"
+    batch = f"batch {run.micro_batch} x {run.accumulate}"
+    return Compared(
+        id=run.id,
+        source=run.source,
+        part=PARTS[run.kind],
+        what=f"{run.model.name} {run.precision.name}, {run.devices} x {run.device}, {layout}, {batch}",
+        unit="s",
+        measured=run.step_s,
+        predicted=step.seconds,
+        low=1 / high_per_s,
+        high=1 / low_per_s,
+        rule=rule_of_thumb_s(run),
+    )
