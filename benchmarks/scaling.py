@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from planner.validate.training import training_rows
 
 from planner.validate import scaling_rows
 from planner.validate.figures import read_table
 from planner.validate.scaling import GRID, Result, Settings, chosen, leave_one_source_out, predict
+from planner.validate.training import training_rows
 
 # What must hold, median and 90th percentile: in one machine, and across machines.
 ONE_MACHINE, ACROSS = (0.03, 0.12), (0.05, 0.20)

@@ -69,8 +69,13 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def constants() -> Constants:
     """The figures that are shipped."""
-    text = (files("planner.rates") / "data" / "rates.toml").read_text("utf-8")
-    return decoded(tomllib.loads(text))
+    data = files("planner.rates") / "data"
+    tables = tomllib.loads((data / "rates.toml").read_text("utf-8"))
+    beside = tomllib.loads((data / "large_frameworks.toml").read_text("utf-8"))["frameworks"]
+    for name, values in beside.items():
+        like = tables["frameworks"][values.pop("like")]
+        tables["frameworks"][name] = {**like, **values}
+    return decoded(tables)
 
 
 def decoded(tables: Mapping[str, object]) -> Constants:

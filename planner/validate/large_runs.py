@@ -156,6 +156,11 @@ def read_run(row: Row) -> LargeRun | str:
     )
 
 
+def untuned(row: Row) -> bool:
+    """Whether the source says that the machines of this run were not set up well yet."""
+    return "not tuned" in row.get("note", "")
+
+
 def _unmodelled(row: Row) -> Iterator[str]:
     if row["precision_norm"] == "fp4":
         yield "four-bit training is not modelled"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from planner.computation import Variation
 from planner.computation.changed import accumulated
@@ -19,12 +20,14 @@ from planner.rates.constants import constants
 from planner.rates.device import basis_of
 from planner.rates.error import Error, error_of
 from planner.rates.kernels import network_of
+from planner.validate.figures import table
 from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun
 from planner.validate.training import framework_of
 
 RULE_SHARE = 0.4  # of the peak, in the rule of thumb
 SINGLE = 1
+HOPPER = ("H100", "H200")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,11 @@ class LargeStep:
 def framework(run: LargeRun) -> str:
     """The framework whose factors a run has."""
     row: Mapping[str, str] = {"framework": run.framework, "source_id": run.source}
-    return framework_of(row)
+    found = framework_of(row)
+    if run.framework.startswith("Megatron-DeepSpeed"):
+        return "megatron-deepspeed"
+    hopper = run.device.startswith(HOPPER)
+    return "transformer-engine" if hopper and found in ("megatron", "fused") else found
 
 
 def exchange_of(run: LargeRun) -> Exchange:
@@ -74,6 +81,12 @@ def predicted(run: LargeRun) -> LargeStep | None:
     network = network_of(run.model)
     basis = basis_of(hardware.device, run.precision, network, constants())
     return LargeStep(seconds, error_of(basis, network))
+
+
+@cache
+def left_out() -> dict[str, float]:
+    """What leaving a run's source out of all fits adds to log(predicted), by the run's id."""
+    return {row["id"]: float(row["shift"]) for row in table("large_left_out.csv")}
 
 
 def rule_of_thumb_s(run: LargeRun) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import as_file
@@ -111,8 +111,13 @@ def one_machine_runs() -> tuple[Run, ...]:
 
 
 def _collected() -> Iterator[Run]:
+    return runs_of(training_rows())
+
+
+def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
+    """The rows that one device, or the sharded devices of one machine, ran."""
     known = figures("training")
-    for row in training_rows():
+    for row in rows:
         devices = int(float(row["devices"] or 0))
         if row["model"] not in known["models"] or not row["samples_per_s_global"] or not row["micro_batch"]:
             continue

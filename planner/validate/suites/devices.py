@@ -50,9 +50,10 @@ def _evidence(runs: tuple[Run, ...]) -> Evidence:
 def _compared(run: Run) -> Compared:
     predicted = predicted_step_s(run)
     network = network_of(run.model)
-    error = error_of(basis_of(run.device, run.precision, network, constants()), network)
-    low_per_s, high_per_s = error.range_of(1 / predicted)
-    left = _left_out().get(run.id)
+    left, basis = _left_out().get(run.id, (None, basis_of(run.device, run.precision, network, constants())))
+    error = error_of(basis, network)
+    left_s = None if left is None else run.step_s * math.exp(left)
+    low_per_s, high_per_s = error.range_of(1 / (left_s or predicted))
     part = kind_of(run) if run.device.vendor in NVIDIA else "other vendors"
     return Compared(
         id=run.id,
@@ -64,17 +65,19 @@ def _compared(run: Run) -> Compared:
         predicted=predicted,
         low=1 / high_per_s,
         high=1 / low_per_s,
-        left_out=None if left is None else run.step_s * math.exp(left),
+        left_out=left_s,
         rule=_rule_s(run),
     )
 
 
 @cache
-def _left_out() -> dict[str, float]:
-    """log(predicted / published) of each run by a fit that had not seen its source."""
+def _left_out() -> dict[str, tuple[float, str]]:
+    """log(predicted / published) of each run by a fit that had not seen its source, and its basis there."""
     if not (DATA / LEFT_OUT).is_file():
         return {}
-    return {row["id"]: float(row["source"]) for row in table(LEFT_OUT) if row["source"]}
+    return {
+        row["id"]: (float(row["source"]), row["source_basis"]) for row in table(LEFT_OUT) if row["source"]
+    }
 
 
 def _rule_s(run: Run) -> float | None:
