@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import planner
@@ -15,7 +15,7 @@ from planner.report.validation_document import TITLES, drift, moved
 from planner.validate.evidence import Evidence
 from planner.validate.row import Row
 
-ROWS = {
+ROWS: dict[str, Callable[[Row], bool]] = {
     "papers": lambda row: not row.name.startswith("testbed"),
     "servers": lambda row: row.name.startswith("testbed"),
 }
