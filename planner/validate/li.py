@@ -98,7 +98,7 @@ def servers() -> list[Row]:
             simulate(
                 profile_for(load_model(str(case["model"])), int(case["batch"]), hardware, servers=count),
                 Cluster.uniform(given["workers"], count, bandwidth),
-                interval_width=0.02,
+                precision=0.02,
                 max_steps=300,
             ).samples_per_s
             for count in (1, 2)
