@@ -123,6 +123,13 @@ ProfileOption = Annotated[
 BudgetOption = Annotated[
     float | None, _option("--budget", help="USD an hour at most, servers included.", panel=LIMITS)
 ]
+EpochsOption = Annotated[
+    float | None, _option("--epochs", help="The job: passes over the training set (1).", panel=LIMITS)
+]
+SamplesOption = Annotated[float | None, _option("--samples", help="The job: samples in all.", panel=LIMITS)]
+TokensOption = Annotated[
+    str | None, _option("--tokens", help="The job: tokens in all, as 300M, 15B, 2T.", panel=LIMITS)
+]
 NetworkOption = Annotated[
     str | None,
     _option("--network", help="baseline (what long training gets) or burst (minutes).", panel=LIMITS),

@@ -19,6 +19,7 @@ from planner.report.answer_words import (
     usd,
     usd_or_never,
 )
+from planner.report.decision import job_words, run_words, speed
 from planner.report.output import Column, Table
 from planner.report.phases import falling
 from planner.report.recommendation import comparison_tables, recommendation_tables
@@ -152,6 +153,8 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
 
 
 def simulation_tables(result: Simulation) -> list[Table]:
+    from planner.search.jobs import training_of
+
     scored, prediction = result.scored, result.scored.prediction
     plan = scored.plan
     spread = prediction.step_s_quantiles
@@ -159,17 +162,18 @@ def simulation_tables(result: Simulation) -> list[Table]:
     million, priced = usd(scored.usd_per_million_samples), scored.priced
     stale = f"{prediction.staleness_mean:.1f} updates by others in a step, {prediction.staleness_max} at most"
     figures: list[tuple[str, str]] = [
-        ("samples/s", f"{interval(plan_row(scored))} ({prediction.confidence:.0%} interval)"),
+        ("samples/s", rate(scored.samples_per_s)),
         ("upper bound", f"{rate(scored.bound_samples_per_s)} samples/s, {scored.bound_share:.0%} reached"),
         ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
         ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples" if priced else "-"),
         ("bottleneck", bottleneck_words(scored)),
         *(("one device alone", words) for words in times_alone(scored, result.baseline)),
-        ("staleness", stale),
+        *([("staleness", stale)] if prediction.staleness_max else []),
         (
             "simulated",
             f"{prediction.runs} runs, {prediction.steps:,} steps, {prediction.events:,} events "
-            f"({prediction.engine})",
+            f"({prediction.engine}); their mean is {interval(plan_row(scored))} "
+            f"({prediction.confidence:.0%} interval of the simulation alone)",
         ),
     ]
     figures[1:1] = _use(result)
@@ -192,10 +196,15 @@ def simulation_tables(result: Simulation) -> list[Table]:
         {"resource": name, "used": share, "what": resource_words(name, plan)}
         for name, share in prediction.utilisation.items()
     ]
+    training = training_of(result.request)
+    how = f", {plan.how}" if plan.how else ""
     title = (
-        f"{plan.cluster_text}: {rate(scored.samples_per_s)} samples/s of {plan.model}, batch {plan.batch}"
-        + (f", ${million} a million samples." if priced else ".")
+        f"{plan.cluster_text}: {run_words(plan, result.request)}{how}, {speed(scored)} samples/s of "
+        f"{plan.model}, batch {plan.batch}" + (f", ${million} a million samples." if priced else ".")
     )
+    if training is not None:
+        title += f"\n{job_words(training, scored)}"
+        record |= training.figures(scored)
     return [
         Table(rows, [Column("figure", ""), Column("value", "")], title=title, records=[record]),
         Table(

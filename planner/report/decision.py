@@ -79,7 +79,7 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
     if training is not None and (missed := training.missed(one, request)):
         return missed
     if one.plan.key == chosen.plan.key:
-        return "the choice"
+        return "choice"
     slower = one.samples_per_s < chosen.samples_per_s * (1 - CLOSE)
     dearer = one.priced and one.usd_per_million_samples > chosen.usd_per_million_samples * (1 + CLOSE)
     first, second = ("slower", "dearer") if request.goal == "fastest" else ("dearer", "slower")
@@ -101,7 +101,7 @@ def decision_row(
         "_choice": CHOICE if one.plan.key == chosen.plan.key else "",
         "_run": run_words(one.plan, request),
         "_how": one.plan.how or "fp32",
-        "_speed": speed(one),
+        "_range": None if one.range is None else "{} to {}".format(*map(rate, one.range)),
         "_limit": resource_words(top, one.plan) + (f" {used:.0%}" if used is not None else ""),
         "_why": lost_words(one, chosen, request, training),
     }

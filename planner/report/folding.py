@@ -22,8 +22,9 @@ def folded(tables: Sequence[Table], *, explain: bool) -> list[Table]:
             continue
         if table.title == "Assumed":
             kept = [_short(note) for note in table.notes if note.startswith(KEPT)]
-            prices = [note for note in kept if note.startswith("Price:")]
-            kept = [note for note in kept if note not in prices[FEW:]]
+            for what in ("Price:", "Compute:"):
+                alike = [note for note in kept if note.startswith(what)]
+                kept = [note for note in kept if note not in alike[FEW:]]
             less = len(table.notes) - len(kept)
             more = [f"{less} more with --explain, and all names."] if less else []
             table = replace(table, notes=[*kept, *more])

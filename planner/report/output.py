@@ -228,7 +228,7 @@ def _fitting(table: Table, width: int) -> list[Column]:
     def wants(column: Column) -> int:
         return 2 + max(len(column.heading), *(len(column.cell(row)) for row in table.rows))
 
-    for spare in [column for column in columns if column.spare]:
+    for spare in [column for column in reversed(columns) if column.spare]:
         others = [column for column in columns if column is not spare]
         if width - sum(map(wants, others)) < min(SPARE_WIDTH, wants(spare)):
             columns = others

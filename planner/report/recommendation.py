@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from planner.report.answer_words import (
     bottleneck_words,
     plan_words,
+    rate,
     saturation_words,
     so_far,
     times_alone,
@@ -57,7 +58,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
 
     training, best = training_of(result.request), result.rows[0]
     shown = list(zip(result.rows, result.as_dict()["plans"], strict=True))
-    told = [{**decision_row(one, best, result.request, training), **row} for one, row in shown]
+    told = [{**decision_row(one, best, result.request, training), **row, "_marks": ""} for one, row in shown]
     rows = _with_baseline(told[: MOST_ROWS - 1], result.baseline, best, result.request, training)
     columns = _columns(rows, training)
     columns.insert(-2, Column("usd_per_million_samples_spot", "spot", show=usd, spare=True))
@@ -88,7 +89,7 @@ def comparison_tables(result: Comparison) -> list[Table]:
 def _columns(rows: Sequence[dict[str, Any]], training: Training | None) -> list[Column]:
     """Batch and number format appear where they differ between rows, the job where there is one."""
     differ = [
-        Column(key, title)
+        Column(key, title, spare=key != "batch")
         for key, title in (("batch", "batch"), ("_how", "computed in"))
         if len({row[key] for row in rows}) > 1
     ]
@@ -101,10 +102,11 @@ def _columns(rows: Sequence[dict[str, Any]], training: Training | None) -> list[
         Column("_workers", "machines"),
         Column("_run", "run as"),
         *differ,
-        Column("_speed", "samples/s", align="right"),
+        Column("samples_per_s", "samples/s", show=rate),
+        *([Column("_range", "range", align="right", spare=True)] if rows and rows[0]["_range"] else []),
         *(job if training is not None else []),
         Column("usd_per_hour", "USD/h", show=usd),
-        Column("usd_per_million_samples", "USD/M", show=usd),
+        Column("usd_per_million_samples", "USD/M", show=usd, spare=training is not None),
         Column("_limit", "limited by", spare=True),
         Column("_why", "", style="bold green"),
     ]

@@ -46,7 +46,7 @@ def test_recommend_as_json_csv_and_markdown(tmp_path):
     table = planner(*args, COLUMNS="200").stdout
     assert table.startswith("Run on ")  # nobody rents out a p3 any more
     assert "One epoch takes " in table
-    assert "the choice" in table
+    assert "choice" in table
     assert "Looked at" not in table
     assert "Looked at" in planner(*args, "--explain").stdout
     assert "| machines |" in planner(*args, "--format", "markdown").stdout

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from planner.cli._app import app
@@ -35,6 +34,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", ["recommend", "simulate"])
 def test_the_chosen_plan_is_written_as_a_task_that_starts_it(tmp_path: Path, command: str) -> None:
+    yaml = pytest.importorskip("yaml")
     path = tmp_path / "job.yaml"
     data = answer(command, *DDP, "--export", str(path))
     plan = data["recommendation" if command == "recommend" else "plan"]
