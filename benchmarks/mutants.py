@@ -41,7 +41,13 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # files, tests
         ("report",),
         ("tests/report", "tests/cli", "tests/prices", "tests/partition", "tests/validate", "tests/search"),
     ),
-    "cli": (("cli",), ("tests/cli", "tests/calibrate", "tests/prices", "tests/launch", "tests/report")),
+    "cli": (
+        ("cli",),
+        (
+            *("tests/cli", "tests/calibrate", "tests/prices", "tests/launch", "tests/report"),
+            *("tests/recorder", "tests/test_checking.py", "tests/test_hostile_files.py"),
+        ),
+    ),
 }
 LEFT_OUT = (
     "dask_",

@@ -155,3 +155,26 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     status, out, err = run("diff", path, dearer, "--fail-over", "4", capsys=capsys)
     assert (status, "+47.1%" in out, "over the limit" in err) == (3, True, True)
     assert run("diff", path, dearer, "--fail-over", "6", capsys=capsys)[0] == 0
+
+
+def test_notes_do_not_act_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from planner import measured
+    from planner.cli import _app
+
+    note = "\x1b[31mred\u202e"
+    kept = measured.Measured(
+        device="A10G",
+        reach="device",
+        model="resnet50",
+        precision="fp32",
+        predicted_samples_per_s=100.0,
+        measured_samples_per_s=80.0,
+        as_of="2026-11-16",
+        note=note,
+    )
+    measured.add(kept)
+    with pytest.raises(SystemExit):
+        _app.load("check")(["--list"], prog_name="planner check")
+    out = capsys.readouterr().out
+    assert "\\x1b[31mred\\u202e" in out
+    assert all(line.isprintable() for line in out.splitlines())

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from planner.printable import printable
+
 
 def command(
     answer: Annotated[
@@ -46,7 +48,7 @@ def command(
         return
     if listed:
         for line in kept_lines():
-            typer.echo(line)
+            typer.echo(printable(line))
         return
     if answer is None or (measured is None) == (step_times is None):
         raise BadInput("give an answer (JSON) and either --measured RATE or --step-times FILE")
@@ -78,7 +80,7 @@ def command(
         )
         add(kept)
     for line in check_lines(found, plan, kept):
-        typer.echo(line)
+        typer.echo(printable(line))
 
 
 def device_of(device: str, machine: str) -> str:

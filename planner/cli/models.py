@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from planner.cli._answers import HtmlOption, reproducing
 from planner.cli._options import FormatOption, OutputOption, checked
 from planner.errors import BadInput
+from planner.printable import printable
 from planner.report.output import Format, emit
 
 
@@ -174,4 +175,4 @@ def import_(
         raise BadInput(f"{file} is there already; name another with --output")
     write_file(file, toml_of(found.values))
     for line in imported_lines(found, file):
-        typer.echo(line)
+        typer.echo(printable(line))

@@ -9,6 +9,7 @@ import typer
 
 from planner.cli._answers import HtmlOption, reproducing
 from planner.cli._options import FormatOption, OutputOption
+from planner.printable import printable
 from planner.report.output import Format, check_writable, emit
 
 app = typer.Typer()
@@ -53,9 +54,11 @@ def import_(
         profile = with_parsing(profile, *constants)
     save(profile, output)
     tensors = len(profile.tensors)
-    typer.echo(f"{output}: {profile.steps} step(s) of {profile.ops} ops, {tensors} tensors", err=True)
+    typer.echo(
+        printable(f"{output}: {profile.steps} step(s) of {profile.ops} ops, {tensors} tensors"), err=True
+    )
     for note in profile.notes:
-        typer.echo(f"  {note}", err=True)
+        typer.echo(printable(f"  {note}"), err=True)
 
 
 @app.command()

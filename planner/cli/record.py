@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from planner.printable import printable
 from planner.report.output import check_writable
 
 
@@ -40,4 +41,4 @@ def command(
         from planner.errors import BadInput
 
         raise BadInput(f"{output}: nothing was recorded; does the command train with PyTorch here?")
-    typer.echo(f"{output}: recorded; see `planner profile show {output}`", err=True)
+    typer.echo(printable(f"{output}: recorded; see `planner profile show {output}`"), err=True)

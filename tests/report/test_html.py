@@ -233,3 +233,14 @@ def test_money_is_shown_with_as_many_digits_as_it_needs():
         "-",
         "-",
     ]
+
+
+def test_a_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
+    full = replace(page_of(simulated(), COMMAND), assumptions=[("Price", "one & only")], command=COMMAND)
+    text = render_page(full)
+    assert "<h2>What this rests on</h2>" in text
+    assert "<tr><th>Price</th><td>one &amp; only</td></tr>" in text
+    assert "<h2>How to get this again</h2>" in text
+    bare = render_page(replace(full, assumptions=[], command=""))
+    assert "What this rests on" not in bare
+    assert "How to get this again" not in bare

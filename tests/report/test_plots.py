@@ -98,3 +98,13 @@ def test_a_legend_breaks_where_the_terminal_ends_and_only_there():
     assert len(legend) > 1
     wide = saturation_plot(saturated(), 400).plain.split("└")[1]
     assert sum(any(sign in line for sign in "⠒⠂X") for line in wide.splitlines()) == 1
+
+
+def test_axes_begin_at_zero_unless_they_are_logarithmic():
+    plain = Axis.over("x", [3, 10, 5])
+    assert (plain.low, plain.high, plain.log) == (0.0, pytest.approx(10.2), False)
+    assert plain.at(5.1) == pytest.approx(0.5)
+    assert Axis.over("x", [0]).high == 1.0
+    log = Axis.over("x", [3, 300], log=True)
+    assert (log.low, log.high, log.log) == (pytest.approx(3 / 1.1), pytest.approx(330), True)
+    assert log.at(30) == pytest.approx(0.5)
