@@ -30,7 +30,7 @@ SPACE = {
     "batch": 64,
     "exchange": "servers",
     "workers_per_replica": "1",
-    "precision": 0.05,
+    "interval_width": 0.05,
 }
 
 
@@ -84,7 +84,7 @@ def test_a_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) 
 
 
 def advice(host: str, workers: int, **more: object) -> list[Change]:
-    request = Request(model="vgg11", batches=(32,), hardware=("g5.xlarge",), precision=0.02, **more)  # type: ignore[arg-type]
+    request = Request(model="vgg11", batches=(32,), hardware=("g5.xlarge",), interval_width=0.02, **more)  # type: ignore[arg-type]
     simulations = Simulations(Cases(request, model_of(request)))
     plan = Plan("vgg11", 32, "g5.xlarge", workers, ParameterServers(1, host))
     chosen = simulations.cases.scored(plan, simulations.predict(plan))
@@ -142,7 +142,7 @@ NEAR = [
     ("words", "near"), NEAR, ids=lambda one: "-".join(one.values()) if isinstance(one, dict) else ""
 )
 def test_bounds_are_near(words: dict[str, str], near: float) -> None:
-    asked = Scenario(servers="1", server_hardware="own", exchange="servers", precision=0.02, **words)
+    asked = Scenario(servers="1", server_hardware="own", exchange="servers", interval_width=0.02, **words)
     share = simulation_for(request_from(asked)[0]).scored.bound_share
     assert near <= share <= 1.0
 
@@ -157,7 +157,7 @@ def test_saturation_counts_whole_replicas() -> None:
         server_hardware="own",
         placement="mxnet",
         max_workers=6,
-        precision=0.05,
+        interval_width=0.05,
     )
     assert [point.workers for point in found.points] == [2, 4, 6]
     assert {point.scored.plan.cut.workers for point in found.points} == {2}
@@ -195,7 +195,7 @@ def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None
 
 
 def test_a_curve_ends_two_points_after_saturation() -> None:
-    found = planner.saturation("alexnet", hardware="p3.2xlarge", servers="1", precision=0.05)
+    found = planner.saturation("alexnet", hardware="p3.2xlarge", servers="1", interval_width=0.05)
     workers = [point.workers for point in found.points]
     assert found.saturation_workers is not None
     assert workers == list(range(1, found.saturation_workers + 3))

@@ -1,0 +1,32 @@
+"""docs/flags.md lists every flag of the answers, and none that does not exist."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import typer
+
+from planner.cli._app import COMMANDS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "flags.md").read_text()
+
+
+def flags_of(name: str) -> set[str]:
+    module = importlib.import_module(f"planner.cli.{name}")
+    if not hasattr(module, "command"):
+        return set()
+    one = typer.Typer(add_completion=False)
+    one.command()(module.command)
+    params = typer.main.get_command(one).params
+    return {flag for param in params for flag in (*param.opts, *param.secondary_opts) if flag[:2] == "--"}
+
+
+def test_the_page_and_the_commands_have_the_same_flags() -> None:
+    there = {flag for name in COMMANDS for flag in flags_of(name)} - {"--help"}
+    told = {
+        flag for cell in re.findall(r"^\| `([^`]+)`", PAGE, re.M) for flag in re.findall(r"--[\w-]+", cell)
+    }
+    assert told == there
+    assert {"--gpu", "--provider", "--all", "--explain", "--export", "--fail-over"} <= told
