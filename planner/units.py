@@ -59,7 +59,10 @@ def format_bytes(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Seconds as `340 ms` or `2.1 h`."""
+    """Seconds as `340 ms`, `2.1 h` or `9.8 years`."""
+    if value >= 1000 * 86400:
+        years = value / (365.25 * 86400)
+        return f"{years:.3g} years" if years < 1000 else f"{years:,.0f} years"
     for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"

@@ -24,3 +24,11 @@ def test_bandwidth_refuses(text):
 )
 def test_size(text, value):
     assert size_bytes(text) == value
+
+
+def test_long_times_are_years():
+    from planner.units import format_seconds
+
+    assert format_seconds(999 * 86400) == "999 d"
+    assert format_seconds(3560 * 86400) == "9.75 years"
+    assert format_seconds(0.34) == "340 ms"
