@@ -3,6 +3,11 @@
 import os
 import tempfile
 
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("planner", deadline=None)
+settings.load_profile("planner")
 # A checkout has no compiled engine: programs that tests start must not import it from the current folder.
 os.environ["PYTHONSAFEPATH"] = "1"
 # What the developer has imported or measured must not decide tests.
