@@ -12,6 +12,8 @@ from importlib.resources import files
 
 import msgspec
 
+from planner.decoding import convert
+
 
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A framework beside the mean of all: how many bytes its memory-bound kernels move, what a kernel costs
@@ -79,4 +81,4 @@ def constants() -> Constants:
 
 
 def decoded(tables: Mapping[str, object]) -> Constants:
-    return msgspec.convert(tables, Constants)
+    return convert(tables, Constants)
