@@ -136,6 +136,11 @@ class Exchange(ABC):
     cuts: ClassVar[tuple[str, ...]] = ("layers",)  # kinds of cut (`planner.cut`) that its replicas may have
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether workers go through shared links each at its own time, and can fall into step."""
+        return False
+
+    @property
     @abstractmethod
     def key(self) -> str:
         """Tells it apart from all other exchanges; part of the plan's key, hence of its seed and of stores:

@@ -75,6 +75,10 @@ class ParameterServers(Exchange):
     mode: Mode = "async"
 
     @property
+    def takes_turns(self) -> bool:
+        return self.mode == "async"
+
+    @property
     def key(self) -> str:
         place = "colocated" if self.host is None else self.host
         return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}"

@@ -68,7 +68,9 @@ def saturation_tables(result: Saturation) -> list[Table]:
         f"{so_far(result)}{first.model}, batch {first.batch}: "
         f"{saturation_words(result, first.machine)} {limit_words(result)}"
     )
-    fall = falling((point.workers, point.scored.prediction) for point in result.points)
+    points = [(point.workers, point.scored.prediction) for point in result.points]
+    turns = any(point.scored.plan.exchange.takes_turns for point in result.points)
+    fall = falling(points, takes_turns=turns)
     tables = [Table(rows, columns, title=title, notes=[fall] if fall else [])]
     if result.sizes:
         tables.append(_sizes_table(result))

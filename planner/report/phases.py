@@ -18,14 +18,18 @@ class Rated(Protocol):
     def samples_per_s_high(self) -> float: ...
 
 
-def falling(points: Iterable[tuple[int, Rated]]) -> str:
+def falling(points: Iterable[tuple[int, Rated]], *, takes_turns: bool = True) -> str:
     """A sentence for the first number of workers that gives less than one fewer, beyond their intervals;
-    empty where none does. A point is a number of workers and its prediction."""
+    empty where none does. A point is a number of workers and its prediction; `takes_turns`: workers go
+    through servers each at its own time, so that they can fall into step."""
     for (few, before), (many, after) in pairwise(points):
         if after.samples_per_s_high < before.samples_per_s_low:
+            share = 1 - after.samples_per_s / before.samples_per_s
+            less = f"{many} workers give {share:.0%} less than {few}: "
+            if not takes_turns:
+                return f"{less}exchanging gradients takes longer than what another worker computes."
             return (
-                f"{many} workers give {1 - after.samples_per_s / before.samples_per_s:.0%} less than {few}: "
-                "they fall into step, all download at once and then all upload, and each direction of the "
-                f"servers' links idles meanwhile; {few} workers take turns."
+                f"{less}they fall into step, all download at once and then all upload, and each direction "
+                f"of the servers' links idles meanwhile; {few} workers take turns."
             )
     return ""

@@ -22,3 +22,8 @@ def test_the_first_fall_beyond_the_intervals_is_explained():
 def test_what_the_intervals_allow_is_no_fall():
     assert falling([(1, rate(94, 1)), (2, rate(183, 6)), (3, rate(180, 3)), (4, rate(181, 3))]) == ""
     assert falling([]) == ""
+
+
+def test_workers_that_exchange_together_do_not_take_turns():
+    said = falling([(1, rate(62, 1)), (2, rate(31, 1))], takes_turns=False)
+    assert said.startswith("2 workers give 50% less than 1: exchanging gradients takes longer")
