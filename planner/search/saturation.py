@@ -56,7 +56,7 @@ def saturation_of(
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
     first = max(first, plan.cut.workers)
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
-    counts = list(range(fewest, max_workers + 1, first))
+    counts = _counts(fewest, max_workers, first, per_machine)
     if not counts:
         raise BadInput(
             f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
@@ -149,11 +149,14 @@ def _settled(
     """The points, those simulated at length whose difference could be either side of what is worth it."""
     long: set[Plan] = set()
     while True:
-        worth = _worth(scored, threshold)
         unclear = {
             one.plan
             for now, more in pairwise(scored)
-            if cannot_tell(more.samples_per_s - now.samples_per_s - worth, now.prediction, more.prediction)
+            if cannot_tell(
+                more.samples_per_s - now.samples_per_s - _worth(scored[0], now, more, threshold),
+                now.prediction,
+                more.prediction,
+            )
             for one in (now, more)
         }
         if unclear <= long:
@@ -163,18 +166,25 @@ def _settled(
         scored = [closer.get(one.plan, one) for one in scored]
 
 
-def _worth(scored: list[ScoredPlan], threshold: float) -> float:
+def _counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
+    """How many workers to look at: step by step inside the first machine, whole machines after it, because
+    nobody rents a machine for one of its devices."""
+    if step > 1 or per_machine == 1:
+        return list(range(fewest, most + 1, step))
+    whole = range(2 * per_machine, most + 1, per_machine)
+    return [*range(fewest, min(per_machine, most) + 1), *(count for count in whole if count > fewest)]
+
+
+def _worth(first: ScoredPlan, now: ScoredPlan, more: ScoredPlan, threshold: float) -> float:
     """What the workers of one more point must add: a share of as many where nothing is in their way. Servers
     beside workers need so many machines that the first point may have more."""
-    first, second = scored[0].plan.workers, scored[min(1, len(scored) - 1)].plan.workers
-    return threshold * scored[0].samples_per_s * ((second - first) or first) / first
+    return threshold * first.samples_per_s * (more.plan.workers - now.plan.workers) / first.plan.workers
 
 
 def _saturated(scored: list[ScoredPlan], threshold: float) -> int | None:
     """Index of the first point after which one more worker adds too little."""
-    worth = _worth(scored, threshold)
-    for at in range(len(scored) - 1):
-        if scored[at + 1].samples_per_s - scored[at].samples_per_s < worth:
+    for at, (now, more) in enumerate(pairwise(scored)):
+        if more.samples_per_s - now.samples_per_s < _worth(scored[0], now, more, threshold):
             return at
     return None
 

@@ -17,7 +17,7 @@ from planner.search.cases import Cases
 from planner.search.choosing import choose, within
 from planner.search.request import Request, model_of
 from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.saturation import _saturated, _worth
+from planner.search.saturation import _counts, _saturated, _worth
 from planner.search.scenario import Scenario, request_from
 from planner.search.simulations import Simulations
 
@@ -212,8 +212,16 @@ def test_one_more_machine_must_add_a_share_of_its_workers() -> None:
         prediction = replace(first.prediction, samples_per_s=rate)
         return replace(first, plan=replace(plan, workers=workers), prediction=prediction)
 
-    assert _worth([point(4, 100.0), point(8, 150.0)], 0.1) == pytest.approx(10.0)
-    assert _worth([point(8, 200.0), point(12, 250.0)], 0.1) == pytest.approx(10.0)
-    assert _worth([point(4, 100.0)], 0.1) == pytest.approx(10.0)
+    four, eight, twelve = point(4, 100.0), point(8, 200.0), point(12, 250.0)
+    assert _worth(four, four, eight, 0.1) == pytest.approx(10.0)
+    assert _worth(eight, eight, twelve, 0.1) == pytest.approx(10.0)
+    assert _worth(four, four, twelve, 0.1) == pytest.approx(20.0)
     assert _saturated([point(4, 100.0), point(8, 111.0), point(12, 120.0)], 0.1) == 1
     assert _saturated([point(4, 100.0), point(8, 111.0), point(12, 122.0)], 0.1) is None
+
+
+def test_machines_are_filled_before_another_is_looked_at() -> None:
+    assert _counts(1, 32, 1, 8) == [1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32]
+    assert _counts(1, 4, 1, 8) == [1, 2, 3, 4]
+    assert _counts(1, 5, 1, 1) == [1, 2, 3, 4, 5]
+    assert _counts(4, 16, 4, 4) == [4, 8, 12, 16]
