@@ -8,7 +8,7 @@ import sys
 import pytest
 from report_answers import recommended, saturated
 
-from planner.report.plots import Axis, pareto_plot, saturation_plot, show_plot
+from planner.report.plots import Axis, Series, _line, pareto_plot, saturation_plot, show_plot
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -108,3 +108,16 @@ def test_axes_begin_at_zero_unless_they_are_logarithmic():
     log = Axis.over("x", [3, 300], log=True)
     assert (log.low, log.high, log.log) == (pytest.approx(3 / 1.1), pytest.approx(330), True)
     assert log.at(30) == pytest.approx(0.5)
+
+
+def test_dashed_lines_leave_dots_out_and_solid_ones_do_not():
+    axis = Axis("x", 0, 1)
+    dots = {
+        line: set(_line(Series("one", [(0, 0), (1, 1)], line=line), axis, axis, 40))
+        for line in ("solid", "dashed", "dotted")
+    }
+    assert {x for x, _ in dots["solid"]} == set(range(80))
+    for line, least in (("dashed", 0.4), ("dotted", 0.4)):
+        assert dots[line] < dots["solid"]
+        assert least < len(dots[line]) / len(dots["solid"]) < 0.65
+        assert min(dots[line])[0] == 0  # which begins with dots

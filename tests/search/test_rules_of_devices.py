@@ -1,0 +1,99 @@
+"""Rules about devices, links and machines, one by one, as mutants asked for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import planner
+from planner.catalog import load_hardware, load_model
+from planner.cut import Cut
+from planner.exchange import AllReduce, ParameterServers
+from planner.exchange.parameter_servers import _largest_bytes
+from planner.exchange.peers import _fabric_rate
+from planner.hardware import Fabric
+from planner.plan import Plan
+from planner.search.cases import Cases
+from planner.search.device_memory import held_by
+from planner.search.launching import launch_of
+from planner.search.recommend import recommend_for
+from planner.search.request import Request, model_of
+from planner.search.scenario import Scenario, request_from
+from planner.search.simulations import Simulations
+
+
+def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() -> None:
+    """Half of the weights each, and with eight micro-batches twice the activations of one under way."""
+    request = Request(model="gpt2", hardware=("p4d.24xlarge",))
+    model = model_of(request)
+    cases = Cases(request, model)
+    whole = Plan("gpt2", 4, "p4d.24xlarge", 8, AllReduce(), workers_per_machine=8, accumulate=8)
+    halves = replace(whole, cut=Cut.layers(pipeline=2))
+    one, two = (held_by(plan, model, cases.site(plan)) for plan in (whole, halves))
+    assert 0.4 < two.parameters_bytes / one.parameters_bytes < 0.75
+    few = replace(halves, accumulate=1)
+    assert held_by(few, model, cases.site(few)).activations_bytes < two.activations_bytes
+
+
+FABRIC = Fabric("NVLink", "switch", 300e9, "published", "made up")  # type: ignore[arg-type]
+
+
+def test_an_all_reduce_that_was_measured_counts_for_all_devices_only() -> None:
+    measured = replace(FABRIC, allreduce_bytes_per_s=100e9)
+    assert _fabric_rate(measured, 8, 8) == 100e9
+    assert _fabric_rate(measured, 4, 8) == _fabric_rate(FABRIC, 4, 8)
+    assert _fabric_rate(FABRIC, 8, 8) == _fabric_rate(FABRIC, 4, 8)
+
+
+def test_what_leaves_a_pair_goes_over_the_slower_link() -> None:
+    pairs = replace(FABRIC, topology="pairs", between_bytes_per_s=10e9)
+    assert _fabric_rate(pairs, 4, 4) <= 10e9
+    assert _fabric_rate(pairs, 2, 4) > 10e9
+    mesh = replace(FABRIC, topology="mesh")
+    assert _fabric_rate(mesh, 2, 8) < _fabric_rate(mesh, 4, 8) < _fabric_rate(mesh, 8, 8)
+
+
+def test_the_server_that_holds_most_decides_about_memory() -> None:
+    model = load_model("vgg16")
+    largest = max(tensor.bytes for tensor in model.tensors)
+    for servers in (1, 2, 3):
+        found = _largest_bytes(model, servers, "greedy")
+        assert max(largest, model.bytes / servers) <= found <= model.bytes
+    assert _largest_bytes(model, 2, "greedy") > model.bytes / 2
+
+
+@pytest.mark.parametrize("goal", ["fastest", "cheapest"])
+def test_a_comparison_shows_the_best_plan_of_each_machine_by_the_goal(goal: str) -> None:
+    words = {
+        "server_hardware": "own",
+        "workers": "1,2,4",
+        "servers": "1",
+        "exchange": "servers",
+        "workers_per_replica": "1",
+        "interval_width": 0.05,
+    }
+    machines = ("p3.2xlarge", "g5.xlarge")
+    found = planner.compare("alexnet", hardware=",".join(machines), objective=goal, **words)
+    assert {row.plan.machine for row in found.rows} == set(machines)
+    for row in found.rows:
+        asked = Scenario(model="alexnet", hardware=row.plan.machine, objective=goal, **words)  # type: ignore[arg-type]
+        everything = recommend_for(request_from(asked)[0], exhaustive=True, advice=False).everything
+        if goal == "fastest":
+            assert row.samples_per_s >= 0.9 * max(one.samples_per_s for one in everything)
+        else:
+            best = min(one.usd_per_million_samples for one in everything)
+            assert row.usd_per_million_samples <= 1.1 * best
+
+
+def test_what_is_rented_is_started_where_it_is_rented() -> None:
+    def launch(machine: str) -> object:
+        request = Request(model="alexnet", hardware=(machine,))
+        simulations = Simulations(Cases(request, model_of(request)))
+        plan = Plan("alexnet", 64, machine, 1, ParameterServers(1, machine))
+        return launch_of(simulations.cases.scored(plan, simulations.predict(plan)), request)
+
+    rented = launch("g5.xlarge")
+    assert (rented.provider, rented.region) == ("aws", load_hardware("g5.xlarge").price.region)  # type: ignore[attr-defined]
+    own = launch("private-opteron")
+    assert (own.provider, own.region, own.spot) == (None, None, False)  # type: ignore[attr-defined]
