@@ -26,10 +26,10 @@ from testbed import Point
 
 from planner.cluster import Cluster
 from planner.policy import Multiplexed
-from planner.profile import Profile
 from planner.simulator import Prediction, measurement_spread, simulate
 from planner.simulator.baselines import BASELINES, one_worker
 from planner.simulator.simulate import FAIRNESS_SIGMA
+from planner.step import Profile
 
 # What must hold: mean absolute error, share of points within 15%, worst, and the mean relative to each
 # baseline's.

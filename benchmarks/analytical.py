@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from planner.cost.bounds_grid import Plans, bound_plans
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def chain(tensors: int, servers: int, steps: int) -> Profile:

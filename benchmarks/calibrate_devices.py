@@ -34,7 +34,7 @@ from calibration import (
 from scipy.optimize import least_squares, minimize_scalar
 
 from planner.catalog import load_hardware, load_model
-from planner.profile.compute import KINDS, MEMORY, OVERHEAD, work_of
+from planner.computation.work import KINDS, MEMORY, OVERHEAD, work_of
 
 SHARE_OF = "V100-SXM2-16GB"
 CPU, CPU_GHZ, CPU_FLOP_PER_CYCLE = "Xeon-E5-2666v3", 2.9, 32

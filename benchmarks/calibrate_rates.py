@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from rates_fit import FRAMEWORKS, Array, Prior, fit, log_errors, prior
 
-from planner.atomic import write_file
 from planner.calibrate.hardware_file import to_toml
-from planner.catalog_folders import shipped_folder
-from planner.rates.constants import Constants, decoded
+from planner.catalog.folders import shipped_folder
+from planner.files.atomic import write_file
+from planner.rates.constants import RateConstants, decoded
 from planner.rates.device import CLASS, basis_for, family_of
 from planner.rates.kernels import network_of
 from planner.validate.training import Run, one_machine_runs, single_device_runs
@@ -89,7 +89,7 @@ def unfitted() -> dict[str, Any]:
     }
 
 
-def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: Constants) -> dict[str, Any]:
+def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateConstants) -> dict[str, Any]:
     """The parameters as the tables of the file."""
     tables = unfitted()
     value = dict(zip(prior.names, np.exp(z).tolist(), strict=True))
@@ -129,7 +129,7 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: Constant
     return tables
 
 
-def known_rows(runs: Sequence[Run], figures: Constants) -> Counter[tuple[str, str, str]]:
+def known_rows(runs: Sequence[Run], figures: RateConstants) -> Counter[tuple[str, str, str]]:
     return Counter(
         (family_of(run.device, figures), CLASS[run.precision.compute], network_of(run.model)) for run in runs
     )
@@ -142,7 +142,7 @@ def usable(runs: Sequence[Run]) -> list[Run]:
 Key = Callable[[Run], str]
 
 
-def leave_out(key: Key, runs: Sequence[Run], prior: Prior, figures: Constants, start: Array) -> Array:
+def leave_out(key: Key, runs: Sequence[Run], prior: Prior, figures: RateConstants, start: Array) -> Array:
     """Errors of each run by a fit that has seen none of its group."""
     out = np.full(len(runs), np.nan)
     for group in sorted({key(run) for run in runs} - {""}):
@@ -153,7 +153,7 @@ def leave_out(key: Key, runs: Sequence[Run], prior: Prior, figures: Constants, s
     return out
 
 
-def bases_without(key: Key, runs: Sequence[Run], figures: Constants) -> list[str]:
+def bases_without(key: Key, runs: Sequence[Run], figures: RateConstants) -> list[str]:
     """On what basis each run is predicted by a fit that has seen none of its group; "": it has no group."""
     out = [""] * len(runs)
     for group in {key(run) for run in runs} - {""}:
@@ -164,7 +164,7 @@ def bases_without(key: Key, runs: Sequence[Run], figures: Constants) -> list[str
     return out
 
 
-def _basis(run: Run, rows: Counter[tuple[str, str, str]], figures: Constants) -> str:
+def _basis(run: Run, rows: Counter[tuple[str, str, str]], figures: RateConstants) -> str:
     family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
     left = {network: rows[family, kind_class, network] for network in ("cnn", "transformer")}
     known = {network: number for network, number in left.items() if number}
@@ -207,7 +207,7 @@ def spreads(runs: Sequence[Run], found: dict[str, Array], bases: dict[str, list[
     return tables
 
 
-def loader_images_per_s(runs: Sequence[Run], z: Array, prior: Prior, figures: Constants) -> float:
+def loader_images_per_s(runs: Sequence[Run], z: Array, prior: Prior, figures: RateConstants) -> float:
     """What eight processes that decode files give, where the device would be at least 1.5 times as fast."""
     files = [run for run in runs if run.input == "files" and run.device.vendor == "nvidia"]
     per_s = np.array([run.per_s for run in files])
@@ -215,7 +215,7 @@ def loader_images_per_s(runs: Sequence[Run], z: Array, prior: Prior, figures: Co
     return float(np.median(per_s[possible > 1.5 * per_s]))
 
 
-def group_keys(runs: Sequence[Run], figures: Constants) -> dict[str, Key]:
+def group_keys(runs: Sequence[Run], figures: RateConstants) -> dict[str, Key]:
     """What is left out together: a source, a family of devices, a kind of network of a family in a format."""
     rows = known_rows(runs, figures)
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from planner.catalog import load_model
-from planner.profile.compute import COSTS, KINDS, work_of
+from planner.computation.work import COSTS, KINDS, work_of
 
 DATA = Path(__file__).parent / "data"
 PUBLISHED = Path(__file__).parent.parent / "planner" / "validate" / "data"

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from planner.cluster import Cluster, Node
 from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator import Case
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def random_profile(rng: random.Random, servers: int, layers: int = 6) -> Profile:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.validate.ddp import Result, compare
+from planner.validate.ddp import DdpResult, compare
 from planner.validate.ddp_data import DATA
 
 # What must hold: mean and worst error of DDP points, mean of every group, mean of either kind of FSDP.
 MEAN, WORST, GROUP, FSDP, BLOCKING = 0.02, 0.08, 0.04, 0.04, 0.12
 
 
-def table(results: list[Result]) -> None:
-    rows: dict[str, list[Result]] = defaultdict(list)
+def table(results: list[DdpResult]) -> None:
+    rows: dict[str, list[DdpResult]] = defaultdict(list)
     for result in results:
         rows[result.config.name].append(result)
     print(f"{'configuration':32} {'group':13} error of the predicted step time by number of workers")
@@ -28,7 +28,7 @@ def table(results: list[Result]) -> None:
         print(f"{name:32} {found[0].config.group:13} {cells}")
 
 
-def summary(results: list[Result]) -> bool:
+def summary(results: list[DdpResult]) -> bool:
     groups: dict[str, list[float]] = defaultdict(list)
     for result in results:
         groups[result.config.group].append(abs(result.error))

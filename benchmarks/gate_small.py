@@ -15,13 +15,13 @@ from pathlib import Path
 from planner.catalog import load_hardware, load_model
 from planner.computation import Variation
 from planner.computation.changed import accumulated
-from planner.computation.replica import replica_computation
 from planner.cost.loads import loads_of
 from planner.cut import Cut
 from planner.exchange import Exchange, Site
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.groups import replicas_site
 from planner.exchange.parameter_servers import ParameterServers
+from planner.exchange.replica import replica_computation
 from planner.exchange.sharded import Sharded
 from planner.precision import BF16
 

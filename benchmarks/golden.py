@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.search.answers import saturation_for
+from planner.answers.compare import compare_for
+from planner.answers.questions import saturation_for
+from planner.answers.recommend import recommend_for
+from planner.answers.scenario import Scenario, request_from
 from planner.search.cases import Cases
-from planner.search.compare import compare_for
 from planner.search.heats import Heat
-from planner.search.recommend import recommend_for
 from planner.search.request import Request, model_of
-from planner.search.scenario import Scenario, request_from
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from planner.cluster import Cluster, Node
 from planner.policy import Fifo
-from planner.profile import UPLINK, WORKER, Op, Profile
 from planner.simulator import simulate
+from planner.step import UPLINK, WORKER, Op, Profile
 
 FABRIC, NIC = 0, 1  # channels
 MACHINE, ALL = 0, 1  # scopes

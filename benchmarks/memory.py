@@ -17,7 +17,7 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from planner.validate.memory_runs import Point, points
+from planner.validate.memory_runs import MemoryPoint, points
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
         rows = list(csv.DictReader(file))
     left: Counter[str] = Counter()
     found = list(points(rows, left))
-    groups: dict[str, list[Point]] = defaultdict(list)
+    groups: dict[str, list[MemoryPoint]] = defaultdict(list)
     for point in found:
         groups[point.group].append(point)
         groups["all"].append(point)

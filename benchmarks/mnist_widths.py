@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 
 from planner.catalog import load_hardware, load_model
+from planner.catalog.netlist import read_model
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.netlist import read_model
-from planner.partition.search import Request, partition
+from planner.partition.search import PartitionRequest, partition
 from planner.partition.study import fixed
 
 CONNECTIONS = (2.42e6, 2.58e6)
@@ -137,7 +137,7 @@ def main(cpu_s: float = 60, latency_us: float = 10, muladd_ns: float = 1.1) -> N
     cluster = load_hardware("private-2xe5-2450-10gbe")
     constants = {"latency_s": latency_us * 1e-6, "muladd_s": muladd_ns * 1e-9}
     hardware = replace(cluster, calibration={**cluster.calibration, **constants})
-    large = partition(load_model("imagenet22k-adam"), hardware, Request(20, max_workers=4)).plans[0]
+    large = partition(load_model("imagenet22k-adam"), hardware, PartitionRequest(20, max_workers=4)).plans[0]
     print(
         f"C_ncost {latency_us:g} us, C_muladd {muladd_ns:g} ns: the best for imagenet22k-adam is {large.name}"
     )

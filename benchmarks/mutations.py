@@ -12,7 +12,7 @@ import random as random_module
 import tomllib
 from typing import Any, Literal
 
-from planner.profile.importers import wire
+from planner.computation.importers import wire
 
 Form = Literal["toml", "json", "wire"]
 Random = random_module.Random

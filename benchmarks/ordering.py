@@ -14,18 +14,18 @@ from collections.abc import Sequence
 import numpy as np
 import prophet_tables
 
+from planner.answers.orders import compare_orders, machines
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
+from planner.exchange.synthesis import profile_for
 from planner.ordering.graph import StepGraph
 from planner.ordering.tac import tac_order
 from planner.ordering.tic import tic_order
 from planner.policy import Ordered
-from planner.profile import DOWNLINK, WORKER, Op, Profile
-from planner.profile.synthesis import profile_for
 from planner.report.output import emit
 from planner.report.validation import validation_tables
-from planner.search.orders import compare_orders, machines
 from planner.simulator.run import RunOptions, run
+from planner.step import DOWNLINK, WORKER, Op, Profile
 from planner.validate import validate
 
 MB_PER_S = 1e6

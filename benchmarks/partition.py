@@ -9,7 +9,7 @@ import sys
 import time
 
 from planner.catalog import load_hardware, load_model
-from planner.partition.search import Request, partition
+from planner.partition.search import PartitionRequest, partition
 from planner.partition.study import copies_pay_below, copy_readings, most_samples_within, samples_within
 from planner.report.output import emit
 from planner.report.validation import validation_tables
@@ -26,7 +26,7 @@ def paper() -> None:
 def limits() -> None:
     """What the paper's own figures allow, whatever our widths and constants."""
     model, hardware = load_model("imagenet22k-adam"), load_hardware(CLUSTER)
-    plans = partition(model, hardware, Request(20, max_workers=4)).plans
+    plans = partition(model, hardware, PartitionRequest(20, max_workers=4)).plans
     best, worst = plans[0], plans[-1]
     peak = most_samples_within(model, hardware, best.workers * best.replicas, BEST_S)
     print(f"images in 11.88 min: {peak:,.0f} on 16 workers at their peak (the data set: over 15,000,000)")
@@ -53,11 +53,11 @@ def limits() -> None:
 
 def speed() -> None:
     hardware = load_hardware(CLUSTER)
-    partition(load_model("mnist-adam"), hardware, Request(4))  # imports
+    partition(load_model("mnist-adam"), hardware, PartitionRequest(4))  # imports
     for name, machines, limit in (("inception3", 16, 2.0), ("resnet152", 64, 10.0)):
         model = load_model(name)
         start = time.process_time()
-        result = partition(model, hardware, Request(machines, samples=1_281_167))
+        result = partition(model, hardware, PartitionRequest(machines, samples=1_281_167))
         spent = time.process_time() - start
         gap = max(plan.gap for plan in result.plans[:20])
         print(

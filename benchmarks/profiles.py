@@ -32,7 +32,7 @@ from calibration import (
 )
 
 from planner.catalog import model_names
-from planner.profile.compute import KINDS
+from planner.computation.work import KINDS
 
 MEDIAN_BELOW, WORST_BELOW = 0.08, 0.20
 

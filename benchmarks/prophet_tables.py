@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.answers.orders import machines
 from planner.report.output import emit
 from planner.report.validation import validation_tables
-from planner.search.orders import machines
 from planner.units import GBIT_BYTES_PER_S
 from planner.validate import validate
 from planner.validate.prophet import GIVEN, PUSH_S, rate, step

@@ -29,7 +29,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.rates.constants import Constants
+from planner.rates.constants import RateConstants
 from planner.rates.device import CLASS, family_of, is_old, matmul_flops
 from planner.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
 from planner.rates.times import kernel_s, needs_conversion, step_of, update_bytes
@@ -78,7 +78,7 @@ class Prior:
         return {name: at for at, name in enumerate(self.names)}
 
 
-def prior(runs: Iterable[Run], figures: Constants) -> Prior:
+def prior(runs: Iterable[Run], figures: RateConstants) -> Prior:
     known: dict[str, tuple[float, float]] = {}
     for kind_class, shares in SHARES.items():
         for kind, share in (shares | ({"depthwise": DEPTHWISE} if len(shares) > 1 else {})).items():
@@ -109,7 +109,7 @@ def prior(runs: Iterable[Run], figures: Constants) -> Prior:
 class Problem:
     """Runs as flat arrays of kernels, each with the places of its parameters."""
 
-    def __init__(self, runs: Sequence[Run], prior: Prior, figures: Constants) -> None:
+    def __init__(self, runs: Sequence[Run], prior: Prior, figures: RateConstants) -> None:
         self.runs, self.overlap = runs, figures.overlap
         self.log_step_s = np.log([run.step_s for run in runs])
         self.bandwidth = np.array([run.device.memory_bytes_per_s or 1.0 for run in runs])
@@ -230,7 +230,7 @@ class Problem:
         return self.log_predicted(z) - self.log_step_s
 
 
-def _classes(run: Run, kind: npt.NDArray[np.int64], figures: Constants) -> tuple[list[str], Array]:
+def _classes(run: Run, kind: npt.NDArray[np.int64], figures: RateConstants) -> tuple[list[str], Array]:
     """For each kernel the class of its format, and what large products reach in it: with fp8 products alone
     are of eight bits."""
     format = run.precision.compute
@@ -276,7 +276,7 @@ STEP = 1e-5  # of a parameter, for derivatives
 
 
 def _groups(
-    prior: Prior, runs: Sequence[Run], figures: Constants
+    prior: Prior, runs: Sequence[Run], figures: RateConstants
 ) -> list[list[tuple[int, npt.NDArray[np.bool_]]]]:
     """Parameters that no run has two of, together, with the runs that have each: one difference gives the
     derivatives by all of a group."""
@@ -312,7 +312,7 @@ def _soft(values: Array) -> Array:
     return np.asarray(np.sign(values) * np.sqrt(2 * (np.sqrt(1 + values**2) - 1)))
 
 
-def fit(runs: Sequence[Run], prior: Prior, figures: Constants, start: Array | None = None) -> Array:
+def fit(runs: Sequence[Run], prior: Prior, figures: RateConstants, start: Array | None = None) -> Array:
     """The parameters z of the least cost."""
     from scipy.optimize import least_squares
 
@@ -343,5 +343,5 @@ def fit(runs: Sequence[Run], prior: Prior, figures: Constants, start: Array | No
     return np.asarray(prior.mean + found.x * prior.sigma)
 
 
-def log_errors(runs: Sequence[Run], z: Array, prior: Prior, figures: Constants) -> Array:
+def log_errors(runs: Sequence[Run], z: Array, prior: Prior, figures: RateConstants) -> Array:
     return Problem(runs, prior, figures).log_errors(z)

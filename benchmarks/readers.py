@@ -32,50 +32,50 @@ class Reader:
 
 
 def _model(path: Path) -> Any:
-    from planner.netlist import read_model
+    from planner.catalog.netlist import read_model
 
     return read_model(path, lambda name: ROOT / "models" / f"{name}.toml" if name == "resnet50" else None)
 
 
 def _hardware(path: Path) -> Any:
-    from planner.hardware_files import load_hardware
+    from planner.catalog.hardware_files import load_hardware
 
     return load_hardware(str(path)).price
 
 
 def _config(path: Path) -> Any:
-    from planner.search.scenario import read_scenario, request_from
+    from planner.answers.scenario import read_scenario, request_from
 
     return request_from(read_scenario(path))
 
 
 def _sweep(path: Path) -> Any:
-    from planner.search.sweep import read_sweep, requests_from
+    from planner.answers.sweep import read_sweep, requests_from
 
     return requests_from(read_sweep(path).scenarios)
 
 
 def _profile(path: Path) -> Any:
-    from planner.profile.files import encode, load
+    from planner.step.files import encode, load
 
     return encode(load(path))  # what is accepted can be written again
 
 
 def _trace(path: Path) -> Any:
-    from planner.profile.importers import import_profile
+    from planner.computation.importers import import_profile
 
     return import_profile([path], batch=4)
 
 
 def _hugging_face(path: Path) -> Any:
-    from planner.netlist.importers import import_file
-    from planner.netlist.importers.writing import toml_of
+    from planner.catalog.netlist.importers import import_file
+    from planner.catalog.netlist.importers.writing import toml_of
 
     return toml_of(import_file(path).values)
 
 
 def _safetensors(path: Path) -> Any:
-    from planner.netlist.importers.hugging_face import read_header
+    from planner.catalog.netlist.importers.hugging_face import read_header
 
     text = path.read_bytes()
     path.write_bytes(len(text).to_bytes(8, "little") + text)
@@ -83,7 +83,7 @@ def _safetensors(path: Path) -> Any:
 
 
 def _onnx(path: Path) -> Any:
-    from planner.netlist.importers import import_file
+    from planner.catalog.netlist.importers import import_file
 
     return import_file(path, shapes={"batch": 2})
 
@@ -116,7 +116,7 @@ def _onnx_seeds() -> list[bytes]:
 
 @cache
 def _ordered() -> Any:
-    from planner.profile.files import decode
+    from planner.step.files import decode
 
     return decode(_profile_seeds()[0])
 
@@ -163,8 +163,8 @@ def _machines() -> list[bytes]:
 
 @cache
 def _profile_seeds() -> list[bytes]:
-    from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
-    from planner.profile.files import encode
+    from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+    from planner.step.files import encode
 
     ops = [
         Op("a/down", DOWNLINK, 0, 400, (), 0),

@@ -15,12 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
 
 from report_answers import many_plans
 
+from planner.answers.questions import one_plan
+from planner.answers.timeline import timeline_of
 from planner.report.chrome import write_chrome
 from planner.report.html import page_of
 from planner.report.page import write_page
-from planner.search.answers import one_plan
 from planner.search.request import Request
-from planner.search.timeline import timeline_of
 
 
 def report(folder: Path) -> None:

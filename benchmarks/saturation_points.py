@@ -13,10 +13,10 @@ import numpy as np
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
+from planner.exchange.synthesis import GRPC_PARSING, NO_PARSING, profile_for
 from planner.policy import Multiplexed
-from planner.profile import Profile
-from planner.profile.synthesis import GRPC_PARSING, NO_PARSING, profile_for
 from planner.simulator.run import RunOptions, run
+from planner.step import Profile
 from planner.units import GBIT_BYTES_PER_S
 from planner.validate.figures import figures
 

@@ -27,8 +27,8 @@ def measure(model: str, workers: int, servers: int, steps: int) -> dict[str, flo
     """One run in this process: CPU seconds, events, and memory in MiB above what was there before it."""
     from planner.catalog import load_hardware, load_model
     from planner.cluster import Cluster
+    from planner.exchange.synthesis import profile_for
     from planner.policy import Multiplexed
-    from planner.profile.synthesis import profile_for
     from planner.simulator.run import RunOptions, run
 
     profile = profile_for(load_model(model), 32, load_hardware("p3.2xlarge"), servers)

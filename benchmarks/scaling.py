@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.validate import scaling_rows
 from planner.validate.figures import read_table
-from planner.validate.scaling import GRID, Result, Settings, chosen, leave_one_source_out, predict
+from planner.validate.scaling import GRID, ScalingResult, Settings, chosen, leave_one_source_out, predict
 from planner.validate.training import training_rows
 
 # What must hold, median and 90th percentile: in one machine, and across machines.
@@ -30,16 +30,16 @@ def middle(values: Iterable[float]) -> tuple[float, float]:
     return float(np.median(listed)), float(np.quantile(listed, 0.9))
 
 
-def line(name: str, results: Sequence[Result]) -> None:
+def line(name: str, results: Sequence[ScalingResult]) -> None:
     ours, linear = middle(one.error for one in results), middle(one.linear for one in results)
     print(
         f"{name:38} {len(results):4}  {ours[0]:6.1%} / {ours[1]:6.1%}   {linear[0]:6.1%} / {linear[1]:6.1%}"
     )
 
 
-def table(results: list[Result]) -> bool:
+def table(results: list[ScalingResult]) -> bool:
     print(f"{'median / 90th percentile of the error':38} {'runs':>4}  {'predicted':>15}   {'linear':>15}")
-    groups: dict[str, list[Result]] = defaultdict(list)
+    groups: dict[str, list[ScalingResult]] = defaultdict(list)
     for one in results:
         groups[one.run.link].append(one)
     for name, found in sorted(groups.items()):
@@ -88,7 +88,7 @@ def main() -> int:
     rows = training_rows() if arguments.data is None else read_table(arguments.data)
     pairs = scaling_rows.pairs(rows)
     errors = {
-        settings: [Result(base, run, predict(base, run, settings)) for base, run in pairs]
+        settings: [ScalingResult(base, run, predict(base, run, settings)) for base, run in pairs]
         for settings in GRID
     }
     everything = chosen(errors, lambda run: True)

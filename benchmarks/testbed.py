@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
-from planner.profile.files import save
-from planner.validate.testbed import Point, points_of, policy_of
+from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
+from planner.step.files import save
+from planner.validate.testbed import TestbedPoint, points_of, policy_of
 from planner.validate.testbed import measured as shipped
 
-__all__ = ["Point", "policy_of"]
+__all__ = ["TestbedPoint", "policy_of"]
 
 DATA = Path(__file__).parent / "data" / "testbed"
 PROFILES = Path(__file__).parent.parent / "planner" / "validate" / "data" / "testbed"
@@ -58,7 +58,7 @@ def read_trace(name: str) -> dict[str, Any]:
     return trace
 
 
-def measured() -> list[Point]:
+def measured() -> list[TestbedPoint]:
     """The measured points that belong to the traces."""
     for name in ("measured.csv", "summary.csv"):
         if (DATA / name).exists():

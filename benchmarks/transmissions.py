@@ -29,15 +29,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from testbed import MBIT_BYTES_PER_S, profile_of, read_trace, traces
 
-from planner.profile.calibration import calibrate_overhead
-from planner.profile.transmissions import (
+from planner.calibrate.traces import calibrate_overhead
+from planner.step.transmissions import (
     EndTimeError,
     Transmission,
     Wire,
     end_time_error,
     predicted_ends,
 )
-from planner.profile.window import infer_window
+from planner.step.window import infer_window
 
 CAPTURE = Path(__file__).parents[1] / "tests" / "data" / "overhead_capture.csv"
 BUFFER_BYTES = 384_000

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import BadInput, Infeasible, PlannerError
 
 if TYPE_CHECKING:
+    from planner.answers.orders import compare_orders as compare_orders
+    from planner.answers.questions import compare as compare
+    from planner.answers.questions import recommend as recommend
+    from planner.answers.questions import saturation as saturation
+    from planner.answers.sweep import sweep as sweep
     from planner.catalog import load_hardware as load_hardware
     from planner.catalog import load_model as load_model
     from planner.cluster import Cluster as Cluster
     from planner.cluster import Node as Node
+    from planner.computation.importers import import_profile as import_profile
     from planner.cost.cluster import cluster_of as cluster_of
-    from planner.profile import Profile as Profile
-    from planner.profile.importers import import_profile as import_profile
-    from planner.profile.synthesis import profile_for as profile_for
+    from planner.exchange.synthesis import profile_for as profile_for
     from planner.recorder import record as record
-    from planner.search.answers import compare as compare
-    from planner.search.answers import recommend as recommend
-    from planner.search.answers import saturation as saturation
-    from planner.search.orders import compare_orders as compare_orders
     from planner.search.request import Request as Request
-    from planner.search.sweep import sweep as sweep
     from planner.simulator import Prediction as Prediction
     from planner.simulator import simulate as simulate
     from planner.simulator import simulate_many as simulate_many
+    from planner.step import Profile as Profile
 
 __version__ = "0.1.0"
 
@@ -35,21 +35,21 @@ _LAZY = {
     "Cluster": "planner.cluster",
     "Node": "planner.cluster",
     "Prediction": "planner.simulator",
-    "Profile": "planner.profile",
+    "Profile": "planner.step",
     "Request": "planner.search.request",
     "cluster_of": "planner.cost.cluster",
-    "import_profile": "planner.profile.importers",
-    "compare": "planner.search.answers",
-    "compare_orders": "planner.search.orders",
+    "import_profile": "planner.computation.importers",
+    "compare": "planner.answers.questions",
+    "compare_orders": "planner.answers.orders",
     "load_hardware": "planner.catalog",
     "load_model": "planner.catalog",
-    "profile_for": "planner.profile.synthesis",
+    "profile_for": "planner.exchange.synthesis",
     "record": "planner.recorder",
-    "recommend": "planner.search.answers",
-    "saturation": "planner.search.answers",
+    "recommend": "planner.answers.questions",
+    "saturation": "planner.answers.questions",
     "simulate": "planner.simulator",
     "simulate_many": "planner.simulator",
-    "sweep": "planner.search.sweep",
+    "sweep": "planner.answers.sweep",
 }
 
 __all__ = [

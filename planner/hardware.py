@@ -74,9 +74,9 @@ class Fabric:
     `bytes_per_s` is what one device sends, each way, over all its links. A `switch` joins all to all at that
     rate, a `mesh` each device to some others; where only `pairs` are joined, what goes between pairs gets
     `between_bytes_per_s`; `pcie` is the host's tree. `curve` names measured collectives
-    (`planner.collective_curves`), `allreduce_bytes_per_s` the bus bandwidth of a large all-reduce over all
-    devices where that is all that is known. `machines` is how many machines one domain spans (18 in a rack of
-    GB200).
+    (`planner.catalog.collective_curves`), `allreduce_bytes_per_s` the bus bandwidth of a large all-reduce
+    over all devices where that is all that is known. `machines` is how many machines one domain spans (18 in
+    a rack of GB200).
     """
 
     kind: Link

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from planner.regular_file import expanded
+from planner.files.regular_file import expanded
 
 
 def home() -> Path:

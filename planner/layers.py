@@ -1,7 +1,7 @@
 """The kinds of layers: one table of what each computes, moves, keeps, and how it can be cut.
 
-A new kind is one row here and one rule of shapes in `planner.netlist`. Who needs to know something of a layer
-asks
+A new kind is one row here and one rule of shapes in `planner.catalog.netlist`. Who needs to know something of
+a layer asks
 
 - `KINDS[layer.kind]`: the row of the table (`Kind`), the same for all layers of the kind;
 - `kernel_kind(layer)`: the kind of the kernel that does its multiply-adds, by which devices have rates:

@@ -105,7 +105,7 @@ class Market:
 def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:
     """The machines that words name by their files; two different ones of one name are refused."""
     from planner.catalog import load_hardware
-    from planner.catalog_folders import looks_like_path
+    from planner.catalog.folders import looks_like_path
 
     own: dict[str, Hardware] = {}
     for word in ",".join(words).split(","):

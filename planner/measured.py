@@ -14,9 +14,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-from planner.atomic import write_file
-from planner.decoding import from_json
 from planner.errors import BadInput
+from planner.files.atomic import write_file
+from planner.files.decoding import from_json
 from planner.home import home
 
 Reach = Literal["device", "machine", "machines"]
@@ -73,7 +73,7 @@ def path_of() -> Path:
 
 def load() -> tuple[Measured, ...]:
     """All runs that were noted, in order; none if there is no file."""
-    from planner.regular_file import text_of
+    from planner.files.regular_file import text_of
 
     path = path_of()
     if not path.exists():

@@ -1,7 +1,7 @@
 """A model: layers in a DAG, each with its parameter tensors, multiply-adds and activation sizes.
 
-These are the nouns only; `planner.netlist` reads them from `models/*.toml`, and `planner.layers` knows what
-the kinds of layers ask of a device.
+These are the nouns only; `planner.catalog.netlist` reads them from `models/*.toml`, and `planner.layers`
+knows what the kinds of layers ask of a device.
 """
 
 from __future__ import annotations

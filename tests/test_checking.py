@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from planner.answer_files import chosen_plan
-from planner.checking import check, measured_rate
+from planner.answers.answer_files import chosen_plan
+from planner.answers.checking import check, measured_rate
+from planner.answers.differing import difference
 from planner.cli._app import main
-from planner.differing import difference
 from planner.errors import BadInput
 from planner.measured import load
 

@@ -4,9 +4,8 @@ import doctest
 
 import pytest
 
-from planner import collective_curves
-from planner.catalog import hardware_names, load_hardware
-from planner.collective_curves import COLLECTIVES, Curve, curve_names, curves, nccl_constants
+from planner.catalog import collective_curves, hardware_names, load_hardware
+from planner.catalog.collective_curves import COLLECTIVES, Curve, curve_names, curves, nccl_constants
 from planner.errors import BadInput
 
 RUNS = [run for name in curve_names() for run in curves(name)]

@@ -12,7 +12,7 @@ import planner
 FIRST_MEETINGS = """
 import sys, threading
 import msgspec
-from planner.decoding import convert, from_json
+from planner.files.decoding import convert, from_json
 
 sys.setswitchinterval(1e-6)
 fields = [(f"f{i}", int | str | None, None) for i in range(20)]

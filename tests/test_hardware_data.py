@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from planner.catalog import hardware_names, load_hardware
+from planner.catalog.hardware_build import GIB
 from planner.hardware import Hardware
-from planner.hardware_build import GIB
 from planner.units import GBIT_BYTES_PER_S
 
 DATA = Path(__file__).parent / "data/hardware"

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.catalog.model_files import load_model
 from planner.errors import BadInput
 from planner.holding import AGAIN, FRAGMENTATION, Shares, activations, holding, parameters
 from planner.layers import Kept
-from planner.model_files import load_model
 from planner.precision import BF16, FP16, FP32
 
 GIB = 2**30

@@ -6,14 +6,14 @@ import os
 import msgspec
 import pytest
 
+from planner.answers.scenario import read_scenario
+from planner.answers.sweep import read_sweep
 from planner.catalog import hardware_names, load_hardware, load_model, model_names
 from planner.cli import _app
-from planner.decoding import from_json
 from planner.errors import BadInput
-from planner.profile.files import load
-from planner.regular_file import LARGEST_TEXT_BYTES
-from planner.search.scenario import read_scenario
-from planner.search.sweep import read_sweep
+from planner.files.decoding import from_json
+from planner.files.regular_file import LARGEST_TEXT_BYTES
+from planner.step.files import load
 
 READERS = {
     "model": load_model,

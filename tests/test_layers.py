@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.catalog.model_files import load_model, model_names
 from planner.demand import demand, demands
 from planner.layers import KINDS, kept, kernel_kind, score_pairs
 from planner.model import Attention, Experts, Layer, Tensor
-from planner.model_files import load_model, model_names
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 DATA = Path(__file__).parent / "data" / "models"

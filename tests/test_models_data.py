@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.model_files import load_model, model_names
+from planner.catalog.model_files import load_model, model_names
 from planner.report.models import summary
 from planner.units import MIB
 

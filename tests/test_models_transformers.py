@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.model_files import load_model
+from planner.catalog.model_files import load_model
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 

@@ -14,8 +14,8 @@ sys.path.insert(0, str(BENCHMARKS))
 import testbed  # noqa: E402
 
 from planner.cluster import Cluster  # noqa: E402
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER  # noqa: E402
 from planner.simulator import simulate  # noqa: E402
+from planner.step import DOWNLINK, PS, UPLINK, WORKER  # noqa: E402
 from planner.validate.testbed import recorded  # noqa: E402
 
 

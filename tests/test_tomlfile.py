@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from planner.errors import BadInput
-from planner.tomlfile import decode, line_of, read
+from planner.files.tomlfile import decode, line_of, read
 
 CHECKOUT = Path(__file__).parents[1]
 TEXT = """\

@@ -22,7 +22,7 @@ from planner.report.output import Format
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from planner.search.results import ScoredPlan
+    from planner.search.scored import ScoredPlan
 
 PLAN = "What"
 LIMITS = "Limits"
@@ -275,8 +275,8 @@ def draw(
         write_html(result, html, reproducing())
         say(f"report in {html}")
     if timeline is not None and chosen is not None:
+        from planner.answers.timeline import timeline_of
         from planner.report.chrome import write_chrome
-        from planner.search.timeline import timeline_of
 
         write_chrome(timeline_of(result.request, chosen.plan, steps=timeline_steps), timeline)
         say(f"timeline in {timeline}; open it at ui.perfetto.dev")
@@ -286,9 +286,9 @@ def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
     """Write the file that starts a plan, where one is asked for."""
     if path is None:
         return
-    from planner.atomic import write_file
+    from planner.answers.launching import launch_of
+    from planner.files.atomic import write_file
     from planner.launch import export_text, target_for
-    from planner.search.launching import launch_of
 
     write_file(path, export_text(path, launch_of(scored, request)))
     say(f"launch in {path}; {target_for(path).says.replace('FILE', str(path))}")

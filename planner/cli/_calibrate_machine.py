@@ -18,7 +18,7 @@ FileOption = Annotated[
 ]
 
 
-class Unit(StrEnum):
+class UnitOption(StrEnum):
     """What `calibrate compute` measures."""
 
     auto = "auto"
@@ -31,7 +31,9 @@ def compute(
     output: FileOption = None,
     name: Annotated[str, typer.Option("--name", help="Of the machine in the file.")] = "mine",
     usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Its price, if any.")] = None,
-    device: Annotated[Unit, typer.Option("--device", help="auto: a GPU, where torch sees one.")] = Unit.auto,
+    device: Annotated[
+        UnitOption, typer.Option("--device", help="auto: a GPU, where torch sees one.")
+    ] = UnitOption.auto,
     format: FormatOption = Format.table,
 ) -> None:
     """Measure how fast this machine computes: its GPU by precision, or its CPU by number of threads."""
@@ -48,7 +50,7 @@ def compute(
     if output is not None:
         check_name(output)
         check_writable(output)
-    if device == Unit.gpu or (device == Unit.auto and accelerator_available()):
+    if device == UnitOption.gpu or (device == UnitOption.auto and accelerator_available()):
         gpu = calibrate_accelerator("cuda", _progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
     else:
@@ -80,8 +82,8 @@ def network(
     from planner.calibrate.network import calibrate_network
     from planner.calibrate.network import serve as answer
     from planner.errors import BadInput
+    from planner.files.tomlfile import read
     from planner.report.calibrate import network_table
-    from planner.tomlfile import read
 
     if serve:
         say(f"answering on port {port}; Ctrl-C ends it")

@@ -16,7 +16,7 @@ from planner.validate.suites import SUITES, evidence
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SuitesAsked:
     """The flags of the command."""
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class To:
     check: Path | None
 
 
-def answer(asked: Asked, to: To) -> bool:
+def answer(asked: SuitesAsked, to: To) -> bool:
     """Print the answer and write files; whether something is not as claimed."""
     if asked.names:
         return _checks(asked, to)
@@ -62,7 +62,7 @@ def answer(asked: Asked, to: To) -> bool:
     return _suites(asked, to)
 
 
-def _checks(asked: Asked, to: To) -> bool:
+def _checks(asked: SuitesAsked, to: To) -> bool:
     from planner.report.validation import rows_data, validation_tables, write_validation_html
     from planner.report.validation_document import drift, write_document
 
@@ -80,7 +80,7 @@ def _checks(asked: Asked, to: To) -> bool:
     return bool(moved) or not all(row.as_claimed for row in rows)
 
 
-def _own(asked: Asked, to: To) -> None:
+def _own(asked: SuitesAsked, to: To) -> None:
     from planner.report.evidence import evidence_data, evidence_tables
     from planner.validate.own_runs import own_evidence, own_layouts
 
@@ -101,7 +101,7 @@ def _own(asked: Asked, to: To) -> None:
     emit(tables, to.format, data=evidence_data(found, rows=asked.rows))
 
 
-def _suites(asked: Asked, to: To) -> bool:
+def _suites(asked: SuitesAsked, to: To) -> bool:
     from planner.report.evidence import evidence_data, evidence_tables, readme_table
     from planner.report.evidence_pages import pages_drift, write_html, write_pages
 
@@ -128,7 +128,7 @@ def _suites(asked: Asked, to: To) -> bool:
     return bool(moved or broken)
 
 
-def _found(asked: Asked) -> tuple[list[Evidence], list[Row]]:
+def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     """The evidence of the suites asked for, and the rows of those that are checked row by row."""
     from planner.validate.suites import papers, servers
 

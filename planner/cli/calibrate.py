@@ -30,7 +30,7 @@ def overhead(
     output: OutputOption = None,
 ) -> None:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
-    from planner.profile.calibration import calibrate_overhead
+    from planner.calibrate.traces import calibrate_overhead
     from planner.report.profile import overhead_table
     from planner.units import bandwidth_bytes_per_s
 
@@ -50,9 +50,9 @@ def window(
     output: OutputOption = None,
 ) -> None:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
-    from planner.profile.calibration import calibrate_window
-    from planner.profile.overhead import parsed_overhead
+    from planner.calibrate.traces import calibrate_window
     from planner.report.profile import window_table
+    from planner.step.overhead import parsed_overhead
     from planner.units import bandwidth_bytes_per_s
 
     alpha, beta = parsed_overhead(overhead) if overhead else (0.0, 0.0)

@@ -52,12 +52,12 @@ def command(
         return
     if answer is None or (measured is None) == (step_times is None):
         raise BadInput("give an answer (JSON) and either --measured RATE or --step-times FILE")
-    from planner.answer_files import chosen_plan
-    from planner.checking import check, measured_rate
+    from planner.answers.answer_files import chosen_plan
+    from planner.answers.checking import check, measured_rate
 
     plan = chosen_plan(answer)
     if step_times is not None:
-        from planner.checking_files import read_step_times
+        from planner.answers.checking_files import read_step_times
 
         measured = measured_rate(read_step_times(step_times), plan.samples_per_step)
     assert measured is not None

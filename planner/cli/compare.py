@@ -67,12 +67,12 @@ def command(
     planner compare --model resnet50 --workers 1,2,4,8
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
+    from planner.answers.compare import compare_for
+    from planner.answers.scenario import merged, request_from
     from planner.report.folding import folded
     from planner.report.output import emit
     from planner.report.recommendation import comparison_tables
-    from planner.search.compare import compare_for
     from planner.search.executors import executor_of
-    from planner.search.scenario import merged, request_from
 
     request, _ = request_from(merged(given, config))
     with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:

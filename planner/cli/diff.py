@@ -23,8 +23,8 @@ def command(
     output: OutputOption = None,
 ) -> None:
     """Say what two answers run differently, and what that changes in speed, cost and memory."""
-    from planner.answer_files import chosen_plan
-    from planner.differing import difference
+    from planner.answers.answer_files import chosen_plan
+    from planner.answers.differing import difference
     from planner.report.diff import diff_tables
     from planner.report.output import emit
 

@@ -32,7 +32,7 @@ app = typer.Typer(cls=_ShowsByDefault)
 
 
 def _complete(incomplete: str) -> list[str]:
-    from planner.model_files import model_names
+    from planner.catalog.model_files import model_names
 
     return [name for name in ("import", *model_names()) if name.startswith(incomplete)]
 
@@ -80,7 +80,7 @@ def show(
     """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
     are. `planner models import` reads others' (Hugging Face, PyTorch, ONNX). Folders in PLANNER_PATH come
     before planner's own; docs/models.md describes the files."""
-    from planner.model_files import load_model, model_names
+    from planner.catalog.model_files import load_model, model_names
     from planner.report import models as report
 
     asked = {
@@ -112,9 +112,11 @@ def show(
     if memory:
         if html is not None:
             raise BadInput("--html draws layers; leave --memory out")
-        from planner.report.memory import Training, memory_data, memory_table
+        from planner.report.memory import TrainingSettings, memory_data, memory_table
 
-        training = Training.asked(model, batch, precision, devices, optimizer, checkpointing, autocast)
+        training = TrainingSettings.asked(
+            model, batch, precision, devices, optimizer, checkpointing, autocast
+        )
         emit(memory_table(model, training), format, output, data=memory_data(model, training))
     else:
         folded = format in (Format.table, Format.markdown)
@@ -164,9 +166,9 @@ def import_(
 ) -> None:
     """Read a network that others wrote down and write it as a model file, which all commands accept. Says
     what it recognised, and what it did not."""
-    from planner.atomic import write_file
-    from planner.netlist.importers.asked import Asked, import_asked
-    from planner.netlist.importers.writing import toml_of
+    from planner.catalog.netlist.importers.asked import Asked, import_asked
+    from planner.catalog.netlist.importers.writing import toml_of
+    from planner.files.atomic import write_file
     from planner.report.models import imported_lines
 
     found = import_asked(source, Asked(input, input_ids, seq_length, tuple(axis or ()), hooks))

@@ -80,10 +80,10 @@ def command(
 
     planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit
     """
-    from planner.atomic import write_file
+    from planner.answers.order_request import OrderRequest, exported, order_for
+    from planner.files.atomic import write_file
     from planner.report.orders import order_table
     from planner.report.output import emit
-    from planner.search.order_request import OrderRequest, exported, order_for
 
     request = OrderRequest(
         model=model,

@@ -47,12 +47,12 @@ def command(
     from planner.catalog import load_hardware, load_model
     from planner.errors import BadInput
     from planner.hardware import Network
-    from planner.partition.search import Request, partition
+    from planner.partition.search import PartitionRequest, partition
     from planner.report.partition import partition_data, partition_tables
 
     if network not in ("baseline", "burst"):
         raise BadInput(f"--network is {network!r}; allowed: baseline, burst")
-    request = Request(
+    request = PartitionRequest(
         machines,
         read_every,
         reading,

@@ -38,8 +38,8 @@ def import_(
     output: OutputOption = None,
 ) -> None:
     """Take prices from a list: they count instead of older ones of the catalogue. Fetches nothing."""
+    from planner.files.regular_file import expanded
     from planner.prices.importing import import_lists
-    from planner.regular_file import expanded
     from planner.report.prices import imports_table
 
     emit(imports_table(import_lists(expanded(path), provider, as_of)), format, output)

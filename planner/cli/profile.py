@@ -41,9 +41,9 @@ def import_(
     ] = None,
 ) -> None:
     """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
-    from planner.profile.files import save
-    from planner.profile.importers import import_profile
-    from planner.profile.overhead import parsed_overhead, with_parsing
+    from planner.computation.importers import import_profile
+    from planner.step.files import save
+    from planner.step.overhead import parsed_overhead, with_parsing
     from planner.units import bandwidth_bytes_per_s
 
     check_writable(output)
@@ -72,9 +72,9 @@ def show(
     output: OutputOption = None,
 ) -> None:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
-    from planner.profile.files import load
-    from planner.profile.summary import summarize
     from planner.report.profile import profile_tables
+    from planner.step.files import load
+    from planner.step.summary import summarize
     from planner.units import bandwidth_bytes_per_s
 
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None

@@ -94,13 +94,13 @@ def command(
     planner recommend --budget 20 --model vgg11
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
+    from planner.answers.recommend import recommend_for
+    from planner.answers.scenario import merged, request_from
     from planner.report.folding import folded
     from planner.report.output import emit
     from planner.report.plots import pareto_plot
     from planner.report.recommendation import recommendation_tables
     from planner.search.executors import executor_of
-    from planner.search.recommend import recommend_for
-    from planner.search.scenario import merged, request_from
 
     if search not in (None, "enumerate", "optuna"):
         raise BadInput(f"--search is {search!r}; it is one of enumerate, optuna")

@@ -60,12 +60,12 @@ def command(
     planner saturation --model inception3 --batch 32 --hardware p3.2xlarge
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
+    from planner.answers.questions import saturation_for
+    from planner.answers.scenario import merged, request_from
     from planner.report.answers import saturation_tables
     from planner.report.folding import folded
     from planner.report.output import emit
     from planner.report.plots import saturation_plot
-    from planner.search.answers import saturation_for
-    from planner.search.scenario import merged, request_from
 
     scenario = merged(given, config)
     request, _ = request_from(scenario)

@@ -57,11 +57,11 @@ def command(
     planner simulate --model resnet50 --hardware p3.2xlarge --workers 4 --servers 1
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
+    from planner.answers.questions import simulation_for
+    from planner.answers.scenario import merged, request_from
     from planner.report.answers import simulation_tables
     from planner.report.folding import folded
     from planner.report.output import emit
-    from planner.search.answers import simulation_for
-    from planner.search.scenario import merged, request_from
 
     request, _ = request_from(merged(given, config))
     with flags.progress(quiet) as report:

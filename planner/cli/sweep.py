@@ -29,9 +29,9 @@ def command(
 
     planner sweep configs/sweep.toml --store sweep.db
     """
+    from planner.answers.sweep import sweep
     from planner.report.output import emit
     from planner.report.sweep import sweep_tables
-    from planner.search.sweep import sweep
 
     with flags.progress(quiet) as report:
         result = sweep(config, store, jobs=jobs, cluster=cluster, progress=report)

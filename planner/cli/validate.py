@@ -69,7 +69,9 @@ def command(
     """
     from planner.cli import _validate
 
-    asked = _validate.Asked(tuple(names or ()), tuple(suite or ()), rows, runs, layouts, readme, jobs, quiet)
+    asked = _validate.SuitesAsked(
+        tuple(names or ()), tuple(suite or ()), rows, runs, layouts, readme, jobs, quiet
+    )
     broken = _validate.answer(asked, _validate.To(format, output, html, document, check))
     if broken:
         raise typer.Exit(1)

@@ -16,7 +16,7 @@ from planner.precision import FP32, Precision
 
 if TYPE_CHECKING:
     from planner.model import Model
-    from planner.profile import Profile
+    from planner.step import Profile
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]

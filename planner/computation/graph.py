@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.computation._computation import BACKWARD, FORWARD, Parameter
+from planner.computation.work import NO_KERNEL
 from planner.errors import BadInput
 from planner.model import Layer, Model, Tensor
-from planner.profile.compute import NO_KERNEL
 
 Ints = npt.NDArray[np.int32]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.precision import FP32
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 def computation_of(profile: Profile) -> Computation:

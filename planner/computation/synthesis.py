@@ -1,6 +1,6 @@
 """Synthesis: the computation of steps that nobody has recorded, from a model and a device.
 
-The graph comes from the model (`graph`), times from kernel rates of the device (`planner.profile.compute`),
+The graph comes from the model (`graph`), times from kernel rates of the device (`planner.computation.work`),
 the variation between steps from what real traces show. docs/synthesis.md tells where each default comes from.
 """
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from planner.computation._computation import BACKWARD, Computation, Variation
 from planner.computation.graph import compute_graph
+from planner.computation.work import costs_of, work_of
 from planner.errors import BadInput
 from planner.hardware import Hardware, KernelRates
 from planner.model import Model
 from planner.precision import FP32, Precision
-from planner.profile.compute import costs_of, work_of
 
 DEFAULT_STEPS = 20
 

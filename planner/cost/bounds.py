@@ -33,10 +33,10 @@ import numpy.typing as npt
 
 from planner.cluster import Cluster
 from planner.cost.paths import Floats
-from planner.cost.step import Demand, Rates, Steps, least_steps_s
+from planner.cost.step import Rates, StepDemand, Steps, least_steps_s
 from planner.errors import BadInput
 from planner.policy import Mode, Policy
-from planner.profile import Profile
+from planner.step import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def upper_bound(
             f"the profile is for {profile.servers} servers, the cluster has {cluster.servers}; "
             "make the profile for the cluster's number of servers"
         )
-    demand = Demand(profile)
+    demand = StepDemand(profile)
     rates, kind_of_worker = _worker_rates(cluster)
     step_s = least_steps_s([(demand, rates)], policy, mode, steps)[0][kind_of_worker]
     worker_node = np.array(cluster.worker_nodes)
@@ -102,7 +102,7 @@ def window_tolerance(steps: int, workers: int, runs: int = 1) -> float:
     return workers * runs / max(1, steps)
 
 
-def _sync_bound(demand: Demand, cluster: Cluster, step_s: Floats) -> Bound:
+def _sync_bound(demand: StepDemand, cluster: Cluster, step_s: Floats) -> Bound:
     workers = np.bincount(cluster.worker_nodes, minlength=len(cluster.nodes)).astype(float)
     nodes = np.flatnonzero(workers)
     best, reason = 1.0 / float(step_s.max()), "worker step"
@@ -156,14 +156,14 @@ def _worker_rates(cluster: Cluster) -> tuple[Rates, npt.NDArray[np.intp]]:
     )
 
 
-def _own_traffic(demand: Demand, cluster: Cluster, node: int) -> tuple[float, float]:
+def _own_traffic(demand: StepDemand, cluster: Cluster, node: int) -> tuple[float, float]:
     """Bytes that a worker on this node downloads and uploads through its NIC in a step."""
     away = np.array([server != node for server in cluster.server_nodes])
     return float(demand.down_bytes[away].sum()), float(demand.up_bytes[away].sum())
 
 
 def _server_nics(
-    demand: Demand, cluster: Cluster, nodes: npt.NDArray[np.intp]
+    demand: StepDemand, cluster: Cluster, nodes: npt.NDArray[np.intp]
 ) -> list[tuple[str, float, Floats]]:
     """For each NIC of a node that holds servers: its name, capacity and the bytes a step of a worker on each
     of `nodes` sends through it."""

@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from planner.cluster import Cluster, Node
 from planner.cost.paths import Floats
-from planner.cost.step import Demand, Rates, Steps, least_steps_s
+from planner.cost.step import Rates, StepDemand, Steps, least_steps_s
 from planner.errors import BadInput
 from planner.policy import Mode, Policy
-from planner.profile import Profile
+from planner.step import Profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ def _alike(profiles: Mapping[int, Profile], plans: Plans) -> Iterator[_Alike]:
             raise BadInput(
                 f"no profile for {count} servers; there are profiles for {sorted(profiles)} servers"
             )
-        demand = Demand(profiles[count])
+        demand = StepDemand(profiles[count])
         for colocated in (False, True):
             rows = np.flatnonzero((servers == count) & (beside == colocated))
             if len(rows):
@@ -151,7 +151,7 @@ class _Alike:
     """Plans of one profile, all with or all without servers beside the workers. A node is known by the server
     it holds, or -1 for none; `rate` is steps a second over all workers."""
 
-    demand: Demand
+    demand: StepDemand
     plans: Plans
     rows: npt.NDArray[np.intp]
     colocated: bool

@@ -31,7 +31,7 @@ _BYTES_PER_WEIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class PaperConstants:
     """Symbols of the paper, by thread where the paper writes them as functions of H (index H - 1)."""
 
     muladd_s: float  # C_muladd, one thread, working set in cache
@@ -64,7 +64,7 @@ class Constants:
 
 def constants_for(
     hardware: Hardware, network: Network = "baseline", *, bandwidth_bytes_per_s: float | None = None
-) -> Constants:
+) -> PaperConstants:
     """The constants of a machine: calibrated ones where its file has them, estimates elsewhere.
     `bandwidth_bytes_per_s` replaces its NIC."""
     nic = bandwidth_bytes_per_s or hardware.nic_bytes_per_s(network)
@@ -78,7 +78,7 @@ def constants_for(
     muladd = _number(hardware, "muladd_s", _estimated_muladd_s(hardware, threads))
     memory = hardware.device.memory_bytes_per_s
     stream = threads * _BYTES_PER_WEIGHT / memory if memory and hardware.device.kind == "cpu" else muladd
-    return Constants(
+    return PaperConstants(
         muladd_s=muladd,
         muladd_out_of_cache_s=_number(hardware, "muladd_out_of_cache_s", max(muladd, stream)),
         act_s=_number(hardware, "act_s", 10 * muladd),

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster
-from planner.profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 
-class Use(NamedTuple):
+class KindUse(NamedTuple):
     """What ops use."""
 
     resource: int
@@ -42,7 +42,7 @@ class Kinds:
     that the flows of a use cross: `port[kind, use, side]`, -1 for none. `of` is the kind of each worker.
     """
 
-    uses: tuple[Use, ...]
+    uses: tuple[KindUse, ...]
     of: Ints
     speed: Floats
     s_per_byte: Floats  # at best; 0 for what crosses nothing
@@ -64,30 +64,30 @@ class Ports:
     node: Ints  # workers x uses: the node whose cores an op takes; -1: none, or one that has enough for all
 
 
-def uses_of(profile: Profile) -> tuple[tuple[Use, ...], Ints]:
+def uses_of(profile: Profile) -> tuple[tuple[KindUse, ...], Ints]:
     """The uses that occur in a step, in order, and the use of each op."""
     return _uses(profile.resource.tobytes(), profile.server.tobytes(), profile.scope.tobytes())
 
 
 @lru_cache(maxsize=64)
-def _uses(resources: bytes, channels: bytes, scopes: bytes) -> tuple[tuple[Use, ...], Ints]:
+def _uses(resources: bytes, channels: bytes, scopes: bytes) -> tuple[tuple[KindUse, ...], Ints]:
     columns = (
         np.frombuffer(data, kind)
         for data, kind in ((resources, np.uint8), (channels, np.int32), (scopes, np.int32))
     )
     found, at = np.unique(np.stack([*columns], axis=1), axis=0, return_inverse=True)
-    uses = tuple(Use(int(resource), int(channel), int(scope)) for resource, channel, scope in found)
+    uses = tuple(KindUse(int(resource), int(channel), int(scope)) for resource, channel, scope in found)
     return uses, np.asarray(at, np.intp).reshape(-1)
 
 
 @lru_cache(maxsize=256)
-def layout(cluster: Cluster, uses: tuple[Use, ...]) -> tuple[Ports, Kinds]:
+def layout(cluster: Cluster, uses: tuple[KindUse, ...]) -> tuple[Ports, Kinds]:
     """The lanes and ports of every worker's ops, and the kinds of worker."""
     ports = _ports_of(cluster, uses)
     return ports, _kinds_of(cluster, uses, ports)
 
 
-def _ports_of(cluster: Cluster, uses: tuple[Use, ...]) -> Ports:
+def _ports_of(cluster: Cluster, uses: tuple[KindUse, ...]) -> Ports:
     workers, channels = cluster.workers, cluster.channels
     capacity = np.array(
         [[node.egress_bytes_per_s, node.ingress_bytes_per_s] for node in cluster.nodes], np.float64
@@ -114,7 +114,7 @@ def _ports_of(cluster: Cluster, uses: tuple[Use, ...]) -> Ports:
     return Ports(capacity, crossed, lane_worker, node)
 
 
-def _kinds_of(cluster: Cluster, uses: tuple[Use, ...], ports: Ports) -> Kinds:
+def _kinds_of(cluster: Cluster, uses: tuple[KindUse, ...], ports: Ports) -> Kinds:
     """Workers that bounds cannot tell apart are of one kind."""
     workers = cluster.workers
     speed = np.array(cluster.worker_speeds or (1.0,) * workers)

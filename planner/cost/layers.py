@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.cost.constants import Constants
+from planner.cost.constants import PaperConstants
 from planner.model import BYTES_PER_ELEMENT
 
 
@@ -73,7 +73,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LayerWork:
     """What one segment does for one sample. `backward` and `updated` are the connections of those passes:
     none where no error goes further down, or where there are no weights."""
 
@@ -84,7 +84,7 @@ class Work:
     working_set_bytes: float
 
 
-def compute_split(c: Constants, work: Work, threads: int) -> Split:
+def compute_split(c: PaperConstants, work: LayerWork, threads: int) -> Split:
     """U_f, U_b and U_w of one sample on one of `threads` threads (equations 5, 7, 8, 9)."""
     muladd = c.muladd(work.working_set_bytes, threads)
     slower = c.interference[threads - 1]
@@ -95,14 +95,14 @@ def compute_split(c: Constants, work: Work, threads: int) -> Split:
     )
 
 
-def receive_s(c: Constants, elements: float, threads: int) -> float:
+def receive_s(c: PaperConstants, elements: float, threads: int) -> float:
     """Seconds until one thread has received so many activations or error terms (equation 6 with threads)."""
     if elements <= 0:
         return 0.0
     return c.latency_s[threads - 1] + threads * elements * BYTES_PER_ELEMENT / c.nic_bytes_per_s
 
 
-def reading_s_per_byte(c: Constants, workers: int, servers: int, reading: float = 0.0) -> float:
+def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: float = 0.0) -> float:
     """Seconds for each byte of weights that a replica reads (equations 10 and 11), with its parsing, which
     the replica's workers do side by side."""
     server = c.server_nic_bytes_per_s or c.nic_bytes_per_s

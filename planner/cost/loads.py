@@ -30,14 +30,14 @@ import numpy as np
 
 from planner.cost.bounds import Bound
 from planner.cost.kinds import Floats, Ints, layout, op_costs_s, uses_of
-from planner.cost.paths import Graph
+from planner.cost.paths import PathGraph
 from planner.cost.step import LEAST_S, Steps, chunk_overhead_s
 from planner.cost.together import Around, joint_work, longest_period_s, structure_of
 from planner.policy import Blocks, Credit
-from planner.profile import WORKER
 from planner.simulator.inputs import parties_of
 from planner.simulator.joins import joins_of
 from planner.simulator.simulate import Case
+from planner.step import WORKER
 
 _CELLS = 1_000_000  # ops x columns evaluated at once: what fits in a cache is faster
 
@@ -99,7 +99,7 @@ def bounds_of(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
 def loads_of_many(cases: Sequence[Case], steps: Steps = "fastest") -> list[Loads]:
     """Cases whose steps share a graph are evaluated together, which is what takes time."""
     asked = [_Asked(case) for case in cases]
-    groups: dict[Graph, list[_Asked]] = {}
+    groups: dict[PathGraph, list[_Asked]] = {}
     for one in asked:
         groups.setdefault(structure_of(one.case.profile), []).append(one)
     least: dict[int, tuple[Floats, Floats, Floats]] = {}

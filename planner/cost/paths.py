@@ -11,14 +11,14 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from planner.profile import Profile
+from planner.step import Profile
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class PathGraph:
     """Ops, what they use and what they wait for, of one or many profiles."""
 
     profile: Profile  # one of them
@@ -66,7 +66,7 @@ class Graph:
         return _gathered(self.order[::-1], self.dependents, own)
 
 
-def graph_of(profile: Profile) -> Graph:
+def graph_of(profile: Profile) -> PathGraph:
     """The graph of a profile; the same object for profiles that differ in durations only."""
     shape = (profile.dep_start, profile.dep_index, profile.resource, profile.server, profile.bytes)
     return _graph(_Key((profile.servers, *(array.tobytes() for array in shape)), profile))
@@ -87,8 +87,8 @@ class _Key:
 
 
 @lru_cache(maxsize=64)
-def _graph(key: _Key) -> Graph:
-    return Graph(key.profile)
+def _graph(key: _Key) -> PathGraph:
+    return PathGraph(key.profile)
 
 
 def bit_rows(sets: Iterable[int], width: int) -> Bits:

@@ -26,9 +26,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from planner.cost.paths import Floats, Graph, bit_rows
+from planner.cost.paths import Floats, PathGraph, bit_rows
 from planner.policy import Fifo, Multiplexed, Policy
-from planner.profile import DOWNLINK, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, UPLINK, WORKER, Profile
 
 MOST_OPS = 24  # v that are looked at; each gives a bound of its own
 
@@ -61,13 +61,13 @@ class Releases:
         )  # too small for threads, as @ has them
 
 
-def releases_of(graph: Graph, policy: Policy) -> Releases:
+def releases_of(graph: PathGraph, policy: Policy) -> Releases:
     """Releases under a policy that leaves downloads in random order."""
     return _releases(graph, policy.window_bytes if isinstance(policy, Multiplexed) else None)
 
 
 @lru_cache(maxsize=64)
-def _releases(graph: Graph, window_bytes: int | None) -> Releases:
+def _releases(graph: PathGraph, window_bytes: int | None) -> Releases:
     profile = graph.profile
     downloads, uploads, compute = graph.on(DOWNLINK), graph.on(UPLINK), graph.on(WORKER)
     needs = graph.before({int(op): 1 << at for at, op in enumerate(downloads)})
@@ -93,7 +93,7 @@ def _releases(graph: Graph, window_bytes: int | None) -> Releases:
     return Releases(delivered, follow, follow * common)
 
 
-def _spread(graph: Graph, needs: list[int]) -> list[int]:
+def _spread(graph: PathGraph, needs: list[int]) -> list[int]:
     """Worker ops to look at: the first that waits for so many downloads, for numbers spread evenly."""
     first: dict[int, int] = {}
     for op in graph.order:

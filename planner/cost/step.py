@@ -23,10 +23,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from planner.cost.paths import Floats, Graph, graph_of
+from planner.cost.paths import Floats, PathGraph, graph_of
 from planner.cost.queueing import Releases, queues_at_random, releases_of
 from planner.policy import Fifo, Mode, Multiplexed, Ordered, Policy, Sliced, overheads_s
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 Ops = npt.NDArray[np.intp]
 Steps = Literal["fastest", "mean"]
@@ -59,13 +59,13 @@ class Rates:
 
 
 @dataclass(frozen=True, eq=False)
-class Demand:
+class StepDemand:
     """What a step asks of each resource."""
 
     profile: Profile
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> PathGraph:
         return graph_of(self.profile)
 
     @cached_property
@@ -78,11 +78,11 @@ class Demand:
 
 
 def least_steps_s(
-    cases: Sequence[tuple[Demand, Rates]], policy: Policy | None, mode: Mode, steps: Steps
+    cases: Sequence[tuple[StepDemand, Rates]], policy: Policy | None, mode: Mode, steps: Steps
 ) -> list[Floats]:
     """For each case the least step time of its kinds of worker: of the fastest step, or in the mean. Without
     a policy it holds for all. Cases that share a graph are evaluated together, which is what takes time."""
-    groups: dict[tuple[Graph, bool], list[int]] = {}
+    groups: dict[tuple[PathGraph, bool], list[int]] = {}
     for at, (demand, _) in enumerate(cases):
         random = steps == "mean" and mode == "async" and queues_at_random(demand.profile, policy)
         groups.setdefault((demand.graph, random), []).append(at)
@@ -99,7 +99,7 @@ def least_steps_s(
 
 
 def _bounds(
-    graph: Graph, cases: Sequence[tuple[Demand, Rates]], overhead_s: Floats, releases: Releases | None
+    graph: PathGraph, cases: Sequence[tuple[StepDemand, Rates]], overhead_s: Floats, releases: Releases | None
 ) -> list[Floats]:
     """For each case a table of kinds x steps. One kind in one step is a column of what is evaluated."""
     rates = Rates.joined([rates for _, rates in cases])
@@ -126,7 +126,7 @@ def _bounds(
 class _Paths:
     """Paths and totals of a graph whose ops cost what they do at least: ops x columns."""
 
-    def __init__(self, graph: Graph, cost: Floats) -> None:
+    def __init__(self, graph: PathGraph, cost: Floats) -> None:
         self.graph = graph
         self.cost = cost
         self.heads = graph.heads_s(cost)
@@ -163,7 +163,7 @@ class _Paths:
         return np.asarray((np.maximum(each, together) + then).max(axis=0))
 
 
-def _nic_s(graph: Graph, rates: Rates, direction: int) -> Floats:
+def _nic_s(graph: PathGraph, rates: Rates, direction: int) -> Floats:
     """Seconds that a worker's NIC is busy with the transfers of a direction."""
     s_per_byte = rates.nic_down_s_per_byte if direction == DOWNLINK else rates.nic_up_s_per_byte
     return np.asarray(~rates.local @ graph.bytes_by_server(direction) * s_per_byte)

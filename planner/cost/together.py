@@ -19,9 +19,9 @@ from functools import lru_cache
 import numpy as np
 
 from planner.cost.kinds import Floats, Ints, Kinds
-from planner.cost.paths import Graph, bit_rows
+from planner.cost.paths import PathGraph, bit_rows
 from planner.cost.step import Steps
-from planner.profile import WORKER, Profile
+from planner.step import WORKER, Profile
 
 MOST_ROWS = 48  # of steps, when their sums are looked at; more are put together, each as its shortest
 MOST_SETS = 3  # of joint ops of a lane, for which the slowest member is worked out
@@ -150,9 +150,9 @@ def _fewer(rows: Floats) -> Floats:
     return np.asarray(ordered[(np.arange(MOST_ROWS) * share).astype(np.intp)])
 
 
-def structure_of(profile: Profile) -> Graph:
+def structure_of(profile: Profile) -> PathGraph:
     """The graph of a step; the same object for steps that differ in what their ops take and use."""
-    return _structure(_Key((profile.dep_start.tobytes(), profile.dep_index.tobytes()), profile))
+    return _structure(_TogetherKey((profile.dep_start.tobytes(), profile.dep_index.tobytes()), profile))
 
 
 def joint_work(profile: Profile) -> tuple[Floats, Floats]:
@@ -161,7 +161,7 @@ def joint_work(profile: Profile) -> tuple[Floats, Floats]:
     return _joint_work(graph, profile.resource.tobytes(), (profile.scope >= 0).tobytes())
 
 
-class _Key:
+class _TogetherKey:
     """Tells structures apart by content and carries a profile to make one from."""
 
     def __init__(self, content: tuple[object, ...], profile: Profile) -> None:
@@ -172,16 +172,16 @@ class _Key:
         return hash(self.content)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.content == other.content
+        return isinstance(other, _TogetherKey) and self.content == other.content
 
 
 @lru_cache(maxsize=64)
-def _structure(key: _Key) -> Graph:
-    return Graph(key.profile)
+def _structure(key: _TogetherKey) -> PathGraph:
+    return PathGraph(key.profile)
 
 
 @lru_cache(maxsize=64)
-def _joint_work(graph: Graph, resource: bytes, joint: bytes) -> tuple[Floats, Floats]:
+def _joint_work(graph: PathGraph, resource: bytes, joint: bytes) -> tuple[Floats, Floats]:
     compute = np.flatnonzero(np.frombuffer(resource, np.uint8) == WORKER)
     ops = np.flatnonzero(np.frombuffer(joint, np.bool_)).tolist()
     own = {int(op): 1 << at for at, op in enumerate(compute)}

@@ -71,7 +71,7 @@ class UnitTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class ReplicaOp:
     """One op of the device: what, in which pass, doing what, of which unit, how long."""
 
     name: str
@@ -85,7 +85,7 @@ class Op:
 class StageWork:
     """The ops of one micro-batch on the slowest stage in their order, and its parameters."""
 
-    ops: tuple[Op, ...]
+    ops: tuple[ReplicaOp, ...]
     parameters: tuple[Parameter, ...]
     blocks: tuple[str, ...]
     optimizer_s: float
@@ -147,26 +147,32 @@ def stage_work(
     send_s = costs.send_s(times.sent_elements) if pipeline > 1 else 0.0
     wait_s = bubble_s(stage_s, interleave) + 2 * send_s * (pipeline - 1)
     first, last = ends[slowest], ends[slowest + 1]
-    ops: list[Op] = []
+    ops: list[ReplicaOp] = []
     if pipeline > 1:
-        ops.append(Op("stages/wait", OTHER, WAIT, first, wait_s / micro_batches))
+        ops.append(ReplicaOp("stages/wait", OTHER, WAIT, first, wait_s / micro_batches))
     forward_at, backward_at = {}, {}
     for unit in range(first, last):
         forward_at[unit] = len(ops)
-        ops.append(Op(f"{chain.names[unit]}/forward", FORWARD, COMPUTE, unit, float(times.forward_s[unit])))
+        ops.append(
+            ReplicaOp(f"{chain.names[unit]}/forward", FORWARD, COMPUTE, unit, float(times.forward_s[unit]))
+        )
         if times.sum_s[unit]:
-            ops.append(Op(f"{chain.names[unit]}/forward/sum", FORWARD, SUM, unit, float(times.sum_s[unit])))
+            ops.append(
+                ReplicaOp(f"{chain.names[unit]}/forward/sum", FORWARD, SUM, unit, float(times.sum_s[unit]))
+            )
     for unit in reversed(range(first, last)):
         name = chain.names[unit]
         summed = float(times.sum_s[unit])
         if times.recompute_s[unit]:
-            ops.append(Op(f"{name}/recompute", BACKWARD, RECOMPUTE, unit, float(times.recompute_s[unit])))
+            ops.append(
+                ReplicaOp(f"{name}/recompute", BACKWARD, RECOMPUTE, unit, float(times.recompute_s[unit]))
+            )
             if summed and checkpointing == "full":
-                ops.append(Op(f"{name}/recompute/sum", BACKWARD, SUM, unit, summed))
+                ops.append(ReplicaOp(f"{name}/recompute/sum", BACKWARD, SUM, unit, summed))
         if summed:
-            ops.append(Op(f"{name}/backward/sum", BACKWARD, SUM, unit, summed))
+            ops.append(ReplicaOp(f"{name}/backward/sum", BACKWARD, SUM, unit, summed))
         backward_at[unit] = len(ops)
-        ops.append(Op(f"{name}/backward", BACKWARD, COMPUTE, unit, float(times.backward_s[unit])))
+        ops.append(ReplicaOp(f"{name}/backward", BACKWARD, COMPUTE, unit, float(times.backward_s[unit])))
     held = times.elements
     parameters = tuple(
         Parameter(chain.names[unit], int(held[unit]), (forward_at[unit],), backward_at[unit], unit - first)

@@ -20,7 +20,7 @@ from planner.exchange import settings
 from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.exchange.collectives import Library, Peers
-from planner.exchange.joint import JITTER, SLOWDOWN, Steps
+from planner.exchange.joint import JITTER, SLOWDOWN, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.model import Model
@@ -83,7 +83,7 @@ class AllReduce(Exchange):
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, self.algorithm, site)
         peers = peers_of(site, library)
-        steps = Steps(computation, site, library, peers, self.jitter)
+        steps = JointSteps(computation, site, library, peers, self.jitter)
         found = self.buckets(computation)
         factor = 1 + self.slowdown * overlap(computation, found, library, peers)
         done: list[int] = []

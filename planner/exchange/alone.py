@@ -15,7 +15,7 @@ from planner.exchange.site import Site
 from planner.model import Model
 from planner.policy import Fifo
 from planner.precision import Precision
-from planner.profile import WORKER, Op, Profile
+from planner.step import WORKER, Op, Profile
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case

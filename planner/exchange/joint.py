@@ -25,7 +25,7 @@ from planner.computation import Computation
 from planner.exchange.collectives import Kind, Library, Peers, Phase
 from planner.exchange.site import Site
 from planner.policy import Fifo
-from planner.profile import UPLINK, WORKER, Op, Profile
+from planner.step import UPLINK, WORKER, Op, Profile
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
@@ -62,7 +62,7 @@ def step_sigma(computation: Computation, jitter: float) -> float:
 
 
 @dataclass
-class Steps:
+class JointSteps:
     """A step under construction: ops and a column of durations for each.
 
     Synthesized ops take their time once, times a factor for the step: what single ops vary by averages out

@@ -21,13 +21,13 @@ from planner.exchange._base import (
     with_choices,
 )
 from planner.exchange.hosts import SERVER_WORDS, cheap_servers, host, hosts_of
+from planner.exchange.placement import place_model, server_bytes
 from planner.exchange.served import served_case
 from planner.exchange.site import Site
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.policy import DEFAULT_WINDOW_BYTES, Mode
 from planner.precision import Precision
-from planner.profile.placement import place_model, server_bytes
 from planner.units import format_bytes
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from planner.exchange._memo import once
 from planner.exchange.served_step import served
 from planner.exchange.site import Site
 from planner.policy import Fifo, Multiplexed, Policy
-from planner.profile import Profile
+from planner.step import Profile
 
 if TYPE_CHECKING:
     from planner.exchange.parameter_servers import ParameterServers

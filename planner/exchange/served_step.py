@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.computation import Computation, Parameter, Shape
+from planner.computation.work import UPDATE_PASSES
 from planner.errors import BadInput
-from planner.profile._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
-from planner.profile.compute import UPDATE_PASSES
-from planner.profile.placement import MXNET_RULES, Part, place_parameters
-from planner.profile.servers import on_servers
+from planner.exchange.placement import MXNET_RULES, TensorPart, place_parameters
+from planner.exchange.servers import on_servers
+from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 Array = npt.NDArray[np.float64]
 
@@ -157,11 +157,11 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: bool) -> ServedG
     )
 
 
-def _trained(parameters: tuple[Parameter, ...], part: Part) -> bool:
+def _trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:
     return parameters[part.tensor].ready is not None
 
 
-def _sent(part: Part, element_bytes: int) -> int:
+def _sent(part: TensorPart, element_bytes: int) -> int:
     """Placement counts elements of four bytes."""
     return part.bytes * element_bytes // 4
 
@@ -176,7 +176,7 @@ def _fill_receipt(once_s: Array, graph: ServedGraph, parsing: Parsing, memory_by
         once_s[graph.update] = parse_s + update_s
 
 
-def _part_names(parameters: tuple[Parameter, ...], parts: tuple[Part, ...]) -> list[str]:
+def _part_names(parameters: tuple[Parameter, ...], parts: tuple[TensorPart, ...]) -> list[str]:
     """`conv0/weights`, or `fc6/weights/part0`, `.../part1` where a tensor is split."""
     pieces = Counter(part.tensor for part in parts)
     seen: Counter[int] = Counter()

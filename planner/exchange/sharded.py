@@ -27,7 +27,7 @@ from planner.exchange import settings
 from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange.allreduce import mean_s
 from planner.exchange.collectives import Kind, Library, Peers, repeated
-from planner.exchange.joint import JITTER, SLOWDOWN, Steps
+from planner.exchange.joint import JITTER, SLOWDOWN, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.exchange.units import Stretch, Unit, stretches, units_of
@@ -116,7 +116,7 @@ class Sharded(Exchange):
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, "auto", site)
-        steps = Steps(computation, site, library, peers_of(site, library), self.jitter)
+        steps = JointSteps(computation, site, library, peers_of(site, library), self.jitter)
         return _Lowering(self, steps).case()
 
     @classmethod
@@ -126,7 +126,7 @@ class Sharded(Exchange):
 
         return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
 
-    def traffic(self, computation: Computation) -> Traffic:
+    def traffic(self, computation: Computation) -> ShardTraffic:
         """What is sent in a step."""
         return traffic_of(computation, self.stage, self.least_unit, self.each_pass)
 
@@ -168,7 +168,7 @@ def _largest_unit(model: Model) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ShardTraffic:
     """The collectives of a step: (bytes, how many) of gathers and of scatters; the bytes of the gather before
     the first op and of the scatter after the last."""
 
@@ -179,7 +179,7 @@ class Traffic:
 
 
 @lru_cache(maxsize=256)
-def traffic_of(computation: Computation, stage: int, least_unit: int, each_pass: bool) -> Traffic:
+def traffic_of(computation: Computation, stage: int, least_unit: int, each_pass: bool) -> ShardTraffic:
     units, precision = units_of(computation, least_unit), computation.precision
     found = stretches(computation, units)
     gathers: dict[float, float] = {}
@@ -193,7 +193,7 @@ def traffic_of(computation: Computation, stage: int, least_unit: int, each_pass:
             last = float(units[number].elements * precision.gradient_bytes)
             scatters[last] = scatters.get(last, 0.0) + stretch.stands_for
     first = float(units[found[0].unit].elements * precision.parameter_bytes)
-    return Traffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
+    return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
 
 
 def _first_use(found: Sequence[Stretch], unit: int) -> int:
@@ -203,7 +203,7 @@ def _first_use(found: Sequence[Stretch], unit: int) -> int:
 class _Lowering:
     """One step under construction: what computation waits for, and what has been issued."""
 
-    def __init__(self, exchange: Sharded, steps: Steps) -> None:
+    def __init__(self, exchange: Sharded, steps: JointSteps) -> None:
         self.exchange = exchange
         self.steps = steps
         self.units = units_of(steps.computation, exchange.least_unit)

@@ -17,7 +17,7 @@ from planner.errors import unknown_name
 from planner.ordering._base import Schedule, Setting, Strategy
 from planner.ordering.bytescheduler import ByteScheduler
 from planner.ordering.fifo import NoOrder
-from planner.ordering.layer import Layer
+from planner.ordering.layer import LayerOrder
 from planner.ordering.p3 import P3
 from planner.ordering.prophet import Prophet
 from planner.ordering.reverse import Reverse
@@ -26,10 +26,11 @@ from planner.ordering.simple import Simple
 from planner.ordering.tac import Tac
 from planner.ordering.tic import Tic
 from planner.policy import Policy
-from planner.profile import Profile
+from planner.step import Profile
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    cls.name: cls for cls in (NoOrder, Tic, Tac, Simple, Layer, Shuffled, Reverse, P3, ByteScheduler, Prophet)
+    cls.name: cls
+    for cls in (NoOrder, Tic, Tac, Simple, LayerOrder, Shuffled, Reverse, P3, ByteScheduler, Prophet)
 }
 
 __all__ = ["STRATEGIES", "Schedule", "Setting", "Strategy", "order", "schedule", "strategy"]

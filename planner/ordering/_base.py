@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from planner.errors import BadInput
 from planner.policy import Policy
-from planner.profile import Profile
+from planner.step import Profile
 
 MOST_OVERHEAD_S = 1.0  # what is measured is a few milliseconds
 

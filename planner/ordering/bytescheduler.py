@@ -9,7 +9,7 @@ from planner.ordering._base import Setting, Strategy
 from planner.ordering.cut import cut
 from planner.ordering.layer import layer_priorities
 from planner.policy import Credit
-from planner.profile import Profile
+from planner.step import Profile
 
 DEFAULT_PARTITION_BYTES = 4_096_000  # BYTEPS_PARTITION_BYTES
 DEFAULT_CREDIT_PARTITIONS = 5  # BytePS: NCCL group size (4) + 1 partitions may be under way

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import BadInput
 from planner.ordering.graph import parse_ops
-from planner.profile import PS, WORKER, Op, Profile
+from planner.step import PS, WORKER, Op, Profile
 
 
 def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:

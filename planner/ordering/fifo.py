@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from planner.ordering._base import Setting, Strategy
 from planner.policy import Fifo
-from planner.profile import Profile
+from planner.step import Profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import BadInput
-from planner.profile import Profile
-from planner.profile._profile import DOWNLINK, UPLINK, WORKER
+from planner.step import Profile
+from planner.step._profile import DOWNLINK, UPLINK, WORKER
 
 
 def bits(value: int) -> Iterator[int]:

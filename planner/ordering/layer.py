@@ -8,7 +8,7 @@ from typing import ClassVar
 from planner.ordering._base import Setting, Strategy
 from planner.ordering.graph import StepGraph, with_pushes
 from planner.policy import Ordered
-from planner.profile import Profile
+from planner.step import Profile
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
@@ -17,7 +17,7 @@ def layer_priorities(profile: Profile) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer(Strategy):
+class LayerOrder(Strategy):
     name: ClassVar[str] = "layer"
     summary: ClassVar[str] = "first consumed, first sent"
 

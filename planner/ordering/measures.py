@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, RESOURCE_NAMES, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, RESOURCE_NAMES, UPLINK, WORKER, Profile
 
 Timeline = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

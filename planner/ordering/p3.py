@@ -9,7 +9,7 @@ from planner.ordering._base import Setting, Strategy
 from planner.ordering.cut import cut
 from planner.ordering.layer import layer_priorities
 from planner.policy import Sliced
-from planner.profile import Profile
+from planner.step import Profile
 
 DEFAULT_SLICE_BYTES = 160_000  # 40,000 parameters, MXNET_KVSTORE_BIGARRAY_BOUND of the released code
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.errors import BadInput
 from planner.ordering.graph import StepGraph, consumers_of, dependents_of
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 def pipelined(profile: Profile) -> Profile:

@@ -14,17 +14,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from planner.decoding import from_json
 from planner.errors import BadInput, unknown_name
+from planner.files.decoding import from_json
 from planner.ordering.graph import with_pushes
 from planner.policy import Blocks, Credit, Ordered, Policy, Sliced
-from planner.profile import DOWNLINK, Profile
-from planner.profile.reading import read_bytes
+from planner.step import DOWNLINK, Profile
+from planner.step.reading import read_bytes
 
 MAX_BYTES = 100_000_000
 
 
-class Transfer(msgspec.Struct, forbid_unknown_fields=True):
+class PlannedTransfer(msgspec.Struct, forbid_unknown_fields=True):
     """One line of the file."""
 
     name: str
@@ -34,7 +34,7 @@ class Transfer(msgspec.Struct, forbid_unknown_fields=True):
 class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
     """The whole file."""
 
-    transfers: list[Transfer]
+    transfers: list[PlannedTransfer]
     model: str = ""
     strategy: str = ""
 
@@ -51,7 +51,7 @@ def priorities_of(policy: Policy) -> dict[str, float]:
 def to_json(profile: Profile, strategy: str, policy: Policy) -> str:
     """The file's content, first transfer first."""
     ranked = sorted(priorities_of(policy).items(), key=lambda item: (item[1], item[0]))
-    transfers = [Transfer(name, priority) for name, priority in ranked]
+    transfers = [PlannedTransfer(name, priority) for name, priority in ranked]
     data = msgspec.json.encode(PriorityFile(transfers, profile.model, strategy))
     return msgspec.json.format(data, indent=1).decode() + "\n"
 

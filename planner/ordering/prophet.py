@@ -16,7 +16,7 @@ from planner.ordering.layer import layer_priorities
 from planner.ordering.pipelined import with_deps
 from planner.ordering.stepwise import GAP_FACTOR, generation_times_s, steps_of
 from planner.policy import Blocks
-from planner.profile import UPLINK, Profile
+from planner.step import UPLINK, Profile
 
 
 def blocks_of(

@@ -9,7 +9,7 @@ from planner.ordering._base import Setting, Strategy
 from planner.ordering.graph import StepGraph, with_pushes
 from planner.ordering.tic import tied_ranks
 from planner.policy import Ordered
-from planner.profile import Profile
+from planner.step import Profile
 
 
 @dataclass(frozen=True, slots=True)

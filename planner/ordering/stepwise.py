@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.profile import UPLINK, WORKER, Profile
+from planner.step import UPLINK, WORKER, Profile
 
 GAP_FACTOR = 2.0  # the released Prophet: a step ends where a gap exceeds twice the mean gap
 

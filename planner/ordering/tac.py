@@ -8,7 +8,7 @@ from typing import ClassVar
 from planner.ordering._base import Setting, Strategy
 from planner.ordering.graph import StepGraph, bits, with_pushes
 from planner.policy import Ordered
-from planner.profile import Profile
+from planner.step import Profile
 
 _TICKS_PER_S = 10**15
 

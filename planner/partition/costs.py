@@ -21,8 +21,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.cost.constants import Constants
-from planner.cost.layers import Split, Work, compute_split, receive_s
+from planner.cost.constants import PaperConstants
+from planner.cost.layers import LayerWork, Split, compute_split, receive_s
 from planner.model import BYTES_PER_ELEMENT
 from planner.partition.elimination import Factor, elimination_order
 from planner.partition.stages import Link, Stage
@@ -41,7 +41,7 @@ _ALL_DEGREES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class StageChoice:
     """How one stage is spread over the workers of a replica."""
 
     partitions: int
@@ -66,10 +66,10 @@ def degrees(workers: int) -> list[tuple[int, int]]:
     return [(1, 1), *((p, workers // p) for p in up_to if workers % p == 0)]
 
 
-def stage_split(c: Constants, stage: Stage, choice: Choice) -> Split:
+def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
     """Computing time of one sample, for the replica as a whole."""
     part = stage.share(choice.partitions)
-    work = Work(
+    work = LayerWork(
         connections=stage.connections * part,
         backward=0.0 if stage.first else stage.connections * part,
         updated=stage.connections * part if stage.weight_bytes else 0.0,
@@ -79,10 +79,12 @@ def stage_split(c: Constants, stage: Stage, choice: Choice) -> Split:
     return compute_split(c, work, choice.threads).times(1.0 / choice.concurrency)
 
 
-def link_split(c: Constants, link: Link, traffic: Traffic, source: Choice, stage: Choice) -> Split:
+def link_split(
+    c: PaperConstants, link: Link, traffic: Traffic, source: StageChoice, stage: StageChoice
+) -> Split:
     """Network time of one sample between two stages, for the replica as a whole."""
 
-    def waiting(share: float, messages: float, at: Choice) -> float:
+    def waiting(share: float, messages: float, at: StageChoice) -> float:
         if messages <= 0:
             return 0.0
         once = receive_s(c, share / messages * link.elements, at.threads)
@@ -95,7 +97,7 @@ def link_split(c: Constants, link: Link, traffic: Traffic, source: Choice, stage
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memo:
     """What problems of one model on one machine share: thread counts and computing times by signature and
     cut, and the order of elimination."""
 
@@ -109,23 +111,23 @@ class Problem:
     """The layers' problem for one number of workers a replica: choices and tables."""
 
     stages: tuple[Stage, ...]
-    constants: Constants
+    constants: PaperConstants
     workers: int
     max_partitions: int | None = None
     threads: int | None = None  # a fixed H, for studies
     every_worker: bool = False  # only choices with a segment on every worker
     stage_s: tuple[float, ...] | None = None  # computing of a sample of each stage, instead of the constants'
     splits: tuple[Split, ...] | None = None  # the same by part, on all threads of a worker together
-    memory: Memory = field(default_factory=Memory)
+    memory: Memo = field(default_factory=Memo)
 
     @cached_property
-    def choices(self) -> list[list[Choice]]:
+    def choices(self) -> list[list[StageChoice]]:
         return [self._choices(stage) for stage in self.stages]
 
-    def _choices(self, stage: Stage) -> list[Choice]:
+    def _choices(self, stage: Stage) -> list[StageChoice]:
         most = min(stage.rows, self.max_partitions or self.workers)
         return [
-            Choice(p, r, h)
+            StageChoice(p, r, h)
             for p, r in degrees(self.workers)
             if p <= most and (p * r == self.workers or not self.every_worker)
             for h in self._threads(stage, p)
@@ -137,7 +139,7 @@ class Problem:
             return [self.threads]
         key = (stage.signature, p)
         if key not in self.memory.threads:
-            cost = {h: self._once(stage, Choice(p, 1, h)) for h in range(1, self.constants.threads + 1)}
+            cost = {h: self._once(stage, StageChoice(p, 1, h)) for h in range(1, self.constants.threads + 1)}
             wait = {h: self.constants.latency_s[h - 1] / h for h in cost}
             kept: list[int] = []
             for h in sorted(cost, key=lambda h: (cost[h], wait[h], -h)):
@@ -146,11 +148,11 @@ class Problem:
             self.memory.threads[key] = kept
         return self.memory.threads[key]
 
-    def _once(self, stage: Stage, choice: Choice) -> float:
+    def _once(self, stage: Stage, choice: StageChoice) -> float:
         """Computing time of a sample without replication, remembered over problems."""
         key = (stage.signature, choice.partitions, choice.threads)
         if key not in self.memory.compute:
-            alone = Choice(choice.partitions, 1, choice.threads)
+            alone = StageChoice(choice.partitions, 1, choice.threads)
             self.memory.compute[key] = stage_split(self.constants, stage, alone).compute_s
         return self.memory.compute[key]
 
@@ -171,7 +173,7 @@ class Problem:
             for stage, options in zip(self.stages, self.choices, strict=True)
         ]
 
-    def split_of(self, at: int, choice: Choice) -> Split:
+    def split_of(self, at: int, choice: StageChoice) -> Split:
         """Computing of a sample at a stage, for the replica as a whole."""
         stage = self.stages[at]
         if self.splits is None:
@@ -200,7 +202,7 @@ class Problem:
                 tables.append((link.source, at, known[key]))
         return tables
 
-    def _link_table(self, link: Link, before: Sequence[Choice], after: Sequence[Choice]) -> Floats:
+    def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Floats:
         """`link_split` of all pairs of choices at once: what threads share of the NIC cancels out, so that
         bytes count by replication and messages by threads and replication."""
         traffic = np.array(
@@ -209,7 +211,7 @@ class Problem:
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
 
-        def waiting(choices: Sequence[Choice]) -> tuple[Floats, Floats]:
+        def waiting(choices: Sequence[StageChoice]) -> tuple[Floats, Floats]:
             copies = np.array([choice.replications for choice in choices], float)
             threads = np.array([choice.threads for choice in choices])
             return per_element / copies, latency[threads - 1] / (threads * copies)
@@ -246,10 +248,10 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Spread:
+class StageSpread:
     """A choice for every stage, with where its segments stand and what it costs a replica per sample."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[StageChoice, ...]
     placements: tuple[Placement, ...]
     splits: tuple[Split, ...]  # by stage: computing and network, without reading
     read_bytes: float
@@ -268,7 +270,7 @@ class Spread:
         return self.split.total_s
 
 
-def spread(problem: Problem, states: Sequence[int]) -> Spread:
+def spread(problem: Problem, states: Sequence[int]) -> StageSpread:
     """Place the chosen segments stage by stage, each where it finds most of what it needs from all its
     sources. On a chain this is the best mapping; where branches meet it may not be, and `least_s` tells by
     how much at most."""
@@ -303,11 +305,11 @@ def spread(problem: Problem, states: Sequence[int]) -> Spread:
         splits.append(split)
     least, read = problem.cost_of(states)
     held = worker_bytes(problem.stages, choices, placements, problem.workers)
-    return Spread(tuple(choices), tuple(placements), tuple(splits), read, least, held)
+    return StageSpread(tuple(choices), tuple(placements), tuple(splits), read, least, held)
 
 
 def worker_bytes(
-    stages: Sequence[Stage], choices: Sequence[Choice], placements: Sequence[Placement], workers: int
+    stages: Sequence[Stage], choices: Sequence[StageChoice], placements: Sequence[Placement], workers: int
 ) -> float:
     """The most any worker holds: weights and their gradients of its segments, and for each thread their
     activations and errors."""

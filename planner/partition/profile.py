@@ -12,12 +12,14 @@ wait for each other, and others compute meanwhile.
 from __future__ import annotations
 
 from planner.cluster import Cluster, Node
-from planner.cost.constants import Constants
-from planner.partition.search import Plan
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.cost.constants import PaperConstants
+from planner.partition.search import PartitionPlan
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
-def replica_profile(plan: Plan, read_every: int = 70, *, writes: bool = True, model: str = "") -> Profile:
+def replica_profile(
+    plan: PartitionPlan, read_every: int = 70, *, writes: bool = True, model: str = ""
+) -> Profile:
     """The step of one replica of a plan."""
     ops: list[Op] = []
     times: list[float] = []
@@ -74,7 +76,7 @@ def replica_profile(plan: Plan, read_every: int = 70, *, writes: bool = True, mo
     )
 
 
-def replica_cluster(plan: Plan, constants: Constants) -> Cluster:
+def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
     """The cluster on which `replica_profile` runs: a node for each server and one for each replica."""
     nic = constants.nic_bytes_per_s
     own = constants.server_nic_bytes_per_s or nic
@@ -86,7 +88,7 @@ def replica_cluster(plan: Plan, constants: Constants) -> Cluster:
     )
 
 
-def _shares(plan: Plan, at: int) -> dict[int, int]:
+def _shares(plan: PartitionPlan, at: int) -> dict[int, int]:
     """Bytes of a stage's weights that each worker of the replica reads."""
     stage, choice = plan.stages[at], plan.spread.choices[at]
     parts = choice.partitions if stage.dense else 1

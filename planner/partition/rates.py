@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.computation.synthesis import kernel_rates
-from planner.cost.constants import Constants, constants_for
+from planner.computation.work import costs_of, work_of
+from planner.cost.constants import PaperConstants, constants_for
 from planner.cost.layers import Split
 from planner.exchange.served_step import GRPC_PARSING
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.partition.stages import Stage
-from planner.profile.compute import costs_of, work_of
 
 
-def worker_constants(hardware: Hardware, network: Network = "baseline") -> Constants:
+def worker_constants(hardware: Hardware, network: Network = "baseline") -> PaperConstants:
     """The constants of one device of a machine."""
     constants = constants_for(hardware, network)
     if not calibrated(hardware):

@@ -22,12 +22,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from planner.cost.constants import Constants
+from planner.cost.constants import PaperConstants
 from planner.cost.layers import Split, reading_s_per_byte
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
-from planner.partition.costs import Memory, Problem, Spread, spread
+from planner.partition.costs import Memo, Problem, StageSpread, spread
 from planner.partition.elimination import minimise
 from planner.partition.rates import stage_splits, worker_constants
 from planner.partition.stages import Stage, stages_of
@@ -39,7 +39,7 @@ REPORTED = 10_000  # plans between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PartitionRequest:
     """What is asked: the constants of 002's section 6 by default (reads after 70 samples of a replica)."""
 
     machines: int
@@ -71,7 +71,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PartitionPlan:
     """One configuration with its layers' choices."""
 
     workers: int  # a replica
@@ -82,7 +82,7 @@ class Plan:
     reading_s: float  # a sample of a replica
     samples: int  # of an epoch
     stages: tuple[Stage, ...]
-    spread: Spread
+    spread: StageSpread
     gap: float  # how far above the least possible this may lie, relative (0: proven optimal)
     worst_epoch_s: float  # with all replicas reading from one server at once
     worker_bytes: float  # the most that any worker of the replica holds
@@ -103,26 +103,26 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Result:
+class PartitionResult:
     """Plans by epoch time, the best first; how many were looked at; the constants used."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[PartitionPlan, ...]
     considered: int
     refused: int  # for memory
     combinations: float  # ways to spread the layers, the power of ten, for the largest replica
     programmes: int  # dynamic programmes solved
-    constants: Constants
+    constants: PaperConstants
     notes: tuple[str, ...] = field(default=())
 
 
 def partition(
     model: Model,
     hardware: Hardware,
-    request: Request,
+    request: PartitionRequest,
     *,
     network: Network = "baseline",
     progress: Progress = silent,
-) -> Result:
+) -> PartitionResult:
     """The best plan for every (workers, replicas, servers) that the request allows, ranked."""
     constants = worker_constants(hardware, network)
     if request.threads is not None and request.threads > constants.threads:
@@ -140,9 +140,9 @@ def partition(
     memory = USABLE_MEMORY * (hardware.memory_bytes or hardware.device.memory_bytes)
     if hardware.device.kind == "gpu":
         memory = USABLE_MEMORY * hardware.device.memory_bytes
-    plans: list[Plan] = []
+    plans: list[PartitionPlan] = []
     programmes = refused = 0
-    shared = Memory()
+    shared = Memo()
     least_bytes = float("inf")
     combinations = 0.0
     for workers, mine in groupby(shapes, key=itemgetter(0)):
@@ -168,10 +168,10 @@ def partition(
             "more workers a replica (--max-workers, --machines) or fewer --threads need less"
         )
     plans.sort(key=lambda plan: (plan.epoch_s, plan.machines, plan.workers, plan.servers))
-    return Result(tuple(plans), len(shapes), refused, combinations, programmes, constants)
+    return PartitionResult(tuple(plans), len(shapes), refused, combinations, programmes, constants)
 
 
-def epoch_samples(model: Model, request: Request) -> int:
+def epoch_samples(model: Model, request: PartitionRequest) -> int:
     """Samples of an epoch: those asked for, or the model's own."""
     samples = request.samples or model.samples_per_epoch
     if samples is None:
@@ -179,7 +179,7 @@ def epoch_samples(model: Model, request: Request) -> int:
     return samples
 
 
-def _shapes(request: Request, devices: int = 1) -> Iterator[tuple[int, int, int]]:
+def _shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, int, int]]:
     """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr. Replicas fill the devices of as many
     machines as they stand on, for a device left over would only idle. A single machine has no servers: it
     holds one replica, which reads nothing."""
@@ -201,7 +201,7 @@ def _counts(asked: int | None, most: int) -> range:
     return range(1, most + 1) if asked is None else range(asked, min(asked, most) + 1)
 
 
-def _no_machines(request: Request, devices: int = 1) -> Infeasible:
+def _no_machines(request: PartitionRequest, devices: int = 1) -> Infeasible:
     workers, replicas, servers = request.workers or 1, request.replicas or 1, request.servers or 1
     need = -(-workers * replicas // devices) + servers
     if request.max_workers is not None and workers > request.max_workers:
@@ -215,14 +215,16 @@ def _no_machines(request: Request, devices: int = 1) -> Infeasible:
     )
 
 
-def reading_price(c: Constants, request: Request, workers: int, replicas: int, servers: int) -> float:
+def reading_price(
+    c: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
+) -> float:
     """Seconds a byte read costs a sample of a replica: all replicas wait while one reads (equation 12)."""
     if not servers:
         return 0.0
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
 
-def best_spreads(problem: Problem, low: float, high: float) -> list[Spread]:
+def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]:
     """The spreads that are best for some price of a byte between `low` and `high`."""
 
     def solve(price: float) -> _Point:
@@ -257,7 +259,12 @@ class _Ranked:
     """The plans of one N_wr: what they have in common is worked out once, as there may be a million."""
 
     def __init__(
-        self, problem: Problem, spreads: Sequence[Spread], request: Request, samples: int, devices: int
+        self,
+        problem: Problem,
+        spreads: Sequence[StageSpread],
+        request: PartitionRequest,
+        samples: int,
+        devices: int,
     ) -> None:
         self.problem = problem
         self.devices = devices
@@ -267,7 +274,7 @@ class _Ranked:
         tensors = sum(stage.tensors for stage in problem.stages)
         self.parse_s = problem.constants.parse_s * tensors / request.read_every
 
-    def plan(self, shape: tuple[int, int, int], price: float) -> Plan:
+    def plan(self, shape: tuple[int, int, int], price: float) -> PartitionPlan:
         workers, replicas, servers = shape
         parse = self.parse_s * replicas if servers else 0.0
         best_s, read_bytes, best = min(
@@ -277,7 +284,7 @@ class _Ranked:
         least = min([least_s + price * read for _, least_s, read, _ in self.choices]) + parse
         sample_s = best_s + parse
         worst = reading_price(self.problem.constants, self.worst, *shape)
-        return Plan(
+        return PartitionPlan(
             workers=workers,
             replicas=replicas,
             servers=servers,

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cost.constants import Constants
+from planner.cost.constants import PaperConstants
 from planner.cost.memory import usable_bytes, worker_memory
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.partition.costs import Problem, Spread, spread
+from planner.partition.costs import Problem, StageSpread, spread
 from planner.partition.search import best_spreads
 from planner.partition.stages import Stage, stages_of
-from planner.profile import Profile
+from planner.step import Profile
 
 WORTH_CUTTING = 0.1  # of the reading that a span must save; without, its workers may as well be replicas
 MOST_REPLICAS = 64  # that share one server, for the highest price of a byte that is looked at
@@ -80,7 +80,7 @@ def _worth(span: Span, model: Model, hardware: Hardware) -> bool:
 
 
 def spans_of(
-    model: Model, hardware: Hardware, constants: Constants, profile: Profile, workers: int
+    model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
 ) -> list[Span]:
     """The ways to spread a replica over `workers` machines that are best for some price of a byte read, from
     the cheapest byte to the dearest, as far as they read less than `workers` replicas of one would, and fit
@@ -110,7 +110,7 @@ def spans_of(
     return [span for span in spans.values() if _worth(span, model, hardware)]
 
 
-def _span(problem: Problem, found: Spread, samples: int) -> Span:
+def _span(problem: Problem, found: StageSpread, samples: int) -> Span:
     assert problem.stage_s is not None
     compute_s = sum(
         seconds * stage.share(choice.partitions) / choice.replications

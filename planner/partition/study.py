@@ -10,9 +10,9 @@ from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.partition.costs import Choice, Problem, Spread, spread, stage_split
+from planner.partition.costs import Problem, StageChoice, StageSpread, spread, stage_split
 from planner.partition.elimination import minimise
-from planner.partition.search import Plan, Request, partition, reading_price
+from planner.partition.search import PartitionPlan, PartitionRequest, partition, reading_price
 from planner.partition.stages import Stage, stages_of
 
 
@@ -29,9 +29,13 @@ class LayerChoice:
     break_even_read_every: float  # samples between reads from which on copies are better
 
 
-def fixed(model: Model | str, hardware: Hardware | str, workers: int, replicas: int, servers: int) -> Plan:
+def fixed(
+    model: Model | str, hardware: Hardware | str, workers: int, replicas: int, servers: int
+) -> PartitionPlan:
     """The best plan of one configuration."""
-    request = Request(workers * replicas + servers, workers=workers, replicas=replicas, servers=servers)
+    request = PartitionRequest(
+        workers * replicas + servers, workers=workers, replicas=replicas, servers=servers
+    )
     return partition(_model(model), _hardware(hardware), request).plans[0]
 
 
@@ -49,9 +53,9 @@ def layer_choice(
     constants = constants_for(_hardware(hardware))
     stages = stages_of(_model(model))
     at = stages.index(_stage_named(stages, layer))
-    price = reading_price(constants, replace(Request(1), read_every=read_every), *shape)
+    price = reading_price(constants, replace(PartitionRequest(1), read_every=read_every), *shape)
 
-    def best(pair: tuple[int, int]) -> Spread:
+    def best(pair: tuple[int, int]) -> StageSpread:
         problem = Problem(stages, constants, workers)
         choices = [list(options) for options in problem.choices]
         choices[at] = [choice for choice in choices[at] if choice.pair == pair]
@@ -86,7 +90,7 @@ def copies_pay_below(
     remote = (workers - 1) / workers * BYTES_PER_ELEMENT / c.nic_bytes_per_s  # seconds an element
     latency = 2 * c.latency_s[-1] / c.threads
     read = (workers - 1) * outputs * BYTES_PER_ELEMENT
-    price = reading_price(c, replace(Request(1), read_every=read_every), *shape)
+    price = reading_price(c, replace(PartitionRequest(1), read_every=read_every), *shape)
     return (outputs * remote + latency) / (read * price - remote)
 
 
@@ -123,7 +127,7 @@ def copy_readings(
     remote = (workers - 1) / workers
 
     def computing(cache_bytes: float, partitions: int, replications: int) -> float:
-        choice = Choice(partitions, replications, c.threads)
+        choice = StageChoice(partitions, replications, c.threads)
         return stage_split(replace(c, cache_bytes=cache_bytes), stage, choice).compute_s
 
     cut, copied = computing(c.cache_bytes, workers, 1), computing(c.cache_bytes, 1, workers)
@@ -159,7 +163,7 @@ def copy_readings(
     ]
 
 
-def samples_within(plan: Plan, epoch_s: float) -> float:
+def samples_within(plan: PartitionPlan, epoch_s: float) -> float:
     """The samples of an epoch that takes the plan so long: for an epoch of which only the time is known."""
     return plan.samples_per_s * epoch_s
 

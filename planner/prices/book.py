@@ -15,12 +15,12 @@ from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
-from planner.atomic import write_file
 from planner.errors import BadInput
+from planner.files.atomic import write_file
 from planner.hardware import Hardware, Price, Source
 from planner.home import home
 from planner.prices.quote import Quote, Quotes, price_of
-from planner.prices.table import Row, rows_of
+from planner.prices.table import PriceRow, rows_of
 
 COLUMNS = (
     "machine", "region", "on_demand_usd_per_hour", "spot_usd_per_hour", "spot_lowest_usd_per_hour",
@@ -157,7 +157,7 @@ def _price(region: str, dated: Dated) -> Price:
     )  # fmt: skip
 
 
-def _figure(row: Row, column: str) -> float | None:
+def _figure(row: PriceRow, column: str) -> float | None:
     try:
         return price_of(row[column])
     except ValueError as error:

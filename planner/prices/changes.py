@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.errors import BadInput
+from planner.files.regular_file import expanded
 from planner.hardware import Hardware
 from planner.prices import book
 from planner.prices.lists import read_list
 from planner.prices.quote import Quote, Quotes
 from planner.prices.table import header_of
-from planner.regular_file import expanded
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PriceChange:
     """A price of a machine in a region that is not the same in both."""
 
     machine: str
@@ -37,7 +37,7 @@ class Change:
 class Changes:
     """Changes by size, and how many prices of machines and regions that both have are the same."""
 
-    changed: tuple[Change, ...]
+    changed: tuple[PriceChange, ...]
     same: int
     only_old: int  # machines and regions
     only_new: int
@@ -61,7 +61,7 @@ def changes_between(old: Quotes, new: Quotes) -> Changes:
             if was == now:
                 same += 1
             else:
-                found.append(Change(machine, region, kind, was, now))  # type: ignore[arg-type]
+                found.append(PriceChange(machine, region, kind, was, now))  # type: ignore[arg-type]
     found.sort(key=lambda change: (-abs(change.relative or 0.0), change.machine, change.region, change.kind))
     return Changes(tuple(found), same, len(before) - len(both), len(after) - len(both))
 
@@ -94,7 +94,7 @@ def quotes_of(machine: Hardware) -> Mapping[str, Quote]:
 
 def shipped_machine(name: str) -> Hardware:
     """A machine of the catalogue with the catalogue's own prices."""
-    from planner.hardware_files import load_shipped
+    from planner.catalog.hardware_files import load_shipped
 
     return load_shipped(name)
 

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.catalog_folders import shipped_folder
+from planner.catalog.folders import shipped_folder
 from planner.errors import BadInput
 from planner.hardware import Hardware
 
@@ -25,7 +25,7 @@ SURVEYED_PUE = 1.6
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class PowerGrid:
     """What a kilowatt-hour costs the climate where a region is."""
 
     g_co2e_per_kwh: float
@@ -101,17 +101,17 @@ def watts_of(hardware: Hardware) -> float | None:
     return hardware.device_count * hardware.device.power_w * HOST
 
 
-def grid_of(provider: str, region: str) -> Grid | None:
+def grid_of(provider: str, region: str) -> PowerGrid | None:
     """The grid of a provider's region; None where it is not known."""
     return _grids().get((provider, region))
 
 
 @lru_cache(maxsize=1)
-def _grids() -> dict[tuple[str, str], Grid]:
+def _grids() -> dict[tuple[str, str], PowerGrid]:
     path = shipped_folder("hardware") / "prices" / "carbon.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return {
-            (row["provider"], row["region"]): Grid(
+            (row["provider"], row["region"]): PowerGrid(
                 float(row["g_co2e_per_kwh"]),
                 float(row["pue"]) if row["pue"] else None,
                 row["source"],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from planner.hardware import Hardware
 from planner.prices.quote import Found, over_zones, price_of
-from planner.prices.table import Row, rows_of
+from planner.prices.table import PriceRow, rows_of
 
 SIGN = ("instance_name", "price")
 NEEDED = ("instance_name", "location", "price", "spot")
@@ -57,7 +57,7 @@ def provider_of(path: Path) -> str:
     return PROVIDERS.get(path.stem, path.stem)
 
 
-def _usd(row: Row) -> float:
+def _usd(row: PriceRow) -> float:
     try:
         value = price_of(row["price"])
     except ValueError as error:
@@ -66,14 +66,14 @@ def _usd(row: Row) -> float:
     return value
 
 
-def _truth(row: Row) -> bool:
+def _truth(row: PriceRow) -> bool:
     text = row["spot"].lower()
     if text not in ("true", "false"):
         raise row.error("spot", f"{row['spot']!r} is neither True nor False")
     return text == "true"
 
 
-def _name(row: Row, known: Mapping[str, Hardware]) -> str:
+def _name(row: PriceRow, known: Mapping[str, Hardware]) -> str:
     """The machine of a row; accelerators attached to a general host are part of our names for it."""
     name = _plain(row["instance_name"])
     attached = _plain(f"{row['instance_name']}+{row['gpu_count']}x{row['gpu_name']}")

@@ -14,7 +14,7 @@ FAR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedPrices:
     """A list that was taken over, and what of it counts."""
 
     list: PriceList
@@ -27,7 +27,7 @@ class Imported:
 
 def import_lists(
     path: Path, provider: str | None = None, as_of: str | None = None, today: date | None = None
-) -> tuple[Imported, ...]:
+) -> tuple[ImportedPrices, ...]:
     """Read all lists first, so that one that is damaged leaves every price as it was; then save them."""
     lists = read_lists(path, provider)
     days = [_day(found.path, as_of, today) for found in lists]
@@ -36,7 +36,7 @@ def import_lists(
         source = f"{found.format} list {found.path.name} of {found.provider}, imported by the user"
         saved.append(book.save(found.provider, found.quotes, day, source))
     return tuple(
-        Imported(found, day, as_of is None, file, *_compared(found, day))
+        ImportedPrices(found, day, as_of is None, file, *_compared(found, day))
         for found, day, file in zip(lists, days, saved, strict=True)
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.prices.quote import Found, over_zones, price_of
-from planner.prices.table import Row, rows_of
+from planner.prices.table import PriceRow, rows_of
 
 SIGN = ("InstanceType", "Price")
 NEEDED = ("InstanceType", "Price", "Region")
@@ -47,7 +47,7 @@ class _Price:
 
     on_demand: float | None
     spot: float | None
-    row: Row
+    row: PriceRow
 
 
 # by what is priced, then by region and zone
@@ -78,7 +78,7 @@ def read(path: Path, provider: str, machines: Mapping[str, Hardware]) -> Found:
     return found
 
 
-def _add(zones: _Zones, row: Row, provider: str) -> None:
+def _add(zones: _Zones, row: PriceRow, provider: str) -> None:
     name, accelerator = row["InstanceType"], ""
     if not name:
         if provider != "gcp" or not row["AcceleratorName"]:
@@ -97,14 +97,14 @@ def _add(zones: _Zones, row: Row, provider: str) -> None:
         )
 
 
-def _count(row: Row) -> int:
+def _count(row: PriceRow) -> int:
     try:
         return int(float(row["AcceleratorCount"]))
     except (ValueError, OverflowError):
         raise row.error("AcceleratorCount", f"{row['AcceleratorCount']!r} is no number") from None
 
 
-def _value(row: Row, column: str, *, zero: bool) -> float | None:
+def _value(row: PriceRow, column: str, *, zero: bool) -> float | None:
     try:
         return price_of(row[column], zero=zero)
     except ValueError as error:

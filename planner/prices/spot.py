@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.catalog_folders import shipped_folder
+from planner.catalog.folders import shipped_folder
 from planner.errors import BadInput
 
 HOURS_PER_MONTH = 730.0

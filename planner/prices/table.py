@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from planner.errors import BadInput
-from planner.regular_file import opened
+from planner.files.regular_file import opened
 
 LARGEST_BYTES = 256 * 2**20  # the largest published list has a tenth of it
 
 
-class Row:
+class PriceRow:
     """One line of a list; a column that the list lacks is empty."""
 
     __slots__ = ("_columns", "_fields", "line", "path")
@@ -35,7 +35,7 @@ def header_of(path: Path) -> tuple[str, ...]:
         return tuple(name.strip() for name in next(_reader(path, text), []))
 
 
-def rows_of(path: Path, needed: Sequence[str]) -> Iterator[Row]:
+def rows_of(path: Path, needed: Sequence[str]) -> Iterator[PriceRow]:
     """The rows of a list in which the columns `needed` must be there."""
     with _text(path) as text:
         reader = _reader(path, text)
@@ -53,7 +53,7 @@ def rows_of(path: Path, needed: Sequence[str]) -> Iterator[Row]:
             if len(fields) != len(columns):
                 message = f"{len(fields)} fields, the header has {len(columns)}; nothing was imported"
                 raise BadInput(f"{path}:{line}: {message}")
-            yield Row(path, line, columns, fields)
+            yield PriceRow(path, line, columns, fields)
 
 
 def _text(path: Path) -> io.TextIOWrapper:

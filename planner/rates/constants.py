@@ -12,7 +12,7 @@ from importlib.resources import files
 
 import msgspec
 
-from planner.decoding import convert
+from planner.files.decoding import convert
 
 
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: int
 
 
-class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as_of: str
     rows: int
     shares: dict[str, dict[str, float]]  # class of format, kernel kind: of what large products reach
@@ -69,7 +69,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
-def constants() -> Constants:
+def constants() -> RateConstants:
     """The figures that are shipped."""
     data = files("planner.rates") / "data"
     tables = tomllib.loads((data / "rates.toml").read_text("utf-8"))
@@ -80,5 +80,5 @@ def constants() -> Constants:
     return decoded(tables)
 
 
-def decoded(tables: Mapping[str, object]) -> Constants:
-    return convert(tables, Constants)
+def decoded(tables: Mapping[str, object]) -> RateConstants:
+    return convert(tables, RateConstants)

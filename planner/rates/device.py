@@ -16,7 +16,7 @@ import numpy as np
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.precision import Precision
-from planner.rates.constants import Constants, DeviceFactors
+from planner.rates.constants import DeviceFactors, RateConstants
 from planner.rates.kernels import KINDS, MATMUL, MEMORY, Array, Network
 
 # From the surest on. recorded: a profile of the run itself. fitted: published runs of this device, format and
@@ -54,11 +54,11 @@ def is_old(device: Device) -> bool:
     return device.year is not None and device.year < 2017
 
 
-def family_of(device: Device, constants: Constants) -> str:
+def family_of(device: Device, constants: RateConstants) -> str:
     return constants.families.get(device.name, device.name)
 
 
-def basis_of(device: Device, precision: Precision, network: Network, constants: Constants) -> Basis:
+def basis_of(device: Device, precision: Precision, network: Network, constants: RateConstants) -> Basis:
     rows = constants.devices.get(family_of(device, constants), _UNFITTED).rows
     return basis_for(device, precision, network, rows.get(CLASS[precision.compute], {}))
 
@@ -74,7 +74,7 @@ def basis_for(device: Device, precision: Precision, network: Network, rows: Mapp
     return "matmul" if precision.compute in device.matmul_flops else "peaks"
 
 
-def device_rates(device: Device, precision: Precision, constants: Constants) -> DeviceRates:
+def device_rates(device: Device, precision: Precision, constants: RateConstants) -> DeviceRates:
     """The rates of a device in a precision."""
     check_format(device, precision)
     if device.memory_bytes_per_s is None:
@@ -97,7 +97,7 @@ def device_rates(device: Device, precision: Precision, constants: Constants) -> 
     )
 
 
-def matmul_flops(device: Device, format: str, constants: Constants) -> float:
+def matmul_flops(device: Device, format: str, constants: RateConstants) -> float:
     """What large matrix products reach. Both kinds of sixteen bits run on the same units: the one that was
     measured stands for the other, unless their peaks differ."""
     measured = device.matmul_flops.get(format)
@@ -107,14 +107,14 @@ def matmul_flops(device: Device, format: str, constants: Constants) -> float:
     return measured or device.flops[format] * constants.matmul_share[format]
 
 
-def _memory_bytes_per_s(published: float, device: Device, constants: Constants) -> float:
+def _memory_bytes_per_s(published: float, device: Device, constants: RateConstants) -> float:
     """What kernels that only move data reach: the faster a memory, the smaller its share, as so many bytes
     must be on their way at once."""
     share = constants.memory_share * (constants.old_memory_share if is_old(device) else 1.0)
     return published * share / (1 + published / constants.fast_memory_bytes_per_s)
 
 
-def _flops(device: Device, format: str, constants: Constants, factors: DeviceFactors) -> Array:
+def _flops(device: Device, format: str, constants: RateConstants, factors: DeviceFactors) -> Array:
     # Kernels of a network are short: the faster a device, the more of their time is filling and draining it.
     base = matmul_flops(device, format, constants)
     base = base / (1 + base / constants.fast_flops)

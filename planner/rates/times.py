@@ -19,7 +19,7 @@ from planner.errors import BadInput, unknown_name
 from planner.hardware import Device
 from planner.model import Model
 from planner.precision import Precision
-from planner.rates.constants import Constants, Framework, constants
+from planner.rates.constants import Framework, RateConstants, constants
 from planner.rates.device import Basis, basis_of, device_rates
 from planner.rates.error import Error, error_of
 from planner.rates.kernels import (
@@ -84,7 +84,7 @@ def update_bytes(precision: Precision, optimizer: str) -> float:
     return _UPDATE_BYTES[optimizer] + (copies if optimizer != "none" else 0)
 
 
-def framework_named(name: str, constants: Constants) -> Framework:
+def framework_named(name: str, constants: RateConstants) -> Framework:
     if name not in constants.frameworks:
         raise unknown_name("framework", name, constants.frameworks)
     return constants.frameworks[name]

@@ -112,7 +112,7 @@ def save(trace: bytes, facts: Facts, path: Path) -> None:
     """A trace with its facts, compressed where the name ends in .gz; replaced whole or not at all."""
     import gzip
 
-    from planner.atomic import write_file
+    from planner.files.atomic import write_file
 
     told = msgspec.json.encode({KEY: facts})
     body = trace.lstrip()

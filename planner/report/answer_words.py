@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from planner.answers.results import Comparison, Recommendation, Saturation
     from planner.plan import Plan
-    from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
+    from planner.search.scored import ScoredPlan
 
 FULL = 0.8  # a resource used less is not what limits
 

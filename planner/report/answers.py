@@ -26,8 +26,9 @@ from planner.report.recommendation import comparison_tables, recommendation_tabl
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
-    from planner.search.answers import Simulation
-    from planner.search.results import Saturation, ScoredPlan
+    from planner.answers.questions import Simulation
+    from planner.answers.results import Saturation
+    from planner.search.scored import ScoredPlan
 
 WORKERS = Column("_workers", "workers")
 EXCHANGE = Column("_exchange", "exchange")
@@ -155,7 +156,7 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
 
 
 def simulation_tables(result: Simulation) -> list[Table]:
-    from planner.search.jobs import training_of
+    from planner.answers.jobs import training_of
 
     scored, prediction = result.scored, result.scored.prediction
     plan = scored.plan

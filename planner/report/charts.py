@@ -18,7 +18,7 @@ from planner.search.front import front
 
 if TYPE_CHECKING:
     from planner.plan import Plan
-    from planner.search.results import ScoredPlan
+    from planner.search.scored import ScoredPlan
 
 COLOURS = 8
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star-triangle-down")

@@ -9,7 +9,7 @@ from planner.report.charts import COLOURS, LEGEND, scored_words
 from planner.report.page import Chart, Spec, label
 
 if TYPE_CHECKING:
-    from planner.search.results import Saturation
+    from planner.answers.results import Saturation
 
 
 def workers_curve(curve: Saturation) -> Chart:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
 from planner.report.page import Chart, Spec, label
+from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
 from planner.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from planner.search.timeline import Timeline
+    from planner.answers.timeline import Timeline
 
 MOST_BARS = 600  # on one resource; more are shown as bins, the busier the darker
 BINS = 400

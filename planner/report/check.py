@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.answer_files import ChosenPlan
-from planner.checking import Check
+from planner.answers.answer_files import ChosenPlan
+from planner.answers.checking import Check
 from planner.measured import Measured, factor_for, load
 
 

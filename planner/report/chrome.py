@@ -21,12 +21,12 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.atomic import replacing
-from planner.profile import DOWNLINK, HOST, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.files.atomic import replacing
 from planner.report.link_use import link_use
+from planner.step import DOWNLINK, HOST, PS, RESOURCE_NAMES, UPLINK, WORKER
 
 if TYPE_CHECKING:
-    from planner.search.timeline import Timeline
+    from planner.answers.timeline import Timeline
 
 BATCH = 20_000  # events turned into text at once
 COMPRESSION = 1  # of gzip: a third larger than the best, five times as fast

@@ -8,10 +8,10 @@ from planner.report.answer_words import plan_row, rate, resource_words, several,
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
+    from planner.answers.jobs import Training
     from planner.plan import Plan
-    from planner.search.jobs import Training
     from planner.search.request import Request
-    from planner.search.results import ScoredPlan
+    from planner.search.scored import ScoredPlan
 
 CHOICE = ">"
 CLOSE = 0.02  # a difference in speed that nobody chooses by

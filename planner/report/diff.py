@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from planner.differing import Difference
+from planner.answers.differing import Difference
 from planner.report.output import Column, Table
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import planner
-from planner.atomic import write_file
+from planner.files.atomic import write_file
 from planner.report.evidence import by_source, readme_table, suite_lines, suite_tables, worst_rows
 from planner.report.output import Format, Table, render
 from planner.report.validation import summary, validation_tables

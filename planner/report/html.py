@@ -18,8 +18,9 @@ from planner.report.output import Table
 from planner.report.page import Chart, Page, write_page
 
 if TYPE_CHECKING:
-    from planner.search.answers import Simulation
-    from planner.search.results import Comparison, Recommendation, Saturation, ScoredPlan
+    from planner.answers.questions import Simulation
+    from planner.answers.results import Comparison, Recommendation, Saturation
+    from planner.search.scored import ScoredPlan
 
 MOST_BARS = 12
 
@@ -78,7 +79,7 @@ def _figures(one: ScoredPlan) -> list[tuple[str, str]]:
 
 
 def _step(request: Any, one: ScoredPlan) -> Chart:
-    from planner.search.timeline import timeline_of
+    from planner.answers.timeline import timeline_of
 
     return step_timeline(timeline_of(request, one.plan, steps=1))
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
 from planner.report.models import layer_rows, model_tables
 from planner.report.output import Table
 from planner.report.page import Chart, Page, Spec, label
 from planner.report.profile import profile_tables
+from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
 from planner.units import MIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from planner.model import Model
-    from planner.profile import Profile
-    from planner.profile.summary import Summary
+    from planner.step import Profile
+    from planner.step.summary import Summary
 
 FEW = 40  # bars that are named below the axis
 MOST = 3000  # bars

@@ -13,8 +13,8 @@ from planner.report.page import Chart, Page, Spec, label
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
-    from planner.search.order_request import OrderAnswer
-    from planner.search.orders import OrderComparison
+    from planner.answers.order_request import OrderAnswer
+    from planner.answers.orders import OrderComparison
 
 
 def order_page(answer: OrderAnswer, command: str = "") -> Page:
@@ -50,7 +50,7 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
 
 
 def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Chart:
-    from planner.search.timeline import traced
+    from planner.answers.timeline import traced
     from planner.simulator.simulate import Case
 
     schedule = answer.comparison.schedules[strategy]

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster
-from planner.profile import DOWNLINK
 from planner.simulator.sharing import max_min_rates
+from planner.step import DOWNLINK
 
 Use = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
 

@@ -28,7 +28,7 @@ _REST = {"working": "gradients of activations", "buffers": "gathered ahead", "fr
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingSettings:
     """How a model is trained, for the question what it holds."""
 
     batch: int
@@ -48,7 +48,7 @@ class Training:
         optimizer: str | None,
         checkpointing: str | None,
         autocast: bool,
-    ) -> Training:
+    ) -> TrainingSettings:
         """From what a user says; what is left out is the model's, or what most do."""
         named = precision_named(precision or model.default_precision)
         for value, known, what in (
@@ -67,7 +67,7 @@ class Training:
         )
 
 
-def layouts(model: Model, training: Training) -> dict[str, Holding]:
+def layouts(model: Model, training: TrainingSettings) -> dict[str, Holding]:
     """What one device holds: alone, or by how much of the state several devices share."""
     largest = max((block.parameters for block in model.blocks), default=model.parameters)
     share, buffers = 1 / training.devices, 2.0 * largest * training.precision.parameter_bytes
@@ -92,7 +92,7 @@ def layouts(model: Model, training: Training) -> dict[str, Holding]:
     }
 
 
-def memory_data(model: Model, training: Training) -> dict[str, Any]:
+def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
     """The same as plain values, for JSON."""
     return {
         "model": model.name,
@@ -117,7 +117,7 @@ def memory_data(model: Model, training: Training) -> dict[str, Any]:
     }
 
 
-def memory_table(model: Model, training: Training) -> Table:
+def memory_table(model: Model, training: TrainingSettings) -> Table:
     """One row for each thing that is held, one column for each layout, and a bar for the last."""
     held = layouts(model, training)
     last = list(held.values())[-1]

@@ -13,7 +13,7 @@ from planner.report.output import Column, Table
 from planner.units import MIB
 
 if TYPE_CHECKING:
-    from planner.netlist.importers import Imported
+    from planner.catalog.netlist.importers import ImportedModel
 
 LARGEST = 10  # tensors that are listed one by one
 BAR = 20  # characters
@@ -151,7 +151,7 @@ def layer_count(model: Model) -> int:
     return len(layer_rows(model))
 
 
-def imported_lines(found: Imported, file: Path) -> list[str]:
+def imported_lines(found: ImportedModel, file: Path) -> list[str]:
     """What an import says: what was recognised, and what was not."""
     model = found.model
     asked = demands(model)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from planner.answers.orders import OrderComparison
+from planner.answers.tune import Tuned
 from planner.ordering import STRATEGIES
 from planner.report.output import Column, Table
-from planner.search.orders import OrderComparison
-from planner.search.tune import Tuned
 from planner.units import format_bytes, format_seconds
 
 COLUMNS = (

@@ -16,8 +16,8 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
-from planner.atomic import write_file
 from planner.errors import BadInput
+from planner.files.atomic import write_file
 from planner.printable import is_unicode, printable, printable_json, printable_lines
 from planner.report.wrapping import wrapped_columns
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import planner
-from planner.atomic import write_file
+from planner.files.atomic import write_file
 from planner.report.output import Table
 
 Spec = dict[str, Any]  # data and layout as plotly takes them; colours are names of the page, as "@c1"

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.partition.search import Plan, Request, Result, epoch_samples
+from planner.partition.search import PartitionPlan, PartitionRequest, PartitionResult, epoch_samples
 from planner.report.output import Column, Table
 from planner.simulator.prediction import Prediction
 from planner.units import format_bytes, format_seconds
@@ -21,10 +21,10 @@ _PARTS = (
 
 
 def partition_tables(
-    result: Result,
+    result: PartitionResult,
     model: Model,
     hardware: Hardware,
-    request: Request,
+    request: PartitionRequest,
     *,
     runner_ups: int = 7,
     prediction: Prediction | None = None,
@@ -39,7 +39,11 @@ def partition_tables(
 
 
 def _split_table(
-    result: Result, model: Model, hardware: Hardware, request: Request, prediction: Prediction | None
+    result: PartitionResult,
+    model: Model,
+    hardware: Hardware,
+    request: PartitionRequest,
+    prediction: Prediction | None,
 ) -> Table:
     best = result.plans[0]
     rows = []
@@ -101,7 +105,7 @@ _SPLIT_COLUMNS = (
 )
 
 
-def _layer_rows(plan: Plan) -> list[dict[str, Any]]:
+def _layer_rows(plan: PartitionPlan) -> list[dict[str, Any]]:
     scale = 1e3
     return [
         {
@@ -120,7 +124,7 @@ def _layer_rows(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _layer_table(plan: Plan) -> Table:
+def _layer_table(plan: PartitionPlan) -> Table:
     columns = [
         Column("layer"),
         Column("partitions"),
@@ -133,7 +137,7 @@ def _layer_table(plan: Plan) -> Table:
     return Table(_layer_rows(plan), columns, "Layers of one replica, each with what follows it, per sample:")
 
 
-def _plan_row(plan: Plan, best: Plan) -> dict[str, Any]:
+def _plan_row(plan: PartitionPlan, best: PartitionPlan) -> dict[str, Any]:
     return {
         "workers": plan.workers,
         "replicas": plan.replicas,
@@ -147,15 +151,15 @@ def _plan_row(plan: Plan, best: Plan) -> dict[str, Any]:
     }
 
 
-def _runner_ups(plans: Sequence[Plan], count: int) -> list[Plan]:
+def _runner_ups(plans: Sequence[PartitionPlan], count: int) -> list[PartitionPlan]:
     """The best of each (workers, replicas), with the fewest servers that reach it."""
-    seen: dict[tuple[int, int], Plan] = {}
+    seen: dict[tuple[int, int], PartitionPlan] = {}
     for plan in plans:
         seen.setdefault((plan.workers, plan.replicas), plan)
     return list(seen.values())[: count + 1]
 
 
-def _plans_table(result: Result, request: Request, runner_ups: int) -> Table:
+def _plans_table(result: PartitionResult, request: PartitionRequest, runner_ups: int) -> Table:
     best, worst = result.plans[0], result.plans[-1]
     rows = [_plan_row(plan, best) for plan in _runner_ups(result.plans, runner_ups)]
     columns = [
@@ -179,10 +183,10 @@ def _plans_table(result: Result, request: Request, runner_ups: int) -> Table:
 
 
 def partition_data(
-    result: Result,
+    result: PartitionResult,
     model: Model,
     hardware: Hardware,
-    request: Request,
+    request: PartitionRequest,
     prediction: Prediction | None = None,
 ) -> dict[str, Any]:
     """The result as plain values."""

@@ -18,7 +18,7 @@ from planner.printable import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from planner.search.results import Recommendation, Saturation
+    from planner.answers.results import Recommendation, Saturation
 
 WIDTH, HEIGHT = 80, 16
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # dots of a character by row and column

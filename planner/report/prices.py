@@ -8,7 +8,7 @@ from typing import Any
 from planner.hardware import Hardware, Price
 from planner.prices.age import age_days, old_prices
 from planner.prices.changes import Changes
-from planner.prices.importing import FAR, Imported
+from planner.prices.importing import FAR, ImportedPrices
 from planner.report.output import Column, Table
 
 
@@ -87,7 +87,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
     return Table(rows, columns, notes=notes)
 
 
-def imports_table(imports: Sequence[Imported]) -> Table:
+def imports_table(imports: Sequence[ImportedPrices]) -> Table:
     """What was taken over, list by list."""
     rows = [
         {

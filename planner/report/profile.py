@@ -6,10 +6,10 @@ from dataclasses import asdict
 from math import inf
 from typing import Any
 
-from planner.profile.overhead import Overhead
-from planner.profile.summary import Summary
-from planner.profile.window import WindowFit
 from planner.report.output import Column, Table
+from planner.step.overhead import Overhead
+from planner.step.summary import Summary
+from planner.step.window import WindowFit
 from planner.units import format_bandwidth, format_bytes, format_seconds
 
 

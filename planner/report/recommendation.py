@@ -27,9 +27,10 @@ from planner.report.output import Column, Table
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
-    from planner.search.jobs import Training
+    from planner.answers.jobs import Training
+    from planner.answers.results import Comparison, Recommendation
     from planner.search.request import Request
-    from planner.search.results import Comparison, Recommendation, ScoredPlan
+    from planner.search.scored import ScoredPlan
 
 MOST_ROWS = 10
 ALONE = "one device alone"
@@ -37,7 +38,7 @@ WHY = {"fastest": "the fastest", "cheapest": "the cheapest a sample", "value": "
 
 
 def recommendation_tables(result: Recommendation) -> list[Table]:
-    from planner.search.jobs import training_of
+    from planner.answers.jobs import training_of
 
     training = training_of(result.request)
     told = [
@@ -54,7 +55,7 @@ def recommendation_tables(result: Recommendation) -> list[Table]:
 
 
 def comparison_tables(result: Comparison) -> list[Table]:
-    from planner.search.jobs import training_of
+    from planner.answers.jobs import training_of
 
     training, best = training_of(result.request), result.rows[0]
     shown = list(zip(result.rows, result.as_dict()["plans"], strict=True))
@@ -137,7 +138,7 @@ def _marked(row: dict[str, Any]) -> str:
 
 def _answer(result: Recommendation, training: Training | None) -> str:
     """What to run, how fast, what the job takes, and how it compares; a sentence a line."""
-    from planner.search.assumptions import no_longer_sold
+    from planner.answers.assumptions import no_longer_sold
 
     one, request = result.chosen, result.request
     budget = request.budget_usd_per_hour

@@ -9,7 +9,7 @@ from planner.report.answers import plan_columns
 from planner.report.output import Column, Table
 
 if TYPE_CHECKING:
-    from planner.search.sweep import SweepResult
+    from planner.answers.sweep import SweepResult
 
 VARYING = ("model", "mode", "policy", "placement")
 

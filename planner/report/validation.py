@@ -63,7 +63,7 @@ def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
 
 def write_validation_html(rows: Sequence[Row], path: Path) -> None:
     """A page with every table."""
-    from planner.atomic import write_file
+    from planner.files.atomic import write_file
     from planner.report.page import Page, render_page
 
     page = Page(

@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 import planner
-from planner.atomic import write_file
 from planner.errors import BadInput
+from planner.files.atomic import write_file
 from planner.report.output import Format, render
 from planner.report.validation import figure, summary, validation_tables
 from planner.validate.row import Row

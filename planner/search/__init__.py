@@ -1,1 +1,4 @@
-"""The space of plans, pruning, scoring and ranking."""
+"""The space of plans and how it is walked: enumerated, bounded, fitted into memory, simulated in heats.
+
+A question (`planner.answers`) is a walk with a goal. Imports exchanges, cuts, costs and the simulator.
+"""

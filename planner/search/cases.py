@@ -16,7 +16,7 @@ from planner.plan import Plan
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.request import Request
-from planner.search.results import Cost, ScoredPlan
+from planner.search.scored import Cost, ScoredPlan
 from planner.search.space import usd_per_hour
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Cases:
 
             return computation_of(self.request.profile)
         from planner.computation.changed import accumulated
-        from planner.computation.device import device_computation
+        from planner.exchange.device import device_computation
 
         made = device_computation(
             self.model,
@@ -157,7 +157,7 @@ class Cases:
 
     def _error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
-        from planner.computation.device import error_of_device
+        from planner.exchange.device import error_of_device
 
         if self.request.profile is not None:
             return None

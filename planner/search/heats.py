@@ -17,7 +17,7 @@ FEWEST_STEPS = 72  # twelve a run
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class HeatEffort:
     """How hard to try.
 
     `max_steps` are those of a worker in all runs at most; None, as for `precision`, is the request's;
@@ -38,12 +38,12 @@ class Effort:
         return max(FEWEST_STEPS, self.max_steps * MANY_WORKERS // workers)
 
 
-SHORT = Effort(0.05, 180, fewer=True, bias=0.04)
-MEDIUM = Effort(0.02, 240, first_runs=4)
-LONG = Effort(None, None)
+SHORT = HeatEffort(0.05, 180, fewer=True, bias=0.04)
+MEDIUM = HeatEffort(0.02, 240, first_runs=4)
+LONG = HeatEffort(None, None)
 # The effort of a heat, how many of its runs (None: as many as the precision takes), and by how much its
 # interval is widened before it excludes a plan.
-HEATS: dict[Heat, tuple[Effort, int | None, float]] = {
+HEATS: dict[Heat, tuple[HeatEffort, int | None, float]] = {
     "glance": (SHORT, 3, 2.0),
     "short": (SHORT, 6, 2.0),
     "medium": (MEDIUM, None, 1.0),

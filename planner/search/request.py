@@ -18,7 +18,7 @@ from planner.precision import precision_named
 from planner.search.limits import check_size
 
 if TYPE_CHECKING:
-    from planner.profile import Profile
+    from planner.step import Profile
 
 Objective = Literal["fastest", "cheapest", "value"]
 
@@ -242,7 +242,7 @@ def model_of(request: Request) -> Model:
 def _named(model: str) -> str:
     """The name of a model that may be given as a file."""
     from planner.catalog import load_model
-    from planner.catalog_folders import looks_like_path
+    from planner.catalog.folders import looks_like_path
 
     return load_model(model).name if looks_like_path(model) else model
 

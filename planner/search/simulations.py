@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.heats import HEATS, LONG, Effort, Heat
-from planner.search.results import ScoredPlan
+from planner.search.heats import HEATS, LONG, Heat, HeatEffort
+from planner.search.scored import ScoredPlan
 
 if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
-    from planner.simulator.simulate import Case, PartialSimulation
-    from planner.simulator.simulate import Effort as Settings
+    from planner.simulator.simulate import Case, Effort, PartialSimulation
 
 T = TypeVar("T")
 
@@ -57,7 +56,7 @@ class Simulations:
         self.cases = cases
         self.request = cases.request
         self._predictions: dict[tuple[Plan, Heat], Prediction] = {}
-        self._begun: dict[tuple[Plan, Effort], PartialSimulation] = {}
+        self._begun: dict[tuple[Plan, HeatEffort], PartialSimulation] = {}
 
     def submit(self, plan: Plan, executor: Executor, heat: Heat = "long") -> Future[Prediction]:
         """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
@@ -69,12 +68,12 @@ class Simulations:
             return executor.submit(finish, self._begun.pop((plan, effort)))
         return executor.submit(predict, *self._task(plan, effort))
 
-    def _task(self, plan: Plan, effort: Effort) -> tuple[Case, Settings]:
-        from planner.simulator.simulate import Effort as Settings
+    def _task(self, plan: Plan, effort: HeatEffort) -> tuple[Case, Effort]:
+        from planner.simulator.simulate import Effort
 
         return (
             self.cases.case(plan),
-            Settings(
+            Effort(
                 seed=plan.seed(self.request.seed),
                 precision=effort.precision or self.request.interval_width,
                 max_steps=effort.steps(plan.workers) or self.request.max_steps,
@@ -126,7 +125,7 @@ class Simulations:
         return next((one for one in found if one is not None), None)
 
     def _begin(
-        self, plans: Iterable[Plan], executor: Executor, heat: Heat, effort: Effort, runs: int
+        self, plans: Iterable[Plan], executor: Executor, heat: Heat, effort: HeatEffort, runs: int
     ) -> None:
         """The first runs, or some more of them."""
         from planner.simulator.simulate import begin, resume

@@ -1,6 +1,6 @@
 """The space of plans: everything a request allows, less what cannot be rented, afforded or held in memory.
 
-One space, walked in two ways: `enumerate_plans` takes every plan of it, `planner.search.sampled` lets optuna
+One space, walked in two ways: `enumerate_plans` takes every plan of it, `planner.answers.sampled` lets optuna
 pick. A plan is a machine, a number of them, a batch and a cut, which make a site, and an exchange of those
 that the request allows there. Workers fill machines: a machine with four accelerators holds four workers, so
 worker counts are multiples of its devices.

@@ -14,8 +14,8 @@ import numpy as np
 
 from planner.cluster import Cluster
 from planner.policy import Multiplexed, Policy
-from planner.profile import DOWNLINK, UPLINK, Profile
 from planner.simulator.run import RunOptions, run
+from planner.step import DOWNLINK, UPLINK, Profile
 
 STEPS = 100
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput, unknown_name
 from planner.policy import Mode
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 @dataclass(frozen=True, eq=False, slots=True)

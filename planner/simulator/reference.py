@@ -38,13 +38,13 @@ from typing import Literal
 
 import numpy as np
 
-from planner.profile import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.simulator.generator import Generator
 from planner.simulator.inputs import Inputs
 from planner.simulator.interrupts import check
 from planner.simulator.run import TIMELINE_DTYPE, RunResult
-from planner.simulator.schedulers import SCHEDULERS, Chunk, Fifo, Scheduler
+from planner.simulator.schedulers import SCHEDULERS, Chunk, FifoScheduler, Scheduler
 from planner.simulator.sharing import EqualShares, Event, MaxMinShares
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 
 
 class Lane:
@@ -74,12 +74,14 @@ class Worker:
         no_sizes, no_delay = [0] * len(sizes), [0.0] * len(sizes)
         self.index = index
         self.generator = Generator(inputs.options.seed, inputs.options.run, index)
-        self.compute = Lane(WORKER, index, -1, Fifo(inputs.policy, no_sizes, no_delay))
+        self.compute = Lane(WORKER, index, -1, FifoScheduler(inputs.policy, no_sizes, no_delay))
         self.lanes = {
             DOWNLINK: [Lane(DOWNLINK, index, c, link(inputs.policy, sizes, down)) for c in range(channels)],
             UPLINK: [Lane(UPLINK, index, c, link(inputs.policy, sizes, up)) for c in range(channels)],
-            PS: [Lane(PS, index, c, Fifo(inputs.policy, no_sizes, no_delay)) for c in range(channels)],
-            HOST: [Lane(HOST, index, -1, Fifo(inputs.policy, no_sizes, no_delay))],
+            PS: [
+                Lane(PS, index, c, FifoScheduler(inputs.policy, no_sizes, no_delay)) for c in range(channels)
+            ],
+            HOST: [Lane(HOST, index, -1, FifoScheduler(inputs.policy, no_sizes, no_delay))],
         }
         for lane, pool in zip(self.lanes[PS], inputs.server_pool.tolist(), strict=True):
             lane.pool = pool
@@ -101,7 +103,7 @@ class Worker:
         return [self.compute, *self.lanes[DOWNLINK], *self.lanes[UPLINK], *self.lanes[PS], *self.lanes[HOST]]
 
 
-class Simulation:
+class ReferenceSimulation:
     """GenerateTrace."""
 
     def __init__(self, inputs: Inputs) -> None:
@@ -395,4 +397,4 @@ class Simulation:
 
 def run(inputs: Inputs) -> RunResult:
     """GenerateTrace for prepared inputs."""
-    return Simulation(inputs).run()
+    return ReferenceSimulation(inputs).run()

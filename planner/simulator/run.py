@@ -16,8 +16,8 @@ import numpy.typing as npt
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Mode, Policy
-from planner.profile import Profile
 from planner.simulator.joins import Joins, joins_of
+from planner.step import Profile
 
 Path = Literal["engine", "reference"]
 MAX_SIGMA = 3.0

@@ -28,7 +28,7 @@ class Chunk:
     flowing: bool = False
 
 
-class Fifo:
+class FifoScheduler:
     """Whole ops in the order of arrival: computation, and the policy `fifo`."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
@@ -53,7 +53,7 @@ class Fifo:
         """Nothing to put back."""
 
 
-class Multiplexed(Fifo):
+class MultiplexedScheduler(FifoScheduler):
     """First at most a window of each stream; the rest queues at the tail and goes in one piece."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
@@ -77,7 +77,7 @@ class Multiplexed(Fifo):
             self.queue.append(chunk.op)
 
 
-class Ordered:
+class OrderedScheduler:
     """Lowest rank first, then order of arrival; in slices if the policy has them (P3), else whole."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
@@ -114,7 +114,7 @@ class Ordered:
             self.rest = None
 
 
-class Credit(Ordered):
+class CreditScheduler(OrderedScheduler):
     """Slices pass from the priority queue to a first-in-first-out pipe while its credit lasts."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
@@ -143,7 +143,7 @@ class Credit(Ordered):
         self.in_flight -= chunk.size
 
 
-class Blocks:
+class BlocksScheduler:
     """Prophet's blocks: once all members on this link are ready, they go one after the other, undisturbed.
 
     The first member alone has a delay. A transfer in no block is a block of its own, after the others.
@@ -184,13 +184,13 @@ class Blocks:
         """Nothing to put back."""
 
 
-Scheduler = Fifo | Ordered | Blocks
+Scheduler = FifoScheduler | OrderedScheduler | BlocksScheduler
 
 SCHEDULERS: dict[str, type[Scheduler]] = {
-    "fifo": Fifo,
-    "multiplexed": Multiplexed,
-    "ordered": Ordered,
-    "sliced": Ordered,
-    "credit": Credit,
-    "blocks": Blocks,
+    "fifo": FifoScheduler,
+    "multiplexed": MultiplexedScheduler,
+    "ordered": OrderedScheduler,
+    "sliced": OrderedScheduler,
+    "credit": CreditScheduler,
+    "blocks": BlocksScheduler,
 }

@@ -19,8 +19,8 @@ import heapq
 import math
 from dataclasses import dataclass
 
-from planner.profile import DOWNLINK
 from planner.simulator.inputs import Inputs
+from planner.step import DOWNLINK
 
 TIE = 1 + 1e-9
 Lane = tuple[int, int, int]  # resource, worker, server

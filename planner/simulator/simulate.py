@@ -22,7 +22,6 @@ import numpy as np
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Mode, Multiplexed, Policy
-from planner.profile import Profile
 from planner.simulator.inputs import is_lockstep
 from planner.simulator.joins import Joins
 from planner.simulator.prediction import Prediction
@@ -35,6 +34,7 @@ from planner.simulator.statistics import (
     window_rate,
 )
 from planner.simulator.utilisation import utilisation
+from planner.step import Profile
 
 # How unevenly TCP divides a drop-tail port where flows of several senders meet: the standard deviation of the
 # logarithm of shares, measured with iperf3 (four flows into one port at 100 and at 200 Mbit/s, 24 intervals

@@ -16,14 +16,14 @@ import numpy as np
 
 from planner.computation import BACKWARD, FORWARD, Computation, Parameter, Variation
 from planner.computation.changed import steadied
+from planner.computation.importers import import_computation
 from planner.exchange import Exchange, Site
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.sharded import Sharded
 from planner.hardware import Device, Hardware, Price
 from planner.market import Market
-from planner.profile.importers import import_computation
 from planner.simulator import simulate
-from planner.validate.ddp_data import DATA, Config, Point, configs, points, round_trip_s
+from planner.validate.ddp_data import DATA, DdpPoint, RunConfig, configs, points, round_trip_s
 
 # The bucket of the shapers, of which one frame cannot be used: messages up to this size pass a link that was
 # idle at once (100 Mbit/s, 262144 bytes on 4 ranks: 12.3 ms a hop of 10.4 and 2.66 less 0.76).
@@ -47,9 +47,9 @@ HOST = Hardware(
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    config: Config
-    point: Point
+class DdpResult:
+    config: RunConfig
+    point: DdpPoint
     predicted_s: float
 
     @property
@@ -58,7 +58,7 @@ class Result:
 
 
 @cache
-def computation_of(config: Config) -> Computation:
+def computation_of(config: RunConfig) -> Computation:
     """The computation of a step from the trace of one rank; with jitter, whose draws in three steps say
     little of the mean, as long as the configuration states."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
@@ -74,7 +74,7 @@ def computation_of(config: Config) -> Computation:
     return steadied(mean, Variation(sigma, 0.0), steps=ROWS)
 
 
-def configured(config: Config) -> Computation:
+def configured(config: RunConfig) -> Computation:
     """Forward and backward pass of the layers that a configuration lists, one after another."""
     layers = config["layers"]
     n = len(layers)
@@ -102,7 +102,7 @@ def configured(config: Config) -> Computation:
     )
 
 
-def in_units(computation: Computation, config: Config) -> Computation:
+def in_units(computation: Computation, config: RunConfig) -> Computation:
     """The traced computation with the units of the configuration instead of one a layer."""
     unit = _units(config)
     layer = [name.rpartition("_")[0] for name in computation.blocks]
@@ -113,11 +113,11 @@ def in_units(computation: Computation, config: Config) -> Computation:
     )
 
 
-def _units(config: Config) -> dict[str, int]:
+def _units(config: RunConfig) -> dict[str, int]:
     return {name: at for at, unit in enumerate(config["ddp_buckets"]) for name in unit["tensors"]}
 
 
-def exchange_of(config: Config) -> Exchange:
+def exchange_of(config: RunConfig) -> Exchange:
     if config["mode"] != "ddp":
         blocking = config["mode"] == "fsdp2"
         return Sharded(library="gloo", blocking=blocking, least_unit=0, slowdown=0.0, jitter=0.0)
@@ -131,7 +131,7 @@ def exchange_of(config: Config) -> Exchange:
     )
 
 
-def site_of(config: Config, workers: int, data: Path) -> Site:
+def site_of(config: RunConfig, workers: int, data: Path) -> Site:
     slow = {int(rank): factor for rank, factor in config.get("slow_worker", {}).items()}
     narrow = {int(rank): mbit for rank, mbit in config.get("slow_link", {}).items()}
     return Site(
@@ -145,16 +145,16 @@ def site_of(config: Config, workers: int, data: Path) -> Site:
     )
 
 
-def predict(config: Config, workers: int, data: Path) -> float:
+def predict(config: RunConfig, workers: int, data: Path) -> float:
     """Seconds a step."""
     case = exchange_of(config).lower(computation_of(config), site_of(config, workers, data))
     found = simulate(case.profile, case.cluster, case.policy, precision=0.005)
     return workers * case.profile.batch / found.samples_per_s
 
 
-def compare(data: Path = DATA) -> list[Result]:
+def compare(data: Path = DATA) -> list[DdpResult]:
     known = configs(data)
     return [
-        Result(known[point.config], point, predict(known[point.config], point.workers, data))
+        DdpResult(known[point.config], point, predict(known[point.config], point.workers, data))
         for point in points(data)
     ]

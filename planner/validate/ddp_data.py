@@ -26,7 +26,7 @@ SMALL_BYTES = 4096  # messages that are all latency
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class RunConfig:
     """One configuration as it was run."""
 
     name: str
@@ -73,7 +73,7 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class DdpPoint:
     """A measured step time: of the undisturbed repeat, else without the steps that were disturbed."""
 
     config: str
@@ -82,16 +82,16 @@ class Point:
     flags: str
 
 
-def configs(data: Path) -> dict[str, Config]:
+def configs(data: Path) -> dict[str, RunConfig]:
     """All configurations of a folder by name."""
     found = {}
     for path in sorted(data.glob("*/config.json*")):
         content = json.loads(_read(path))
-        found[path.parent.name] = Config(path.parent.name, path.parent, content)
+        found[path.parent.name] = RunConfig(path.parent.name, path.parent, content)
     return found
 
 
-def points(data: Path) -> list[Point]:
+def points(data: Path) -> list[DdpPoint]:
     """What was measured. Repeats of a run with jitter are pooled, because the draws differ; of others the
     second repeat counts, which ran with nothing beside it."""
     known = configs(data)
@@ -108,7 +108,7 @@ def points(data: Path) -> list[Point]:
             step_s = float(np.average([float(line["step_mean_s"]) for line in lines], weights=steps))
         else:
             step_s = float(last["step_mean_s" if last["rep"] != "rep1" else "step_clean_s"])
-        found.append(Point(name, workers, step_s, last["flags"]))
+        found.append(DdpPoint(name, workers, step_s, last["flags"]))
     return found
 
 
@@ -131,7 +131,7 @@ def waits(data: Path) -> dict[bool, dict[int, float]]:
     return found
 
 
-def round_trip_s(config: Config, workers: int, data: Path) -> float:
+def round_trip_s(config: RunConfig, workers: int, data: Path) -> float:
     """Of a notice and its answer: the links' delay twice, and what hosts and relay add."""
     measured = waits(data)[config.delay_s > 0] or waits(DATA)[config.delay_s > 0]
     ranks = sorted(measured)
@@ -146,7 +146,7 @@ def _rows(data: Path, name: str) -> list[dict[str, str]]:
     return []
 
 
-def _from_steps(known: Iterable[Config]) -> list[dict[str, str]]:
+def _from_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
     """The rows of a summary that is not there, from the recorded steps of each run."""
     found = []
     for config in known:

@@ -16,9 +16,9 @@ from importlib.resources import as_file
 import numpy as np
 
 from planner.catalog import hardware_names, load_hardware, load_model, model_names
+from planner.computation.work import step_s
+from planner.exchange.synthesis import kernel_rates
 from planner.hardware import Hardware
-from planner.profile.compute import step_s
-from planner.profile.synthesis import kernel_rates
 from planner.rates.constants import constants
 from planner.rates.device import family_of
 from planner.validate import row

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from planner.errors import BadInput
-from planner.profile import Profile
+from planner.step import Profile
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 @cache
 def profile(*path: str) -> Profile:
     """A profile in `data/`."""
-    from planner.profile.files import load
+    from planner.step.files import load
 
     with as_file(DATA.joinpath(*path)) as file:
         return load(file)

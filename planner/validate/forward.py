@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
+from planner.exchange.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.ordering import measures, order
 from planner.policy import Policy
-from planner.profile import WORKER, Profile
-from planner.profile.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.simulator.run import RunOptions, run
+from planner.step import WORKER, Profile
 
 STEPS_OF_PROFILE = 50
 Floats = npt.NDArray[np.float64]
@@ -56,12 +56,12 @@ class ForwardPass:
     def bounds(self) -> measures.Bounds:
         return measures.bounds(self.profile, self.bandwidth_bytes_per_s)
 
-    def steps(self, strategy: str, count: int, *, seed: int = 0) -> Steps:
+    def steps(self, strategy: str, count: int, *, seed: int = 0) -> ForwardSteps:
         """Steps under a strategy, or without order (`fifo`)."""
         policy = order(self.profile, strategy, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s, seed=seed)
         return self.steps_under(policy, count)
 
-    def steps_under(self, policy: Policy, count: int) -> Steps:
+    def steps_under(self, policy: Policy, count: int) -> ForwardSteps:
         result = run(
             self.profile,
             Cluster.uniform(1, 1, self.bandwidth_bytes_per_s),
@@ -71,11 +71,11 @@ class ForwardPass:
         )
         assert result.timeline is not None
         step_s = result.step_ends_s[0] - result.step_starts_s[0]
-        return Steps(step_s, step_s - measures.idle_s(result.timeline), result.timeline)
+        return ForwardSteps(step_s, step_s - measures.idle_s(result.timeline), result.timeline)
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class ForwardSteps:
     """Steps of a run: how long each took and how long its worker computed."""
 
     step_s: Floats

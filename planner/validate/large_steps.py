@@ -8,12 +8,12 @@ from functools import cache
 
 from planner.computation import Variation
 from planner.computation.changed import accumulated
-from planner.computation.replica import replica_computation
 from planner.cost.loads import loads_of
 from planner.cut import Cut
 from planner.exchange import Exchange
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.groups import replicas_site
+from planner.exchange.replica import replica_computation
 from planner.exchange.sharded import Sharded
 from planner.exchange.site import Site
 from planner.rates.constants import constants

@@ -46,7 +46,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LayoutChoice:
     """A group: how much slower the layout that we would choose is than the best, and how well all of them are
     ranked (None for fewer than three)."""
 
@@ -116,7 +116,7 @@ def _layout(row: Mapping[str, str], line: int) -> Layout | str:
     return Layout(run, f"{group}, {run.device}")
 
 
-def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[Choice]:
+def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
     """What we would choose in each group of at least two layouts; `groups` by the rows' ids."""
     members: dict[str, list[Compared]] = defaultdict(list)
     for row in rows:
@@ -128,7 +128,7 @@ def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[Choice]
         chosen = min(mine, key=lambda row: row.predicted)
         best = min(row.measured for row in mine)
         ranked = _correlation(mine) if len(mine) > 2 else None
-        found.append(Choice(name, len(mine), chosen.measured / best - 1, ranked))
+        found.append(LayoutChoice(name, len(mine), chosen.measured / best - 1, ranked))
     return found
 
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 import numpy as np
 
 from planner import ordering
+from planner.answers.questions import one_plan
+from planner.answers.saturation import saturation_of
+from planner.answers.scenario import Scenario, request_from
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
+from planner.exchange.placement import place_model
+from planner.exchange.synthesis import GRPC_PARSING, NO_VARIATION, Parsing, profile_for
 from planner.policy import Multiplexed
-from planner.profile import DOWNLINK, WORKER
-from planner.profile.placement import place_model
-from planner.profile.synthesis import GRPC_PARSING, NO_VARIATION, Parsing, profile_for
-from planner.search.answers import one_plan
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
-from planner.search.saturation import saturation_of
-from planner.search.scenario import Scenario, request_from
 from planner.search.simulations import Simulations
 from planner.simulator import simulate
+from planner.step import DOWNLINK, WORKER
 from planner.units import GBIT_BYTES_PER_S, MIB
 from planner.validate import row, testbed
 from planner.validate.figures import figures

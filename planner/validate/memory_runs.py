@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from planner.catalog.model_files import load_model
 from planner.cut.stages import in_flight
 from planner.cut.tensor import shared
 from planner.errors import BadInput
 from planner.holding import Holding, Optimizer, Shares, holding
 from planner.model import Model
-from planner.model_files import load_model
 from planner.precision import precision_named
 from planner.validate.large_runs import LargeRun, read_run
 
@@ -29,7 +29,7 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MemoryPoint:
     """A published peak and ours."""
 
     group: str
@@ -48,7 +48,7 @@ class Point:
         return self.device_gib is not None and self.predicted_gib > self.device_gib
 
 
-def points(rows: Iterable[Row], left: Counter[str]) -> Iterator[Point]:
+def points(rows: Iterable[Row], left: Counter[str]) -> Iterator[MemoryPoint]:
     for row in rows:
         if not row["memory_gib"]:
             continue
@@ -63,7 +63,7 @@ def points(rows: Iterable[Row], left: Counter[str]) -> Iterator[Point]:
             group = f"{row['source_id']} GPT 176B to 205B {row['precision_norm']} {row['strategy_norm']}"
         if "noio" in row["series"]:
             group += " (noio)"
-        yield Point(
+        yield MemoryPoint(
             group, row["id"], row["source_id"], float(row["memory_gib"]), found.total_bytes / GIB, device
         )
 

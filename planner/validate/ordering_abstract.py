@@ -11,7 +11,7 @@ from planner.ordering import measures
 from planner.units import GBIT_BYTES_PER_S
 from planner.validate import row
 from planner.validate.figures import figures
-from planner.validate.forward import ForwardPass, Steps
+from planner.validate.forward import ForwardPass, ForwardSteps
 from planner.validate.row import Row
 
 GIVEN: dict[str, Any] = figures("ordering_abstract")
@@ -30,7 +30,7 @@ def _forward(model: str) -> ForwardPass:
     return ForwardPass(model, GIVEN["hardware"], GIVEN["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S)
 
 
-def _efficiency(forward: ForwardPass, steps: Steps) -> float:
+def _efficiency(forward: ForwardPass, steps: ForwardSteps) -> float:
     return measures.ordering_efficiency(float(steps.step_s.mean()), forward.bounds)
 
 

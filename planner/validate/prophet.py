@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 
+from planner.answers.orders import machines
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
+from planner.exchange.synthesis import NO_VARIATION, profile_for
 from planner.ordering import Schedule, measures, schedule
 from planner.ordering.bytescheduler import DEFAULT_PARTITION_BYTES
 from planner.ordering.cut import cut
 from planner.ordering.pipelined import pipelined
-from planner.profile import WORKER, Profile
-from planner.profile.synthesis import NO_VARIATION, profile_for
-from planner.search.orders import machines
 from planner.simulator.run import RunOptions, run
+from planner.step import WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S
 from planner.validate import row
 from planner.validate.figures import figures

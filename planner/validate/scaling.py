@@ -22,7 +22,7 @@ from planner.exchange import Site
 from planner.exchange.allreduce import AllReduce
 from planner.precision import BF16, FP32
 from planner.simulator import simulate
-from planner.validate.scaling_rows import Run
+from planner.validate.scaling_rows import ScalingRun
 
 SIGMAS = (0.01, 0.02, 0.03, 0.04, 0.05)
 SLOWDOWNS = (0.0, 0.25, 0.5)
@@ -45,9 +45,9 @@ GRID = tuple(Settings(*values) for values in product(SIGMAS, SLOWDOWNS, WIDTHS))
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    base: Run
-    run: Run
+class ScalingResult:
+    base: ScalingRun
+    run: ScalingRun
     predicted_s: float
 
     @property
@@ -60,7 +60,7 @@ class Result:
         return abs(self.base.step_s / self.base.passes * self.run.passes / self.run.step_s - 1)
 
 
-def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
+def computation_of(run: ScalingRun, pass_s: float, settings: Settings) -> Computation:
     """Micro-batches that exchange nothing, then one: equal layers, a third of the time forward."""
     n = LAYERS
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
@@ -87,7 +87,7 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
 
 
 @cache
-def step_s(run: Run, pass_s: float, settings: Settings) -> float:
+def step_s(run: ScalingRun, pass_s: float, settings: Settings) -> float:
     """The predicted step of a run whose micro-batch takes so long on a device alone."""
     if run.devices == 1:
         return pass_s * run.passes
@@ -101,7 +101,7 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
     return run.devices / found.samples_per_s
 
 
-def predict(base: Run, run: Run, settings: Settings) -> float:
+def predict(base: ScalingRun, run: ScalingRun, settings: Settings) -> float:
     """The step of `run`, by the computation that the step of `base` leaves room for."""
     pass_s = base.step_s / base.passes
     if base.devices > 1:
@@ -109,7 +109,7 @@ def predict(base: Run, run: Run, settings: Settings) -> float:
     return step_s(run, max(pass_s, base.step_s / base.passes / 2), settings)
 
 
-def chosen(errors: dict[Settings, list[Result]], keep: Callable[[Run], bool]) -> Settings:
+def chosen(errors: dict[Settings, list[ScalingResult]], keep: Callable[[ScalingRun], bool]) -> Settings:
     """The settings with the least mean error, large errors cut at a fifth: a run that is far off for reasons
     of its own must not decide."""
 
@@ -120,7 +120,9 @@ def chosen(errors: dict[Settings, list[Result]], keep: Callable[[Run], bool]) ->
     return min(errors, key=lambda settings: (cost(settings), settings.sigma, settings.slowdown))
 
 
-def leave_one_source_out(errors: dict[Settings, list[Result]]) -> dict[str, tuple[Settings, list[Result]]]:
+def leave_one_source_out(
+    errors: dict[Settings, list[ScalingResult]],
+) -> dict[str, tuple[Settings, list[ScalingResult]]]:
     """For each source the settings that the others choose, and its results with them."""
     sources = {one.run.source for one in next(iter(errors.values()))}
     found = {}

@@ -29,7 +29,7 @@ FABRICS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ScalingRun:
     """One published run."""
 
     id: str
@@ -89,11 +89,13 @@ class Run:
         )
 
 
-def pairs(rows: Iterable[Mapping[str, str]], refused: Counter[str] | None = None) -> list[tuple[Run, Run]]:
+def pairs(
+    rows: Iterable[Mapping[str, str]], refused: Counter[str] | None = None
+) -> list[tuple[ScalingRun, ScalingRun]]:
     """(smallest run, larger run) of one series, micro-batch and format; what cannot be paired is counted in
     `refused` by the reason."""
     left: Counter[str] = Counter() if refused is None else refused
-    by_series: dict[str, list[Run]] = defaultdict(list)
+    by_series: dict[str, list[ScalingRun]] = defaultdict(list)
     for row in rows:
         if row["strategy_norm"] not in ("ddp", "single"):
             continue
@@ -132,13 +134,13 @@ def _reason(row: Mapping[str, str]) -> str:
     return ""
 
 
-def _usable(run: Run) -> bool:
+def _usable(run: ScalingRun) -> bool:
     return (run.nodes == 1 and run.fabric in FABRICS) or (run.nodes > 1 and run.nic_gbit_per_s is not None)
 
 
-def _run(row: Mapping[str, str]) -> Run:
+def _run(row: Mapping[str, str]) -> ScalingRun:
     devices, nodes = int(float(row["devices"])), int(float(row["nodes"] or 1))
-    return Run(
+    return ScalingRun(
         id=row["id"],
         source=row["source_id"],
         arch=row["arch"],

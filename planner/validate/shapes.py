@@ -7,10 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.catalog_folders import shipped_folder
+from planner.catalog.folders import shipped_folder
+from planner.catalog.netlist import build_model
+from planner.files.tomlfile import TomlSource, read
 from planner.model import Model
-from planner.netlist import build_model
-from planner.tomlfile import Source, read
 
 Family = Literal["gpt", "llama", "mpt"]
 BASES: dict[Family, str] = {"gpt": "gpt2", "llama": "llama2-7b", "mpt": "mpt-125m"}
@@ -53,4 +53,4 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
     values["defaults"] = {**values.get("defaults", {}), "attention": {**attention, "flash": of.flash}}
     values.pop("base", None)
     path = Path(f"{name or of.family}.toml")
-    return build_model(Source(path, base.text, values), values)
+    return build_model(TomlSource(path, base.text, values), values)

@@ -16,11 +16,11 @@ import numpy as np
 
 from planner.cluster import Cluster
 from planner.policy import DEFAULT_WINDOW_BYTES, Multiplexed
-from planner.profile import Profile
-from planner.profile.transmissions import Wire
-from planner.profile.window import infer_window
 from planner.simulator import Prediction, simulate
 from planner.simulator.baselines import BASELINES, one_worker
+from planner.step import Profile
+from planner.step.transmissions import Wire
+from planner.step.window import infer_window
 from planner.validate import row
 from planner.validate.figures import once, profile, table
 from planner.validate.row import Row
@@ -32,7 +32,7 @@ SOURCE = "measured for this package (planner/validate/data/testbed/README.md)"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TestbedPoint:
     """What was measured for one configuration and number of workers, repeats pooled."""
 
     config: str
@@ -49,8 +49,8 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    point: Point
+class ComparedPoints:
+    point: TestbedPoint
     prediction: Prediction
     baselines: dict[str, float]  # relative errors
 
@@ -59,12 +59,12 @@ class Compared:
         return self.prediction.samples_per_s / self.point.samples_per_s - 1
 
 
-def measured() -> list[Point]:
+def measured() -> list[TestbedPoint]:
     """Every measured point of the package."""
     return points_of(table("testbed", "measured.csv"))
 
 
-def points_of(lines: Iterable[Mapping[str, str]]) -> list[Point]:
+def points_of(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
     """The points of measured runs. A run counts by the length of its window, so that a run of 90 s weighs as
     much as three of 30 s."""
     runs = defaultdict(list)
@@ -74,7 +74,7 @@ def points_of(lines: Iterable[Mapping[str, str]]) -> list[Point]:
     return [_pooled(*key, pairs) for key, pairs in sorted(runs.items())]
 
 
-def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> Point:
+def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> TestbedPoint:
     rates, windows = np.array(pairs).T
     mean = float(np.average(rates, weights=windows))
     spread = math.nan
@@ -82,7 +82,7 @@ def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float
         # Weights that say how much each run knows: the unbiased form for reliability weights.
         weights = windows / windows.sum()
         spread = math.sqrt(np.sum(weights * (rates - mean) ** 2) / (1 - np.sum(weights**2))) / mean
-    return Point(config, servers, workers, mean, len(rates), float(windows.sum()), spread)
+    return TestbedPoint(config, servers, workers, mean, len(rates), float(windows.sum()), spread)
 
 
 def recorded(name: str) -> Profile:
@@ -104,16 +104,16 @@ def _policy(name: str) -> Multiplexed:
 
 
 @once
-def compared() -> tuple[Compared, ...]:
+def compared() -> tuple[ComparedPoints, ...]:
     """Every measured point with its prediction."""
     return tuple(_compare(point) for point in measured())
 
 
-def _compare(point: Point) -> Compared:
+def _compare(point: TestbedPoint) -> ComparedPoints:
     trace, policy = recorded(point.name), _policy(point.name)
     cluster = Cluster.uniform(point.workers, point.servers, trace.bandwidth_bytes_per_s or math.nan)
     one = one_worker(trace, cluster, policy)
-    return Compared(
+    return ComparedPoints(
         point,
         simulate(trace, cluster, policy),
         {

@@ -9,9 +9,9 @@ import numpy as np
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster, Node
+from planner.exchange.synthesis import profile_for
 from planner.ordering import measures, order
 from planner.policy import Mode
-from planner.profile.synthesis import profile_for
 from planner.simulator import simulate
 from planner.simulator.run import RunOptions, run
 from planner.units import GBIT_BYTES_PER_S, MIB

@@ -16,10 +16,10 @@ from importlib.resources import as_file
 from pathlib import Path
 
 from planner.catalog import load_model, model_names
-from planner.catalog_folders import shipped_folder
+from planner.catalog.folders import shipped_folder
+from planner.catalog.model_files import model_paths
 from planner.hardware import Device
 from planner.model import Model
-from planner.model_files import model_paths
 from planner.precision import Precision, precision_named
 from planner.validate.figures import DATA, figures, table
 
@@ -90,7 +90,7 @@ def network_named(name: str) -> Model | None:
 
 
 def _read_network(path: Path) -> Model:
-    from planner.netlist import read_model
+    from planner.catalog.netlist import read_model
 
     def base(name: str) -> Path | None:
         beside = path.with_name(f"{name}.toml")

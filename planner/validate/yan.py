@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.catalog import load_hardware, load_model
-from planner.partition.search import Request, Result, partition
+from planner.partition.search import PartitionRequest, PartitionResult, partition
 from planner.partition.study import fixed, layer_choice, most_samples_within, samples_within
 from planner.validate import row
 from planner.validate.figures import figures, once
@@ -42,8 +42,8 @@ def _stated(section: str, name: str, what: str, *, published: str, ours: str, ho
 
 
 @once
-def _searched() -> dict[str, Result]:
-    request = Request(GIVEN["machines"], max_workers=GIVEN["most_workers"])
+def _searched() -> dict[str, PartitionResult]:
+    request = PartitionRequest(GIVEN["machines"], max_workers=GIVEN["most_workers"])
     return {
         size: partition(load_model(GIVEN[size]), load_hardware(HARDWARE), request)
         for size in ("small", "large")
@@ -193,7 +193,9 @@ def reading() -> list[Row]:
         partition(
             load_model(LARGE),
             load_hardware(HARDWARE),
-            Request(GIVEN["machines"], read_every=every, workers=workers, replicas=replicas, servers=servers),
+            PartitionRequest(
+                GIVEN["machines"], read_every=every, workers=workers, replicas=replicas, servers=servers
+            ),
         )
         .plans[0]
         .epoch_s

@@ -14,7 +14,7 @@ from planner.calibrate.network import calibrate_network
 from planner.catalog import load_hardware, load_model
 from planner.cost.constants import constants_for
 from planner.errors import BadInput, PlannerError
-from planner.partition.search import Request, partition
+from planner.partition.search import PartitionRequest, partition
 
 FOUND = ComputeCalibration(
     cpu="Some CPU @ 2.0",
@@ -52,7 +52,7 @@ def test_a_written_file_is_accepted_by_the_other_commands(tmp_path: Path) -> Non
     assert constants.nic_bytes_per_s == pytest.approx(9.4e9 / 8)
     assert hardware.price.on_demand_usd_per_hour == 0.25
     assert hardware.device.fp32_flops == 4 * 2e9 * 32
-    assert partition(load_model("mnist-adam"), hardware, Request(4)).plans
+    assert partition(load_model("mnist-adam"), hardware, PartitionRequest(4)).plans
 
 
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.order_request import OrderRequest, exported, order_for
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.profile.files import save
-from planner.profile.synthesis import profile_for
-from planner.search.order_request import OrderRequest, exported, order_for
+from planner.exchange.synthesis import profile_for
+from planner.step.files import save
 
 COMMON = ("order", "--model", "googlenet", "--batch", "16", "--hardware", "g3.8xlarge", "--workers", "2")
 

@@ -37,8 +37,8 @@ def test_simulate_writes_a_report_and_a_timeline_beside_its_table(tmp_path):
 
 def test_a_model_and_a_profile_can_be_drawn(tmp_path):
     from planner.catalog import load_hardware, load_model
-    from planner.profile.files import save
-    from planner.profile.synthesis import profile_for
+    from planner.exchange.synthesis import profile_for
+    from planner.step.files import save
 
     save(profile_for(load_model("alexnet"), 8, load_hardware("p3.2xlarge")), tmp_path / "p.json.gz")
     assert planner("models", "alexnet", "--html", "m.html", cwd=tmp_path).returncode == 0

@@ -10,10 +10,10 @@ import pytest
 from planner.catalog import load_hardware, load_model
 from planner.computation import BACKWARD, FORWARD
 from planner.computation.synthesis import computation_for
+from planner.computation.work import step_s
 from planner.errors import BadInput
-from planner.profile import WORKER
-from planner.profile.compute import step_s
-from planner.profile.synthesis import NO_PARSING, profile_for
+from planner.exchange.synthesis import NO_PARSING, profile_for
+from planner.step import WORKER
 
 V100 = load_hardware("p3.2xlarge")
 

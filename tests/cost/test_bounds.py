@@ -16,9 +16,9 @@ from planner.cost.bounds import upper_bound, upper_bound_samples_per_s, window_t
 from planner.cost.bounds_grid import Plans, bound_plans
 from planner.errors import BadInput
 from planner.policy import Fifo, Multiplexed, Sliced
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 cases = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "cases.py"))
 

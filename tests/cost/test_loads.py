@@ -16,10 +16,10 @@ from planner.cost.bounds import upper_bound, window_tolerance
 from planner.cost.loads import bounds_of, loads_of, loads_of_many
 from planner.cost.together import mean_of_slowest_s
 from planner.policy import Fifo
-from planner.profile import PS, UPLINK, WORKER, Op, Profile
 from planner.simulator import Case
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate_case
+from planner.step import PS, UPLINK, WORKER, Op, Profile
 
 cases = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "cases.py"))
 RING = Cluster(

@@ -7,17 +7,17 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from planner.answers.questions import simulation_for
+from planner.answers.recommend import recommend_for
+from planner.answers.scenario import Scenario, request_from
 from planner.catalog import load_hardware, load_model
 from planner.cli._app import app
 from planner.computation.synthesis import computation_for
+from planner.computation.work import step_s
 from planner.errors import BadInput
 from planner.exchange import EXCHANGES, Alone, Site
 from planner.plan import Plan, plan_from
-from planner.profile.compute import step_s
-from planner.search.answers import simulation_for
-from planner.search.recommend import recommend_for
 from planner.search.request import Request
-from planner.search.scenario import Scenario, request_from
 from planner.search.space import enumerate_plans, kinds
 from planner.simulator import simulate
 

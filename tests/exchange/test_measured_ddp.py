@@ -58,9 +58,9 @@ def test_an_imported_profile_keeps_its_buckets(workers: int, within: float) -> N
     """What the command line does: a profile file of a one-rank trace, lowered for more ranks."""
     from dataclasses import replace
 
+    from planner.computation.importers import import_profile
     from planner.computation.recorded import computation_of
     from planner.exchange.allreduce import AllReduce
-    from planner.profile.importers import import_profile
 
     config = CONFIGS["resnet50_200_r05"]
     computation = computation_of(import_profile([config.trace], batch=1))

@@ -21,9 +21,9 @@ from planner.exchange.sharded import Sharded
 from planner.exchange.units import stretches, units_of
 from planner.market import Market
 from planner.precision import FP32
-from planner.profile import UPLINK
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
+from planner.step import UPLINK
 
 SLOW = Market(bandwidth_bytes_per_s=1e9)
 PLAIN = Sharded(least_unit=0, slowdown=0.0, jitter=0.0)

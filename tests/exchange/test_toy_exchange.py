@@ -16,8 +16,8 @@ from planner.cli._app import app
 from planner.cluster import Cluster
 from planner.exchange import EXCHANGES, Exchange, Held, Neighbour, Words, with_choices
 from planner.policy import Fifo
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.simulate import Case
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "answers.schema.json"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog.model_files import load_model
+from planner.catalog.netlist.importers import import_file
+from planner.catalog.netlist.importers.hugging_face import FAMILIES
+from planner.catalog.netlist.importers.writing import toml_of
 from planner.errors import BadInput
-from planner.model_files import load_model
-from planner.netlist.importers import import_file
-from planner.netlist.importers.hugging_face import FAMILIES
-from planner.netlist.importers.writing import toml_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

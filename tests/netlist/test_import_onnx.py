@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog.model_files import load_model
+from planner.catalog.netlist.importers import import_file
+from planner.catalog.netlist.importers.asked import Asked, import_asked
+from planner.catalog.netlist.importers.writing import toml_of
 from planner.demand import demands
 from planner.errors import BadInput
-from planner.model_files import load_model
-from planner.netlist.importers import import_file
-from planner.netlist.importers.asked import Asked, import_asked
-from planner.netlist.importers.writing import toml_of
 
 DATA = Path(__file__).parents[1] / "data" / "models" / "onnx"
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.catalog.model_files import load_model
+from planner.catalog.netlist.importers.asked import Asked, import_asked
+from planner.catalog.netlist.importers.writing import toml_of
 from planner.demand import demands
 from planner.errors import BadInput
-from planner.model_files import load_model
-from planner.netlist.importers.asked import Asked, import_asked
-from planner.netlist.importers.writing import toml_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 MODULES = """

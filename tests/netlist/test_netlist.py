@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.netlist import read_model
+from planner.catalog.netlist import read_model
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.catalog.model_files import load_model
+from planner.catalog.netlist import read_model
 from planner.errors import BadInput
-from planner.model_files import load_model
-from planner.netlist import read_model
 
 HEAD = "input = [8, 8, 3]\n"
 MODELS = Path(__file__).parents[2] / "models"

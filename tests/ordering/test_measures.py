@@ -15,8 +15,8 @@ from planner.errors import BadInput
 from planner.ordering import measures, order, priorities
 from planner.ordering.pipelined import forward_ops, pipelined
 from planner.policy import Ordered, Policy
-from planner.profile import Profile
 from planner.simulator.run import RunOptions, RunResult, run
+from planner.step import Profile
 
 TRAINING = step_graph(
     {"w0": 0.5, "w1": 2, "w2": 3},

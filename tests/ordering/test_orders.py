@@ -16,14 +16,14 @@ from ordering_graphs import MB_PER_S, chain, makespan_s, parallel, step_graph
 
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
+from planner.exchange.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.hardware import KernelRates
 from planner.ordering import STRATEGIES, order, schedule
 from planner.ordering.graph import StepGraph
 from planner.ordering.tac import tac_order
 from planner.ordering.tic import impending_counts, tic_order, tied_ranks
 from planner.policy import Ordered
-from planner.profile import DOWNLINK, UPLINK, WORKER, Op, Profile
-from planner.profile.synthesis import NO_PARSING, NO_VARIATION, profile_for
+from planner.step import DOWNLINK, UPLINK, WORKER, Op, Profile
 
 DATA = Path(__file__).parent.parent / "data" / "ordering"
 FIG_1A = step_graph({"r1": 1, "r2": 1}, {"op1": (["r1"], 1), "op2": (["op1", "r2"], 1)})

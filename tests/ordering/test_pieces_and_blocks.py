@@ -16,7 +16,7 @@ from planner.ordering.cut import cut
 from planner.ordering.prophet import blocks_of
 from planner.ordering.stepwise import generation_times_s, steps_of
 from planner.policy import Blocks, Sliced
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 DATA = Path(__file__).parent.parent / "data" / "ordering"
 RESNET50 = json.loads((DATA / "prophet_resnet50_blocks.json").read_text())

@@ -7,13 +7,13 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
+from planner.exchange.synthesis import NO_PARSING, profile_for
 from planner.ordering import measures, order
 from planner.ordering.graph import StepGraph
 from planner.ordering.tac import tac_order
 from planner.ordering.tic import tic_order
-from planner.profile import DOWNLINK, WORKER
-from planner.profile.synthesis import NO_PARSING, profile_for
 from planner.simulator.run import RunOptions, run
+from planner.step import DOWNLINK, WORKER
 
 
 def test_alpha_explains_step_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.catalog import load_hardware, load_model
-from planner.partition.search import Request, Result, partition
+from planner.partition.search import PartitionRequest, PartitionResult, partition
 from planner.partition.study import (
     copies_pay_below,
     copy_readings,
@@ -20,31 +20,33 @@ CLUSTER = "private-2xe5-2450-10gbe"
 
 
 @pytest.fixture(scope="module")
-def small() -> Result:
-    return partition(load_model("mnist-adam"), load_hardware(CLUSTER), Request(20, max_workers=4))
+def small() -> PartitionResult:
+    return partition(load_model("mnist-adam"), load_hardware(CLUSTER), PartitionRequest(20, max_workers=4))
 
 
 @pytest.fixture(scope="module")
-def large() -> Result:
-    return partition(load_model("imagenet22k-adam"), load_hardware(CLUSTER), Request(20, max_workers=4))
+def large() -> PartitionResult:
+    return partition(
+        load_model("imagenet22k-adam"), load_hardware(CLUSTER), PartitionRequest(20, max_workers=4)
+    )
 
 
 def speedup(model: str, few: tuple[int, int, int], many: tuple[int, int, int]) -> float:
     return fixed(model, CLUSTER, *few).epoch_s / fixed(model, CLUSTER, *many).epoch_s
 
 
-def test_best_configurations(small: Result, large: Result) -> None:
+def test_best_configurations(small: PartitionResult, large: PartitionResult) -> None:
     assert small.plans[0].name == "<2,9,2>"
     assert large.plans[0].name == "<4,4,4>"
 
 
-def test_spread_is_more_than_tenfold_and_near_the_published(large: Result) -> None:
+def test_spread_is_more_than_tenfold_and_near_the_published(large: PartitionResult) -> None:
     ratio = large.plans[-1].epoch_s / large.plans[0].epoch_s
     assert ratio > 10
     assert ratio == pytest.approx(218.08 / 11.88, rel=0.25)
 
 
-def test_the_worst_epoch_gives_the_images_of_the_best(large: Result) -> None:
+def test_the_worst_epoch_gives_the_images_of_the_best(large: PartitionResult) -> None:
     """The paper prints both times and no number of images: one figure is taken from it, one predicted."""
     best, worst = large.plans[0], large.plans[-1]
     images = samples_within(worst, 218.08 * 60)
@@ -61,11 +63,11 @@ def test_the_data_set_does_not_fit_in_the_best_epoch() -> None:
     assert most < 15_000_000 / 50
 
 
-def test_the_answer_says_what_an_epoch_is(small: Result) -> None:
+def test_the_answer_says_what_an_epoch_is(small: PartitionResult) -> None:
     model, hardware = load_model("mnist-adam"), load_hardware(CLUSTER)
-    own = partition_tables(small, model, hardware, Request(20, max_workers=4))[0].notes
+    own = partition_tables(small, model, hardware, PartitionRequest(20, max_workers=4))[0].notes
     assert any("60,000 samples" in note and "--samples" in note for note in own)
-    asked = Request(4, samples=1000)
+    asked = PartitionRequest(4, samples=1000)
     result = partition(model, hardware, asked)
     assert (
         "An epoch is 1,000 samples, as --samples says."
@@ -99,7 +101,9 @@ def test_two_workers_read_faster_than_one() -> None:
 def test_reading_less_often_helps() -> None:
     model, hardware = load_model("imagenet22k-adam"), load_hardware(CLUSTER)
     times = [
-        partition(model, hardware, Request(20, every, workers=4, replicas=4, servers=4)).plans[0].epoch_s
+        partition(model, hardware, PartitionRequest(20, every, workers=4, replicas=4, servers=4))
+        .plans[0]
+        .epoch_s
         for every in (35, 70, 150)
     ]
     assert times == sorted(times, reverse=True)

@@ -6,21 +6,23 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.partition.profile import replica_cluster, replica_profile
-from planner.partition.search import Plan, Request, partition
+from planner.partition.search import PartitionPlan, PartitionRequest, partition
 from planner.policy import Fifo
-from planner.profile import DOWNLINK
 from planner.simulator.run import RunOptions, run
+from planner.step import DOWNLINK
 
 HARDWARE = load_hardware("private-2xe5-2450-10gbe")
 
 
-def plan_of(model: str, workers: int, replicas: int, servers: int) -> tuple[Plan, object]:
-    request = Request(workers * replicas + servers, workers=workers, replicas=replicas, servers=servers)
+def plan_of(model: str, workers: int, replicas: int, servers: int) -> tuple[PartitionPlan, object]:
+    request = PartitionRequest(
+        workers * replicas + servers, workers=workers, replicas=replicas, servers=servers
+    )
     result = partition(load_model(model), HARDWARE, request)
     return result.plans[0], result.constants
 
 
-def simulated(plan: Plan, constants: object, writes: bool, apart_s: float = 0.0) -> float:
+def simulated(plan: PartitionPlan, constants: object, writes: bool, apart_s: float = 0.0) -> float:
     """Samples a second of all replicas, which start `apart_s` after one another."""
     profile = replica_profile(plan, writes=writes)
     offsets = tuple(apart_s * replica for replica in range(plan.replicas))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from planner.answers.questions import simulation_for
+from planner.answers.scenario import Scenario, request_from
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput, Infeasible
+from planner.exchange.synthesis import NO_VARIATION, profile_for
 from planner.partition.profile import replica_cluster
 from planner.partition.rates import worker_constants
-from planner.partition.search import Request, partition
-from planner.profile import WORKER
-from planner.profile.synthesis import NO_VARIATION, profile_for
-from planner.search.answers import simulation_for
-from planner.search.scenario import Scenario, request_from
+from planner.partition.search import PartitionRequest, partition
+from planner.step import WORKER
 
 
 @pytest.mark.parametrize("name", ["p4d.24xlarge", "g5.xlarge", "p3.2xlarge", "c4.8xlarge"])
 @pytest.mark.parametrize("batch", [16, 70])
 def test_one_device_computes_as_long_as_in_a_synthesized_step(name: str, batch: int) -> None:
     model, machine = load_model("resnet50"), load_hardware(name)
-    found = partition(model, machine, Request(1, read_every=batch, max_workers=1))
+    found = partition(model, machine, PartitionRequest(1, read_every=batch, max_workers=1))
     (plan,) = found.plans
     profile = profile_for(model, batch, machine, 1, steps=1, variation=NO_VARIATION)
     layers = [
@@ -32,7 +32,7 @@ def test_one_device_computes_as_long_as_in_a_synthesized_step(name: str, batch: 
 def test_a_worker_and_a_server_are_as_fast_as_when_simulated(name: str) -> None:
     """What is left between them: reading does not overlap with computing here, and updates take no time."""
     model, machine = load_model("resnet50"), load_hardware(name)
-    (plan,) = partition(model, machine, Request(2, read_every=32)).plans
+    (plan,) = partition(model, machine, PartitionRequest(2, read_every=32)).plans
     asked = Scenario(
         model="resnet50", hardware=name, workers="1", servers="1", server_hardware="own", batch="32"
     )
@@ -42,14 +42,14 @@ def test_a_worker_and_a_server_are_as_fast_as_when_simulated(name: str) -> None:
 
 def test_every_device_of_a_machine_is_a_worker() -> None:
     machine = load_hardware("p4d.24xlarge")
-    found = partition(load_model("resnet50"), machine, Request(3, max_workers=2))
+    found = partition(load_model("resnet50"), machine, PartitionRequest(3, max_workers=2))
     shapes = {(plan.workers, plan.replicas, plan.servers) for plan in found.plans}
     assert shapes == {(1, 8, 1), (1, 8, 2), (1, 16, 1), (2, 4, 1), (2, 4, 2), (2, 8, 1)}
     machines = {(plan.workers, plan.replicas, plan.servers): plan.machines for plan in found.plans}
     assert machines[1, 8, 2] == machines[1, 16, 1] == machines[2, 8, 1] == 3
     assert machines[2, 4, 1] == 2
     # exactly five replicas are taken as asked
-    asked = partition(load_model("resnet50"), machine, Request(2, max_workers=1, replicas=5))
+    asked = partition(load_model("resnet50"), machine, PartitionRequest(2, max_workers=1, replicas=5))
     assert [(plan.replicas, plan.machines) for plan in asked.plans] == [(5, 2)]
 
 
@@ -59,7 +59,7 @@ def test_devices_share_the_nic_of_their_machine_and_servers_have_one_each() -> N
     constants = worker_constants(machine)
     assert nic is not None
     assert constants.nic_bytes_per_s == nic / 8
-    found = partition(load_model("vgg16"), machine, Request(2, max_workers=1, read_every=1000))
+    found = partition(load_model("vgg16"), machine, PartitionRequest(2, max_workers=1, read_every=1000))
     (plan,) = found.plans
     # eight replicas read in turn, each through an eighth of the NIC
     model = load_model("vgg16")
@@ -70,10 +70,10 @@ def test_devices_share_the_nic_of_their_machine_and_servers_have_one_each() -> N
 
 
 def test_a_machine_alone_answers_without_servers() -> None:
-    (plan,) = partition(load_model("resnet50"), load_hardware("g5.xlarge"), Request(1)).plans
+    (plan,) = partition(load_model("resnet50"), load_hardware("g5.xlarge"), PartitionRequest(1)).plans
     assert (plan.name, plan.machines, plan.reading_s) == ("<1,1,0>", 1, 0.0)
     assert plan.epoch_s == pytest.approx(plan.split.compute_s)
-    eight = partition(load_model("vgg16"), load_hardware("p4d.24xlarge"), Request(1, max_workers=4))
+    eight = partition(load_model("vgg16"), load_hardware("p4d.24xlarge"), PartitionRequest(1, max_workers=4))
     assert sorted((plan.workers, plan.replicas, plan.servers) for plan in eight.plans) == [
         (workers, 1, 0) for workers in (1, 2, 3, 4)
     ]
@@ -95,4 +95,4 @@ def test_a_calibrated_machine_keeps_its_constants() -> None:
     constants = worker_constants(machine)
     assert (constants.muladd_s, constants.server_nic_bytes_per_s) == (0.75e-9, None)
     with pytest.raises(Infeasible, match="C2 binds"):
-        partition(load_model("mnist-adam"), machine, Request(3, threads=99))
+        partition(load_model("mnist-adam"), machine, PartitionRequest(3, threads=99))

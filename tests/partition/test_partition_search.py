@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.catalog import load_hardware, load_model
-from planner.cost.constants import Constants
+from planner.cost.constants import PaperConstants
 from planner.errors import BadInput, Infeasible
 from planner.model import Layer, Model, Tensor
 from planner.partition import search
 from planner.partition.costs import Problem
 from planner.partition.elimination import elimination_order, minimise
-from planner.partition.search import Request, partition, reading_price
+from planner.partition.search import PartitionRequest, partition, reading_price
 from planner.partition.stages import Geometry, stages_of
 from planner.partition.traffic import best_placement, default_placement, overlaps, traffic_between
 
@@ -50,9 +50,9 @@ def random_model(rng: random.Random, branches: bool) -> Model:
     return Model("random", tuple(layers), samples_per_epoch=1000)
 
 
-def random_constants(rng: random.Random) -> Constants:
+def random_constants(rng: random.Random) -> PaperConstants:
     threads = rng.randint(1, 3)
-    return Constants(
+    return PaperConstants(
         muladd_s=1e-9,
         muladd_out_of_cache_s=rng.choice((1e-9, 4e-9)),
         act_s=1e-8,
@@ -84,7 +84,7 @@ def test_agrees_with_brute_force(seed: int) -> None:
     full.__dict__["choices"] = [
         [type(problem.choices[0][0])(p, r, h) for p, r, h in sorted(chosen)] for chosen in options
     ]
-    request = Request(machines=9)
+    request = PartitionRequest(machines=9)
     for replicas, servers in ((1, 1), (3, 2)):
         price = reading_price(c, request, workers, replicas, servers)
         states = minimise(problem.order, problem.factors(price))[1]
@@ -162,7 +162,7 @@ def test_traffic_of_stripes_and_features() -> None:
 
 
 def test_machines_are_not_exceeded_and_plans_are_ranked() -> None:
-    result = partition(load_model("mnist-adam"), HARDWARE, Request(6))
+    result = partition(load_model("mnist-adam"), HARDWARE, PartitionRequest(6))
     assert result.considered == len(result.plans)
     assert all(plan.machines <= 6 for plan in result.plans)
     times = [plan.epoch_s for plan in result.plans]
@@ -195,7 +195,7 @@ def test_every_shape_within_the_machines_is_looked_at(asked: dict[str, int], mon
         result = partition(
             load_model("mnist-adam"),
             HARDWARE,
-            Request(machines, **asked),
+            PartitionRequest(machines, **asked),
             progress=lambda *said: seen.append(said),
         )
         return sorted((plan.workers, plan.replicas, plan.servers) for plan in result.plans)
@@ -209,23 +209,23 @@ def test_every_shape_within_the_machines_is_looked_at(asked: dict[str, int], mon
 
 
 def test_a_chain_is_optimal_and_a_branching_model_says_how_far() -> None:
-    chain = partition(load_model("imagenet22k-adam"), HARDWARE, Request(8, samples=1000))
+    chain = partition(load_model("imagenet22k-adam"), HARDWARE, PartitionRequest(8, samples=1000))
     assert max(plan.gap for plan in chain.plans) < 1e-9
-    branched = partition(load_model("googlenet"), HARDWARE, Request(6, samples=1000))
+    branched = partition(load_model("googlenet"), HARDWARE, PartitionRequest(6, samples=1000))
     assert all(0 <= plan.gap + 1e-12 < 0.2 for plan in branched.plans)
 
 
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (Request(3, workers=2, replicas=2, servers=1), "--machines 5"),
-        (Request(1, servers=1), "--machines 2"),
-        (Request(1, replicas=2), "--machines 3"),
-        (Request(20, threads=99), "C2 binds"),
-        (Request(20, workers=5, max_workers=4), "--max-workers 5"),
+        (PartitionRequest(3, workers=2, replicas=2, servers=1), "--machines 5"),
+        (PartitionRequest(1, servers=1), "--machines 2"),
+        (PartitionRequest(1, replicas=2), "--machines 3"),
+        (PartitionRequest(20, threads=99), "C2 binds"),
+        (PartitionRequest(20, workers=5, max_workers=4), "--max-workers 5"),
     ],
 )
-def test_infeasible_names_the_constraint(request_: Request, says: str) -> None:
+def test_infeasible_names_the_constraint(request_: PartitionRequest, says: str) -> None:
     with pytest.raises(Infeasible, match=says):
         partition(load_model("mnist-adam"), HARDWARE, request_)
 
@@ -233,16 +233,16 @@ def test_infeasible_names_the_constraint(request_: Request, says: str) -> None:
 def test_memory_binds() -> None:
     small = replace(HARDWARE, memory_bytes=1e6)
     with pytest.raises(Infeasible, match="memory binds"):
-        partition(load_model("imagenet22k-adam"), small, Request(3, samples=1000))
+        partition(load_model("imagenet22k-adam"), small, PartitionRequest(3, samples=1000))
 
 
 def test_bad_requests() -> None:
     with pytest.raises(BadInput, match="machines is 0"):
-        Request(0)
+        PartitionRequest(0)
     with pytest.raises(BadInput, match="samples is -5"):
-        Request(machines=4, samples=-5)
+        PartitionRequest(machines=4, samples=-5)
     with pytest.raises(BadInput, match="reading is 2"):
-        Request(5, reading=2)
+        PartitionRequest(5, reading=2)
 
 
 def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:

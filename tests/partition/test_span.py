@@ -7,9 +7,9 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.cost.constants import constants_for
+from planner.exchange.synthesis import profile_for
 from planner.partition.span import Span, can_span, cut_layers, fits, pick, spanned, spans_of
-from planner.profile import DOWNLINK, PS, UPLINK, Profile
-from planner.profile.synthesis import profile_for
+from planner.step import DOWNLINK, PS, UPLINK, Profile
 
 HARDWARE = load_hardware("private-32core-1gbe")
 MODEL = load_model("vgg11")

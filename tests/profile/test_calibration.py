@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.calibrate.traces import calibrate_overhead, calibrate_window
+from planner.computation.importers import import_profile
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
-from planner.profile.calibration import calibrate_overhead, calibrate_window
-from planner.profile.importers import import_profile
-from planner.profile.overhead import fit_overhead, isolated_delays, parsed_overhead, with_parsing
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
+from planner.step.overhead import fit_overhead, isolated_delays, parsed_overhead, with_parsing
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURE = DATA / "overhead_capture.csv"

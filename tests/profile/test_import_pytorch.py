@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.computation.importers import accumulation, import_profile, kineto, pytorch
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER
-from planner.profile.importers import accumulation, import_profile, kineto, pytorch
+from planner.step import DOWNLINK, PS, UPLINK, WORKER
 
 DATA = Path(__file__).parents[1] / "data" / "pytorch"
 PLAIN = DATA / "plain.json.gz"

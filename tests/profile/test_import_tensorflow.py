@@ -9,13 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.computation.importers import import_profile, runmetadata, tensorflow, timeline
+from planner.computation.importers.busy import dispatch_gaps, shared_time
+from planner.computation.importers.graph import joined, kept_ops, restore_lost
+from planner.computation.importers.recording import (
+    RecordedNode,
+    RecordedSpan,
+    RecordedTransfer,
+    Recording,
+    add_op,
+)
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
-from planner.profile.importers import import_profile, runmetadata, tensorflow, timeline
-from planner.profile.importers.busy import dispatch_gaps, shared_time
-from planner.profile.importers.graph import joined, kept_ops, restore_lost
-from planner.profile.importers.recording import Node, Recording, Span, Transfer, add_op
-from planner.profile.reading import read_bytes
+from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.step.reading import read_bytes
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 ONE = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]
@@ -112,7 +118,7 @@ def test_two_servers_keep_their_numbers_and_control_edges_go():
 
 def without_graphs(path):
     """The file as FULL_TRACE alone writes it: RunMetadata's field 3, the partition graphs, taken out."""
-    from planner.profile.importers.wire import fields
+    from planner.computation.importers.wire import fields
 
     data, out, at = read_bytes(path), b"", 0
     for number, _, _, end in fields(data, 0, len(data)):
@@ -209,9 +215,9 @@ def test_kernels_of_a_gpu_replace_the_time_of_launching_them():
         ),
     )
     step = runmetadata.read(data, "gpu")
-    assert step.ran == {"conv": Span(1100, 1800)}
+    assert step.ran == {"conv": RecordedSpan(1100, 1800)}
     assert step.on_gpu == {"conv"}
-    assert step.graph["conv"] == Node("Conv2D", worker.decode(), ("a", "b"))
+    assert step.graph["conv"] == RecordedNode("Conv2D", worker.decode(), ("a", "b"))
 
 
 @pytest.mark.parametrize("cut", [1, 10, 1000, 30_000, 60_000])
@@ -270,14 +276,14 @@ def test_a_timeline_with_labelled_transfers_is_as_good_as_labels(tmp_path):
 
 def test_a_trace_without_transfers_is_refused():
     step = Recording("local.pb")
-    add_op(step, "a", "/job:localhost/replica:0/task:0/device:CPU:0", "a = MatMul(b)", Span(0, 10))
+    add_op(step, "a", "/job:localhost/replica:0/task:0/device:CPU:0", "a = MatMul(b)", RecordedSpan(0, 10))
     with pytest.raises(BadInput, match="no transfer between a worker and a parameter server"):
         tensorflow.build([step], batch=4, model="x")
 
 
 def jumped(step, name, microseconds):
     span = step.ran[name]
-    step.ran[name] = Span(span.start_us + microseconds, span.end_us + microseconds)
+    step.ran[name] = RecordedSpan(span.start_us + microseconds, span.end_us + microseconds)
     return step
 
 
@@ -308,7 +314,7 @@ def device(task):
 
 
 def transfer(source, target, size):
-    return Transfer(device(source), device(target), size, size, Span(0, 10))
+    return RecordedTransfer(device(source), device(target), size, size, RecordedSpan(0, 10))
 
 
 def test_several_workers_and_servers_without_a_name_are_refused():
@@ -323,23 +329,23 @@ def test_several_workers_and_servers_without_a_name_are_refused():
 def test_loops_and_transfers_between_servers():
     """A loop's way back is no dependency; what passes between servers is carried through."""
     graph = {
-        "v": Node("VariableV2", device("ps:0"), ()),
-        "s": Node("_Send", device("ps:0"), ("v",), "edge_1_v"),
-        "r": Node("_Recv", device("ps:1"), (), "edge_1_v"),
-        "double": Node("Mul", device("ps:1"), ("r",)),
-        "s2": Node("_Send", device("ps:1"), ("double",), "edge_2_double"),
-        "r2": Node("_Recv", device("worker:0"), (), "edge_2_double"),
-        "enter": Node("Enter", device("worker:0"), ("r2",)),
-        "merge": Node("Merge", device("worker:0"), ("enter", "next")),
-        "body": Node("MatMul", device("worker:0"), ("merge",)),
-        "next": Node("NextIteration", device("worker:0"), ("body",)),
+        "v": RecordedNode("VariableV2", device("ps:0"), ()),
+        "s": RecordedNode("_Send", device("ps:0"), ("v",), "edge_1_v"),
+        "r": RecordedNode("_Recv", device("ps:1"), (), "edge_1_v"),
+        "double": RecordedNode("Mul", device("ps:1"), ("r",)),
+        "s2": RecordedNode("_Send", device("ps:1"), ("double",), "edge_2_double"),
+        "r2": RecordedNode("_Recv", device("worker:0"), (), "edge_2_double"),
+        "enter": RecordedNode("Enter", device("worker:0"), ("r2",)),
+        "merge": RecordedNode("Merge", device("worker:0"), ("enter", "next")),
+        "body": RecordedNode("MatMul", device("worker:0"), ("merge",)),
+        "next": RecordedNode("NextIteration", device("worker:0"), ("body",)),
     }
     step = Recording("x", graph=graph, complete=True)
     step.transfers = {
         "edge_1_v": transfer("ps:0", "ps:1", 40),
         "edge_2_double": transfer("ps:1", "worker:0", 40),
     }
-    step.ran = {"double": Span(0, 5), "body": Span(20, 30)}
+    step.ran = {"double": RecordedSpan(0, 5), "body": RecordedSpan(20, 30)}
     profile = tensorflow.build([step], batch=1, model="x")
     assert dependencies(profile) == {
         "double": ("ps", 1, 0, frozenset(), None),

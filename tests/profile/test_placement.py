@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadInput
+from planner.exchange.placement import RULES, TensorPart, place, place_model, server_bytes
 from planner.model import Layer, Model, Tensor
-from planner.profile.placement import RULES, Part, place, place_model, server_bytes
 from planner.units import MIB
 
 
@@ -34,7 +34,7 @@ VGG11 = plain_model(
 )  # fmt: skip
 
 
-def mib(parts: tuple[Part, ...], servers: int) -> list[float]:
+def mib(parts: tuple[TensorPart, ...], servers: int) -> list[float]:
     return [round(size / MIB, 2) for size in server_bytes(parts, servers)]
 
 
@@ -87,16 +87,20 @@ def test_round_robin_takes_turns():
 def test_mxnet_hashes_small_arrays_and_splits_large_ones():
     small, large = 4 * 999_999, 4 * 1_000_001
     parts = place([small, small, large], 3, "mxnet")
-    assert parts[:2] == (Part(0, 0, small), Part(1, 9973 % 3, small))
-    assert parts[2:] == (Part(2, 0, 4 * 333_334), Part(2, 1, 4 * 333_333), Part(2, 2, 4 * 333_334))
+    assert parts[:2] == (TensorPart(0, 0, small), TensorPart(1, 9973 % 3, small))
+    assert parts[2:] == (
+        TensorPart(2, 0, 4 * 333_334),
+        TensorPart(2, 1, 4 * 333_333),
+        TensorPart(2, 2, 4 * 333_334),
+    )
 
 
 def test_p3_deals_slices_over_servers_across_tensors():
     parts = place([4 * 100_000, 4 * 39_999, 4 * 40_000], 2, "p3")
     assert parts == (
-        Part(0, 0, 160_000), Part(0, 1, 160_000), Part(0, 0, 80_000),
-        Part(1, 1, 4 * 39_999),
-        Part(2, 1, 160_000),
+        TensorPart(0, 0, 160_000), TensorPart(0, 1, 160_000), TensorPart(0, 0, 80_000),
+        TensorPart(1, 1, 4 * 39_999),
+        TensorPart(2, 1, 160_000),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "profile.schema.json"
 FIELDS = (
@@ -163,7 +163,7 @@ def test_gzip_trouble_is_told_apart(tmp_path):
 
 
 def test_a_gzip_bomb_stops_at_the_limit(tmp_path):
-    from planner.profile.reading import read_bytes
+    from planner.step.reading import read_bytes
 
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(b" " * 3_000_000))
     with pytest.raises(BadInput, match="more than"):

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.computation.importers import import_profile
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
-from planner.profile.importers import import_profile
-from planner.profile.summary import critical_path, summarize
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step.summary import critical_path, summarize
 
 DATA = Path(__file__).parents[1] / "data"
 STEPS = [DATA / "tensorflow" / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]

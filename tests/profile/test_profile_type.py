@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 OPS = (
     Op("w/down", DOWNLINK, 0, 100, (), 0),

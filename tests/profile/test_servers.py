@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.catalog import load_hardware, load_model
-from planner.profile import DOWNLINK, PS, UPLINK
-from planner.profile.placement import RULES
-from planner.profile.servers import on_servers
-from planner.profile.synthesis import profile_for
+from planner.exchange.placement import RULES
+from planner.exchange.servers import on_servers
+from planner.exchange.synthesis import profile_for
+from planner.step import DOWNLINK, PS, UPLINK
 
 
 @pytest.fixture(scope="module")

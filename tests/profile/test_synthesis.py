@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.computation.work import KINDS, costs_of, kernel_kind, step_s, work_of
 from planner.errors import BadInput
+from planner.exchange.placement import RULES
+from planner.exchange.synthesis import GRPC_PARSING, NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
 from planner.hardware import Device, Hardware, KernelRates, Price
 from planner.model import Layer, Model, Tensor
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Profile
-from planner.profile.compute import KINDS, costs_of, kernel_kind, step_s, work_of
-from planner.profile.placement import RULES
-from planner.profile.synthesis import GRPC_PARSING, NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 RATES = KernelRates(
     {"conv1x1": 6e12, "conv3x3": 14e12, "conv": 4e12, "fc": 6e12, "memory": 5e11}, 50e-6, "published", "test"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.computation.importers import import_profile
 from planner.errors import BadInput
-from planner.profile import DOWNLINK, UPLINK, WORKER, Op, Profile, files
-from planner.profile.importers import import_profile
-from planner.profile.transmissions import (
+from planner.step import DOWNLINK, UPLINK, WORKER, Op, Profile, files
+from planner.step.transmissions import (
     Stream,
     Wire,
     end_time_error,
@@ -23,7 +23,7 @@ from planner.profile.transmissions import (
     transmit,
     with_sent_order,
 )
-from planner.profile.window import infer_window
+from planner.step.window import infer_window
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 STEPS = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]

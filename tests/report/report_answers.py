@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-from planner.profile.synthesis import profile_for
-from planner.search.answers import compare, recommend, saturation, simulation_for
-from planner.search.order_request import OrderRequest, order_for
+from planner.answers.order_request import OrderRequest, order_for
+from planner.answers.questions import compare, recommend, saturation, simulation_for
+from planner.exchange.synthesis import profile_for
 from planner.search.request import Request
-from planner.search.results import ScoredPlan
+from planner.search.scored import ScoredPlan
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NOTE = "</script><script>alert(2)</script><b>bold</b> & $5"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from report_answers import simulated
 
+from planner.answers.timeline import timeline_of, traced
 from planner.cluster import Cluster, Node
 from planner.policy import Fifo
-from planner.profile import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
 from planner.report.chrome import write_chrome
 from planner.report.link_use import link_use
-from planner.search.timeline import timeline_of, traced
 from planner.simulator.simulate import Case
+from planner.step import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
 
 REQUIRED = {  # Trace Event Format, by phase
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import planner
+from planner.answers.jobs import training_of
+from planner.answers.results import Recommendation
 from planner.report.decision import run_words, verb
 from planner.report.folding import folded
 from planner.report.recommendation import recommendation_tables
-from planner.search.jobs import training_of
 from planner.search.request import Request
-from planner.search.results import Recommendation
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_every_candidate_has_hours_dollars_and_a_reason(answer: Recommendation) 
 def test_nobody_is_told_to_rent_what_nobody_rents_out() -> None:
     for machine, words in (("p3.2xlarge", "Run on"), ("private-opteron", "Run on"), ("g5.xlarge", "Rent")):
         request = Request(model="alexnet", hardware=(machine,))
-        from planner.search.answers import one_plan
+        from planner.answers.questions import one_plan
 
         assert verb(one_plan(request), request) == words
 

@@ -24,12 +24,12 @@ from report_answers import (
 )
 
 from planner.catalog import load_model
-from planner.profile.summary import summarize
 from planner.report import answer_words, charts, html
 from planner.report.charts_step import BINS, _bars
 from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
 from planner.report.page import label, render_page, script_json
+from planner.step.summary import summarize
 
 COMMAND = "planner recommend --model 'a b' --budget 20"
 

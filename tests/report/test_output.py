@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.atomic import write_file
 from planner.errors import BadInput
+from planner.files.atomic import write_file
 from planner.printable import plain_where_needed
 from planner.report.output import Column, Format, Table, check_writable, emit, render
 

@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from planner.answers.advise import next_changes
 from planner.exchange import ParameterServers
 from planner.plan import Plan
-from planner.search.advise import next_changes
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations

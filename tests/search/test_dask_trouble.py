@@ -22,10 +22,10 @@ from dask_here import scheduler, workers  # noqa: E402
 from faults import SWEEP  # noqa: E402
 
 import planner  # noqa: E402
+from planner.answers.sweep import read_sweep, requests_from, sweep, sweep_for  # noqa: E402
 from planner.errors import BadInput, ClusterWarning, PlannerError  # noqa: E402
 from planner.search import dask_cluster, dask_door  # noqa: E402
 from planner.search.executors import executor_of  # noqa: E402
-from planner.search.sweep import read_sweep, requests_from, sweep, sweep_for  # noqa: E402
 
 TINY = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
 
@@ -202,7 +202,7 @@ def test_the_command_says_it_in_one_line_and_leaves_with_2(tmp_path):
     """In a process of its own, as Dask writes to stderr from threads and at the exit."""
     code = (
         "import os, signal, sys\n"
-        "import planner.search.sweep as sweep\n"
+        "import planner.answers.sweep as sweep\n"
         "class Killing(sweep.Store):\n"
         "    def finish(self, *args):\n"
         "        super().finish(*args)\n"

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.compare import compare_for
+from planner.answers.questions import saturation_for
+from planner.answers.recommend import recommend_for
 from planner.catalog import load_model
 from planner.exchange import ParameterServers
 from planner.plan import Plan
 from planner.report.answers import tables_of
-from planner.search.answers import saturation_for
 from planner.search.cases import Cases
-from planner.search.compare import compare_for
-from planner.search.recommend import recommend_for
 from planner.search.request import Request
 from planner.search.simulations import Simulations
 
@@ -73,7 +73,7 @@ def test_ctrl_c_while_looking_further_keeps_the_answer(monkeypatch):
         raise KeyboardInterrupt
 
     whole = recommend_for(REQUEST, jobs=1)
-    monkeypatch.setattr("planner.search.recommend.further", interrupted)
+    monkeypatch.setattr("planner.answers.recommend.further", interrupted)
     answer = recommend_for(REQUEST, jobs=1)
     assert (answer.partial, answer.changes, answer.saturation) == (True, [], None)
     assert answer.chosen == whole.chosen
@@ -81,7 +81,7 @@ def test_ctrl_c_while_looking_further_keeps_the_answer(monkeypatch):
 
 @pytest.mark.parametrize("command", ["compare_for", "recommend_for"])
 def test_before_a_simulation_ends_the_bounds_are_said(command, monkeypatch):
-    from planner.search import compare, recommend
+    from planner.answers import compare, recommend
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from planner.answers.questions import simulation_for
+from planner.answers.scenario import Scenario, request_from, token_count
 from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
 from planner.exchange import Sharded
 from planner.plan import Plan, plan_from
 from planner.precision import BF16
-from planner.search.answers import simulation_for
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.search.scenario import Scenario, request_from, token_count
 from planner.search.space import enumerate_plans
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.answers.orders import cluster_bounds, compare_orders, machines
+from planner.answers.tune import tune
 from planner.catalog import load_model
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.ordering import STRATEGIES, Setting
 from planner.ordering.pipelined import pipelined
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.search.cases import Cases
-from planner.search.orders import cluster_bounds, compare_orders, machines
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
-from planner.search.tune import tune
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 LAYERS = 6
 GBIT = 1.25e8

@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 import planner
+from planner.answers.sweep import sweep
 from planner.cli._app import app
 from planner.errors import BadInput
 from planner.search.request import Request
-from planner.search.sweep import sweep
 
 MACHINE = """
 [machines."{name}"]

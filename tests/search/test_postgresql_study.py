@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.search.recommend import recommend_for
+from planner.answers.recommend import recommend_for
 from planner.search.request import Request
 
 pytest.importorskip("psycopg2")

@@ -4,12 +4,12 @@ from dataclasses import replace
 import pytest
 
 import planner
+from planner.answers.choice import choose
+from planner.answers.recommend import recommend_for
 from planner.catalog import load_hardware, load_model
 from planner.errors import Infeasible
 from planner.exchange import ParameterServers
 from planner.report.recommendation import recommendation_tables
-from planner.search.choosing import choose
-from planner.search.recommend import recommend_for
 from planner.search.request import Request
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans

@@ -8,17 +8,18 @@ from dataclasses import replace
 import pytest
 
 import planner
+from planner.answers.advise import SHOWN, _one_of_each, next_changes
+from planner.answers.choice import choose, within
+from planner.answers.questions import simulation_for
+from planner.answers.results import Change, Recommendation
+from planner.answers.saturation import _counts, _saturated, _worth
+from planner.answers.scenario import Scenario, request_from
 from planner.catalog import load_hardware
 from planner.exchange import ParameterServers
 from planner.plan import Plan
-from planner.search.advise import SHOWN, _one_of_each, next_changes
-from planner.search.answers import simulation_for
 from planner.search.cases import Cases
-from planner.search.choosing import choose, within
 from planner.search.request import Request, model_of
-from planner.search.results import Change, Recommendation, ScoredPlan
-from planner.search.saturation import _counts, _saturated, _worth
-from planner.search.scenario import Scenario, request_from
+from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 
 SAMPLES = 1e6
@@ -41,7 +42,7 @@ def recommended(**more: object) -> Recommendation:
 @pytest.fixture(scope="module")
 def free() -> Recommendation:
     """Without limits, so that every plan is simulated."""
-    from planner.search.recommend import recommend_for
+    from planner.answers.recommend import recommend_for
 
     words = {key: str(value) if key == "batch" else value for key, value in SPACE.items()}
     request = request_from(Scenario(model="alexnet", samples=SAMPLES, **words))[0]

@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 import planner
+from planner.answers.launching import launch_of
+from planner.answers.recommend import recommend_for
+from planner.answers.scenario import Scenario, request_from
 from planner.catalog import load_hardware, load_model
 from planner.cut import Cut
 from planner.exchange import AllReduce, ParameterServers
@@ -16,10 +19,7 @@ from planner.hardware import Fabric
 from planner.plan import Plan
 from planner.search.cases import Cases
 from planner.search.device_memory import held_by
-from planner.search.launching import launch_of
-from planner.search.recommend import recommend_for
 from planner.search.request import Request, model_of
-from planner.search.scenario import Scenario, request_from
 from planner.search.simulations import Simulations
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import planner
+from planner.answers.questions import one_plan, saturation_for, simulation_for
+from planner.answers.saturation import _advised
 from planner.errors import BadInput, Infeasible
 from planner.report.answers import saturation_tables
-from planner.search.answers import one_plan, saturation_for, simulation_for
 from planner.search.request import Request
-from planner.search.saturation import _advised
 
 ALEXNET = Request(
     model="alexnet",

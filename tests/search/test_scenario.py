@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.scenario import Scenario, counts, duration_s, merged, request_from
+from planner.answers.sweep import read_sweep
 from planner.errors import BadInput
 from planner.search.request import Request
-from planner.search.scenario import Scenario, counts, duration_s, merged, request_from
-from planner.search.sweep import read_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

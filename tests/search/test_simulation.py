@@ -1,6 +1,6 @@
 """One plan in full."""
 
-from planner.search.answers import simulation_for
+from planner.answers.questions import simulation_for
 from planner.search.request import Request
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.answers.choice import choose
+from planner.answers.questions import simulation_for
+from planner.answers.recommend import recommend_for
+from planner.answers.scenario import Scenario, request_from
 from planner.catalog import load_model
 from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
 from planner.exchange import ParameterServers
 from planner.plan import Plan
-from planner.search.answers import simulation_for
 from planner.search.cases import Cases
-from planner.search.choosing import choose
-from planner.search.recommend import recommend_for
 from planner.search.request import Request
-from planner.search.scenario import Scenario, request_from
 from planner.search.space import enumerate_plans
 
 WIDE = """

@@ -19,14 +19,14 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 
 import planner  # noqa: E402
+from planner.answers.recommend import recommend_for  # noqa: E402
+from planner.answers.scenario import Scenario  # noqa: E402
+from planner.answers.store import Store, StoreFailed  # noqa: E402
+from planner.answers.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
+from planner.catalog.model_files import model_paths  # noqa: E402
 from planner.errors import BadInput, Infeasible, PlannerError  # noqa: E402
-from planner.model_files import model_paths  # noqa: E402
-from planner.search.recommend import recommend_for  # noqa: E402
 from planner.search.request import Request  # noqa: E402
-from planner.search.scenario import Scenario  # noqa: E402
 from planner.search.simulations import Simulations  # noqa: E402
-from planner.search.store import Store, StoreFailed  # noqa: E402
-from planner.search.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
 
 SMALL = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
 
@@ -287,7 +287,7 @@ def test_an_absurd_grid_is_counted_before_it_is_made(tmp_path, monkeypatch):
     def made(*args):
         raise AssertionError("plans were made")
 
-    monkeypatch.setattr("planner.search.sweep.enumerate_plans", made)
+    monkeypatch.setattr("planner.answers.sweep.enumerate_plans", made)
     text = SMALL.replace("servers = [1, 2]", 'servers = "1-300"') + 'batch = "1-4000"\n'
     requests = requests_from(read_sweep(written(tmp_path, text)).scenarios)
     with pytest.raises(BadInput, match=r"make [\d,]{9,} combinations; at most 1,000,000"):

@@ -10,19 +10,19 @@ import pytest
 from typer.testing import CliRunner
 
 import planner
+from planner.answers.questions import one_plan, simulation_for
+from planner.answers.recommend import recommend_for
+from planner.answers.scenario import Scenario, request_from
+from planner.answers.sweep import sweep
 from planner.catalog import load_hardware, load_model
 from planner.cli._app import app
 from planner.errors import BadInput, Infeasible
 from planner.exchange import ParameterServers
 from planner.plan import Plan
-from planner.profile.files import save
-from planner.search.answers import one_plan, simulation_for
 from planner.search.cases import Cases
-from planner.search.recommend import recommend_for
 from planner.search.request import Request, model_of
-from planner.search.scenario import Scenario, request_from
 from planner.search.space import enumerate_plans
-from planner.search.sweep import sweep
+from planner.step.files import save
 
 TRACES = sorted((Path(__file__).parents[1] / "data" / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))
 SLOW = """
@@ -179,7 +179,7 @@ def test_sweeps_take_the_profiles_that_simulate_takes(tmp_path: Path) -> None:
 
 def test_the_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines owned and other providers: what enumeration leaves out is never sampled, and the reverse."""
-    from planner.search.sampled import sample
+    from planner.answers.sampled import sample
     from planner.search.simulations import Simulations
 
     request = asked(
@@ -199,8 +199,8 @@ def test_the_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     simulations = Simulations(Cases(request, load_model("alexnet")))
-    monkeypatch.setattr("planner.search.sampled._hopeless", lambda *_: False)
-    monkeypatch.setattr("planner.search.sampled.ROUND", 400)
+    monkeypatch.setattr("planner.answers.sampled._hopeless", lambda *_: False)
+    monkeypatch.setattr("planner.answers.sampled.ROUND", 400)
     monkeypatch.setattr(Simulations, "predict_all", predicted)
     found = sample(simulations, pool=None, trials=400)  # type: ignore[arg-type]
     assert found.partial

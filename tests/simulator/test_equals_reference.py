@@ -11,8 +11,8 @@ from random_plans import Plan, fast_plans, joint_plans, plans
 
 from planner.cluster import Cluster, Node
 from planner.policy import Fifo, Multiplexed, Sliced
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.run import RunOptions, RunResult, run
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def assert_equal(engine: RunResult, reference: RunResult) -> None:

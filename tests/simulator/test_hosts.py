@@ -8,9 +8,9 @@ from planner.cluster import Cluster, Node
 from planner.cost.loads import bounds_of, loads_of
 from planner.errors import BadInput
 from planner.policy import Fifo
-from planner.profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator import Case, simulate
 from planner.simulator.run import RunOptions, RunResult, run
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 
 def profile(ops: list[Op], durations: list[float]) -> Profile:

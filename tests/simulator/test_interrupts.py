@@ -13,8 +13,8 @@ import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
+from planner.exchange.synthesis import profile_for
 from planner.policy import Multiplexed
-from planner.profile.synthesis import profile_for
 from planner.search.executors import executor_of
 from planner.simulator.interrupts import stoppable
 from planner.simulator.run import RunOptions, run
@@ -25,7 +25,7 @@ import os, signal, sys, threading, time
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
 from planner.policy import Multiplexed
-from planner.profile.synthesis import profile_for
+from planner.exchange.synthesis import profile_for
 from planner.search.executors import executor_of
 from planner.simulator.run import RunOptions, run
 
@@ -107,7 +107,7 @@ import resource, sys
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
 from planner.policy import Multiplexed
-from planner.profile.synthesis import profile_for
+from planner.exchange.synthesis import profile_for
 from planner.simulator.run import RunOptions, run
 
 profile = profile_for(load_model("resnet50"), 32, load_hardware("p3.2xlarge"), 1)

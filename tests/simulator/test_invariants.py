@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_plans import Plan, plans
 
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator.run import RunResult, run
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 CLOSE = 1e-9
 

@@ -11,10 +11,10 @@ import pytest
 from planner.cluster import Cluster, Node
 from planner.errors import BadInput
 from planner.policy import Blocks, Fifo, Multiplexed
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator import simulate
 from planner.simulator.joins import Joins
 from planner.simulator.run import RunOptions, RunResult, run
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def profile(ops: list[Op], durations: list[list[float]], channels: int = 1) -> Profile:

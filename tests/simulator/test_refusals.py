@@ -11,8 +11,8 @@ import pytest
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Fifo
-from planner.profile import PS, WORKER, Op, Profile
 from planner.simulator.run import RunOptions, run
+from planner.step import PS, WORKER, Op, Profile
 
 
 def computing(seconds: float) -> Profile:

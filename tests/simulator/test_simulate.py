@@ -11,9 +11,9 @@ import pytest
 from planner.cluster import Cluster, Node
 from planner.errors import BadInput
 from planner.policy import Fifo, Multiplexed, Ordered
-from planner.profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 from planner.simulator import Case, Prediction, measurement_spread, simulate, simulate_many
 from planner.simulator.simulate import FIRST_RUNS, run_length, start_offsets_s
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def profile(compute_s: tuple[float, ...] = (2.0,), servers: int = 1, batch: int = 8) -> Profile:

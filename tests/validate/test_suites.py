@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli._validate import Asked, To, answer
+from planner.cli._validate import SuitesAsked, To, answer
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, readme_table, suite_lines
 from planner.report.evidence_pages import page_of, pages_drift, write_pages
@@ -19,7 +19,7 @@ from planner.validate.evidence import Compared, Evidence, Part, figures_of, rang
 from planner.validate.figures import packed_table
 from planner.validate.large_runs import read_runs
 from planner.validate.large_steps import framework, predicted, rule_of_thumb_s
-from planner.validate.layout_runs import Choice, choices, read_layouts
+from planner.validate.layout_runs import LayoutChoice, choices, read_layouts
 from planner.validate.own_runs import filled, own_evidence, own_layouts
 from planner.validate.suites import SUITES, evidence, layouts
 from planner.validate.training import training_rows
@@ -73,7 +73,7 @@ def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
     assert [choice.group for choice in made] == ["g"]
     assert made[0].regret == pytest.approx(0.25)
     assert made[0].correlation == pytest.approx(0.5)
-    stated = {each.name: each for each in layouts.statements([*made, Choice("h", 2, 0.0, None)])}
+    stated = {each.name: each for each in layouts.statements([*made, LayoutChoice("h", 2, 0.0, None)])}
     assert stated["mean regret"].value == pytest.approx(0.125)
     assert stated["mean regret"].reached is False
     assert stated["worst regret"].reached is True
@@ -153,7 +153,7 @@ def test_own_runs_give_the_same_figures(tmp_path: Path) -> None:
 def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
     path = own_table(tmp_path / "mine.csv", [OWN])
     out = tmp_path / "out.csv"
-    asked = Asked((), (), False, path, None, False, None, True)
+    asked = SuitesAsked((), (), False, path, None, False, None, True)
     assert answer(asked, To(Format.table, out, None, None, None)) is False
     lines = list(csv.DictReader(out.open(newline="")))
     assert [line["id"] for line in lines] == ["line 2"]
@@ -175,9 +175,9 @@ def test_tables_that_cannot_be_compared_are_refused_in_a_line(tmp_path: Path) ->
     with pytest.raises(BadInput, match="no row can be compared"):
         own_layouts(own_table(tmp_path / "c.csv", [{"gpus": "8"}]))
     with pytest.raises(BadInput, match="one at a time"):
-        Asked(("li",), ("papers",), False, None, None, False, None, True)
+        SuitesAsked(("li",), ("papers",), False, None, None, False, None, True)
     with pytest.raises(BadInput, match="nearest: sharded"):
-        Asked((), ("shardet",), False, None, None, False, None, True)
+        SuitesAsked((), ("shardet",), False, None, None, False, None, True)
 
 
 def small() -> Evidence:

@@ -9,10 +9,10 @@ Nothing here knows plans or the simulator; exchanges lower the phases to joint o
 from __future__ import annotations
 
 from planner.exchange.collectives._base import Kind, Level, Peers, Phase, repeated
-from planner.exchange.collectives.curve import Curve, Curves
+from planner.exchange.collectives.curve import Curves, TimeCurve
 from planner.exchange.collectives.gloo import Gloo
 from planner.exchange.collectives.nccl import Nccl
 
 Library = Nccl | Gloo
 
-__all__ = ["Curve", "Curves", "Gloo", "Kind", "Level", "Library", "Nccl", "Peers", "Phase", "repeated"]
+__all__ = ["Curves", "Gloo", "Kind", "Level", "Library", "Nccl", "Peers", "Phase", "TimeCurve", "repeated"]

@@ -15,12 +15,12 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from planner.collective_curves import curves as measured_runs
+from planner.catalog.collective_curves import curves as measured_runs
 from planner.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class TimeCurve:
     """One collective over one number of members: sizes of the message in bytes, and seconds."""
 
     sizes: tuple[float, ...]
@@ -36,10 +36,10 @@ class Curve:
             raise BadInput(f"the sizes of a curve must grow ({self.source})")
 
     @staticmethod
-    def of(points: Iterable[tuple[float, float]], source: str = "") -> Curve:
+    def of(points: Iterable[tuple[float, float]], source: str = "") -> TimeCurve:
         """A curve from (bytes, seconds) in any order."""
         sizes, times = zip(*sorted(points), strict=True)
-        return Curve(tuple(sizes), tuple(times), source)
+        return TimeCurve(tuple(sizes), tuple(times), source)
 
     @cached_property
     def _logs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -60,7 +60,7 @@ class Curve:
 class Curves:
     """Measured curves of one kind of link, by collective and number of members."""
 
-    by_kind: Mapping[str, Mapping[int, Curve]]
+    by_kind: Mapping[str, Mapping[int, TimeCurve]]
     name: str = ""
 
     @staticmethod
@@ -76,7 +76,7 @@ class Curves:
                 times[size] = min(seconds, times.get(size, math.inf))
         return Curves(
             {
-                kind: {count: Curve.of(times.items(), name) for count, times in curves.items()}
+                kind: {count: TimeCurve.of(times.items(), name) for count, times in curves.items()}
                 for kind, curves in found.items()
             },
             name,

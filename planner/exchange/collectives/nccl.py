@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
-from planner.collective_curves import nccl_constants
+from planner.catalog.collective_curves import nccl_constants
 from planner.exchange.collectives import hierarchical, ring, tree
 from planner.exchange.collectives._base import Kind, Level, Link, Peers, Phase, Scope, alone_s, fitted
 

@@ -9,7 +9,7 @@ from planner.validate import scaling
 from planner.validate.ddp import compare
 from planner.validate.evidence import Compared, Evidence, Target, ranged_by_others
 from planner.validate.figures import figures
-from planner.validate.scaling import Result, Settings
+from planner.validate.scaling import ScalingResult, Settings
 from planner.validate.scaling_rows import pairs
 from planner.validate.training import training_rows
 
@@ -70,7 +70,7 @@ def published(rows: Iterable[Mapping[str, str]], refused: Counter[str]) -> list[
     everything = Settings(**stored["all"])
     found = []
     for base, run in pairs(rows, refused):
-        seen = Result(base, run, scaling.predict(base, run, everything))
+        seen = ScalingResult(base, run, scaling.predict(base, run, everything))
         without = stored["without"].get(run.source)
         left_s = scaling.predict(base, run, Settings(**without)) if without else None
         several = KNOWN if run.gradient_bytes else SEVERAL

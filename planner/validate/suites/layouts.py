@@ -14,7 +14,7 @@ from planner.validate.evidence import Compared, Evidence, Statement
 from planner.validate.figures import packed_table
 from planner.validate.large_runs import LargeRun
 from planner.validate.large_steps import left_out, predicted
-from planner.validate.layout_runs import Choice, choices, read_layouts
+from planner.validate.layout_runs import LayoutChoice, choices, read_layouts
 
 MEAN, WORST = 0.04, 0.25
 PEERS = "regret: Calculon 9.7% mean, 53% worst; llm-analysis 33%, 136%; a rule of thumb cannot rank"
@@ -46,7 +46,7 @@ def evidence_of(table: Iterable[Mapping[str, str]]) -> Evidence:
     )
 
 
-def statements(made: list[Choice], prefix: str = "") -> list[Statement]:
+def statements(made: list[LayoutChoice], prefix: str = "") -> list[Statement]:
     regrets = [one.regret for one in made]
     ranked = [one.correlation for one in made if one.correlation is not None]
     found = []

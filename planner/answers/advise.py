@@ -1,0 +1,106 @@
+"""The next best change: what another choice of exchange, one more worker or a larger batch would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.answers.results import Change
+from planner.plan import Plan
+from planner.search.cases import Cases
+from planner.search.heats import Heat, cannot_tell, cautious
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.space import exchanges
+from planner.simulator.prediction import Prediction
+
+WORTH = 0.02  # a smaller gain is not worth a sentence
+SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A change that might be worth it: its kind, it in words, and the plan that it leads to."""
+
+    kind: str
+    words: str
+    plan: Plan
+
+
+def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[Change]:
+    """Changes to the chosen plan that make it faster, the best value first: most throughput for its cost."""
+    cases = simulations.cases
+    options = [one for one in _options(chosen.plan, cases) if cases.fitting.possible(one.plan)]
+    if not options:
+        return []
+    bounds = cases.bounds([option.plan for option in options])
+    promising = [
+        option
+        for option, bound in zip(options, bounds, strict=True)
+        if bound > chosen.samples_per_s * (1 + WORTH)
+    ]
+    # a rough look at all of them, a closer one at those that may be worth it
+    rough = simulations.predict_all([option.plan for option in promising], pool, "short")
+    hopeful = [
+        option
+        for option, score in zip(promising, rough, strict=True)
+        if cautious(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
+    ]
+    return _one_of_each(_changes(chosen, hopeful, simulations, pool))[:SHOWN]
+
+
+def _changes(
+    chosen: ScoredPlan, options: list[Option], simulations: Simulations, pool: Executor
+) -> list[Change]:
+    """What the options bring, those that are worth a sentence, by cost a sample. None is within the error."""
+    predictions = dict(_predicted([option.plan for option in options], simulations, pool, "trial"))
+    now = chosen.samples_per_s
+    unclear = [
+        plan
+        for plan, found in predictions.items()
+        if cannot_tell(found.samples_per_s - now * (1 + WORTH), found, chosen.prediction)
+    ]
+    predictions.update(_predicted(unclear, simulations, pool, "long"))
+    budget = simulations.request.budget_usd_per_hour or np.inf
+    changes = []
+    for option in options:
+        scored = simulations.cases.scored(option.plan, predictions[option.plan])
+        gain = scored.samples_per_s / now - 1
+        if gain >= WORTH and not cannot_tell(gain * now, scored.prediction, chosen.prediction):
+            more = scored.usd_per_hour - chosen.usd_per_hour
+            within = scored.usd_per_hour <= budget
+            changes.append(Change(option.words, option.kind, scored, gain, more, within))
+    return sorted(changes, key=lambda change: (change.scored.usd_per_million_samples, change.words))
+
+
+def _predicted(
+    plans: list[Plan], simulations: Simulations, pool: Executor, heat: Heat
+) -> Iterator[tuple[Plan, Prediction]]:
+    return zip(plans, simulations.predict_all(plans, pool, heat), strict=True)
+
+
+def _one_of_each(changes: list[Change]) -> list[Change]:
+    """The best change of each kind."""
+    best: dict[str, Change] = {}
+    for change in changes:
+        best.setdefault(change.kind, change)
+    return list(best.values())
+
+
+def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
+    for one in plan.exchange.neighbours(cases.site(plan)):
+        yield Option(one.change, one.words, replace(plan, exchange=one.exchange))
+    added = max(plan.workers_per_machine, plan.cut.workers)
+    words = f"{added} more worker{'s' if added > 1 else ''}"
+    more = replace(plan, workers=plan.workers + added)
+    if not plan.exchange.refusal(cases.site(more)):
+        yield Option("workers", words, more)
+    else:
+        for other in exchanges(cases.request, cases.site(more)):
+            yield Option("workers", f"{words} ({other.words().cell})", replace(more, exchange=other))
+    if cases.request.profile is None:
+        words = f"twice the batch ({plan.batch * 2}; it may need more epochs)"
+        yield Option("batch", words, replace(plan, batch=plan.batch * 2))

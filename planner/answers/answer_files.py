@@ -1,0 +1,90 @@
+"""Answers that were written as JSON, read back: the plan that was chosen and what was predicted for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from planner.errors import BadInput
+from planner.files.decoding import from_json
+
+VERSION = 2
+
+
+class ChosenPlan(msgspec.Struct, frozen=True):
+    """What comparing and checking need of a plan; other keys of the file are passed over."""
+
+    model: str
+    batch: int
+    worker_hardware: str
+    workers: int
+    cluster: str
+    samples_per_s: float
+    usd_per_hour: float | None = None
+    usd_per_million_samples: float | None = None
+    range_low: float | None = msgspec.field(default=None, name="samples_per_s_range_low")
+    range_high: float | None = msgspec.field(default=None, name="samples_per_s_range_high")
+    interval_low: float | None = msgspec.field(default=None, name="samples_per_s_low")
+    interval_high: float | None = msgspec.field(default=None, name="samples_per_s_high")
+    number_format: str = "fp32"
+    device: str = ""
+    exchange: dict[str, Any] = {}
+    rented: dict[str, dict[str, Any]] = {}
+    utilisation: dict[str, float] = {}
+    step_s: float | None = None
+    bottleneck: str = ""
+    workers_per_replica: int = 1
+    accumulate: int = 1
+    memory_bytes: float | None = None
+    measured_factor: float = 1.0
+
+    @property
+    def low(self) -> float:
+        """The lower end of what a run may show; that of the simulation where no other is given."""
+        return _first(self.range_low, self.interval_low, self.samples_per_s)
+
+    @property
+    def high(self) -> float:
+        return _first(self.range_high, self.interval_high, self.samples_per_s)
+
+    @property
+    def machines(self) -> int:
+        """That hold workers."""
+        return int(self.rented.get("workers", {}).get("machines", 1))
+
+    @property
+    def samples_per_step(self) -> int:
+        """Of all workers together, between two updates of the parameters."""
+        return self.batch * self.accumulate * self.workers
+
+
+def _first(*values: float | None) -> float:
+    return next(value for value in values if value is not None)
+
+
+class _Answer(msgspec.Struct):
+    version: int = 0
+    recommendation: ChosenPlan | None = None
+    plan: ChosenPlan | None = None
+
+
+def chosen_plan(path: Path | str) -> ChosenPlan:
+    """The plan that an answer chose (`recommend`) or was about (`simulate`)."""
+    from planner.files.regular_file import text_of
+
+    try:
+        answer = from_json(text_of(path).encode(), _Answer)
+    except msgspec.DecodeError as error:
+        raise BadInput(
+            f"{path}: not an answer of planner ({error}); write one with `planner recommend -f json -o FILE`"
+        ) from error
+    if answer.version != VERSION:
+        raise BadInput(
+            f"{path}: an answer of version {answer.version or 1}, this planner reads {VERSION}; ask again"
+        )
+    found = answer.recommendation or answer.plan
+    if found is None:
+        raise BadInput(f"{path}: it names no single plan; give an answer of `recommend` or `simulate`")
+    return found

@@ -1,0 +1,137 @@
+"""What an answer rests on, in sentences: prices, bandwidth, compute times, policy, what is not sold now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
+from planner.hardware import Hardware
+from planner.plan import Plan
+from planner.search.cases import Cases
+from planner.search.request import Request
+from planner.units import format_bandwidth
+
+
+def assumptions(plans: Iterable[Plan], cases: Cases) -> list[str]:
+    """Sentences about the hardware and computation of an answer's plans."""
+    plans, request = list(plans), cases.request
+    kinds = _kinds(plans, request)
+    return [
+        *_money(kinds, request),
+        *_network(kinds, request),
+        *_compute(plans, cases),
+        *_measured(plans, cases),
+        *_running(plans, cases),
+        *_retired(kinds),
+    ]
+
+
+def no_longer_sold(plan: Plan, request: Request) -> list[str]:
+    """The names of a plan's machines that nobody can rent any more."""
+    return [kind.name for kind in _kinds([plan], request) if not kind.still_sold]
+
+
+def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
+    """The machines of workers and servers, each once."""
+    market = request.market
+    names = dict.fromkeys(one.machine for plan in plans for one in plan.rented(market))
+    return [market.machine(name) for name in names]
+
+
+def _money(kinds: list[Hardware], request: Request) -> list[str]:
+    rented = [kind for kind in kinds if kind.ownership is None]
+    owned = [kind for kind in kinds if kind.ownership is not None]
+    out = []
+    if request.budget_usd_per_hour is not None:
+        usd = request.budget_usd_per_hour
+        out.append(f"Budget: at most ${usd:g} an hour for the whole cluster, servers included.")
+    for kind in rented:
+        price = request.market.price(kind)
+        if price is None:
+            continue
+        paid = price.spot_usd_per_hour if request.spot else price.on_demand_usd_per_hour
+        dated = price.spot_as_of if request.spot and price.spot_as_of else price.as_of
+        what = "spot" if request.spot else "on demand"
+        if paid is not None:
+            where = f" in {price.region}" if price.region else ""
+            said = ", ".join(part for part in (what + where, dated, price.basis) if part)
+            out.append(f"Price: {kind.name} ${paid:g}/h {said}.")
+    for kind in owned:
+        paid = kind.price.on_demand_usd_per_hour
+        if paid is not None:
+            out.append(
+                f"Price: {kind.name} ${paid:.3g}/h from capital, lifetime and energy in its file, estimated."
+            )
+    return out
+
+
+def _network(kinds: list[Hardware], request: Request) -> list[str]:
+    if request.bandwidth_bytes_per_s is not None:
+        return [f"Network: {format_bandwidth(request.bandwidth_bytes_per_s)} for every NIC, as given."]
+    out = [f"Network: {network_figure(kind, request.network_used).words}." for kind in kinds]
+    limits = {flow_limit_bytes_per_s(kind) for kind in kinds}
+    finite = [limit for limit in limits if limit < float("inf")]
+    if finite:
+        out.append(
+            f"Network: one connection carries at most {format_bandwidth(min(finite))} "
+            "(machines in one cluster placement group)."
+        )
+    return out
+
+
+def _compute(plans: list[Plan], cases: Cases) -> list[str]:
+    request = cases.request
+    if request.profile is not None:
+        source = request.profile.source or "the given profile"
+        return [
+            f"Compute: times from your profile ({source}), batch {request.profile.batch}, "
+            f"{request.profile.steps} steps, {request.profile.basis}; the same on every hardware."
+        ]
+    made = map(cases.computation, plans)
+    return list(
+        dict.fromkeys(
+            f"Compute: {one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
+        )
+    )
+
+
+def _measured(plans: list[Plan], cases: Cases) -> list[str]:
+    """Which devices were corrected by real runs."""
+    found = {
+        f"{cases.market.machine(plan.machine).device.name}, {factor.words} (`planner check --list`)"
+        for plan in plans
+        if (factor := cases.factor(plan)) is not None
+    }
+    return [f"Measured: {words}." for words in sorted(found)]
+
+
+def _running(plans: list[Plan], cases: Cases) -> list[str]:
+    out = list(dict.fromkeys(words for plan in plans for words in plan.exchange.words().assumptions))
+    out += dict.fromkeys(words for plan in plans for words in plan.exchange.assumed(cases.site(plan)))
+    for cut in dict.fromkeys(plan.cut for plan in plans if plan.cut.kind == "layers"):
+        stages = f"{cut.pipeline} stages" if cut.pipeline > 1 else "one stage"
+        out.append(
+            f"Replicas: {cut.workers} devices hold one copy of the model: {cut.tensor} share every layer, in "
+            f"{stages}; one device of the slowest stage stands for all, with the wait for the others."
+        )
+    for many in sorted({plan.cut.workers for plan in plans if plan.cut.kind == "features"} - {1}):
+        steps = " or ".join(
+            str(samples) for samples in sorted({p.samples_per_step for p in plans if p.cut.workers == many})
+        )
+        out.append(
+            f"Replicas: {many} workers share one copy of the model, cut by the partition search, and take "
+            f"{steps} samples in a step; training goes as with that batch, which may need more epochs."
+        )
+    return out
+
+
+def _retired(kinds: list[Hardware]) -> list[str]:
+    from planner.cost.still_sold import nearest_current
+
+    out = []
+    for kind in kinds:
+        if not kind.still_sold:
+            near = nearest_current(kind)
+            instead = f"; the nearest that is sold: {near.hardware.name} ({near.reason})" if near else ""
+            out.append(f"Note: {kind.name} is no longer sold{instead}.")
+    return out

@@ -1,0 +1,135 @@
+"""`compare`: the best plan of each hardware side by side, on demand and spot, with the cost of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from planner.answers.assumptions import assumptions
+from planner.answers.baseline import baseline_of
+from planner.answers.choice import choose, interrupted
+from planner.answers.results import Comparison
+from planner.cost.price import usd_per_million_samples
+from planner.errors import Infeasible
+from planner.measured import load
+from planner.progress import Progress, silent
+from planner.search.cases import Cases
+from planner.search.executors import executor_of
+from planner.search.field import field_of
+from planner.search.heats import Heat
+from planner.search.race import race
+from planner.search.request import Request, model_of
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.space import enumerate_plans, left_out_words, no_plans
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from planner.simulator.prediction import Prediction
+
+DEFAULT_WORKERS = (1, 2, 4, 8)
+ROUND = 2  # plans of one hardware scored at once: few are needed to know the best
+
+
+def compare_for(
+    request: Request,
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """The plan that the objective picks on each hardware, ranked by cost a sample."""
+    model = model_of(request)
+    request = _narrowed(request)
+    cases = Cases(request, model, load())
+    field = field_of(cases)
+    space = enumerate_plans(request, model, machines=field.machines)
+    space.left_out |= field.left_out
+    if not space.plans:
+        raise Infeasible(no_plans(space, request))
+    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
+    by_hardware: dict[str, list[int]] = {}
+    for index, plan in enumerate(space.plans):
+        by_hardware.setdefault(plan.machine, []).append(index)
+    rows: list[ScoredPlan] = []
+    everything: list[ScoredPlan] = []
+    screened: list[ScoredPlan] = []
+    bounded: list[tuple[Plan, float, float]] = []
+    simulated, partial = 0, False
+    with executor_of(executor, jobs) as pool:
+        for done, indices in enumerate(by_hardware.values()):
+            plans = [space.plans[i] for i in indices]
+
+            def evaluate(batch: Sequence[int], heat: Heat, plans: list[Plan] = plans) -> list[Prediction]:
+                return simulations.predict_all([plans[i] for i in batch], pool, heat)
+
+            outcome = race(
+                bounds[indices],
+                space.usd_per_hour[indices],
+                evaluate,
+                goal="front" if request.goal == "value" else request.goal,
+                heats=False,
+                round_size=ROUND,
+                # bounds are raised by the precision: what could gain less than it in the long run is left
+                tolerance=2 * request.interval_width,
+            )
+            if outcome.partial:  # what was under way counts too
+                found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
+                outcome.scores.update({i: score for i, score in found.items() if score is not None})
+                outcome.long.update(outcome.scores)
+            simulated += len(outcome.scores)
+            scored: list[ScoredPlan] = []
+            for i, (plan, at) in enumerate(zip(plans, indices, strict=True)):
+                if i in outcome.scores:
+                    one = cases.scored(plan, outcome.scores[i])
+                    (scored if i in outcome.long else screened).append(one)
+                else:
+                    bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
+            everything += scored
+            if scored:
+                rows.append(choose(scored, request)[1])
+            progress("comparing", done + 1, len(by_hardware))
+            if outcome.partial:
+                partial = True
+                break
+        rows.sort(key=lambda row: (row.usd_per_million_samples, row.plan.key))
+        baseline = baseline_of(rows[0], simulations, pool) if rows and not partial else None
+    if not rows:
+        raise interrupted(space.plans, bounds, space.usd_per_hour)
+    return Comparison(
+        request=request,
+        rows=rows,
+        spot=_spot(rows, cases),
+        samples_per_epoch=model.samples_per_epoch,
+        considered=space.considered,
+        simulated=simulated,
+        assumptions=[
+            *assumptions([row.plan for row in rows], cases),
+            *left_out_words(space),
+        ],
+        left_out=dict(space.dropped),
+        partial=partial,
+        baseline=baseline,
+        everything=everything,
+        screened=screened,
+        bounded=bounded,
+    )
+
+
+def _narrowed(request: Request) -> Request:
+    """A comparison wants a good plan of every hardware rather than the very best of each: where nothing is
+    asked for, it looks at fewer worker counts and choices of exchanges than `recommend` does."""
+    return request.but(workers=request.workers or DEFAULT_WORKERS, brief=True)
+
+
+def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
+    """US dollars per million samples of each row at spot prices, where all its machines have one."""
+    spot = cases.request.but(spot=True).market
+    out: dict[str, float] = {}
+    for row in rows:
+        prices = [spot.usd_per_hour(spot.machine(cost.machine)) for cost in row.costs]
+        if None not in prices:
+            usd = sum(cost.count * (price or 0.0) for cost, price in zip(row.costs, prices, strict=True))
+            out[row.plan.key] = usd_per_million_samples(usd, row.samples_per_s)
+    return out

@@ -1,0 +1,51 @@
+"""A chosen plan as what it takes to start it: machines, processes, and what the training script is told."""
+
+from __future__ import annotations
+
+from planner.launch import Launch
+from planner.search.request import Request
+from planner.search.scored import ScoredPlan
+
+# choices of exchanges that a training script sets itself
+CHOICES = {"bucket_bytes": "PLANNER_BUCKET_BYTES", "stage": "PLANNER_SHARD_STAGE"}
+
+
+def launch_of(scored: ScoredPlan, request: Request) -> Launch:
+    """The launch of a plan. Machines that nobody rents out have no provider."""
+    plan, market = scored.plan, request.market
+    hardware = market.machine(plan.machine)
+    rentable = hardware.standing == "rentable"
+    price = market.price(hardware)
+    record = plan.exchange.record()
+    settings = {
+        "PLANNER_EXCHANGE": str(record["kind"]),
+        "PLANNER_PRECISION": plan.precision.name,
+        "PLANNER_MICRO_BATCH": str(plan.batch),
+        "PLANNER_ACCUMULATE": str(plan.accumulate),
+    }
+    if plan.checkpointing != "none":
+        settings["PLANNER_CHECKPOINTING"] = plan.checkpointing
+    if plan.cut.kind == "layers":
+        settings |= {"PLANNER_TENSOR": str(plan.cut.tensor), "PLANNER_PIPELINE": str(plan.cut.pipeline)}
+    settings |= {CHOICES[name]: str(value) for name, value in record.items() if name in CHOICES}
+    speed = f"{scored.samples_per_s:,.4g} samples/s predicted"
+    if scored.range is not None:
+        speed += " ({:,.4g} to {:,.4g})".format(*scored.range)
+    cost = (
+        f", ${scored.usd_per_hour:.2f} an hour, ${scored.usd_per_million_samples:.2f} a million samples"
+        if scored.priced
+        else ""
+    )
+    return Launch(
+        name=f"{plan.model}-{plan.workers}x{hardware.device.name}",
+        machine=hardware.offered_as or hardware.name,
+        machines=plan.machines,
+        processes_per_machine=min(plan.workers, plan.workers_per_machine),
+        provider=hardware.provider if rentable else None,
+        region=price.region or None if rentable and price is not None else None,
+        spot=request.spot and rentable,
+        fast_network=hardware.rdma is True,
+        parameter_servers=int(plan.exchange.flat(plan.machine).get("servers") or 0),
+        settings=settings,
+        comments=(f"{plan.cluster_text}: {plan.exchange.words().plan}.", f"{speed}{cost}."),
+    )

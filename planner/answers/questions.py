@@ -1,0 +1,185 @@
+"""The four questions as functions of a request, and as the Python API (`planner.recommend("vgg11", ...)`)."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.answers.assumptions import assumptions
+from planner.answers.baseline import alone_on
+from planner.answers.compare import compare_for
+from planner.answers.recommend import recommend_for
+from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
+from planner.answers.saturation import fewest_workers, saturation_of
+from planner.answers.scenario import Scenario, request_from
+from planner.cut import Cut
+from planner.errors import BadInput, Infeasible
+from planner.exchange import EXCHANGES, Site
+from planner.hardware import Hardware
+from planner.measured import load
+from planner.plan import Plan
+from planner.progress import Progress, silent
+from planner.search.cases import Cases
+from planner.search.executors import executor_of
+from planner.search.request import Request, model_of
+from planner.search.scored import ScoredPlan, as_dict
+from planner.search.simulations import Simulations
+from planner.search.space import batches, cuts, exchanges, plan_of, precisions
+
+DEFAULT_MACHINE = "p3.2xlarge"
+DEFAULT_EXCHANGE = "servers"  # of one plan, where the request names none
+
+
+@dataclass(frozen=True)
+class Simulation(Shown):
+    """The answer to `simulate`: one plan with all the figures of its prediction."""
+
+    request: Request
+    scored: ScoredPlan
+    samples_per_epoch: int | None
+    assumptions: list[str] = field(default_factory=list)
+    baseline: ScoredPlan | None = None  # one device alone
+
+    def as_dict(self) -> dict[str, Any]:
+        prediction = self.scored.prediction
+        return {
+            "version": VERSION,
+            "request": self.request.as_dict(),
+            "plan": self.scored.as_dict(),
+            "baseline": as_dict(self.baseline),
+            "prediction": {
+                name: getattr(prediction, name)
+                for name in prediction.__slots__
+                if name not in ("timeline", "notes")
+            },
+            "notes": list(prediction.notes),
+            "assumptions": list(self.assumptions),
+        }
+
+
+def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
+    """The single plan that a request names; several where one is needed are refused."""
+    model = model_of(request)
+    kind = one_machine(request)
+    for flag, values in (
+        ("--workers", request.workers),
+        ("--batch", None if request.batches == "auto" else request.batches),
+        ("--workers-per-replica", request.workers_per_replica),
+        ("--precision", request.formats),
+        ("--checkpointing", request.checkpointing),
+        ("--tensor", request.tensor),
+        ("--pipeline", request.pipeline),
+        ("--exchange", request.exchanges and [name for name, _ in request.exchanges]),
+    ):
+        if values is not None and len(values) > 1:
+            raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
+    cut = Cut((request.workers_per_replica or (1,))[0])
+    if request.tensor is not None or request.pipeline is not None:
+        cut = cuts(request, kind, model)[0]
+    workers = (request.workers or (max(default_workers, cut.workers),))[0]
+    site = Site(kind, workers, request.market, cut, seed=request.seed)
+    chosen = request.exchanges[0][0] if request.exchanges else DEFAULT_EXCHANGE
+    fixed = request.choices(chosen)
+    exchange = next(exchanges(request, site), None) if fixed else EXCHANGES[chosen].named(request, site)
+    if exchange is None:
+        choices = "".join(f":{name}={value}" for name, value in fixed.items())
+        usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
+        raise BadInput(EXCHANGES[chosen]().refusal(site) or usual)
+    possible = list(batches(request, model, kind))
+    if not possible:
+        raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
+    found = precisions(request, model, kind)
+    if not found:
+        has = ", ".join(kind.device.formats)
+        asked = ", ".join(request.formats or ())
+        raise BadInput(f"{kind.device.name} does not compute in {asked}; it has {has}")
+    again = (request.checkpointing or ("none",))[0]
+    return plan_of(model, possible[-1], site, exchange, request, precision=found[0], checkpointing=again)
+
+
+def one_machine(request: Request) -> Hardware:
+    """The workers' machine that a request names, or the usual one."""
+    by_device = request.hardware is None and request.gpu is not None
+    asked = request.hardware or request.profile or by_device
+    words = request.hardware_words if asked else (DEFAULT_MACHINE,)
+    kinds = request.market.matching(words)
+    if by_device:  # a device is meant, and the cheapest machine that has it
+        market = request.market
+        priced = [kind for kind in kinds if market.usd_per_hour(kind) and market.nic_bytes_per_s(kind)]
+        return min(priced or kinds, key=lambda kind: (market.usd_per_hour(kind) or 0.0, kind.name))
+    if len(kinds) > 1:
+        names = ", ".join(kind.name for kind in kinds)
+        raise BadInput(f"--hardware names {len(kinds)} ({names}); this needs one")
+    return kinds[0]
+
+
+def simulation_for(request: Request, *, progress: Progress = silent) -> Simulation:
+    """All the figures of one plan."""
+    plan = one_plan(request)
+    cases = Cases(request, model_of(request), load())
+    cases.check(plan)
+    simulations = Simulations(cases)
+    scored = cases.scored(plan, simulations.predict(plan, progress))
+    alone = alone_on(plan, cases)
+    baseline = scored if alone == plan else None
+    if alone is not None and baseline is None:
+        baseline = cases.scored(alone, simulations.predict(alone))
+    notes = assumptions([plan], cases)
+    return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline)
+
+
+def saturation_for(
+    request: Request,
+    *,
+    threshold: float = 0.1,
+    max_workers: int | None = None,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    progress: Progress = silent,
+) -> Saturation:
+    """Throughput against workers for the plan that a request names, and the number of servers it wants."""
+    plan = one_plan(request)
+    cases = Cases(request, model_of(request), load())
+    cases.check(fewest_workers(plan, cases.market))
+    with executor_of(executor, jobs) as pool:
+        return saturation_of(
+            plan,
+            Simulations(cases),
+            pool,
+            threshold=threshold,
+            max_workers=max_workers or 32,
+            all_workers=max_workers is not None,
+            sizes=True,
+            progress=progress,
+        )
+
+
+def _request(model: str, about: dict[str, Any]) -> Request:
+    """A request from the words of flags (`budget=20, batch="32,64"`) or from the names of `Request`."""
+    names = set(Scenario.__struct_fields__)
+    if set(about) <= names:
+        return request_from(Scenario(model=model, **about))[0]
+    return Request(model=model, **about)
+
+
+def recommend(model: str, *, jobs: int | None = None, **about: Any) -> Recommendation:
+    """Which cluster to rent: `planner.recommend("vgg11", budget_usd_per_hour=20)`."""
+    return recommend_for(_request(model, about), jobs=jobs)
+
+
+def compare(model: str, *, jobs: int | None = None, **about: Any) -> Comparison:
+    """The best plan of each hardware: `planner.compare("resnet50", workers=(1, 2, 4, 8))`."""
+    return compare_for(_request(model, about), jobs=jobs)
+
+
+def saturation(
+    model: str,
+    *,
+    threshold: float = 0.1,
+    max_workers: int | None = None,
+    jobs: int | None = None,
+    **about: Any,
+) -> Saturation:
+    """Throughput against workers: `planner.saturation("inception3", batch=32, hardware="p3.2xlarge")`."""
+    return saturation_for(_request(model, about), threshold=threshold, max_workers=max_workers, jobs=jobs)

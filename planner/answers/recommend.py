@@ -1,0 +1,199 @@
+"""`recommend`: which cluster to rent. Enumerate, bound, race, choose; then look one step further."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.answers.assumptions import assumptions
+from planner.answers.baseline import baseline_of
+from planner.answers.choice import choose, further, interrupted, within
+from planner.answers.results import Change, Recommendation
+from planner.errors import Infeasible
+from planner.measured import load
+from planner.progress import Progress, silent
+from planner.search.cases import Cases
+from planner.search.executors import executor_of
+from planner.search.field import field_of
+from planner.search.front import Floats
+from planner.search.heats import Heat
+from planner.search.race import Outcome, race
+from planner.search.request import Request, model_of
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.space import Space, enumerate_plans, left_out_words, no_plans
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from planner.simulator.prediction import Prediction
+
+MOST_RIVALS = 8  # a screen holds no more
+
+
+def recommend_for(
+    request: Request,
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    progress: Progress = silent,
+    exhaustive: bool = False,
+    advice: bool = True,
+    trials: int | None = None,
+    study: str | None = None,
+) -> Recommendation:
+    """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
+    samples the space with optuna instead of enumerating it, in a `study` that can be gone on with."""
+    model = model_of(request)
+    if trials is not None:
+        from planner.answers.sampled import recommend_sampled
+
+        with executor_of(executor, jobs) as pool:
+            simulations = Simulations(Cases(request, model, load()))
+            return recommend_sampled(
+                simulations, pool, trials=trials, study=study, progress=progress, advice=advice
+            )
+    cases = Cases(request, model, load())
+    field = field_of(cases)
+    space = enumerate_plans(request, model, machines=field.machines)
+    space.left_out |= field.left_out
+    if not space.plans:
+        raise Infeasible(no_plans(space, request))
+    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
+    keep = _reachable(space, bounds, request)
+    plans = [space.plans[i] for i in keep]
+    with executor_of(executor, jobs) as pool:
+
+        def evaluate(batch: Sequence[int], heat: Heat) -> list[Prediction]:
+            return simulations.predict_all([plans[i] for i in batch], pool, heat)
+
+        if exhaustive:
+            scores = dict(enumerate(evaluate(range(len(plans)), "long")))
+            outcome = Outcome(scores=dict(scores), long=set(scores))
+        else:
+            outcome = race(
+                bounds[keep],
+                space.usd_per_hour[keep],
+                evaluate,
+                progress=lambda done, left: progress("simulating", done, done + left),
+            )
+        partial = outcome.partial
+        if partial:  # what was under way counts too
+            found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
+            outcome.scores.update({i: score for i, score in found.items() if score is not None})
+        if not outcome.scores:
+            raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
+        every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
+        # interrupted before the long heat: what the short one says is better than nothing
+        final = outcome.long if outcome.long or not partial else set(every)
+        scored = within([every[i] for i in sorted(final)], request)
+        if not scored:
+            raise Infeasible(_short_of(cases, plans, outcome))
+        shown, chosen = choose(scored, request)
+        changes, curve, baseline = list[Change](), None, None
+        try:
+            if not partial:
+                shown = _with_rivals(shown, simulations, plans, (space.usd_per_hour / bounds)[keep], pool)
+            if not partial:
+                baseline = baseline_of(chosen, simulations, pool)
+            if advice and not partial:
+                changes, curve = further(chosen, simulations, pool, progress)
+        except KeyboardInterrupt:  # the answer is there, what follows from it is not
+            partial = True
+    simulated = set(outcome.scores)
+    prices, bounds = space.usd_per_hour[keep], bounds[keep]
+    in_full = {one.plan.key for one in scored}
+    return Recommendation(
+        request=request,
+        chosen=chosen,
+        plans=shown,
+        considered=space.considered,
+        pruned={
+            **space.dropped,
+            **space.out_of_reach,
+            **({"by the bound": outcome.pruned_by_bound} if outcome.pruned_by_bound else {}),
+        },
+        simulated=len(simulated),
+        assumptions=[
+            *assumptions([chosen.plan], cases),
+            *left_out_words(space),
+        ],
+        changes=changes,
+        saturation=curve,
+        baseline=baseline,
+        everything=scored,
+        screened=[every[i] for i in sorted(every) if plans[i].key not in in_full],
+        bounded=[
+            (plan, float(prices[i]), float(bounds[i])) for i, plan in enumerate(plans) if i not in simulated
+        ],
+        partial=partial,
+    )
+
+
+def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np.intp]:
+    """Plans whose bound can meet the constraints; the others are counted as out of reach."""
+    keep = np.ones(len(space.plans), bool)
+    usd_per_sample = space.usd_per_hour / 3600 / bounds
+    needs: list[tuple[str, npt.NDArray[np.bool_]]] = []
+    if request.min_samples_per_s is not None:
+        needs.append(("cannot reach --min-throughput", bounds >= request.min_samples_per_s))
+    if request.samples is not None and request.deadline_s is not None:
+        needs.append(("cannot meet the deadline", request.samples / bounds <= request.deadline_s))
+    if request.samples is not None and request.spend_usd is not None:
+        needs.append(("over --spend", usd_per_sample * request.samples <= request.spend_usd))
+    for reason, met in needs:
+        lost = int(np.count_nonzero(keep & ~met))
+        if lost:
+            space.out_of_reach[reason] += lost
+        keep &= met
+    if not keep.any():
+        raise Infeasible(f"{no_plans(space, request)}; {_nearest(space, bounds, request)}")
+    return np.flatnonzero(keep)
+
+
+def _nearest(space: Space, bounds: Floats, request: Request) -> str:
+    """The plan that comes nearest to what is asked: the cheapest where money is short, else the fastest."""
+    usd_per_sample = space.usd_per_hour / 3600 / bounds
+    cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
+    if request.spend_usd is not None and request.samples is not None:
+        least = float(usd_per_sample[cheapest]) * request.samples
+        if least > request.spend_usd:
+            return f"the cheapest is {space.plans[cheapest].cluster_text}, which needs at least ${least:,.2f}"
+    within = "" if request.budget_usd_per_hour is None else " that the budget allows"
+    return (
+        f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:.0f} "
+        f"samples/s for ${space.usd_per_hour[fastest]:.2f}/h"
+    )
+
+
+def _with_rivals(
+    shown: list[ScoredPlan],
+    simulations: Simulations,
+    plans: Sequence[Plan],
+    usd_per_sample: Floats,
+    pool: Executor,
+) -> list[ScoredPlan]:
+    """The shown plans and, for each hardware that is not on the front, the plan with the cheapest bound:
+    whoever wonders why their machine was not chosen sees what it would give."""
+    seen = {one.plan.machine for one in shown}
+    rivals: dict[str, int] = {}
+    for i in np.lexsort((np.arange(len(plans)), usd_per_sample)).tolist():
+        if plans[i].machine not in seen:
+            rivals.setdefault(plans[i].machine, i)
+    picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
+    extra = simulations.scored(picked, pool, "medium")
+    return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
+
+
+def _short_of(cases: Cases, plans: list[Plan], outcome: Outcome[Prediction]) -> str:
+    best = max(outcome.scores, key=lambda i: outcome.scores[i].samples_per_s)
+    found = cases.scored(plans[best], outcome.scores[best])
+    return (
+        f"no plan meets the constraints; the fastest is {found.plan.cluster_text} with "
+        f"{found.samples_per_s:.0f} samples/s for ${found.usd_per_hour:.2f}/h "
+        f"(${found.usd_per_million_samples:.2f} a million samples); "
+        "relax --deadline, --spend or --min-throughput"
+    )

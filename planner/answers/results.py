@@ -1,0 +1,214 @@
+"""The answers: what each question gives, with everything that a screen, a page or a JSON file shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from planner.plan import Plan
+from planner.search.request import Request
+from planner.search.scored import ScoredPlan, as_dict
+
+if TYPE_CHECKING:
+    pass
+
+VERSION = 2
+
+
+class Shown:
+    """A result that shows itself: a rich table in a terminal, HTML in a notebook."""
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from planner.report.answers import tables_of
+        from planner.report.output import rich_of
+
+        yield rich_of(tables_of(self), options.max_width)
+
+    def _repr_html_(self) -> str:
+        from planner.report.answers import notebook_html
+
+        return notebook_html(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change to the chosen plan and what it would bring."""
+
+    words: str
+    kind: str
+    scored: ScoredPlan
+    gain: float  # relative, in throughput
+    usd_per_hour: float  # more, or less, than now
+    within_budget: bool = True
+
+    def __str__(self) -> str:
+        money = f"${abs(self.usd_per_hour):.2f}/h {'more' if self.usd_per_hour >= 0 else 'less'}"
+        price = "at no extra cost" if abs(self.usd_per_hour) < 0.005 else f"for {money}"
+        over = "" if self.within_budget else ", over the budget"
+        return f"{self.words}: {self.gain:+.0%} {price}{over}"
+
+
+@dataclass(frozen=True)
+class Recommendation(Shown):
+    """The answer to `recommend`: the chosen plan, the front it was chosen from, and what was looked at."""
+
+    request: Request
+    chosen: ScoredPlan
+    plans: Sequence[ScoredPlan]  # the front and the best of each hardware, by cost a sample
+    considered: int
+    pruned: Mapping[str, int]
+    simulated: int
+    assumptions: Sequence[str]
+    changes: Sequence[Change] = ()
+    saturation: Saturation | None = None
+    baseline: ScoredPlan | None = None  # one device alone
+    everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
+    screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly or short of a constraint
+    bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
+    partial: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "request": self.request.as_dict(),
+            "recommendation": self._with_job(self.chosen),
+            "baseline": None if self.baseline is None else self._with_job(self.baseline),
+            "plans": [self._with_job(plan) for plan in self.plans],
+            "considered": self.considered,
+            "pruned": sum(self.pruned.values()),
+            "pruned_by": dict(self.pruned),
+            "simulated": self.simulated,
+            "next_changes": [
+                {
+                    "change": change.words,
+                    "kind": change.kind,
+                    "gain": change.gain,
+                    "usd_per_hour": change.usd_per_hour,
+                    "within_budget": change.within_budget,
+                    "plan": change.scored.as_dict(),
+                }
+                for change in self.changes
+            ],
+            "saturation": None if self.saturation is None else self.saturation.as_dict(),
+            "assumptions": list(self.assumptions),
+            "partial": self.partial,
+        }
+
+    def _with_job(self, scored: ScoredPlan) -> dict[str, Any]:
+        """A plan with what the job takes and costs on it."""
+        from planner.answers.jobs import training_of
+
+        training = training_of(self.request)
+        return scored.as_dict() | ({} if training is None else training.figures(scored))
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationPoint:
+    """Throughput at one number of workers, and what the last worker added."""
+
+    workers: int
+    scored: ScoredPlan
+    efficiency: float  # of W times one worker
+    marginal_samples_per_s: float
+    marginal_usd_per_million_samples: float  # what the samples of the last worker cost
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **self.scored.as_dict(),
+            "workers": self.workers,
+            "efficiency": self.efficiency,
+            "marginal_samples_per_s": self.marginal_samples_per_s,
+            "marginal_usd_per_million_samples": (
+                self.marginal_usd_per_million_samples if self.scored.priced else None
+            ),
+        }
+
+
+@dataclass(frozen=True)
+class Saturation(Shown):
+    """The answer to `saturation`."""
+
+    request: Request
+    points: Sequence[SaturationPoint]
+    saturation_workers: int | None  # None: not reached within the workers that were tried
+    ceiling_samples_per_s: float
+    bottleneck: str
+    threshold: float
+    sizes: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
+    size_advised: int | None = None
+    assumptions: Sequence[str] = field(default=())
+    partial: bool = False
+    baseline: ScoredPlan | None = None  # one device alone
+
+    @property
+    def limits_next(self) -> str:
+        """The link that fills first as workers are added: the busiest at the last point."""
+        last = self.points[-1].scored
+        used, prefixes = last.prediction.utilisation, last.plan.exchange.words().links
+        links = [name for name in used if name.startswith(prefixes)]
+        return max(links or used, key=used.__getitem__)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "request": self.request.as_dict(),
+            "points": [point.as_dict() for point in self.points],
+            "baseline": as_dict(self.baseline),
+            "saturation_workers": self.saturation_workers,
+            "ceiling_samples_per_s": self.ceiling_samples_per_s,
+            "bottleneck": self.bottleneck,
+            "threshold": self.threshold,
+            "servers": [{"count": n, **scored.as_dict()} for n, scored in self.sizes],
+            "servers_advised": self.size_advised,
+            "assumptions": list(self.assumptions),
+            "partial": self.partial,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison(Shown):
+    """The answer to `compare`: the best plan of each hardware, side by side."""
+
+    request: Request
+    rows: Sequence[ScoredPlan]  # on demand, by cost a sample
+    spot: Mapping[str, float]  # plan key: USD per million samples at the spot price
+    samples_per_epoch: int | None
+    considered: int
+    simulated: int
+    assumptions: Sequence[str]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    partial: bool = False
+    baseline: ScoredPlan | None = None  # one device alone, on the best machine
+    everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
+    screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly
+    bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "request": self.request.as_dict(),
+            "plans": [
+                {
+                    **row.as_dict(),
+                    "usd_per_million_samples_spot": self.spot.get(row.plan.key),
+                    "epoch_s": self.epoch_s(row),
+                    "epoch_usd": self.epoch_usd(row),
+                }
+                for row in self.rows
+            ],
+            "baseline": as_dict(self.baseline),
+            "considered": self.considered,
+            "simulated": self.simulated,
+            "left_out": dict(self.left_out),
+            "assumptions": list(self.assumptions),
+            "partial": self.partial,
+        }
+
+    def epoch_s(self, row: ScoredPlan) -> float | None:
+        return None if self.samples_per_epoch is None else self.samples_per_epoch / row.samples_per_s
+
+    def epoch_usd(self, row: ScoredPlan) -> float | None:
+        if self.samples_per_epoch is None:
+            return None
+        return row.usd_per_million_samples * self.samples_per_epoch / 1e6

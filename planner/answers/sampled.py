@@ -1,0 +1,285 @@
+"""`--search optuna`: spaces too large to enumerate, sampled for two objectives: throughput, cost a sample.
+
+A trial picks a plan of the space that `planner.search.space` enumerates, a dimension at a time. What cannot
+be run or afforded is told as pruned; what a simulated plan already dominates by its bound is told with its
+bound, which no simulation exceeds, and is not simulated: only promising trials cost time. Trials are asked
+for in rounds of a fixed size, so that the result does not depend on the number of threads. A study in a file
+or database can be gone on with: finished trials count, and their plans are not simulated again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from planner.answers.assumptions import assumptions
+from planner.answers.baseline import baseline_of
+from planner.answers.choice import choose, further, within
+from planner.answers.results import Change, Recommendation
+from planner.cost.memory import largest_batch
+from planner.cost.price import usd_per_million_samples
+from planner.errors import BadInput, Infeasible, Interrupted
+from planner.exchange import Exchange, Site
+from planner.files.decoding import convert
+from planner.hardware import Hardware
+from planner.plan import Plan, plan_from
+from planner.progress import Progress, silent
+from planner.search.cases import Cases
+from planner.search.request import MAX_WORKERS
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.space import (
+    batches,
+    cuts,
+    exchanges,
+    judged,
+    left_out,
+    plan_of,
+    precisions,
+    site_of,
+    worker_machines,
+)
+from planner.simulator.prediction import Prediction
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, Trial
+
+ROUND = 8
+STUDY_NAME = "planner"
+OWN = "own"  # instead of the name of the workers' machine: the same choice on every kind of machine
+T = TypeVar("T")
+
+
+@dataclass
+class Sampled:
+    """What a study found: every plan simulated, and what became of the other trials."""
+
+    scored: list[ScoredPlan] = field(default_factory=list)
+    trials: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    pruned_by_bound: int = 0
+    partial: bool = False
+
+
+class _Walk:
+    """The space of a request, a dimension at a time: what the sampler picks from. The choices of exchanges
+    are those that some site has; what this one lacks is told as pruned, so that dimensions stay the same."""
+
+    def __init__(self, cases: Cases) -> None:
+        self.request, self.cases = cases.request, cases
+        kinds = worker_machines(self.request)
+        self.workers = {kind.name: kind for kind in kinds if not left_out(kind, self.request)}
+        if not self.workers:
+            words = ",".join(self.request.hardware_words)
+            raise BadInput(f"no hardware of {words} has a price and a network figure")
+        self.choices = self._choices()
+
+    def _choices(self) -> dict[str, dict[str, list[Any]]]:
+        """For each kind of exchange the values of its fields, over the smallest and largest sites."""
+        found: dict[str, dict[str, dict[Any, None]]] = {}
+        for worker in self.workers.values():
+            for cut in cuts(self.request, worker, self.cases.model):
+                for nodes in {cut.workers, max(cut.workers, MAX_WORKERS // worker.device_count)}:
+                    for exchange in exchanges(self.request, site_of(self.request, worker, nodes, cut)):
+                        values = found.setdefault(exchange.kind, {})
+                        for name, value in exchange.record().items():
+                            own = value == worker.name  # the same choice on every machine
+                            values.setdefault(name, {})[OWN if own else value] = None
+        return {kind: {name: list(v) for name, v in values.items()} for kind, values in found.items()}
+
+    def ask(self, trial: Trial) -> Plan | str:
+        """The plan of a trial, or why there is none."""
+        request = self.request
+        worker = self.workers[_pick(trial, "worker_hardware", sorted(self.workers))]
+        if request.workers:
+            nodes = -(-_pick(trial, "workers", request.workers) // worker.device_count)
+        else:
+            nodes = trial.suggest_int("machines", 1, MAX_WORKERS, log=True)
+            if nodes > max(1, MAX_WORKERS // worker.device_count):
+                return "over the number of machines"
+        batch = self._batch(trial, worker)
+        ways = cuts(request, worker, self.cases.model)
+        cut = _pick(trial, "workers_per_replica", ways, lambda one: one.key or one.workers)
+        if nodes * worker.device_count % cut.workers or not self.cases.fitting.can_cut(batch, worker, cut):
+            return "replicas that cannot span so many workers"
+        site = site_of(request, worker, nodes, cut)
+        exchange = self._exchange(trial, site)
+        if exchange is None:
+            return "that their machines do not allow"
+        kinds = precisions(request, self.cases.model, worker)
+        plan = plan_of(self.cases.model, batch, site, exchange, request, precision=kinds[0])
+        return judged(plan, request, self.cases.fitting)[0] or plan
+
+    def _exchange(self, trial: Trial, site: Site) -> Exchange | None:
+        """A choice at a time; one that this site leaves no choice of, as the placement on one server, is what
+        it is."""
+        kind = _pick(trial, "exchange", list(self.choices))
+        left = [one for one in exchanges(self.request, site) if one.kind == kind]
+        for name, values in self.choices[kind].items():
+            picked = _pick(trial, f"{kind}.{name}", values)
+            wanted = site.hardware.name if picked == OWN else picked
+            chosen = [one for one in left if one.record()[name] == wanted]
+            if not chosen and len({one.record()[name] for one in left}) > 1:
+                return None
+            left = chosen or left
+        return left[0] if left else None
+
+    def _batch(self, trial: Trial, worker: Hardware) -> int:
+        request = self.request
+        if request.profile is None and request.batches == "auto":
+            largest = max(8, largest_batch(self.cases.model, worker))
+            return min(trial.suggest_int("batch", 8, 1024, log=True), largest)
+        return int(_pick(trial, "batch", list(batches(request, self.cases.model, worker))))
+
+
+def _pick(trial: Trial, name: str, options: Sequence[T], shown: Callable[[T], Any] = lambda one: one) -> T:
+    """One of the options; a dimension only where there is something to choose."""
+    if len(options) == 1:
+        return options[0]
+    by_name = {shown(one): one for one in options}
+    return by_name[trial.suggest_categorical(name, list(by_name))]
+
+
+def open_study(storage: str | None, seed: int) -> Study:
+    """A study of two objectives, in memory, in a file (`study.db`) or at a database's URL."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = storage if storage is None or "://" in storage else f"sqlite:///{storage}"
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=40, multivariate=True)
+    try:
+        return optuna.create_study(
+            storage=url,
+            study_name=STUDY_NAME,
+            directions=["maximize", "minimize"],
+            sampler=sampler,
+            load_if_exists=True,
+        )
+    except Exception as error:
+        raise BadInput(f"cannot open the study {storage!r}: {str(error).splitlines()[0]}") from error
+
+
+def sample(
+    simulations: Simulations,
+    pool: Executor,
+    *,
+    trials: int = 500,
+    storage: str | None = None,
+    progress: Progress = silent,
+) -> Sampled:
+    """Run a study until it has so many trials in all; returns every plan that was simulated."""
+    from optuna.trial import TrialState
+
+    if trials < 1:
+        raise BadInput(f"--trials is {trials}; it must be at least 1")
+    cases = simulations.cases
+    study = open_study(storage, cases.request.seed)
+    walk = _Walk(cases)
+    out = Sampled()
+    scored = {one.plan.key: one for trial in study.trials if (one := _remembered(trial, cases)) is not None}
+    done = sum(trial.state.is_finished() for trial in study.trials)
+    try:
+        while done < trials:
+            asked = [study.ask() for _ in range(min(ROUND, trials - done))]
+            plans = [walk.ask(trial) for trial in asked]
+            wanted: dict[str, Plan] = {}
+            for plan in plans:
+                if isinstance(plan, Plan) and plan.key not in scored and not _hopeless(plan, cases, scored):
+                    wanted.setdefault(plan.key, plan)
+            predictions = simulations.predict_all(wanted.values(), pool)
+            for plan, prediction in zip(wanted.values(), predictions, strict=True):
+                scored[plan.key] = cases.scored(plan, prediction)
+            for trial, plan in zip(asked, plans, strict=True):
+                if isinstance(plan, str):
+                    out.dropped[plan] += 1
+                    study.tell(trial, state=TrialState.PRUNED)
+                elif plan.key in scored:
+                    found = scored[plan.key]
+                    trial.set_user_attr("scored", _as_attr(found))
+                    study.tell(trial, [found.samples_per_s, found.usd_per_million_samples])
+                else:
+                    out.pruned_by_bound += 1
+                    study.tell(trial, _at_bound(plan, cases))
+            done += len(asked)
+            progress("sampling", done, trials)
+    except KeyboardInterrupt:
+        out.partial = True
+    out.scored = list(scored.values())
+    out.trials = done
+    return out
+
+
+def recommend_sampled(
+    simulations: Simulations,
+    pool: Executor,
+    *,
+    trials: int,
+    study: str | None,
+    progress: Progress,
+    advice: bool,
+) -> Recommendation:
+    """The answer from a study of optuna's instead of an enumeration."""
+    request = simulations.request
+    found = sample(simulations, pool, trials=trials, storage=study, progress=progress)
+    scored = within(found.scored, request)
+    if not scored and found.partial:
+        raise Interrupted(f"interrupted after {found.trials} trials, before one gave a plan")
+    if not scored:
+        raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
+    shown, chosen = choose(scored, request)
+    changes, curve, baseline, partial = list[Change](), None, None, found.partial
+    try:
+        if not partial:
+            baseline = baseline_of(chosen, simulations, pool)
+        if advice and not partial:
+            changes, curve = further(chosen, simulations, pool, progress)
+    except KeyboardInterrupt:
+        partial = True
+    return Recommendation(
+        request=request,
+        chosen=chosen,
+        plans=shown,
+        considered=found.trials,
+        pruned={**found.dropped, "by the bound": found.pruned_by_bound},
+        simulated=len(found.scored),
+        assumptions=assumptions([chosen.plan], simulations.cases),
+        changes=changes,
+        saturation=curve,
+        baseline=baseline,
+        everything=scored,
+        partial=partial,
+    )
+
+
+def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
+    """Is some simulated plan at least as fast as this one's bound, for no more a sample?"""
+    speed, cost = _at_bound(plan, cases)
+    return any(one.samples_per_s >= speed and one.usd_per_million_samples <= cost for one in scored.values())
+
+
+def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
+    """The most throughput and the least cost of a million samples that a plan can have."""
+    bound = cases.bound(plan)
+    return bound, usd_per_million_samples(cases.usd_per_hour(plan), bound)
+
+
+def _as_attr(found: ScoredPlan) -> dict[str, Any]:
+    """What a study keeps of a simulated plan; its timeline is not of use later."""
+    prediction = asdict(found.prediction)
+    prediction["timeline"] = None
+    return {"plan": found.plan.as_dict(), "prediction": prediction}
+
+
+def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
+    """The plan that a trial of an earlier call simulated."""
+    attr = trial.user_attrs.get("scored")
+    if attr is None:
+        return None
+    if "exchange" not in attr["plan"]:
+        raise BadInput("the study is of an older version of planner; name another --study")
+    prediction = convert(attr["prediction"], Prediction)
+    return cases.scored(plan_from(attr["plan"]), prediction)

@@ -1,0 +1,252 @@
+"""`saturation`: throughput against workers, and the number of workers after which more stop paying.
+
+The saturation point is the smallest W at which one more worker adds less than `threshold` (a tenth) of what a
+single worker gives. The ceiling is what the servers' links allow however many workers there are.
+
+Most points need only a short look: a few short runs or, for few workers, which forget slowly how they
+started, the first runs that `simulate` would make. Points whose interval is wide, and those too near to each
+other to judge, get all the runs that `simulate` makes.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from dataclasses import replace
+from itertools import pairwise, product
+
+from planner.answers.assumptions import assumptions
+from planner.answers.baseline import baseline_of
+from planner.answers.results import Saturation, SaturationPoint
+from planner.cost.price import usd_per_million_samples
+from planner.errors import BadInput, Interrupted
+from planner.market import Market
+from planner.plan import Plan
+from planner.progress import Progress, silent
+from planner.search.cases import Cases
+from planner.search.heats import Heat, cannot_tell, gain, half_width
+from planner.search.limits import check_size
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+
+CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
+MANY_WORKERS = 4096  # for the ceiling
+FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
+CLOSER: tuple[Heat, ...] = ("half", "long")  # where a short look at servers does not tell
+WIDE = 0.03  # half the width of an interval, relative
+
+
+def saturation_of(
+    plan: Plan,
+    simulations: Simulations,
+    pool: Executor,
+    *,
+    threshold: float = 0.1,
+    max_workers: int = 32,
+    extra: int = 2,
+    all_workers: bool = False,
+    sizes: bool = False,
+    progress: Progress = silent,
+) -> Saturation:
+    """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end.
+    `sizes` asks too how many the exchange wants of what it can have more of, as servers."""
+    if not 0 < threshold < 1:
+        raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
+    check_size(max_workers)
+    cases = simulations.cases
+    per_machine = plan.workers_per_machine
+    first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
+    first = max(first, plan.cut.workers)
+    fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
+    counts = _counts(fewest, max_workers, first, per_machine)
+    if not counts:
+        raise BadInput(
+            f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
+        )
+    most = replace(plan, workers=MANY_WORKERS * first)
+    if refused(most, cases):
+        raise BadInput(f"{plan.exchange.title} does not grow with workers; take another --exchange")
+    # all at once: they have a step in common
+    cases.bounds([most, *(replace(plan, workers=w) for w in counts)])
+    scored: list[ScoredPlan] = []
+    partial, found = False, None
+    try:
+        wanted = len(counts)
+        while len(scored) < wanted:
+            ahead = counts[len(scored) : min(wanted, len(scored) + CHUNK)]
+            scored += _looked_at([replace(plan, workers=w) for w in ahead], simulations, pool)
+            scored = _settled(scored, threshold, simulations, pool)
+            found = _saturated(scored, threshold)
+            progress("adding workers", len(scored), len(counts))
+            if found is not None and not all_workers:
+                wanted = min(wanted, found + 1 + extra)
+        scored = scored[:wanted]
+    except KeyboardInterrupt:
+        partial = True
+        for workers in counts[len(scored) : len(scored) + CHUNK]:  # what was under way counts too
+            one = replace(plan, workers=workers)
+            if (prediction := simulations.known(one)) is None:
+                break
+            scored.append(cases.scored(one, prediction))
+    if not scored:
+        raise Interrupted(
+            "interrupted before a simulation ended; by the bounds, throughput is at most "
+            f"{cases.bound(replace(plan, workers=counts[0])):.4g} samples/s with the fewest workers "
+            f"({counts[0]}) and {cases.bound(most):.4g} with any number of them"
+        )
+    last = scored[-1] if found is None else scored[found]
+    asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
+    by_size: list[tuple[int, ScoredPlan]] = []
+    baseline = None
+    try:
+        if sizes and not partial:
+            by_size = _by_size(asked, simulations, pool, threshold)
+        if not partial:
+            baseline = baseline_of(last, simulations, pool)
+    except KeyboardInterrupt:
+        partial = True
+    return Saturation(
+        request=simulations.request,
+        points=_points(scored),
+        saturation_workers=None if found is None else scored[found].plan.workers,
+        ceiling_samples_per_s=cases.bound(most),
+        bottleneck=last.prediction.bottleneck,
+        threshold=threshold,
+        sizes=by_size,
+        size_advised=_advised(by_size, threshold),
+        assumptions=assumptions([last.plan], cases),
+        partial=partial,
+        baseline=baseline,
+    )
+
+
+def refused(plan: Plan, cases: Cases) -> str:
+    """Why the plan's exchange cannot be run with so many workers; empty if it can."""
+    return plan.exchange.refusal(cases.site(plan))
+
+
+def fewest_workers(plan: Plan, market: Market) -> Plan:
+    """The plan with as many more workers as its exchange needs: servers beside workers need machines."""
+    step = max(1, plan.cut.workers)
+    for more in range(0, MANY_WORKERS, step):
+        enough = replace(plan, workers=plan.workers + more)
+        if not enough.exchange.refusal(enough.site(market)):
+            return enough
+    return plan
+
+
+def _looked_at(plans: list[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
+    """The plans after a short look, or a long one where a short one says too little."""
+    few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
+    many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
+    short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
+    wide = [one.plan for one in short if half_width(one.prediction) > WIDE * one.samples_per_s]
+    found = {one.plan: one for one in [*short, *simulations.scored(wide, pool, "long")]}
+    return [found[plan] for plan in plans]
+
+
+def _settled(
+    scored: list[ScoredPlan], threshold: float, simulations: Simulations, pool: Executor
+) -> list[ScoredPlan]:
+    """The points, those simulated at length whose difference could be either side of what is worth it."""
+    long: set[Plan] = set()
+    while True:
+        unclear = {
+            one.plan
+            for now, more in pairwise(scored)
+            if cannot_tell(
+                more.samples_per_s - now.samples_per_s - _worth(scored[0], now, more, threshold),
+                now.prediction,
+                more.prediction,
+            )
+            for one in (now, more)
+        }
+        if unclear <= long:
+            return scored
+        long |= unclear
+        closer = {one.plan: one for one in simulations.scored(list(unclear), pool, "long")}
+        scored = [closer.get(one.plan, one) for one in scored]
+
+
+def _counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
+    """How many workers to look at: step by step inside the first machine, whole machines after it, because
+    nobody rents a machine for one of its devices."""
+    if step > 1 or per_machine == 1:
+        return list(range(fewest, most + 1, step))
+    whole = range(2 * per_machine, most + 1, per_machine)
+    return [*range(fewest, min(per_machine, most) + 1), *(count for count in whole if count > fewest)]
+
+
+def _worth(first: ScoredPlan, now: ScoredPlan, more: ScoredPlan, threshold: float) -> float:
+    """What the workers of one more point must add: a share of as many where nothing is in their way. Servers
+    beside workers need so many machines that the first point may have more."""
+    return threshold * first.samples_per_s * (more.plan.workers - now.plan.workers) / first.plan.workers
+
+
+def _saturated(scored: list[ScoredPlan], threshold: float) -> int | None:
+    """Index of the first point after which one more worker adds too little."""
+    for at, (now, more) in enumerate(pairwise(scored)):
+        if more.samples_per_s - now.samples_per_s < _worth(scored[0], now, more, threshold):
+            return at
+    return None
+
+
+def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
+    points = []
+    one = scored[0].samples_per_s / scored[0].plan.workers
+    for at, now in enumerate(scored):
+        gain = now.samples_per_s - (scored[at - 1].samples_per_s if at else 0.0)
+        price = now.usd_per_hour - (scored[at - 1].usd_per_hour if at else 0.0)
+        points.append(
+            SaturationPoint(
+                workers=now.plan.workers,
+                scored=now,
+                efficiency=now.samples_per_s / (one * now.plan.workers),
+                marginal_samples_per_s=gain,
+                marginal_usd_per_million_samples=(
+                    usd_per_million_samples(price, gain) if gain > 0 else float("inf")
+                ),
+            )
+        )
+    return points
+
+
+def _by_size(
+    plan: Plan, simulations: Simulations, pool: Executor, threshold: float
+) -> list[tuple[int, ScoredPlan]]:
+    """The plan with more and more servers, each in its best way, until one adds too little."""
+    best: list[tuple[int, ScoredPlan]] = []
+    for size in plan.exchange.sizes(simulations.cases.site(plan)):
+        count, plans = size.count, [replace(plan, exchange=one) for one in size.options]
+        plans = [one for one in plans if simulations.cases.fitting.misfit(one) is None]
+        if not plans:
+            continue
+        scored = _looked_at(plans, simulations, pool)
+        best.append((count, max(scored, key=lambda one: one.samples_per_s)))
+        wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
+        for at, heat in product(wider_first, CLOSER):
+            if _unclear_sizes(best, threshold):
+                fewer, one = best[at]
+                best[at] = fewer, simulations.scored([one.plan], pool, heat)[0]
+        if _advised(best, threshold) != count:
+            break
+    return best
+
+
+def _advised(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
+    """The fewest servers after which one more adds less than `threshold` to throughput; None if the intervals
+    are too wide to say."""
+    if _unclear_sizes(by_size, threshold):
+        return None
+    for (count, now), (_, more) in pairwise(by_size):
+        if gain(now.prediction, more.prediction)[0] < threshold:
+            return count
+    return by_size[-1][0] if by_size else None
+
+
+def _unclear_sizes(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
+    """Whether the last servers could add more than `threshold` or less."""
+    if len(by_size) < 2:
+        return False
+    (_, now), (_, more) = by_size[-2:]
+    added, error = gain(now.prediction, more.prediction)
+    return abs(added - threshold) <= error

@@ -1,0 +1,297 @@
+"""`sweep`: score a whole grid of plans, keeping each result as it comes.
+
+A sweep is a scenario (`configs/sweep.toml`) in which `model` and `mode` may be lists too. Every plan of the
+grid that can be run is simulated with full effort: nothing is pruned, for the table is the result. A plan's
+prediction depends on the plan and the seed alone, so it does not matter in which order, by which process or
+after how many interruptions it was made. With `search = "optuna"` a sampler picks `trials` plans of each
+model and mode instead; the store then remembers what it asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+import planner
+from planner.answers.results import VERSION, Shown
+from planner.answers.scenario import Scenario, request_from, scenario_of
+from planner.answers.store import Store
+from planner.answers.stored_simulations import RememberingSimulations, decoded, fill
+from planner.errors import BadInput, Infeasible
+from planner.exchange.hosts import SERVER_WORDS
+from planner.hardware import Hardware
+from planner.model import Model
+from planner.plan import Plan
+from planner.progress import Progress, silent
+from planner.search.cases import Cases
+from planner.search.executors import executor_of
+from planner.search.request import Request, model_of
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.space import enumerate_plans, exchanges, no_plans, site_of
+from planner.step.files import encode
+
+MAX_PLANS = 1_000_000
+MAX_REQUESTS = 1000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The plans of a sweep, in order, each with the simulations that its model and mode need."""
+
+    plans: tuple[Plan, ...]
+    simulations: tuple[Simulations, ...]
+    dropped: Mapping[str, int]
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells sweeps apart whose results would differ: plans, models, machines, settings, version."""
+        digest = hashlib.sha256(planner.__version__.encode())
+        for plan in self.plans:
+            digest.update(plan.key.encode() + b"\n")
+        for simulations in dict.fromkeys(self.simulations):
+            _add_request(digest, simulations.request, simulations.cases.model)
+        market = self.simulations[0].request.market
+        for name in sorted({one.machine for plan in self.plans for one in plan.rented(market)}):
+            _add_machine(digest, market.machine(name))
+        return digest.hexdigest()
+
+
+def _add_request(digest: Any, request: Request, model: Model) -> None:
+    """What is asked; models and machines count by what their files say, not by where these lie."""
+    words = tuple(word for word in request.server_hardware or () if word in SERVER_WORDS)
+    asked = request.but(profile=None, model=model.name, hardware=None, server_hardware=words or None)
+    digest.update(repr((asked, model)).encode())
+    digest.update(encode(request.profile) if request.profile is not None else b"")
+
+
+def _add_machine(digest: Any, machine: Hardware) -> None:
+    nameless = replace(machine, path="", family="", price=replace(machine.price, source=""))  # of a file
+    digest.update(repr(nameless).encode())
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep file: a scenario for each of its models and modes; with `trials`, sampled by optuna."""
+
+    scenarios: list[Scenario]
+    trials: int | None = None
+
+
+@dataclass(frozen=True)
+class SweepResult(Shown):
+    """Every plan that was scored, in the order of the grid, and why others were not."""
+
+    rows: list[ScoredPlan]
+    refused: dict[str, str]  # plan -> why it could not be simulated
+    total: int
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    partial: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "plans": [row.as_dict() for row in self.rows],
+            "refused": dict(self.refused),
+            "total": self.total,
+            "dropped": dict(self.dropped),
+            "partial": self.partial,
+        }
+
+
+class _Search(msgspec.Struct):
+    """What a sweep file says besides a scenario."""
+
+    search: Literal["grid", "optuna"] = "grid"
+    trials: Annotated[int, msgspec.Meta(ge=1, le=MAX_PLANS)] | None = None
+
+
+def read_sweep(path: Path) -> Sweep:
+    """A sweep file; what is wrong is said with file, line and key."""
+    from planner.files.tomlfile import decode, read
+
+    source = read(path)
+    search = decode(source, source.data, _Search)
+    if search.search == "grid" and search.trials is not None:
+        raise source.error('a grid has no trials; add search = "optuna" or leave it out', ["trials"])
+    values = {key: value for key, value in source.data.items() if key not in _Search.__struct_fields__}
+    axes = {}
+    for name in ("model", "mode"):
+        value = source.data.get(name)
+        axes[name] = value if isinstance(value, list) else [value]
+        if not axes[name]:
+            raise source.error("is empty; name at least one", [name])
+    if (many := len(axes["model"]) * len(axes["mode"])) > MAX_REQUESTS:
+        raise source.error(f"{many:,} models and modes; at most {MAX_REQUESTS:,} fit in one sweep", ["model"])
+    out = []
+    for model, mode in product(axes["model"], axes["mode"]):
+        chosen = {name: word for name, word in (("model", model), ("mode", mode)) if word is not None}
+        out.append(scenario_of(source, {**values, **chosen}))
+    return Sweep(out, (search.trials or 500) if search.search == "optuna" else None)
+
+
+def grid_of(requests: list[Request]) -> Grid:
+    """All plans that the requests allow, each once."""
+    if (many := sum(map(combinations, requests))) > MAX_PLANS:
+        raise BadInput(
+            f"the axes of the sweep make {many:,} combinations; at most {MAX_PLANS:,} fit in one sweep: give "
+            "fewer workers, servers, batches or machines"
+        )
+    plans: dict[str, tuple[Plan, Simulations]] = {}
+    dropped: Counter[str] = Counter()
+    for request in requests:
+        model = model_of(request)
+        simulations, space = (
+            Simulations(Cases(request, model)),
+            enumerate_plans(request, model, unpriced=True),
+        )
+        dropped.update(space.dropped)
+        if not space.plans and len(requests) == 1:
+            raise Infeasible(no_plans(space, request))
+        for plan in space.plans:
+            plans.setdefault(plan.key, (plan, simulations))
+        if len(plans) > MAX_PLANS:
+            raise BadInput(f"the sweep has more than {MAX_PLANS:,} plans; narrow it")
+    if not plans:
+        raise Infeasible("no plan of the sweep can be run")
+    return Grid(tuple(p for p, _ in plans.values()), tuple(s for _, s in plans.values()), dropped)
+
+
+def combinations(request: Request) -> int:
+    """The product of a request's axes, known before a plan is made of each."""
+    axes = (
+        request.market.matching(request.hardware_words),
+        request.workers,
+        request.servers,
+        request.server_hardware,
+        request.batches,
+        request.placements,
+        request.policies,
+    )
+    return math.prod(max(1, len(axis)) for axis in axes if axis is not None)
+
+
+def sweep_for(
+    requests: list[Request],
+    store_path: Path | str,
+    *,
+    trials: int | None = None,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    progress: Progress = silent,
+) -> SweepResult:
+    """Score the plans that the store does not have yet; returns all. With `trials`, so many of each request
+    are sampled by optuna instead of scoring the whole grid."""
+    store = Store(store_path)
+    try:
+        with executor_of(executor, jobs) as pool:
+            if trials is not None:
+                return _sampled(requests, store, pool, trials, progress)
+            return _scored(grid_of(requests), store, pool, progress)
+    finally:
+        store.close()
+
+
+def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
+    store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
+    tasks = {
+        number: partial(simulations.submit, plan)
+        for number, (plan, simulations) in enumerate(zip(grid.plans, grid.simulations, strict=True))
+    }
+    partly = False
+    try:
+        fill(store, tasks, pool, progress=partial(progress, "simulating"))
+    except KeyboardInterrupt:
+        partly = True
+    return _result(grid, store, partly)
+
+
+def _sampled(
+    requests: list[Request], store: Store, pool: Executor, trials: int, progress: Progress
+) -> SweepResult:
+    """A study in memory for each request, its simulations in the store."""
+    from planner.answers.sampled import sample
+
+    digest = hashlib.sha256(f"optuna {trials} {planner.__version__}".encode())
+    models = [model_of(request) for request in requests]
+    for request, model in zip(requests, models, strict=True):
+        _add_request(digest, request, model)
+        for kind in _machines(request):
+            _add_machine(digest, kind)
+    store.prepare([], digest.hexdigest())
+    rows: dict[str, ScoredPlan] = {}
+    dropped: Counter[str] = Counter()
+    partly = False
+    for request, model in zip(requests, models, strict=True):
+        simulations = RememberingSimulations(Cases(request, model), store)
+        found = sample(simulations, pool, trials=trials, progress=progress)
+        rows.update({one.plan.key: one for one in found.scored})
+        dropped.update(found.dropped)
+        if found.partial:
+            partly = True
+            break
+    if not rows and partly:
+        raise KeyboardInterrupt
+    return SweepResult(list(rows.values()), {}, len(rows), dropped, partly)
+
+
+def _machines(request: Request) -> list[Hardware]:
+    """Those that plans of the request may consist of."""
+    market = request.market
+    workers = market.matching(request.hardware_words)
+    hosts = {
+        one.machine: None
+        for worker in workers
+        for exchange in exchanges(request, site_of(request, worker, 1))
+        for one in exchange.rented(site_of(request, worker, 1))
+    }
+    return [*workers, *(market.machine(name) for name in hosts)]
+
+
+def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
+    rows: list[ScoredPlan] = []
+    refused: dict[str, str] = {}
+    for number, text in store.results().items():
+        plan, found = grid.plans[number], decoded(text)
+        if isinstance(found, str):
+            refused[plan.key] = found
+        else:
+            rows.append(grid.simulations[number].cases.scored(plan, found))
+    if not rows and partial:
+        raise KeyboardInterrupt
+    return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial)
+
+
+def requests_from(scenarios: list[Scenario]) -> list[Request]:
+    """The requests that the scenarios of a sweep mean. A grid is the product of its axes: replicas of several
+    workers are in it only where the sweep names them."""
+    alone = {"workers_per_replica": 1}
+    return [
+        request_from(msgspec.structs.replace(s, **alone) if s.workers_per_replica is None else s)[0]
+        for s in scenarios
+    ]
+
+
+def sweep(
+    config: Path | str,
+    store: Path | str = "sweep.db",
+    *,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    progress: Progress = silent,
+) -> SweepResult:
+    """Score the plans of a sweep file into a store, here or on the Dask cluster at an address."""
+    asked = read_sweep(Path(config))
+    requests = requests_from(asked.scenarios)
+    with executor_of(None, jobs, cluster) as pool:
+        return sweep_for(requests, store, trials=asked.trials, executor=pool, progress=progress)

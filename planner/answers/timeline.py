@@ -1,0 +1,105 @@
+"""What happens when: the chunks of a few steps, for the pictures of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.cluster import Cluster
+from planner.errors import BadInput
+from planner.plan import Plan
+from planner.search.cases import Cases
+from planner.search.request import Request, model_of
+from planner.step import Profile
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+WARMUP_STEPS = 5  # that every worker has behind it before the window opens
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Chunks of a run that overlap the window from `start_s` to `end_s`, which is some steps of worker 0."""
+
+    profile: Profile  # as simulated: a policy may have cut its transfers
+    cluster: Cluster
+    rows: npt.NDArray[Any]  # of planner.simulator.run.TIMELINE_DTYPE, in the order of ends
+    step: int  # of worker 0, the first of the window
+    steps: int
+    start_s: float
+    end_s: float
+    about: Mapping[str, Any]
+
+    @cached_property
+    def first_s(self) -> float:
+        """When the first chunk began: before the window, unless it began the step."""
+        return float(self.rows["start_s"].min())
+
+
+def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
+    """A few steps of a plan, with the seed that scored it."""
+    case = Cases(request, model_of(request)).case(plan)
+    about = {
+        "model": plan.model,
+        "batch": plan.batch,
+        "cluster": plan.cluster_text,
+        "exchange": plan.exchange.words().plan,
+    }
+    seed = plan.seed(request.seed)
+    return traced(case, seed=seed, steps=steps, about=about)
+
+
+def traced(
+    case: Case,
+    *,
+    seed: int = 0,
+    steps: int = 3,
+    warmup_steps: int = WARMUP_STEPS,
+    about: Mapping[str, Any] | None = None,
+) -> Timeline:
+    """Simulate until worker 0 has done `steps` steps after a warm-up, and keep those."""
+    from planner.simulator.run import RunOptions, run
+    from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
+
+    profile, cluster = case.profile, case.cluster
+
+    if steps < 1:
+        raise BadInput(f"a timeline of {steps} steps is empty; ask for at least 1")
+    offsets = () if case.lockstep() else start_offsets_s(profile, cluster, seed, 0)
+    total = _more(warmup_steps + steps)
+    while True:
+        options = RunOptions(
+            seed=seed,
+            steps=total,
+            warmup_steps=warmup_steps,
+            start_offsets_s=offsets,
+            fairness_sigma=FAIRNESS_SIGMA,
+            timeline=True,
+        )
+        result = run(profile, cluster, case.policy, case.mode, options, joins=case.joins)
+        warm = all(len(ends) >= warmup_steps for ends in result.step_ends_s)
+        ends = result.step_ends_s[0]
+        starts = result.step_starts_s[0][: len(ends)]
+        first = int(np.searchsorted(starts, result.measured_from_s if warm else np.inf))
+        if first + steps <= len(ends):
+            break
+        total = _more(total)  # a fast worker ended the run before worker 0 was through
+    rows = result.timeline
+    assert rows is not None
+    start_s, end_s = float(starts[first]), float(ends[first + steps - 1])
+    # In the order of ends the window is a slice, which copies nothing; a few chunks of it start later.
+    inside = slice(
+        int(np.searchsorted(rows["end_s"], start_s)), int(np.flatnonzero(rows["start_s"] < end_s)[-1]) + 1
+    )
+    return Timeline(profile, cluster, rows[inside], first, steps, start_s, end_s, about or {})
+
+
+def _more(steps: int) -> int:
+    """Somewhat more steps, for workers are not equally fast."""
+    return steps + max(2, steps // 8)

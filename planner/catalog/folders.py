@@ -1,0 +1,28 @@
+"""Where catalogue files are looked for: the user's folders in PLANNER_PATH first, then what planner ships."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from planner.files.regular_file import expanded
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def shipped_folder(kind: str) -> Path:
+    """The catalogue's own `models`, `hardware` or `configs`: inside the package in an installed wheel, at the
+    top of a checkout."""
+    inside = _PACKAGE / "catalog_data" / kind
+    return inside if inside.is_dir() else _PACKAGE.parent / kind
+
+
+def user_folders() -> tuple[Path, ...]:
+    """The folders of PLANNER_PATH, in order."""
+    return tuple(expanded(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part)
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether a name given where a catalogue name is expected is a file: it has a slash, or ends in .toml or,
+    for one machine of several, in .toml:NAME."""
+    return name.endswith(".toml") or ".toml:" in name or "/" in name or os.sep in name

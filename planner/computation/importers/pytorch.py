@@ -1,0 +1,252 @@
+"""From PyTorch training steps to a profile: the worker's ops in a chain, its parameters as transfers.
+
+PyTorch runs eagerly on one stream, so each op depends on the one before it. A gradient is what an
+AccumulateGrad op receives: its size is the parameter's, the backward op before it made it, and the forward op
+which that one differentiates reads the parameter. So each parameter gives a download that its forward op
+waits for, an upload after its gradient, and an update whose time is its share, by bytes, of the optimizer's.
+
+The time between two ops (Python, launching) is real and counts to the later one; time inside collective calls
+does not. With DistributedDataParallel the unit of transfer is the bucket, as it is for the network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from planner.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
+from planner.computation.importers.accumulation import AccumulatedParameter as Sent
+from planner.computation.importers.accumulation import MicroSteps, merged, passes_of
+from planner.computation.importers.kineto import ACCUMULATE, RECORD, OuterOp, Step
+from planner.errors import BadInput
+from planner.precision import BF16, FP32
+from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+
+ITEM_BYTES = {
+    "float": 4,
+    "double": 8,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "c10::complex<float>": 8,
+    "long int": 8,
+}
+
+
+def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Profile:
+    """A profile of one worker from its recorded steps."""
+    steps, notes = _alike(steps)
+    first = steps[0]
+    names = _names(first.ops)
+    passes = passes_of(first.ops)
+    parameters = _parameters(first, names, passes, notes)
+    buckets = _buckets(first, parameters, passes, notes)
+    units = buckets or parameters
+    begin = min(op.forward for op in first.ops if op.forward is not None)
+    reads: dict[int, list[int]] = defaultdict(list)
+    for i, unit in enumerate(units):
+        for k in unit.readers:
+            reads[k].append(i)
+    ops = [Op(f"download/{unit.name}", DOWNLINK, 0, unit.bytes, (), i) for i, unit in enumerate(units)]
+    start = len(ops)
+    ops.append(Op("input", WORKER))
+    place = {}
+    for k in range(begin, len(first.ops)):
+        place[k] = len(ops)
+        ops.append(Op(names[k], WORKER, deps=(len(ops) - 1, *reads[k])))
+    uploads = len(ops)
+    for i, unit in enumerate(units):
+        ops.append(Op(f"upload/{unit.name}", UPLINK, 0, unit.bytes, (place[unit.ready],), i))
+    for i, unit in enumerate(units):
+        ops.append(Op(f"update/{unit.name}", PS, 0, deps=(uploads + i,), tensor=i))
+    durations = np.zeros((len(steps), len(ops)))
+    share = np.array([unit.bytes for unit in units]) / sum(unit.bytes for unit in units)
+    for row, step in zip(durations, steps, strict=True):
+        compute = _durations(step, begin)
+        row[start : start + len(compute)] = compute
+        row[uploads + len(units) :] = step.optimizer_us * share
+    if not all(step.optimizer_us for step in steps):
+        notes.append("no optimizer step is in the trace: updates take no time on the servers")
+    notes.append("transfers were not recorded (one machine): their durations are zero, their sizes are real")
+    return Profile.build(
+        ops,
+        durations * 1e-6,
+        batch=batch,
+        model=model,
+        servers=1,
+        tensors=[unit.name for unit in units],
+        notes=tuple(notes),
+        **about,
+    )
+
+
+def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
+    """What one worker computes, from its recorded steps: ops in a chain, parameters by their gradients."""
+    steps, notes = _alike(steps)
+    first = steps[0]
+    names = _names(first.ops)
+    passes = passes_of(first.ops)
+    found = _parameters(first, names, passes, notes)
+    _buckets(first, found, passes, notes)
+    begin = min(op.forward for op in first.ops if op.forward is not None)
+    shift = 1 - begin  # the input goes before the first forward op
+    roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
+    width = max(found, key=lambda one: one.bytes).item_bytes
+    readers = sorted({one.readers[0] for one in found})
+    parameters = tuple(
+        Parameter(
+            one.name,
+            one.bytes // one.item_bytes,
+            tuple(op + shift for op in one.readers),
+            one.ready + shift,
+            readers.index(one.readers[0]),
+        )
+        for one in found
+    )
+    notes.append("the time between ops and after the backward pass is the host's, as it was recorded")
+    about.pop("bandwidth_bytes_per_s", None)
+    return Computation(
+        model=model,
+        batch=batch,
+        names=("input", *names[begin:]),
+        role=np.array(roles, np.uint8),
+        layer=np.full(len(roles), -1, np.int32),
+        layers=(),
+        dep_start=np.array([0, *range(len(roles))], np.int32),
+        dep_index=np.arange(len(roles) - 1, dtype=np.int32),
+        durations_s=np.array([_durations(step, begin) for step in steps]) * 1e-6,
+        parameters=parameters,
+        optimizer_s=float(np.median([step.tail_us for step in steps])) * 1e-6,
+        blocks=tuple(names[op].partition("/")[2] for op in readers),
+        precision=FP32 if width >= FP32.gradient_bytes else BF16,
+        notes=tuple(notes),
+        **about,
+    )
+
+
+def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
+    """The steps that run the same ops as most do."""
+    shapes = [tuple(op.name for op in step.ops) for step in steps]
+    (common, count), *_ = Counter(shapes).most_common(1)
+    if 2 * count <= len(steps) and len(steps) > 1:
+        raise BadInput(
+            f"{steps[0].where}: the steps run different ops, no half of them alike; import one training loop"
+        )
+    notes = []
+    if count < len(steps):
+        notes.append(f"{len(steps) - count} of {len(steps)} steps ran other ops and are left out")
+    if steps[0].on_gpu:
+        notes.append("op times are those of GPU kernels; the gaps between kernels count to the later op")
+    return [step for step, shape in zip(steps, shapes, strict=True) if shape == common], notes
+
+
+def _names(ops: Sequence[OuterOp]) -> list[str]:
+    seen: Counter[str] = Counter()
+    names = []
+    for op in ops:
+        base = f"{'backward' if op.backward else 'forward'}/{op.name}"
+        names.append(f"{base}_{seen[base]}")
+        seen[base] += 1
+    return names
+
+
+def _parameters(step: Step, names: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+    found = []
+    unsized = unread = 0
+    producer: dict[Any, int] = {}
+    first_forward = min((op.forward for op in step.ops if op.forward is not None), default=None)
+    if first_forward is None:
+        raise BadInput(
+            f"{step.where}: no flow from forward to backward ops (fwdbwd events); record with PyTorch 1.10 "
+            f"or later, {RECORD}"
+        )
+    for k, op in enumerate(step.ops):
+        if not op.backward:
+            continue
+        if op.name != ACCUMULATE:
+            producer[op.thread] = k
+            continue
+        if op.gradient is None:
+            unsized += 1
+            continue
+        shape, kind = op.gradient
+        if kind not in ITEM_BYTES:
+            raise BadInput(f"{step.where}: a gradient of element type {kind!r}, whose size is not known")
+        reader = step.ops[producer[op.thread]].forward if op.thread in producer else None
+        if reader is None:
+            unread += 1
+            reader = first_forward
+        size = prod(shape) * ITEM_BYTES[kind]
+        if size:
+            label = f"{names[reader].partition('/')[2]}/{'x'.join(map(str, shape)) or 'scalar'}"
+            found.append(Sent(label, size, (reader,), k, ITEM_BYTES[kind]))
+    if unsized:
+        raise BadInput(
+            f"{step.where}: {unsized} gradients have no size; profile with record_shapes=True, {RECORD}"
+        )
+    if not found:
+        raise BadInput(f"{step.where}: no gradients (AccumulateGrad) in the backward pass; {RECORD}")
+    if unread:
+        notes.append(
+            f"{unread} parameters have no known reader; the first forward op is taken to wait for them"
+        )
+    found.sort(key=lambda p: (p.readers[0], -p.bytes))
+    found = merged(found, passes, notes)
+    seen: Counter[str] = Counter()
+    for parameter in found:
+        seen[parameter.name] += 1
+        if seen[parameter.name] > 1:
+            parameter.name += f"#{seen[parameter.name]}"
+    return found
+
+
+def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+    """The buckets of DistributedDataParallel: an all-reduce takes the gradients that are ready and not yet
+    sent, in the order they became ready, up to its size."""
+    waiting: deque[Sent] = deque()
+    buckets: list[Sent] = []
+    by_op = {parameter.ready: parameter for parameter in parameters}
+    short = 0
+    once = [one.ready for one in parameters if one.ready < passes.last]  # passes that differ
+    begin = 0 if once else passes.last
+    if any(op.buckets for op in step.ops[:begin]):
+        notes.append("every pass sends its gradients; counted once, as with no_sync() in all but the last")
+    for k, op in enumerate(step.ops):
+        if k < begin:
+            continue
+        if k in by_op:
+            waiting.append(by_op[k])
+        for elements, kind in op.buckets:
+            size = elements * ITEM_BYTES[kind]
+            inside: list[Sent] = []
+            room = size
+            while waiting and waiting[0].bytes <= room:
+                room -= waiting[0].bytes
+                inside.append(waiting.popleft())
+            short += room != 0
+            readers = tuple(sorted({r for p in inside for r in p.readers}))
+            name = f"bucket_{len(buckets)}"
+            buckets.append(Sent(name, size, readers or (parameters[0].readers[0],), k))
+    if not buckets:
+        return []
+    notes.append(
+        f"DistributedDataParallel: {len(parameters)} gradients in {len(buckets)} buckets, the unit sent"
+    )
+    if short or waiting:
+        notes.append(f"{short} buckets could not be matched to gradients by size; their readers are a guess")
+    return buckets
+
+
+def _durations(step: Step, begin: int) -> list[float]:
+    """Microseconds of the input (all before the first forward op) and of each op from there on; what lies
+    between two ops counts to the later one."""
+    first = step.ops[begin]
+    out = [max(first.start_us - step.start_us, 0.0)]
+    before = first.start_us
+    for op in step.ops[begin:]:
+        out.append(max(op.end_us - before - op.communication_us, 0.0))
+        before = max(before, op.end_us)
+    return out

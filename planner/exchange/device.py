@@ -1,0 +1,78 @@
+"""The computation of one device, whichever way it is known: the one door for plans.
+
+Transformers and networks that are cut by layers are computed in units (`replica`). Other networks are
+computed layer by layer: by the kernel rates of the hardware file where these were fitted to published
+throughputs in single precision (and for CPUs), else by the rates of the device in the plan's number format
+(`rated`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planner.catalog.folders import shipped_folder
+from planner.computation._computation import Computation
+from planner.hardware import Hardware
+from planner.holding import Checkpointing
+from planner.model import Model
+from planner.precision import FP32, Precision
+
+if TYPE_CHECKING:
+    from planner.exchange.site import Site
+    from planner.rates.error import Error
+
+
+def device_computation(
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    accumulate: int = 1,
+    checkpointing: Checkpointing = "none",
+) -> Computation:
+    """One micro-batch of one device of a site."""
+    if in_units(model, site):
+        from planner.exchange.replica import replica_computation
+
+        return replica_computation(
+            model, batch, site, precision, accumulate=accumulate, checkpointing=checkpointing
+        )
+    if by_kernels(site.hardware, precision):
+        from planner.computation.synthesis import computation_for
+
+        return computation_for(model, batch, site.hardware, precision)
+    from planner.computation.rated import rated_computation
+
+    return rated_computation(model, batch, site.hardware, precision)
+
+
+def in_units(model: Model, site: Site) -> bool:
+    return site.cut.kind == "layers" or (
+        model.sequence_length is not None and not by_kernels(site.hardware, FP32, fitted=False)
+    )
+
+
+def by_kernels(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
+    """Whether the hardware file's own kernel rates are used: those of a CPU, those in a file of the user's,
+    and (`fitted`) those of the catalogue that were fitted to published throughputs, in single precision."""
+    known = hardware.kernels
+    if known is None or precision != FP32:
+        return False
+    if hardware.device.kind == "cpu" or Path(hardware.path).parent != shipped_folder("hardware"):
+        return True
+    return fitted and known.basis != "estimated"
+
+
+def error_of_device(model: Model, hardware: Hardware, precision: Precision) -> Error | None:
+    """How far off the computation may be, by what it rests on; None where nobody knows."""
+    from planner.rates.error import error_of
+    from planner.rates.kernels import network_of
+    from planner.rates.times import computation_s
+
+    if by_kernels(hardware, precision, fitted=False):
+        return None  # a CPU, or rates of the user's own
+    if by_kernels(hardware, precision):
+        return error_of("fitted", network_of(model))
+    return computation_s(model, 1, hardware.device, precision).error

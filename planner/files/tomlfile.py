@@ -1,0 +1,224 @@
+"""TOML files as typed values. What is wrong is said in one line: file, line, key, what is allowed.
+
+`read` gives the text as plain values, `decode` turns values into a msgspec type; both raise `BadInput`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from planner.errors import BadInput
+from planner.files.decoding import convert
+from planner.files.regular_file import text_of
+
+T = TypeVar("T")
+Key = str | int
+MOST_KEY_PARTS = 32  # of one dotted key; the parser takes the square of it
+
+
+@dataclass(frozen=True, slots=True)
+class TomlSource:
+    """A TOML file that was read: where it is, its text, its values."""
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+
+    def error(self, message: str, at: Sequence[Key] = ()) -> BadInput:
+        """An error at a key of this file."""
+        line = line_of(self.text, at) if at else None
+        where = f"{self.path}:{line}" if line else str(self.path)
+        return BadInput(f"{where}: {dotted(at) + ': ' if at else ''}{message}")
+
+
+def read(path: Path | str) -> TomlSource:
+    """The values of a TOML file; do not change them, they are shared by all who read the file."""
+    path = Path(path)
+    try:
+        status = path.stat()
+        return _read(path, status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise BadInput(f"{path}: nested too deeply") from error
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
+    """A file read once for each state it is in: bases are read by many."""
+    text = text_of(path)
+    for line, words in enumerate(text.split("\n"), 1):
+        # counting dots is a tenth of the work of looking for keys
+        if words.count(".") >= MOST_KEY_PARTS and _LONG_KEY.search(words):
+            raise BadInput(f"{path}:{line}: a key of more than {MOST_KEY_PARTS} parts; nest less deeply")
+    try:
+        return TomlSource(path, text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r" \(at line (\d+), column \d+\)$", str(error))
+        line = int(place[1]) if place else text.count("\n") + 1
+        what = str(error)[: place.start()] if place else str(error)
+        raise BadInput(f"{path}:{line}: not valid TOML: {what}") from error
+    except ValueError as error:  # Python reads no more than 4,300 digits as one integer
+        raise BadInput(f"{path}: an integer of more than 4,300 digits; TOML has 64 bits for one") from error
+
+
+def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
+    """`value`, which stands at `at` in the file, as a typed value."""
+    try:
+        return convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, inner = _split(str(error))
+        inner = _named(value, kind, inner)
+        path = [*at, *inner]
+        if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
+            known = _keys_at(kind, inner)
+            near = difflib.get_close_matches(unknown[1], known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            message = f"unknown key; {hint}allowed: {', '.join(known)}"
+            path.append(unknown[1])
+        elif missing := re.fullmatch(r"Object missing required field `(.*)`", message):
+            message = f"the key {missing[1]!r} is missing"
+        elif message.startswith("Invalid enum value"):
+            value = message.removeprefix("Invalid enum value ")
+            message = f"{value} is not known; allowed: {', '.join(_choices_at(kind, inner))}"
+        else:
+            message = message.replace("`", "")
+            message = message[0].lower() + message[1:]
+        raise source.error(message, path) from error
+
+
+def dotted(at: Sequence[Key]) -> str:
+    """`layers[3].kernel`, `machines."p3.2xlarge".vcpus`."""
+    names = (f"[{key}]" if isinstance(key, int) else f'."{key}"' if "." in key else f".{key}" for key in at)
+    return "".join(names).lstrip(".")
+
+
+def _split(message: str) -> tuple[str, list[Key]]:
+    """msgspec's message and the path in it: ``... - at `$.layers[3].kernel` ``."""
+    text, _, path = message.partition(" - at `")
+    keys = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[\]`]+)", path)
+    return text, [int(index) if index else some or key for index, some, key in keys]
+
+
+def _named(value: Any, kind: Any, path: list[Key]) -> list[Key]:
+    """A path with the keys that msgspec writes as `...`, which it does for any key of a dictionary."""
+    out: list[Key] = []
+    for key in path:
+        if key == "..." and isinstance(value, dict):
+            key = next((k for k, v in value.items() if not _fits(v, _types_at(kind, [k]))), key)
+        out.append(key)
+        kinds = _types_at(kind, [key])
+        kind = kinds[0] if kinds else object
+        inside = key in value if isinstance(value, dict) else isinstance(value, list)
+        value = value[key] if inside else None
+    return out
+
+
+def _fits(value: Any, kinds: Sequence[Any]) -> bool:
+    any_of: Any = typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007
+    try:
+        convert(value, any_of)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
+    """The types that may stand at a path inside a type."""
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        return [found for option in typing.get_args(kind) for found in _types_at(option, path)]
+    if typing.get_origin(kind) is typing.Annotated:
+        return _types_at(typing.get_args(kind)[0], path)
+    if not path:
+        return [kind]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        return _types_at(fields[str(path[0])], path[1:]) if path[0] in fields else []
+    arguments = typing.get_args(kind)
+    return _types_at(arguments[-1 if typing.get_origin(kind) is dict else 0], path[1:]) if arguments else []
+
+
+def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
+    """The keys that a struct inside `kind` knows."""
+    structs = [t for t in _types_at(kind, path) if isinstance(t, type) and issubclass(t, msgspec.Struct)]
+    return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
+
+
+def _choices_at(kind: Any, path: Sequence[Key]) -> list[str]:
+    """The values that a literal inside `kind` knows."""
+    found = _types_at(kind, path)
+    return [str(v) for t in found if typing.get_origin(t) is typing.Literal for v in typing.get_args(t)]
+
+
+_NAME = r'(?:[\w\-]+|"[^"\n]*"|\'[^\'\n]*\')'
+_LONG_KEY = re.compile(rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME}){{{MOST_KEY_PARTS}}}")
+_HEADER = re.compile(rf"^[ \t]*(\[\[?)[ \t]*({_NAME}(?:\.{_NAME})*)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
+_TOKEN = re.compile(
+    r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{},=]|[^\s\[\]{},=#"\']+',
+    re.DOTALL,
+)
+
+
+def line_of(text: str, at: Sequence[Key]) -> int | None:
+    """The line where a key stands, or the nearest thing around it that can be found."""
+    start, end, rest, seen = 0, len(text), list(at), 0
+    counts: dict[str, int] = {}
+    headers = list(_HEADER.finditer(text))
+    if headers:
+        end = headers[0].start()
+    for index, header in enumerate(headers):
+        keys: list[Key] = [name.strip("\"'") for name in re.findall(_NAME, header[2])]
+        if header[1] == "[[":
+            counts[header[2]] = counts.get(header[2], -1) + 1
+            keys.append(counts[header[2]])
+        if len(keys) > seen and keys == list(at[: len(keys)]):
+            seen, rest, start = len(keys), list(at[len(keys) :]), header.end()
+            end = headers[index + 1].start() if index + 1 < len(headers) else len(text)
+    position = _descend(text, start, end, rest)
+    if position is None:
+        return text.count("\n", 0, start) + 1 if seen else None
+    return text.count("\n", 0, position) + 1
+
+
+def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None:
+    """The position of the value at `path` among the keys between `start` and `end`."""
+    tokens = [m for m in _TOKEN.finditer(text, start, end) if not m[0].startswith("#")]
+    found, at, closed = None, 0, len(tokens)
+    for key in path:
+        index, depth, begin = -1 if isinstance(key, str) else 0, 0, None
+        for i in range(at, closed):
+            token = tokens[i][0]
+            if depth == 0 and begin is None:
+                if isinstance(key, str):
+                    follows = tokens[i + 1][0] if i + 1 < closed else ""
+                    if token.strip("\"'") == key and follows == "=":
+                        found, begin = tokens[i].start(), i + 2
+                elif index == key and token not in ",]":
+                    found, begin = tokens[i].start(), i
+            if token in "[{":
+                depth += 1
+            elif token in "]}":
+                depth -= 1
+            elif token == "," and depth == 0 and isinstance(key, int):
+                index += 1
+        if begin is None:
+            return found
+        # the inside of the array or table that begins here, if there is one
+        depth, at = 0, begin + 1
+        for i in range(begin, closed):
+            depth += (tokens[i][0] in "[{") - (tokens[i][0] in "]}")
+            if depth == 0:
+                closed = i
+                break
+    return found

@@ -1,0 +1,126 @@
+"""A plan that was simulated: its price, its bound, its prediction and the range that both give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from planner.cost.price import usd_per_million_samples
+from planner.plan import Plan
+from planner.simulator.prediction import Prediction
+
+if TYPE_CHECKING:
+    from planner.measured import Factor
+    from planner.rates.error import Error
+
+FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the machines of one role cost in all."""
+
+    role: str
+    machine: str
+    count: int
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPlan:
+    """A plan that was simulated. `fits_memory` is None where nobody knows, as with a profile."""
+
+    plan: Plan
+    costs: tuple[Cost, ...]
+    bound_samples_per_s: float
+    prediction: Prediction
+    fits_memory: bool | None = True
+    marks: tuple[str, ...] = ()
+    error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
+    device: str = ""
+    measured: Factor | None = None  # what real runs on this device corrected it by
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.prediction.samples_per_s
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Between which bounds nine of ten runs would show: the model's error and the simulation's own."""
+        if self.error is None:
+            return None
+        from planner.rates.error import combined
+
+        half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
+        return combined(self.samples_per_s, half, self.error)
+
+    @property
+    def usd_per_hour(self) -> float:
+        return sum(cost.usd_per_hour for cost in self.costs)
+
+    def usd_of(self, role: str) -> float | None:
+        """What a role costs an hour; None where the plan has no machines for it."""
+        paid = [cost.usd_per_hour for cost in self.costs if cost.role == role]
+        return sum(paid) if paid else None
+
+    @property
+    def priced(self) -> bool:
+        """Whether any of its machines has a price; where none has, it costs nothing that we know of."""
+        return self.usd_per_hour > 0
+
+    @property
+    def usd_per_million_samples(self) -> float:
+        return usd_per_million_samples(self.usd_per_hour, self.samples_per_s)
+
+    @property
+    def bound_share(self) -> float:
+        """How much of the bound the plan reaches."""
+        return self.samples_per_s / self.bound_samples_per_s
+
+    def as_dict(self) -> dict[str, Any]:
+        """The PLAN object of the JSON answers (docs/answers.schema.json)."""
+        plan, prediction = self.plan, self.prediction
+        prices = {
+            "usd_per_hour": self.usd_per_hour,
+            "worker_usd_per_hour": self.usd_of("workers"),
+            "server_usd_per_hour": self.usd_of("servers"),
+            "usd_per_million_samples": self.usd_per_million_samples,
+        }
+        return {
+            "model": plan.model,
+            "batch": plan.batch,
+            "number_format": plan.precision.name,
+            "accumulate": plan.accumulate,
+            "checkpointing": plan.checkpointing,
+            "tensor": plan.cut.tensor,
+            "pipeline": plan.cut.pipeline,
+            "worker_hardware": plan.machine,
+            "device": self.device,
+            "measured_factor": 1.0 if self.measured is None else self.measured.value,
+            "workers": plan.workers,
+            "workers_per_replica": plan.cut.workers,
+            "exchange": plan.exchange.record(),
+            **(dict.fromkeys(FLAT) | plan.exchange.flat(plan.machine)),
+            "cluster": plan.cluster_text,
+            "samples_per_s": prediction.samples_per_s,
+            "samples_per_s_low": prediction.samples_per_s_low,
+            "samples_per_s_high": prediction.samples_per_s_high,
+            "confidence": prediction.confidence,
+            "samples_per_s_range_low": self.range and self.range[0],
+            "samples_per_s_range_high": self.range and self.range[1],
+            "range_basis": self.error and f"{self.error.basis}: {self.error.source}",
+            "bound_samples_per_s": self.bound_samples_per_s,
+            "bound_share": self.bound_share,
+            **(prices if self.priced else dict.fromkeys(prices)),
+            "rented": {cost.role: {"machine": cost.machine, "machines": cost.count} for cost in self.costs},
+            "bottleneck": prediction.bottleneck,
+            "utilisation": dict(prediction.utilisation),
+            "step_s": prediction.step_s,
+            "staleness_mean": prediction.staleness_mean,
+            "fits_memory": self.fits_memory,
+            "marks": list(self.marks),
+        }
+
+
+def as_dict(scored: ScoredPlan | None) -> dict[str, Any] | None:
+    return None if scored is None else scored.as_dict()
