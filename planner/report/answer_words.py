@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from planner.simulator.resource import Resource
+
 if TYPE_CHECKING:
     from planner.answers.results import Comparison, Recommendation, Saturation
     from planner.plan import Plan
@@ -14,9 +16,9 @@ FULL = 0.8  # a resource used less is not what limits
 
 def resource_words(resource: str, plan: Plan) -> str:
     """`uplink[0]` as `receiving gradients at server 0`, as the plan's exchange says it."""
-    kind, _, number = resource.partition("[")
+    named = Resource.read(resource)
     words = {"worker": "the workers' computation", **plan.exchange.words().resources}
-    return words.get(kind, resource).format(number.rstrip("]"))
+    return words[named.kind].format(named.number) if named.kind in words else resource
 
 
 def rate(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import (
@@ -221,18 +222,19 @@ def simulation_tables(result: Simulation) -> list[Table]:
 
 def tables_of(result: Any) -> list[Table]:
     """The tables of any result."""
+    from planner.answers.questions import Simulation
+    from planner.answers.results import Comparison, Recommendation, Saturation
+    from planner.answers.sweep import SweepResult
     from planner.report.sweep import sweep_tables
 
-    kinds = {
-        "Recommendation": recommendation_tables,
-        "Comparison": comparison_tables,
-        "Saturation": saturation_tables,
-        "Simulation": simulation_tables,
-        "SweepResult": sweep_tables,
+    kinds: dict[type, Callable[[Any], list[Table]]] = {
+        Recommendation: recommendation_tables,
+        Comparison: comparison_tables,
+        Saturation: saturation_tables,
+        Simulation: simulation_tables,
+        SweepResult: sweep_tables,
     }
-    make: Any = kinds[type(result).__name__]
-    tables: list[Table] = make(result)
-    return tables
+    return kinds[type(result)](result)
 
 
 def notebook_html(result: Any) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,17 +32,21 @@ def write_html(result: Any, path: Path | str, command: str = "") -> None:
 
 def page_of(result: Any, command: str = "") -> Page:
     """The page of any of the answers."""
-    kinds: dict[str, Any] = {
-        "Recommendation": _recommendation,
-        "Comparison": _comparison,
-        "Saturation": _saturation,
-        "Simulation": _simulation,
-    }
-    if type(result).__name__ == "OrderAnswer":
+    from planner.answers.order_request import OrderAnswer
+    from planner.answers.questions import Simulation
+    from planner.answers.results import Comparison, Recommendation, Saturation
+
+    if isinstance(result, OrderAnswer):
         from planner.report.html_order import order_page
 
         return order_page(result, command)
-    page: Page = kinds[type(result).__name__](result)
+    kinds: dict[type, Callable[[Any], Page]] = {
+        Recommendation: _recommendation,
+        Comparison: _comparison,
+        Saturation: _saturation,
+        Simulation: _simulation,
+    }
+    page = kinds[type(result)](result)
     tables = tables_of(result)
     return replace(
         page,

@@ -13,6 +13,7 @@ from planner.report.models import layer_rows, model_tables
 from planner.report.output import Table
 from planner.report.page import Chart, Page, Spec, label
 from planner.report.profile import profile_tables
+from planner.simulator.resource import Resource
 from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
 from planner.units import MIB, format_bytes, format_seconds
 
@@ -155,7 +156,7 @@ def _resources(summary: Summary) -> Chart:
             ],
             "textposition": "auto",
             "hovertemplate": "%{y}: %{x:,.4~g} ms, %{text}<extra></extra>",
-            "marker": {"color": [colours[use.resource.partition("[")[0]] for use in uses]},
+            "marker": {"color": [colours[Resource.read(use.resource).kind] for use in uses]},
         }
     ]
     layout = {

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster
+from planner.simulator.resource import Resource
 from planner.simulator.run import RunResult
 from planner.simulator.statistics import measured_s
 
@@ -32,16 +33,16 @@ def utilisation(
     sent = sent * (ends[:, :, 0] != ends[:, :, 1])
     out: dict[str, float] = {}
     for s, node in enumerate(cluster.server_nodes):
-        out[f"downlink[{s}]"] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
+        out[str(Resource("downlink", s))] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
     out["worker"] = float(busy.mean())
     parsing = np.sum([result.host_busy_s for result in results], axis=0) / seconds
     if parsing.any():
         out["host"] = float(parsing.mean())
     for s, node in enumerate(cluster.server_nodes):
-        out[f"uplink[{s}]"] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
+        out[str(Resource("uplink", s))] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
     for s, node in enumerate(cluster.server_nodes):
         cores = server_cores or min(nodes[node].cores or cluster.workers, cluster.workers)
-        out[f"ps[{s}]"] = float(updating[:, s].sum() / cores)
+        out[str(Resource("ps", s))] = float(updating[:, s].sum() / cores)
     for name, direction, side in (
         ("worker downlink", 0, "ingress_bytes_per_s"),
         ("worker uplink", 1, "egress_bytes_per_s"),
