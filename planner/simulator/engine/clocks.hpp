@@ -20,25 +20,25 @@ struct Now {
     instant.add(begun, turn);
   }
   double time() const { return event.time(); }
-  // Has an end happened that was known in the given turn?
+  // Whether an end that was already known in the given turn has happened.
   bool over(Event end, int64_t known_in) const {
     return known_in != turn && end < after(instant.latest_since(known_in));
   }
-  mutable int64_t remembered = 0;  // by clocks, since they last forgot
+  mutable int64_t remembered = 0;  // entries that clocks put into their pasts since pasts were last shortened
 };
 
 // The chunk that a lane is sending; it has arrived when the clock reaches `target`.
 struct Flow {
-  Clock* clock = nullptr;  // none: it does not run, or has no rate yet
+  Clock* clock = nullptr;  // none: the flow does not run, or has no rate yet
   double target = 0, weight = 1, size = 0;
-  double origin = 0;    // the target of the chunk with which it came to this clock
-  double followed = 0;  // bytes of chunks that followed that one at once
-  double rest = 0;      // bytes that are known to follow still (periods.hpp)
-  uint64_t key = 0;     // of its events
+  double origin = 0;    // the target of the chunk with which the flow came to this clock
+  double followed = 0;  // bytes of chunks that followed that chunk without a pause
+  double rest = 0;      // bytes of later chunks that are known already (periods.hpp)
+  uint64_t key = 0;     // of the flow's events
   uint32_t place = 0;
   int64_t epoch = 0;  // of the clock, up to which the chunk is known not to have ended (periods.hpp)
 
-  // From `virtual_bytes` of its clock on, with so many bytes of the chunk left.
+  // Puts the flow on a clock that stands at `virtual_bytes`, with `left` bytes of the chunk to send.
   void set_out(double virtual_bytes, double left) {
     target = origin = virtual_bytes + left / weight;
     followed = 0;
@@ -50,16 +50,16 @@ struct Flow {
     target = origin + followed / weight;
   }
   double delivered(double now) const;
-  // The virtual time at which somebody must look: the end of what is known to follow. Sums of bytes are exact.
+  // The virtual time at which the lane must be looked at: the end of all known chunks. Sums of bytes are exact.
   double alarm() const { return origin + (followed + rest) / weight; }
 };
 
-// How a clock went until an event changed it. What ends at the very time at which it was set comes after the
+// A stretch of a clock's past, until an event changed the level. An end at the very time of the change comes after
 // events of that instant so far, whatever their keys: `set_after` is the greatest.
 struct Past {
   double virtual_bytes, since, pace;
   uint64_t set_after;
-  Event until;  // what was known to end, and sorts before this, has ended before the change
+  Event until;  // an end that was known and sorts before this event happened before the change
   double end(double target) const { return std::max(since + (target - virtual_bytes) * pace, since); }
 };
 
@@ -67,19 +67,19 @@ struct Past {
 struct Clock {
   double virtual_bytes = 0, since = 0;
   double level = 0, pace = 0;  // bytes per second for a flow of weight 1, and its inverse
-  std::vector<Past> past;      // only if it remembers
-  int64_t forgotten = 0;       // entries that were in `past` before those
-  int64_t changed_in = -1;     // turn
+  std::vector<Past> past;      // empty where the clock keeps no past
+  int64_t forgotten = 0;       // entries dropped from the front of `past`
+  int64_t changed_in = -1;     // the turn of the last change
   uint64_t set_after = 0;      // as in Past
   bool remembers = false;
-  Event first;  // of its flows; who has several clocks keeps it
+  Event first;  // the first end of the clock's flows; kept up to date by the owner of several clocks
   bool looked_at = false, listed = false;
 
   bool empty() const { return heap_.empty(); }
   double at(double now) const { return virtual_bytes + (now - since) * level; }
   double end(double target) const { return std::max(since + (target - virtual_bytes) * pace, since); }
   int64_t epoch() const { return forgotten + static_cast<int64_t>(past.size()); }
-  // The virtual time at the beginning of a later epoch, if that is in the past. (Whoever skips epochs by it may
+  // The virtual time at the beginning of a later epoch, if that epoch is in the past. (A caller that skips epochs may
   // skip the right one if the time rounds by more than a chunk takes.)
   double later(int64_t from, int64_t by) const {
     return from + by < epoch() ? past[static_cast<size_t>(from + by - forgotten)].virtual_bytes : infinity;
@@ -114,7 +114,7 @@ struct Clock {
     heap_.pop_back();
     if (last.flow != &flow) settle(last, flow.place);
   }
-  // Its alarm has changed.
+  // The alarm of a clock has changed.
   void moved(Flow& flow) { settle({flow.alarm(), &flow}, flow.place); }
 
   // The first alarm, by time and then by key.

@@ -24,7 +24,7 @@ struct Event {
   unsigned __int128 whole() const { return static_cast<unsigned __int128>(time_bits) << 64 | key; }
 };
 
-// The next event that could be: what sorts before it has happened once `event` has.
+// The first event that may still come after `event`: whatever sorts before it has happened.
 inline Event after(Event event) {
   event.key += event.key != ~uint64_t{0};
   return event;
@@ -40,7 +40,7 @@ struct Arrival {
   Event at() const { return {time_s, rank}; }
 };
 
-// All arrivals of several lanes in order. `heads` is used up.
+// Merges the arrivals of several lanes in order; empties `heads`.
 inline void merge(std::vector<std::span<const Arrival>>& heads, std::vector<Arrival>& merged) {
   size_t total = 0;
   for (auto head : heads) total += head.size();
@@ -66,7 +66,7 @@ inline int key_resource(uint64_t key) { return static_cast<int>(key >> 60) - 1; 
 inline int key_worker(uint64_t key) { return static_cast<int>((key >> 24) & (max_workers - 1)); }
 inline int key_server(uint64_t key) { return static_cast<int>(key & 0xFFFFFF); }
 
-// The events of this instant so far. Most events are alone at theirs; but where things take no time, an event
+// The events of this instant so far. Most instants have one event; but where an op takes no time, an event
 // can call forth another of the same time that sorts before it, and "earlier" is not "sorts before".
 class Instant {
  public:

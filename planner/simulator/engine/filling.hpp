@@ -47,7 +47,7 @@ class Filling {
   }
 
  private:
-  // The flows of all NICs whose shares are not above that.
+  // Stops the flows of all NICs whose shares are at or below the level.
   void stop(double full) {
     int nics = 0;
     std::erase_if(used_, [&](Nic* nic) {
@@ -85,9 +85,9 @@ class Filling {
 
   double flow_bytes_per_s_;
   std::vector<MaxMinFlow*> by_weight_;  // the heaviest first
-  size_t heaviest_ = 0;                 // of those that may still wait
-  std::vector<MaxMinFlow*> stopping_;   // in this round
-  std::vector<Nic*> used_;              // with flows that wait
+  size_t heaviest_ = 0;                 // the first flow in by_weight_ that may still wait for a rate
+  std::vector<MaxMinFlow*> stopping_;   // flows that get their rate in this round
+  std::vector<Nic*> used_;              // NICs with flows that wait for a rate
 };
 
 }  // namespace planner

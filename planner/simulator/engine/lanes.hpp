@@ -11,9 +11,9 @@ namespace planner {
 
 struct Lane {
   int resource = 0, worker = 0, server = 0;
-  int pool = -1;  // where its ops take a core; -1: nowhere
+  int pool = -1;  // the pool of cores from which the lane's ops take one; -1: none
   bool local = false, waits_for_core = false;
-  bool marked = false;    // in idle_
+  bool marked = false;    // listed among the idle lanes that may start a chunk
   bool deferred = false;  // run-ahead: ends wait to be shown
   double shows_s = -1;    // run-ahead: when the queue has its next end
   uint64_t key = 0;
@@ -27,8 +27,8 @@ struct Lane {
   // known_updates: the updates of this step, by their starts and ends. The queue holds those that unlock something.
   std::vector<double> starts_s, ends_s;
   bool last_unlocks = false;
-  int64_t turn = 0;     // of the event loop, when the last one queued
-  int64_t updates = 0;  // of earlier steps
+  int64_t turn = 0;     // of the event loop, when the last update was queued
+  int64_t updates = 0;  // updates of earlier steps
   void begin_updates() {
     for (size_t i = 0; i < ends_s.size(); ++i) used += ends_s[i] - starts_s[i];
     updates += static_cast<int64_t>(ends_s.size());

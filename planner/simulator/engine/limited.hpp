@@ -50,7 +50,7 @@ class LimitedFlows {
   LimitedFlows(const LimitedFlows&) = delete;
 
   Flow& flow(int direction, int worker, int server) { return at(direction, worker, server); }
-  // What is known to follow has changed.
+  // The bytes that are known to follow a flow's chunk have changed.
   void extend(Flow& flow) {
     flow.clock->moved(flow);
     look_at(*flow.clock);
@@ -61,7 +61,7 @@ class LimitedFlows {
     for (Nic& nic : nics_) action(nic.clock);
     for (Clock& clock : own_) action(clock);
   }
-  // Called before a flow goes to another clock: it must be told which chunk it is at.
+  // Called before a flow goes to another clock: the flow must know its present chunk.
   std::function<void(Flow&)> before_move;
 
  protected:
@@ -69,7 +69,7 @@ class LimitedFlows {
   MaxMinFlow& at(int direction, int worker, int server) {
     return flows_[(size_t(direction - first_) * in_.workers + worker) * in_.channels + server];
   }
-  // A chunk starts; true if it follows at once the one of its lane that has just ended.
+  // A chunk starts; true if it follows without a pause the chunk of the same lane that has just ended.
   bool follows(MaxMinFlow& flow, double size, double weight) {
     if (&flow != ended_ || flow.weight != weight) return false;
     ended_ = nullptr;
@@ -98,7 +98,7 @@ class LimitedFlows {
     limited_.push_back(&flow);
     return true;
   }
-  // Flows go to the clocks that limit them, and those to their levels.
+  // Moves flows to the clocks of their limits, and sets the levels of those clocks.
   void settle() {
     size_t moving = 0;
     for (size_t i = 0; i < limited_.size(); ++i) {
@@ -150,7 +150,7 @@ class LimitedFlows {
   std::vector<Nic> nics_;
   std::vector<MaxMinFlow> flows_;
   Filling filling_;
-  std::vector<MaxMinFlow*> limited_;  // whose limits were computed in this event
+  std::vector<MaxMinFlow*> limited_;  // flows whose limits were computed in this event
   MaxMinFlow* ended_ = nullptr;
 
  private:
@@ -165,7 +165,7 @@ class LimitedFlows {
     clock.looked_at = true;
   }
 
-  std::vector<Clock> own_;  // of flows
+  std::vector<Clock> own_;  // one clock a flow, for flows with a limit of their own
   std::vector<Clock*> looked_at_, listed_;
   Event next_;
 };

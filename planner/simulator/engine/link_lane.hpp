@@ -14,7 +14,7 @@ namespace planner {
 
 struct Upload {
   double ready_s;
-  int32_t place, number;  // which end of computation lets it go, and which upload of the step it is
+  int32_t place, number;  // the end of computation that releases the upload, and the upload's number in the step
   int32_t op;
 };
 
@@ -37,11 +37,11 @@ struct LinkLane {
   uint64_t key;
   bool sending = false;
   Chunk chunk;
-  double sent_bytes = 0;         // by chunks that ended
-  int64_t chunks = 0;            // that ended
+  double sent_bytes = 0;         // bytes of chunks that ended
+  int64_t chunks = 0;            // chunks that ended
   std::vector<Arrival> arrived;  // in this step
   std::vector<Upload> uploads;   // of this step, once computing is known
-  size_t added = 0;              // of those, by now
+  size_t added = 0;              // uploads that are already in the lane's queue
 
   bool waits() const { return added < uploads.size(); }
   void begin_step() {
@@ -61,16 +61,16 @@ struct LinkLane {
     flow->rest -= chunk.size;
     return true;
   }
-  // Computation ends before a chunk does at the same time.
+  // Of ends at one time, those of computation come before those of chunks.
   void add_uploads(double until_s) {
     for (; waits() && uploads[added].ready_s <= until_s; ++added) add(uploads[added].op);
   }
-  // Those that one end of computation lets go.
+  // The uploads that one end of computation releases.
   void add_uploads_of(int32_t place) {
     for (; waits() && uploads[added].place == place; ++added) add(uploads[added].op);
   }
 
-  // The beginning and the end of a period in which it sends.
+  // The beginning and the end of a period in which the lane sends.
   template <class Links>
   void begin(Links& links, const Now& now, double weight) {
     take(now.time());
@@ -82,7 +82,7 @@ struct LinkLane {
     sending = false;
     links.of(direction).finish(*flow);
   }
-  // Let the chunks end that have ended by now. False if there is none left.
+  // Ends all chunks whose time has come. False if the lane has no chunk left.
   bool advance(const Now& now, const Poll& poll) {
     const Clock& clock = *flow->clock;
     for (;;) {
@@ -110,12 +110,12 @@ struct LinkLane {
       flow->follow(chunk.size);
     }
   }
-  // `advance` where it is known to go on. Uploads that it adds put the alarm off: an early one does no harm.
+  // `advance` where more chunks are known. Added uploads put the alarm off: an early alarm does no harm.
   void catch_up(const Now& now, const Poll& poll) {
     if (!advance(now, poll)) throw std::logic_error("a lane fell silent before its alarm");
   }
 
-  // Local: all that is queued, from now on. Nobody else has a part in it, so all ends are known.
+  // A local lane: sends the whole queue from now on. No other lane shares the node's memory, so all ends are known.
   void send_locally(const Now& now) {
     known_in_ = now.turn;
     send_locally(now.time(), now.instant.greatest() + 1);
@@ -136,7 +136,7 @@ struct LinkLane {
       if (now.over(Event(ended.end_s, key), known_in_)) bytes += ended.bytes, ++events;
     return bytes;
   }
-  // Of transfers of this step.
+  // The ends of this step's transfers.
   std::span<const Arrival> arrived_by(const Now& now) const {
     if (!local) return arrived;
     auto later = std::ranges::find_if(
@@ -155,7 +155,7 @@ struct LinkLane {
     scheduler.done(chunk);
     return take(end_s);
   }
-  // `rank`: of what ends at once.
+  // `rank`: the rank of chunks that end at the time of their start.
   void send_locally(double start_s, uint64_t rank) {
     if (!take(start_s)) return;
     double end_s;
@@ -168,7 +168,7 @@ struct LinkLane {
   }
 
   std::vector<LocalChunk> local_chunks_;  // of this step
-  int64_t known_in_ = 0;                  // turn
+  int64_t known_in_ = 0;                  // the turn in which local ends became known
 };
 
 inline void catch_up(std::span<LinkLane> lanes, const Now& now, const Poll& poll) {

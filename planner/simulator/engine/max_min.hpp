@@ -61,7 +61,7 @@ class MaxMinShares : public LimitedFlows {
   }
 
  private:
-  using Servers = uint64_t;  // a set of them
+  using Servers = uint64_t;  // a set of servers, one bit each
   static Servers bit(int server) { return Servers{1} << server; }
   template <class Do>
   static void for_all(Servers servers, Do action) {
@@ -73,7 +73,7 @@ class MaxMinShares : public LimitedFlows {
   struct Row {
     Row(Nic& of_server, int count) : nic(&of_server), workers(count) {}
     Nic* nic;
-    WorkerSet workers;  // whose flows run
+    WorkerSet workers;  // workers whose flows run
   };
   Nic& port_of(int worker) { return *at(first_, worker, 0).worker_nic; }
   Servers running(const Nic& port) const {
@@ -156,7 +156,7 @@ class MaxMinShares : public LimitedFlows {
   }
   // What a worker's NIC gives to each of its flows before anything is full.
   static double first_share(const Nic& port) { return port.share; }
-  // What it gives to flows that are not in plain rows, if nothing else limits them.
+  // What a worker's NIC gives to flows outside of plain rows, if nothing else limits these flows.
   double left_share(const Nic& port) {
     double left = port.capacity, weight = port.weight;
     for (int w : port.workers)
@@ -256,13 +256,13 @@ class MaxMinShares : public LimitedFlows {
   }
 
   std::vector<Row> rows_;
-  std::vector<Servers> running_;  // to which each worker has a flow
+  std::vector<Servers> running_;  // by worker: the servers to which the worker has a flow
   Servers all_, used_ = 0, safe_ = 0, plain_ = 0, uneasy_ = 0;  // rows; uneasy are used and not plain
   Servers dirty_ = 0, turned_ = 0;  // rows in which something changed in this event; that became plain or not plain
   double heaviest_ = 0, least_share_ = infinity;  // of ports, with all their flows running, all of weight 1
-  bool heavier_ = false;  // since rows were last judged
+  bool heavier_ = false;  // a heavier flow has come since rows were last judged
   std::vector<MaxMinFlow*> changed_, plain_flows_, other_flows_, filled_;
-  WorkerSet tangled_;  // whose flows are filled
+  WorkerSet tangled_;  // workers whose flows are filled round by round
 };
 
 }  // namespace planner

@@ -16,9 +16,9 @@ struct MaxMinFlow : Flow {
   Clock* own = nullptr;  // for the limit that each flow has for itself, if there is one
   int server = 0, worker = 0;
   bool running = false, changed = false;  // changed: came or went in this event
-  bool waits = false;                     // for its rate, while rates are filled
+  bool waits = false;                     // the flow has no rate yet, while rates are filled
   uint32_t place_at_server = 0, place_at_worker = 0;  // in Nic::listed
-  Clock* limit = nullptr;      // of what limits it, as last computed
+  Clock* limit = nullptr;      // the clock of the flow's limit, as last computed
   double level = 0, left = 0;  // its rate for a unit of weight; bytes of its chunk when it goes to another clock
 };
 
@@ -30,7 +30,7 @@ struct Nic {
   Clock clock;
   double capacity = 0, weight = 0;  // of all running flows; sums of weights are exact
   double share = infinity;          // the capacity for a unit of weight
-  int flows = 0;                    // that run
+  int flows = 0;                    // running flows
 
   void add(const MaxMinFlow& flow) {
     weight += flow.weight;
@@ -67,7 +67,7 @@ struct Nic {
     return share_left;
   }
 
-  // For MixedShares.
+  // Used by MixedShares only.
   std::vector<MaxMinFlow*> listed;  // flows that run
   bool seen = false;
   void list(MaxMinFlow& flow, uint32_t& place) {
@@ -75,11 +75,11 @@ struct Nic {
     listed.push_back(&flow);
   }
 
-  // A worker's, for max_min.hpp.
+  // The NIC of a worker, used by max_min.hpp only.
   std::vector<int> workers;
   bool dirty = false;     // flows came or went in this event
   bool easy = true;       // what limits its flows was found without filling
-  int64_t turn = -1;      // when it was last looked at
+  int64_t turn = -1;      // of the event loop, when the NIC was last looked at
 };
 
 // Some of the workers.
@@ -89,7 +89,7 @@ class WorkerSet {
   void add(int w) { words_[size_t(w) / 64] |= uint64_t{1} << (w % 64); }
   void clear() { std::ranges::fill(words_, 0); }
   void remove(int w) { words_[size_t(w) / 64] &= ~(uint64_t{1} << (w % 64)); }
-  // In order, while `action` returns true; did it for all?
+  // Applies `action` to the members in order while it returns true; true if it did for all.
   template <class Do>
   bool all(Do action) const {
     for (size_t i = 0; i < words_.size(); ++i)

@@ -61,11 +61,11 @@ class Periods : public EventLoop<Periods<Shares>> {
   struct Worker {
     Phase phase = Phase::none;
     double begin_s = 0, closing_s = 0;
-    uint64_t begun_rank = 0;     // of what the beginning of downloads called forth
-    int lanes_left = 0;          // that have something to download, then to upload
-    Event end;                   // of all but the closing, then of that, if it is known and not yet here
+    uint64_t begun_rank = 0;     // the rank of ends that the beginning of downloads calls forth
+    int lanes_left = 0;          // lanes with something to download; later, with something to upload
+    Event end;                   // of all ops but the closing op, later of that op; known, still to come
     Event computed_at;           // the last end of computation
-    std::vector<int32_t> roots;  // of computation
+    std::vector<int32_t> roots;  // ops of computation that wait for nothing
     double computing_s = 0, step_computing_s = 0;  // in steps that ended, in this one
     double parsing_s = 0, step_parsing_s = 0;      // likewise, on the host
   };
@@ -84,7 +84,7 @@ class Periods : public EventLoop<Periods<Shares>> {
   void forget() {
     links_.forget(lanes_.size(), [this] { catch_up(lanes_, now_, poll_); });
   }
-  void count_hidden_events() {}  // `used` has
+  void count_hidden_events() {}  // `used` counts them
 
   void take_event(uint64_t key) {
     int w = key_worker(key), resource = key_resource(key);
@@ -181,7 +181,7 @@ class Periods : public EventLoop<Periods<Shares>> {
         queue_.push(lane.local ? lane.local_end() : next_upload(lane));
       }
   }
-  // As far as the ends of the host's ops before `until` let it.
+  // Computes as far as the ends of the host's ops before `until` allow.
   void run_computation(int w, Event until = {}) {
     const Worker& worker = workers_[w];
     std::span<const Arrival> arrivals = arrived(w);
@@ -208,7 +208,7 @@ class Periods : public EventLoop<Periods<Shares>> {
   static Event next_upload(const LinkLane& lane) {
     return {lane.uploads[lane.added].ready_s, event_key(WORKER, lane.worker, 0)};
   }
-  // One end of computation: the lanes that wait for it start in the order in which it queues uploads.
+  // One end of computation: lanes start in the order in which this end queues their uploads.
   void start_uploads(int w) {
     int32_t place = std::numeric_limits<int32_t>::max();
     starting_.clear();
@@ -249,7 +249,7 @@ class Periods : public EventLoop<Periods<Shares>> {
     updates_[s].run(steps_, w, workers_[w].begin_s, event_key(PS, w, s), 0, {}, arrived);
   }
 
-  // All ops but the closing, or the closing too.
+  // All ops but the closing op have ended, or the closing op too.
   void all_ended(int w) {
     Worker& worker = workers_[w];
     if (step_.closing < 0 || worker.phase == Phase::closing) return end_of_step(w);

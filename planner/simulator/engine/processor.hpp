@@ -18,12 +18,12 @@ namespace planner {
 
 class Processor {
  public:
-  // An op of others, and the place in the order of the op whose end lets it go.
+  // An op of another lane, and the place in the order of the op whose end releases it.
   struct Unlocked {
     int32_t place, op;
   };
 
-  // Without the closing, whatever it runs on.
+  // The closing op is left out, whichever lane it runs on.
   Processor(const Inputs& in, const TrainingStep& step, int resource, int server)
       : in_(in),
         opening_(step.opening),
@@ -54,11 +54,11 @@ class Processor {
   }
 
   int ops() const { return ops_; }
-  // Ends of those that have ended, in order.
+  // The ends of ops that have ended, in order.
   std::span<const double> ends_s() const { return {ends_s_.data(), ended_}; }
-  // The host's: the ends of its ops, as what computation waits for.
+  // For a host: the ends of the host's ops as arrivals that computation waits for.
   std::span<const Arrival> ended() const { return ended_ops_; }
-  // What they have let go, in order.
+  // The ops of other lanes that these ends have released, in order.
   std::span<const Unlocked> unlocked() const { return unlocked_; }
   double busy_s(double begin_s, double now) const {
     return ended_ == 0 ? 0.0 : std::min(now, ends_s_[ended_ - 1]) - begin_s - idle_s_;
@@ -124,7 +124,7 @@ class Processor {
   };
   struct Waist {
     int32_t op = -1;
-    std::vector<int32_t> order{};  // from it on
+    std::vector<int32_t> order{};  // of all ops from the waist on
     std::vector<Unlocked> unlocked{};
   };
   int32_t* release(std::span<const int32_t> dependents, int32_t* tail) {
@@ -143,7 +143,7 @@ class Processor {
     unlocked_.insert(unlocked_.end(), waist.unlocked.begin(), waist.unlocked.end());
     ended_ = queue_.size();
   }
-  // It may not always be one: the last that was is kept.
+  // An op may be a waist in some steps only: the last one found is kept.
   void remember(Waist& waist, int32_t place) {
     waist.op = queue_[place];
     waist.order.assign(queue_.begin() + place, queue_.end());
@@ -154,13 +154,13 @@ class Processor {
   const Inputs& in_;
   int32_t opening_;
   bool speed_counts_;
-  bool feeds_;  // computation waits for its ops
+  bool feeds_;  // computation waits for ops of this processor
   std::vector<uint16_t> waiting_;
   std::vector<Link> links_;
   Edges feeders_, inner_, outer_;
   int32_t ops_ = 0;
-  size_t arrivals_ = 0;  // of what it waits for, in a step
-  bool counts_ = false;   // some op waits for more than one
+  size_t arrivals_ = 0;  // arrivals in a step that some op waits for
+  bool counts_ = false;   // some op waits for more than one arrival
   std::vector<Waist> waists_;  // if profiles have an order, for each of their steps
   size_t ended_ = 0;
   double idle_s_ = 0;

@@ -22,7 +22,7 @@ class RunAheadCompute {
   struct Visible {
     double end_s;
     int32_t op;
-    bool last;  // of the step
+    bool last;  // the op ends the step
   };
 
   RunAheadCompute(const Inputs& in, const Feeders& feeders, Steps& steps, bool used)
@@ -35,7 +35,7 @@ class RunAheadCompute {
       return in.resource[op] == WORKER && in.resource[dependent] != WORKER;
     });
     for (int32_t op : outer_.index) uploads_only_ = uploads_only_ && in.resource[op] == UPLINK && !may_wait(in, op);
-    // Nothing else may queue an upload meanwhile, or it would overtake.
+    // No other op may queue an upload meanwhile: that upload would overtake.
     for (int32_t op = 0; op < in.ops; ++op)
       for (int32_t dependent : in.dependents(op))
         if (in.resource[op] != WORKER && in.resource[dependent] == UPLINK) uploads_only_ = false;
@@ -92,7 +92,7 @@ class RunAheadCompute {
 
   // Several feeders that ended one after the other, before anything can be seen.
   void feed(int w, std::span<const Arrival> arrivals, int64_t turn) {
-    if (arrivals.empty()) return;  // it may have run ahead
+    if (arrivals.empty()) return;  // computation may have run ahead already
     Lane& lane = lanes_[w];
     for (const Arrival& arrival : arrivals) {
       while (lane.running && Event(lane.ends_s[lane.head - 1], lane.rank) < arrival.at()) finish(lane);
@@ -138,20 +138,20 @@ class RunAheadCompute {
   }
 
  private:
-  static constexpr int burst = 32;  // ops that it runs ahead at a time, while they may have to be undone
+  static constexpr int burst = 32;  // ops run ahead at a time, while they may have to be undone
 
   // The ops of a step in the order in which they run, and the ends of those that have started.
   struct Lane {
     uint64_t key = 0;
     uint64_t rank = 0;          // of the next end, if it takes no time (see Arrival)
     int worker = 0;
-    bool running = false;       // the op before `head`; else it has ended
+    bool running = false;       // the op before `head` is running; else that op has ended
     int32_t head = 0, tail = 0;
     int32_t settled = 0;        // ops whose ends will not be undone
-    int feeders = 0, required = 0;  // still to come
+    int feeders = 0, required = 0;  // feeders still to come, and required ones among them
     int64_t turn = 0;           // of the event loop, when something last came in
     double begin_s = 0, idle_s = 0, used_s = 0;
-    int64_t ended = 0;          // in earlier steps
+    int64_t ended = 0;          // ops that ended in earlier steps
     std::vector<int32_t> queue;
     std::vector<double> ends_s;
     std::vector<int32_t> visible;  // places in the queue
@@ -244,7 +244,7 @@ class RunAheadCompute {
     }
     while (lane.visible.size() > lane.next && lane.visible.back() >= lane.over()) lane.visible.pop_back();
   }
-  // It pauses only when it waits for something to come in, so what counts is the last end and the pauses.
+  // Computation pauses only while it waits for an arrival, so the last end and the pauses give the busy time.
   static double used_in_step(const Lane& lane, double now) {
     return lane.head == 0 ? 0.0 : std::min(now, lane.ends_s[lane.head - 1]) - lane.begin_s - lane.idle_s;
   }

@@ -16,7 +16,7 @@ struct Chunk {
   bool flowing = false;
   double size = 0;  // bytes; 0 for computation
   double start_s = 0, flow_s = 0;
-  double ready_s = 0;  // when its overhead is over
+  double ready_s = 0;  // when the chunk's overhead is over
 };
 
 // Ops in the order of arrival. A step queues each op of a lane at most a known number of times and leaves the
@@ -220,13 +220,13 @@ class Scheduler {
   const int64_t* bytes_;
   Fifo queue_;  // fifo, multiplexed
   const LinkTraits& link_;
-  std::vector<Waiting> heap_;  // the others
+  std::vector<Waiting> heap_;  // policies with priorities
   int64_t arrivals_ = 0;
   Waiting rest_{0, 0, -1, 0};        // what is left of the transfer whose slice is on the link
   std::deque<Chunk> pipe_;           // credit
   double in_flight_ = 0;             // credit
   std::vector<int32_t> gathered_;    // blocks: members that are ready
-  const std::vector<int32_t>* sending_ = nullptr;  // blocks: the one on the link
+  const std::vector<int32_t>* sending_ = nullptr;  // blocks: the block on the link
   size_t sent_ = 0;
 };
 

@@ -46,7 +46,7 @@ class EqualShares {
     ended_ = &flow;
     stale_ = true;
   }
-  // What is known to follow has changed.
+  // The bytes that are known to follow a flow's chunk have changed.
   void extend(Flow& flow) {
     clock_.moved(flow);
     stale_ = true;
@@ -81,7 +81,7 @@ class EqualShares {
   bool stale_ = false;
 };
 
-// The two directions, by one interface. They are one only if some node is both a near and a far end.
+// The two directions behind one interface; shared by both where some node is both a near and a far end.
 template <class Shares>
 class Links {
  public:
@@ -104,7 +104,7 @@ class Links {
     direction_[0]->commit();
     if (!mixed_) direction_[1]->commit();
   }
-  // Called before a flow goes to another clock: it must be told which chunk it is at.
+  // Called before a flow goes to another clock: the flow must know its present chunk.
   void before_move(const std::function<void(Flow&)>& action) {
     if constexpr (!std::is_same_v<Shares, EqualShares>)
       for (auto& shares : direction_)
@@ -114,7 +114,7 @@ class Links {
     Event first = direction_[0]->next();
     return mixed_ ? first : std::min(first, direction_[1]->next());
   }
-  // Clocks need their past only as far back as some lane has looked at it: `look` makes all lanes look.
+  // A clock needs its past back to the last look of any lane only: `look` makes all lanes look at their clocks.
   template <class Look>
   void forget(size_t lanes, Look look) {
     if (now_.remembered < 1024 + 8 * static_cast<int64_t>(lanes)) return;

@@ -54,8 +54,8 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
 
   struct OpInfo {
     int32_t lane;   // among the lanes of its worker
-    bool unlocks;   // something
-    bool may_wait;  // for other workers
+    bool unlocks;   // some op waits for this one
+    bool may_wait;  // the op may wait for other workers
     bool feeds;     // computation that runs ahead waits for it
   };
   Lane& lane_at(int worker, int lane) { return lanes_[size_t(worker) * in_.lanes() + lane]; }
@@ -113,7 +113,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
     return all;
   }
 
-  // Lazy: put the next end that shows into the queue, unless it is there.
+  // Run-ahead: puts the next visible end into the queue, unless it is there.
   void show_soon(int worker) {
     Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
     if (computation.deferred) return;
@@ -124,7 +124,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
 
   void computation_shows(int worker, double now) {
     Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
-    if (now != computation.shows_s) return;  // it ran ahead too far, and this end was put off
+    if (now != computation.shows_s) return;  // computation ran ahead too far, and this end was put off
     computation.shows_s = -1;
     computation.deferred = false;
     auto [end_s, op, last] = compute_.take_visible(worker);
@@ -164,7 +164,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
     enqueue(worker, op);
   }
 
-  // For other workers? A joint op goes to its group's leader.
+  // Whether an op waits for other workers. A joint op goes to the leader of its group.
   bool must_wait(int& worker, int32_t op) {
     bool joint = in_.scope[op] >= 0;
     if (joint) {
@@ -243,7 +243,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
     int32_t op = chunk.op;
     bool last = true;
     if (lane.on_link()) {
-      if (!chunk.flowing) {  // only its overhead is over
+      if (!chunk.flowing) {  // only the overhead of the chunk is over
         start_flow(lane, now);
         return;
       }
@@ -290,7 +290,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
     }
   }
 
-  // known_updates: the end of one that unlocks something, or the last end of the step.
+  // known_updates: the end of an update that unlocks an op, or the last end of the step.
   void end_of_update(Lane& lane, double now) {
     if (lane.queue.empty()) return end_of_step(lane.worker, now);
     end_of_op(lane.worker, lane.queue.pop(), now);
@@ -366,7 +366,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
     return out;
   }
 
-  // Lazy: computation is reported as one op, if there is any.
+  // Run-ahead: computation is reported as one op, if there is any.
   static int counted_ops(const Inputs& in) {
     if (!ahead) return in.ops;
     auto compute = std::count(in.resource.begin(), in.resource.end(), uint8_t{WORKER});

@@ -123,7 +123,7 @@ class Steps {
   // One dependency of `op` has ended; is it the last?
   bool release(int w, int32_t op) { return --waiting_[size_t(w) * in_.ops + op] == 0; }
 
-  // The opposite of `release`: was it the last?
+  // The opposite of `release`: true if that dependency had been the last.
   bool hold(int w, int32_t op) { return waiting_[size_t(w) * in_.ops + op]++ == 0; }
 
   // `release` for several dependents; those that are ready, in the order of this step.
@@ -190,7 +190,7 @@ class Steps {
     double speed = 1;
     const int32_t* order = nullptr;
     const double* durations = nullptr;
-    int64_t steps_of_others = 0;  // that had ended when this step began
+    int64_t steps_of_others = 0;  // steps of other workers that had ended when this step began
     std::vector<double> starts_s{}, ends_s{};
     std::vector<int32_t> staleness{};
   };

@@ -62,7 +62,7 @@ class UnseenDownloads {
     lane.end(links_);
     return --lanes_left_[lane.worker] == 0;
   }
-  // What has arrived since the last call, in order.
+  // The downloads that have arrived since the last call, in order.
   std::span<const Arrival> arrived(int w) {
     catch_up(of(w), now_, poll_);
     heads_.clear();
@@ -94,7 +94,7 @@ class UnseenDownloads {
   const Poll& poll_;
   Links<Shares>& links_;
   std::vector<LinkLane> lanes_;   // workers x channels
-  std::vector<int> lanes_left_;   // of each worker, with downloads to come
+  std::vector<int> lanes_left_;   // by worker: lanes with downloads to come
   std::vector<LinkLane*> starting_;
   std::vector<std::span<const Arrival>> heads_;
   std::vector<Arrival> merged_;

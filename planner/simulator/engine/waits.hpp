@@ -31,12 +31,12 @@ class Groups {
   }
 
   int leader(int32_t op, int worker) const { return in_.leaders[size_t(in_.scope[op]) * in_.workers + worker]; }
-  // In ascending order.
+  // The members of a group, in ascending order.
   const std::vector<int>& members(int32_t op, int leader) const {
     return members_[size_t(in_.scope[op]) * in_.workers + leader];
   }
   const std::vector<int>& leaders(int32_t op) const { return leads_[in_.scope[op]]; }
-  // A joint op is ready at one more member; is it at all of them?
+  // A joint op is ready at one more member; true if it is ready at all members.
   bool all_arrived(int32_t op, int leader) {
     int& arrived = arrived_[size_t(number_[op]) * in_.workers + leader];
     if (++arrived < static_cast<int>(members(op, leader).size())) return false;
@@ -46,8 +46,8 @@ class Groups {
 
  private:
   const Inputs& in_;
-  std::vector<int32_t> number_;            // of a joint op among them
-  std::vector<int> arrived_;               // joint ops x leaders: members at which it is ready
+  std::vector<int32_t> number_;            // the number of an op among joint ops
+  std::vector<int> arrived_;               // joint ops x leaders: members at which the op is ready
   std::vector<std::vector<int>> members_;  // scopes x leaders
   std::vector<std::vector<int>> leads_;    // the leaders of each scope
 };
@@ -58,13 +58,13 @@ class Barriers {
   explicit Barriers(const Inputs& in)
       : in_(in), arrived_(in.tied ? in.ops : 0, 0), published_(in.publishers.size(), 0), held_(in.publishers.size()) {}
 
-  // A gated op is ready at one more worker, or group; is it at all `peers`?
+  // A gated op is ready at one more worker, or group; true if it is ready at all `peers`.
   bool all_arrived(int32_t op, size_t peers) {
     if (++arrived_[op] < static_cast<int>(peers)) return false;
     arrived_[op] = 0;
     return true;
   }
-  // Must an op of a worker in its given step wait? Then `publish` gives it back.
+  // Whether an op of a worker must wait in the given step; `publish` then returns the op.
   bool hold(int worker, int64_t step, int32_t op) {
     int32_t tensor = in_.awaits[op];
     if (tensor < 0 || published_[tensor] >= step * in_.publishers[tensor]) return false;
