@@ -56,7 +56,6 @@ def predicted() -> dict[str, float]:
                         batch,
                         site,
                         BF16,
-                        accumulate=ACCUMULATE,
                         variation=Variation(0.0, 0.0),
                         steps=1,
                     )

@@ -94,6 +94,44 @@ class Holding:
         return self.fixed_bytes + (self.activations_bytes + self.working_bytes) * FRAGMENTATION
 
 
+    def total_for(self, batch: int, shares: Shares, devices: int = 1) -> float:
+        """The total of `scaled`, without what it is made of: a search asks for tens of thousands."""
+        states = (
+            self.parameters_bytes * shares.parameters
+            + self.gradients_bytes * shares.gradients
+            + self.optimizer_bytes * shares.optimizer
+            + shares.buffers_bytes
+        )
+        once = self.by_kind.get(AGAIN, 0.0)
+        kept = (self.activations_bytes - once) * shares.in_flight + once + self.working_bytes
+        held = states + kept * batch * shares.activations
+        return held * FRAGMENTATION + framework_bytes(devices)
+
+    def scaled(self, batch: int, shares: Shares, devices: int = 1) -> Holding:
+        """What a device holds for a micro-batch, if this is what it would hold for one sample alone: all that
+        depends on the batch grows with it."""
+        samples = batch * shares.activations
+        by_kind = {
+            kind: size * samples * (1.0 if kind == AGAIN else shares.in_flight)
+            for kind, size in self.by_kind.items()
+        }
+        return Holding(
+            parameters_bytes=self.parameters_bytes * shares.parameters,
+            gradients_bytes=self.gradients_bytes * shares.gradients,
+            optimizer_bytes=self.optimizer_bytes * shares.optimizer,
+            activations_bytes=sum(by_kind.values()),
+            working_bytes=self.working_bytes * samples,
+            buffers_bytes=shares.buffers_bytes,
+            framework_bytes=framework_bytes(devices),
+            by_kind=by_kind,
+        )
+
+
+def framework_bytes(devices: int) -> float:
+    """What the framework takes for itself where so many devices train together."""
+    return FRAMEWORK_BYTES + (COLLECTIVES_BYTES if devices > 1 else 0)
+
+
 def holding(
     model: Model,
     batch: int,
@@ -135,7 +173,7 @@ def holding(
         activations_bytes=sum(by_kind.values()),
         working_bytes=stored.working.bytes(width) * samples,
         buffers_bytes=shares.buffers_bytes,
-        framework_bytes=FRAMEWORK_BYTES + (COLLECTIVES_BYTES if devices > 1 else 0),
+        framework_bytes=framework_bytes(devices),
         by_kind=by_kind,
     )
 

@@ -109,6 +109,7 @@ class Computation:
     buckets: bool = False  # parameters are buckets of gradients, as they were recorded
     stands_for: tuple[float, ...] = ()  # of each run, how many real ones it is as long as; empty: one each
     network: Model | None = None
+    layout: object | None = None  # the same object: the same ops and parameters, whatever their times
 
     def __post_init__(self) -> None:
         n = self.ops

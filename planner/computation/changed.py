@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.computation._computation import Computation, Parameter, Variation
+from planner.computation._computation import WAIT, Computation, Ints, Parameter, Variation
 from planner.errors import BadInput
 
 MOST_RUNS = 4
@@ -20,7 +20,8 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
     Of more than `most` passes the first and the last stay as they are, because exchanges overlap with them,
     and those between are `most - 2` longer ones that stand for all. Where collectives run in every pass they
     are longer by as much: what overlaps in one pass overlaps in the long one, and only what is not hidden at
-    its ends, one unit's collective, is counted too often, by a unit of all units times runs.
+    its ends, one unit's collective, is counted too often, by a unit of all units times runs. The wait for
+    other stages of a pipeline is one of the step, dealt out to its micro-batches.
     """
     if micro_batches < 1:
         raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
@@ -41,14 +42,10 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
         )
         for one in computation.parameters
     )
-    deps = [tuple(at * n + dep for dep in computation.deps(op)) for at in range(times) for op in range(n)]
-    for at in range(1, times):  # a pass begins when the one before it is over
-        for op in range(n):
-            if not deps[at * n + op]:
-                deps[at * n + op] = (at * n - 1,)
-    start = np.zeros(len(deps) + 1, np.int32)
-    np.cumsum([len(waits) for waits in deps], out=start[1:])
+    start, index = _repeated_deps(computation, times)
     each = np.repeat(scale, n)
+    if computation.work is not None:
+        each = np.where(np.tile(computation.work == WAIT, times), each / micro_batches, each)
     once_s = None if computation.once_s is None else np.tile(computation.once_s, times) * each
     durations_s = (
         _repeated(computation, times) * each
@@ -63,14 +60,27 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
         layer=np.tile(computation.layer, times),
         work=None if computation.work is None else np.tile(computation.work, times),
         dep_start=start,
-        dep_index=np.array([dep for waits in deps for dep in waits], np.int32),
+        dep_index=index,
         durations_s=durations_s,
         parameters=parameters,
         once_s=once_s,
         micro_batches=times,
         stands_for=scale,
         step=None,
+        layout=None,
     )
+
+
+def _repeated_deps(computation: Computation, times: int) -> tuple[Ints, Ints]:
+    """Where the waits of each op begin, and for which ops it waits; a pass begins when the one before it is
+    over."""
+    n, waits = computation.ops, np.diff(computation.dep_start)
+    first = np.flatnonzero(waits == 0)
+    later = np.insert(computation.dep_index, computation.dep_start[first], -1)  # the op before the pass
+    index = [computation.dep_index, *(at * n + later for at in range(1, times))]
+    count = np.concatenate([waits, np.tile(np.maximum(waits, 1), times - 1)])
+    start = np.concatenate([[0], np.cumsum(count)])
+    return start.astype(np.int32), np.concatenate(index).astype(np.int32)
 
 
 def _repeated(computation: Computation, times: int) -> np.ndarray:
@@ -102,7 +112,7 @@ def in_units(computation: Computation, units: dict[str, int], names: tuple[str, 
     parameters = tuple(
         replace(one, block=units[one.name]) if one.name in units else one for one in computation.parameters
     )
-    return replace(computation, parameters=parameters, blocks=names)
+    return replace(computation, parameters=parameters, blocks=names, layout=None)
 
 
 __all__ = ["Parameter", "accumulated", "in_units", "steadied"]

@@ -3,8 +3,8 @@
 A replica of t x p devices has p stages of units, each shared by t devices. All devices of a stage do the
 same; a step is as long as the slowest stage makes it. So one device of that stage stands for all: its ops are
 the forward and backward passes of its units, the sums of the tensor cut between them, what is computed again
-because it was not kept, and the wait for the other stages to fill and to drain (`planner.cut.schedule`),
-dealt out to the micro-batches. Exchanges lower it as they lower any computation.
+because it was not kept, and the wait for the other stages to fill and to drain (`planner.cut.schedule`), that
+of a whole step. Exchanges lower it as they lower any computation.
 
 The other way, a program for every rank, would show which stage waits when; it costs p times the events for a
 step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
 from planner.cut.schedule import bubble_s
@@ -70,24 +72,27 @@ class UnitTimes:
         return self.forward_s + self.sum_s, self.backward_s + self.recompute_s + self.sum_s + again
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaOp:
-    """One op of the device: what, in which pass, doing what, of which unit, how long."""
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The ops of one micro-batch on a stage in their order, without their times: names, roles, what they do,
+    and where their times stand: in which row (`_ROWS`) and of which unit. One object for all micro-batches
+    that have the same, so that what follows from it is found once."""
 
-    name: str
-    role: int
-    work: int
-    unit: int
-    seconds: float
+    names: tuple[str, ...]
+    role: npt.NDArray[np.uint8]
+    work: npt.NDArray[np.uint8]
+    row: Ints
+    unit: Ints
+    parameters: tuple[Parameter, ...]
+    blocks: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class StageWork:
-    """The ops of one micro-batch on the slowest stage in their order, and its parameters."""
+    """What the slowest stage does in one micro-batch, and how long each of its ops takes."""
 
-    ops: tuple[ReplicaOp, ...]
-    parameters: tuple[Parameter, ...]
-    blocks: tuple[str, ...]
+    layout: Layout
+    seconds: Floats
     optimizer_s: float
     stages: tuple[int, ...]  # where each begins and the last ends, in units
     stage: int  # the slowest
@@ -130,10 +135,9 @@ def stage_work(
     *,
     pipeline: int = 1,
     interleave: int = 1,
-    micro_batches: int = 1,
     checkpointing: Checkpointing = "none",
 ) -> StageWork:
-    """One micro-batch on the slowest stage."""
+    """One micro-batch on the slowest stage, with the wait of a step."""
     chain = times.chain
     if pipeline > chain.length:
         raise BadInput(
@@ -147,38 +151,71 @@ def stage_work(
     send_s = costs.send_s(times.sent_elements) if pipeline > 1 else 0.0
     wait_s = bubble_s(stage_s, interleave) + 2 * send_s * (pipeline - 1)
     first, last = ends[slowest], ends[slowest + 1]
-    ops: list[ReplicaOp] = []
-    if pipeline > 1:
-        ops.append(ReplicaOp("stages/wait", OTHER, WAIT, first, wait_s / micro_batches))
+    layout = _layout(
+        chain,
+        (first, last),
+        pipeline > 1,
+        tuple(map(bool, times.sum_s[first:last])),
+        tuple(map(bool, times.recompute_s[first:last])),
+        tuple(times.elements[first:last].tolist()),
+        checkpointing == "full",
+    )
+    table = np.stack(
+        [times.forward_s, times.sum_s, times.recompute_s, times.backward_s, np.full(chain.length, wait_s)]
+    )
+    held = times.elements
+    share = float(held[first:last].sum() / max(held.sum(), 1))
+    return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, ends, slowest)
+
+
+_FORWARD, _SUM, _RECOMPUTE, _BACKWARD, _WAIT = range(5)  # rows of the table of times
+
+
+@lru_cache(maxsize=512)
+def _layout(  # noqa: PLR0917
+    chain: Chain,
+    units: tuple[int, int],
+    waits: bool,
+    sums: tuple[bool, ...],
+    again: tuple[bool, ...],
+    elements: tuple[int, ...],
+    sums_again: bool,
+) -> Layout:
+    """Of units from the first to before the last: which are summed and computed again, and their elements.
+    `sums_again`: what is computed again is summed again."""
+    first, last = units
+    ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
+    if waits:
+        ops.append(("stages/wait", OTHER, WAIT, _WAIT, first))
     forward_at, backward_at = {}, {}
     for unit in range(first, last):
+        name = chain.names[unit]
         forward_at[unit] = len(ops)
-        ops.append(
-            ReplicaOp(f"{chain.names[unit]}/forward", FORWARD, COMPUTE, unit, float(times.forward_s[unit]))
-        )
-        if times.sum_s[unit]:
-            ops.append(
-                ReplicaOp(f"{chain.names[unit]}/forward/sum", FORWARD, SUM, unit, float(times.sum_s[unit]))
-            )
+        ops.append((f"{name}/forward", FORWARD, COMPUTE, _FORWARD, unit))
+        if sums[unit - first]:
+            ops.append((f"{name}/forward/sum", FORWARD, SUM, _SUM, unit))
     for unit in reversed(range(first, last)):
         name = chain.names[unit]
-        summed = float(times.sum_s[unit])
-        if times.recompute_s[unit]:
-            ops.append(
-                ReplicaOp(f"{name}/recompute", BACKWARD, RECOMPUTE, unit, float(times.recompute_s[unit]))
-            )
-            if summed and checkpointing == "full":
-                ops.append(ReplicaOp(f"{name}/recompute/sum", BACKWARD, SUM, unit, summed))
-        if summed:
-            ops.append(ReplicaOp(f"{name}/backward/sum", BACKWARD, SUM, unit, summed))
+        if again[unit - first]:
+            ops.append((f"{name}/recompute", BACKWARD, RECOMPUTE, _RECOMPUTE, unit))
+            if sums[unit - first] and sums_again:
+                ops.append((f"{name}/recompute/sum", BACKWARD, SUM, _SUM, unit))
+        if sums[unit - first]:
+            ops.append((f"{name}/backward/sum", BACKWARD, SUM, _SUM, unit))
         backward_at[unit] = len(ops)
-        ops.append(ReplicaOp(f"{name}/backward", BACKWARD, COMPUTE, unit, float(times.backward_s[unit])))
-    held = times.elements
+        ops.append((f"{name}/backward", BACKWARD, COMPUTE, _BACKWARD, unit))
+    names, role, work, row, at = zip(*ops, strict=True)
     parameters = tuple(
-        Parameter(chain.names[unit], int(held[unit]), (forward_at[unit],), backward_at[unit], unit - first)
-        for unit in range(first, last)
-        if held[unit]
+        Parameter(chain.names[unit], held, (forward_at[unit],), backward_at[unit], unit - first)
+        for unit, held in enumerate(elements, first)
+        if held
     )
-    share = float(held[first:last].sum() / max(held.sum(), 1))
-    blocks = tuple(chain.names[first:last])
-    return StageWork(tuple(ops), parameters, blocks, times.optimizer_s * share, ends, slowest)
+    return Layout(
+        names,
+        np.array(role, np.uint8),
+        np.array(work, np.uint8),
+        np.array(row, np.intp),
+        np.array(at, np.intp),
+        parameters,
+        tuple(chain.names[first:last]),
+    )

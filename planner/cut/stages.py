@@ -35,28 +35,28 @@ def balanced(
         return None
     state = np.zeros(blocks) if state_bytes is None else np.asarray(state_bytes, np.float64)
     kept = np.zeros(blocks) if activation_bytes is None else np.asarray(activation_bytes, np.float64)
-    time_to, state_to, kept_to = (np.concatenate(([0.0], np.cumsum(each))) for each in (times, state, kept))
+    time_s, state, kept = (_spans(each) for each in (times, state, kept))
     best = np.full(blocks + 1, np.inf)
     best[0] = 0.0
     cut_at = np.zeros((stages, blocks + 1), np.intp)
     for stage in range(stages):
-        flight = in_flight(stage, stages, micro_batches)
-        following = np.full(blocks + 1, np.inf)
-        for end in range(stage + 1, blocks + 1):
-            starts = slice(stage, end)
-            slowest = np.maximum(best[starts], time_to[end] - time_to[starts])
-            held = state_to[end] - state_to[starts] + flight * (kept_to[end] - kept_to[starts])
-            slowest[held > memory_bytes] = np.inf
-            where = int(np.argmin(slowest))
-            following[end] = slowest[where]
-            cut_at[stage, end] = stage + where
-        best = following
+        slowest = np.maximum(best[:, None], time_s)
+        if memory_bytes < np.inf:
+            slowest[state + in_flight(stage, stages, micro_batches) * kept > memory_bytes] = np.inf
+        cut_at[stage] = np.argmin(slowest, axis=0)
+        best = slowest.min(axis=0)
     if not np.isfinite(best[blocks]):
         return None
     ends = [blocks]
     for stage in reversed(range(stages)):
         ends.append(int(cut_at[stage, ends[-1]]))
     return tuple(reversed(ends))
+
+
+def _spans(each: Floats) -> Floats:
+    """What the blocks from one position to another have together; infinite where they are none."""
+    before = np.concatenate(([0.0], np.cumsum(each)))
+    return np.where(np.tri(len(before), dtype=bool), np.inf, before[None, :] - before[:, None])
 
 
 def in_flight(stage: int, stages: int, micro_batches: int | None = None, interleave: int = 1) -> float:

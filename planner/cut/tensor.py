@@ -47,6 +47,7 @@ def degrees(model: Model, most: int) -> tuple[int, ...]:
     return tuple(2**k for k in range(most.bit_length()) if 2**k <= most and not refusal(model, 2**k))
 
 
+@lru_cache(maxsize=1024)
 def refusal(model: Model, degree: int) -> str:
     """Why a model cannot be shared by so many devices, with the nearest degree that works; else empty."""
     for layer in model.layers:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.computation import Computation
+from planner.computation.changed import accumulated
 from planner.cost.memory import Held
 from planner.exchange.site import Site
 from planner.model import Model
@@ -116,11 +117,17 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a bound is asked for: an exchange, and what it would be lowered from."""
+    """What a bound is asked for: an exchange, and what it would be lowered from. With `accumulate` above 1
+    the computation is that of one of so many micro-batches."""
 
     exchange: Exchange
     computation: Computation
     site: Site
+    accumulate: int = 1
+
+    def case(self) -> Case:
+        """What the simulator would run."""
+        return self.exchange.lower(accumulated(self.computation, self.accumulate), self.site)
 
 
 class Exchange(ABC):
@@ -133,6 +140,7 @@ class Exchange(ABC):
     plain: ClassVar[bool] = False  # what people run first: where it fits, nobody shards
     most_parameters: ClassVar[float] = inf  # of a model that it is offered for, unless it is named
     spare: ClassVar[bool] = False  # offered where no plain exchange fits in memory
+    counts_micro_batches: ClassVar[bool] = False  # whether `bounds` takes jobs with `accumulate` above 1
     cuts: ClassVar[tuple[str, ...]] = ("layers",)  # kinds of cut (`planner.cut`) that its replicas may have
 
     @property
@@ -185,7 +193,7 @@ class Exchange(ABC):
         step and cluster; override it only to be faster, and hold both equal in a test."""
         from planner.cost.loads import bounds_of
 
-        return bounds_of([job.exchange.lower(job.computation, job.site) for job in jobs])
+        return bounds_of([job.case() for job in jobs])
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         """Other choices of the same kind that might be faster."""

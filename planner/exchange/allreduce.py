@@ -40,6 +40,7 @@ class AllReduce(Exchange):
     kind: ClassVar[str] = "allreduce"
     title: ClassVar[str] = "all-reduce"
     plain: ClassVar[bool] = True
+    counts_micro_batches: ClassVar[bool] = True
 
     bucket_bytes: int = CAP_BYTES
     first_bucket_bytes: int = FIRST_CAP_BYTES
@@ -143,9 +144,11 @@ def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool) -> t
     return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt)
 
 
-def overlap(computation: Computation, found: tuple[Bucket, ...], library: Library, peers: Peers) -> float:
-    """The share of the backward pass in which collectives run too."""
-    backward_s = _backward_s(computation)
+def overlap(
+    computation: Computation, found: tuple[Bucket, ...], library: Library, peers: Peers, passes: int = 1
+) -> float:
+    """The share of the backward passes in which collectives run too."""
+    backward_s = passes * _backward_s(computation)
     busy_s = sum(library.seconds("all_reduce", bucket.bytes, peers) for bucket in found)
     return min(busy_s / backward_s, 1.0) if backward_s > 0 else 0.0
 

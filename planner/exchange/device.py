@@ -9,10 +9,10 @@ throughputs in single precision (and for CPUs), else by the rates of the device 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.catalog.folders import shipped_folder
-from planner.computation._computation import Computation
+from planner.computation._computation import Computation, Variation
 from planner.hardware import Hardware
 from planner.holding import Checkpointing
 from planner.model import Model
@@ -29,16 +29,15 @@ def device_computation(
     site: Site,
     precision: Precision,
     *,
-    accumulate: int = 1,
     checkpointing: Checkpointing = "none",
+    brief: bool = False,
 ) -> Computation:
-    """One micro-batch of one device of a site."""
+    """One micro-batch of one device of a site. `brief`: one step without variation, for bounds."""
     if in_units(model, site):
         from planner.exchange.replica import replica_computation
 
-        return replica_computation(
-            model, batch, site, precision, accumulate=accumulate, checkpointing=checkpointing
-        )
+        vary: dict[str, Any] = {"steps": 1, "variation": Variation(0.0, 0.0)} if brief else {}
+        return replica_computation(model, batch, site, precision, checkpointing=checkpointing, **vary)
     if by_kernels(site.hardware, precision):
         from planner.computation.synthesis import computation_for
 

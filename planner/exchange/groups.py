@@ -15,10 +15,11 @@ from planner.exchange.site import Site
 
 def replicas_site(site: Site) -> Site:
     """The site as one group of replicas sees it: its members as workers, its part of every machine."""
-    tensor = site.cut.tensor
-    if site.cut.kind != "layers":
-        return site
-    hardware = site.hardware
+    return site if site.cut.kind != "layers" else site.once("replicas", lambda: _replicas(site))
+
+
+def _replicas(site: Site) -> Site:
+    tensor, hardware = site.cut.tensor, site.hardware
     members = max(site.devices // tensor, 1)
     # a group of more devices than a machine has takes whole machines, and all of their NICs
     part = min(tensor, site.devices)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.computation import BACKWARD, Computation
+from planner.computation import BACKWARD, WAIT, Computation
 from planner.exchange import settings
 from planner.exchange._base import Job
 from planner.exchange.allreduce import mean_s, overlap
@@ -37,18 +37,22 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     peers = peers_of(site, library)
     found = exchange.buckets(computation)
     slowest = min(site.speeds, default=1.0)
-    forward_s, ready_s, total_s = _ready_s(computation, found)
-    factor = 1 + exchange.slowdown * overlap(computation, found, library, peers)
+    forward_s, ready_s, pass_s = _ready_s(computation, found)
+    # One wait for other stages in a step: each pass has its part, and buckets leave in the last pass.
+    dealt_s = _wait_s(computation) * (1 - 1 / job.accumulate)
+    forward_s, pass_s = forward_s - dealt_s, pass_s - dealt_s
+    before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
+    factor = 1 + exchange.slowdown * overlap(computation, found, library, peers, job.accumulate)
     end_s = computed_s = (forward_s + (total_s - forward_s) * factor) / slowest
     free_s: dict[str, float] = {}
     for bucket, at_s in zip(found, ready_s, strict=True):
-        ready = (forward_s + (at_s - forward_s) * factor) / slowest
+        ready = (forward_s + (before_s + at_s - forward_s) * factor) / slowest
         phases = library.phases("all_reduce", bucket.bytes, peers)
         for level, busy_s in _busy_s(phases, library, peers).items():
             free_s[level] = max(free_s.get(level, 0.0), ready) + busy_s
         end_s = max(end_s, ready + sum(phase.seconds(_rate(phase, peers)) for phase in phases))
     step_s = max(end_s, computed_s, *free_s.values(), 0.0) + computation.optimizer_s / slowest
-    return computation.batch * site.workers / max(step_s, 1e-12)
+    return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
@@ -61,16 +65,21 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     slowest = min(site.speeds, default=1.0)
     levels: dict[str, float] = {}
     alone = 0.0
-    sent = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]
+    gathered = job.accumulate if exchange.stage == 3 else 1
+    scattered = job.accumulate if exchange.each_pass else 1
+    sent = [
+        (library.phases("all_gather", size, whole), whole, times * gathered)
+        for size, times in traffic.gathers
+    ]
     for size, times in traffic.scatters:
-        sent.append((library.phases("reduce_scatter", size, whole), whole, times))
+        sent.append((library.phases("reduce_scatter", size, whole), whole, times * scattered))
         if across is not None:
-            sent.append((library.phases("all_reduce", size, across), across, times))
+            sent.append((library.phases("all_reduce", size, across), across, times * scattered))
     for phases, group, times in sent:
         alone += alone_s(phases, group) * times
         for level, busy_s in _busy_s(phases, library, group).items():
             levels[level] = levels.get(level, 0.0) + busy_s * times
-    mean = _total_s(computation)
+    mean = job.accumulate * _total_s(computation) - (job.accumulate - 1) * _wait_s(computation)
     beside = 0.0 if exchange.blocking or mean <= 0 else min(alone / mean, 1.0)
     compute_s = mean * (1 + exchange.slowdown * beside) / slowest
     if exchange.blocking and across is None:
@@ -80,7 +89,13 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
         exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
         step_s = max(compute_s + exposed_s, *levels.values(), 0.0)
     step_s += computation.optimizer_s / exchange.shards(site) / slowest
-    return computation.batch * site.workers / max(step_s, 1e-12)
+    return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
+
+
+@lru_cache(maxsize=64)
+def _wait_s(computation: Computation) -> float:
+    """For other stages of a pipeline, in a step."""
+    return 0.0 if computation.work is None else float(mean_s(computation)[computation.work == WAIT].sum())
 
 
 @lru_cache(maxsize=64)

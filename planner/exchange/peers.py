@@ -37,6 +37,10 @@ GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU 
 
 def peers_of(site: Site, library: Library) -> Peers:
     """The levels of links that the workers of a site exchange over."""
+    return site.once(("peers", library), lambda: _peers(site, library))
+
+
+def _peers(site: Site, library: Library) -> Peers:
     inside = between = None
     if site.machines > 1 and site.fabric is not None and site.machines <= site.fabric.machines:
         # One domain of the fabric spans all machines, as in a rack.

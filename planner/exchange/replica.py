@@ -32,7 +32,6 @@ def replica_computation(
     site: Site,
     precision: Precision,
     *,
-    accumulate: int = 1,
     checkpointing: Checkpointing = "none",
     framework: str = DEFAULT_FRAMEWORK,
     optimizer: str = OPTIMIZER,
@@ -40,8 +39,8 @@ def replica_computation(
     seed: int = 0,
     variation: Variation = Variation(),
 ) -> Computation:
-    """One micro-batch of `batch` samples on one device of the slowest stage of a replica. `accumulate` says
-    over how many micro-batches the wait for other stages is spread."""
+    """One micro-batch of `batch` samples on one device of the slowest stage of a replica, with the wait for
+    other stages of a whole step, which `accumulated` deals out to its micro-batches."""
     device = site.hardware.device
     found: list[ComputationTime] = []
 
@@ -58,27 +57,27 @@ def replica_computation(
         costs,
         pipeline=cut.pipeline,
         interleave=cut.interleave,
-        micro_batches=accumulate,
         checkpointing=checkpointing,
     )
-    once_s = np.array([op.seconds for op in work.ops])
+    once_s, layout = work.seconds, work.layout
     n = len(once_s)
     durations_s = once_s * variation.factors(steps, n, seed)
     durations_s.flags.writeable = False
     return Computation(
         model=model.name,
         batch=batch,
-        names=tuple(op.name for op in work.ops),
-        role=np.array([op.role for op in work.ops], np.uint8),
-        work=np.array([op.work for op in work.ops], np.uint8),
+        names=layout.names,
+        role=layout.role,
+        work=layout.work,
         layer=np.full(n, -1, np.int32),
         layers=(),
         dep_start=np.maximum(np.arange(n + 1, dtype=np.int32) - 1, 0),
         dep_index=np.arange(n - 1, dtype=np.int32),
         durations_s=durations_s,
-        parameters=work.parameters,
+        parameters=layout.parameters,
         optimizer_s=work.optimizer_s,
-        blocks=work.blocks,
+        blocks=layout.blocks,
+        layout=layout,
         precision=precision,
         device=device.name,
         hardware=site.hardware.name,

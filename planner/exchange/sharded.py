@@ -25,6 +25,7 @@ from planner.cost.memory import Held
 from planner.errors import BadInput
 from planner.exchange import settings
 from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
+from planner.exchange._memo import once_for_ops
 from planner.exchange.allreduce import mean_s
 from planner.exchange.collectives import Kind, Library, Peers, repeated
 from planner.exchange.joint import JITTER, SLOWDOWN, JointSteps
@@ -51,6 +52,7 @@ class Sharded(Exchange):
     kind: ClassVar[str] = "sharded"
     title: ClassVar[str] = "sharded data parallelism"
     spare: ClassVar[bool] = True
+    counts_micro_batches: ClassVar[bool] = True
 
     stage: int = 3
     prefetch: int = 1
@@ -128,7 +130,10 @@ class Sharded(Exchange):
 
     def traffic(self, computation: Computation) -> ShardTraffic:
         """What is sent in a step."""
-        return traffic_of(computation, self.stage, self.least_unit, self.each_pass)
+        key = ("traffic", computation.precision, self.stage, self.least_unit, self.each_pass)
+        return once_for_ops(
+            computation, key, lambda: traffic_of(computation, self.stage, self.least_unit, self.each_pass)
+        )
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         if self.stage > 1:
@@ -178,7 +183,6 @@ class ShardTraffic:
     last: float
 
 
-@lru_cache(maxsize=256)
 def traffic_of(computation: Computation, stage: int, least_unit: int, each_pass: bool) -> ShardTraffic:
     units, precision = units_of(computation, least_unit), computation.precision
     found = stretches(computation, units)

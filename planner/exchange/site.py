@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.cut import WHOLE, Cut
@@ -10,6 +12,7 @@ from planner.hardware import Fabric, Hardware
 from planner.market import Market
 
 CATALOGUE = Market()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,14 @@ class Site:
     round_trip_s: float | None = None
     burst_bytes: float = 0.0
     seed: int = 0
+    _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` finds on this site, looked up once: a search asks for thousands of plans."""
+        if key not in self._found:
+            self._found[key] = make()
+        found: T = self._found[key]
+        return found
 
     @property
     def devices(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.computation import Computation
 from planner.exchange import EXCHANGES, Job, Site
-from planner.exchange.groups import replicas_site
+from planner.exchange.groups import replicas_site, stages_cross_machines
 from planner.model import Model
 from planner.plan import Plan
 from planner.search.fitting import Fitting
@@ -41,19 +41,31 @@ class Cases:
         self._bounds: dict[Plan, float] = {}
 
     def site(self, plan: Plan) -> Site:
-        return plan.site(self.market, seed=self.request.seed)
+        return self.fitting.site(plan)
 
     def computation(self, plan: Plan) -> Computation:
         """What a worker of the plan computes: from the user's profile, or synthesized for its device."""
-        hardware = self.market.machine(plan.machine)
-        key = (
-            *(plan.batch, plan.precision, plan.accumulate, plan.checkpointing),
-            repr((hardware.device, hardware.kernels)),
-            (plan.cut, plan.machine, plan.workers) if plan.cut.kind == "layers" else None,
-        )
+        key = (*self._kind(plan), plan.accumulate)
         if key not in self._computations:
             self._computations[key] = self._made(plan)
         return self._computations[key]
+
+    def _kind(self, plan: Plan) -> Hashable:
+        """Plans of which this is the same compute one micro-batch alike."""
+        site = self.site(plan)
+        crossing = stages_cross_machines(site) if plan.cut.pipeline > 1 else None
+        return (
+            *(plan.batch, plan.precision, plan.checkpointing),
+            self._device(plan.machine),
+            (plan.cut, plan.machine, crossing) if plan.cut.kind == "layers" else None,
+        )
+
+    def _device(self, machine: str) -> Hashable:
+        """What computes in a machine."""
+        hardware = self.market.machine(machine)
+        return self.market.once(
+            ("device", machine), lambda: repr((hardware.device, hardware.kernels))
+        )
 
     def _made(self, plan: Plan) -> Computation:
         if self.request.profile is not None:
@@ -61,17 +73,20 @@ class Cases:
 
             return computation_of(self.request.profile)
         from planner.computation.changed import accumulated
+
+        return accumulated(self._micro_batch(plan), plan.accumulate)
+
+    def _micro_batch(self, plan: Plan, *, brief: bool = False) -> Computation:
         from planner.exchange.device import device_computation
 
-        made = device_computation(
+        return device_computation(
             self.model,
             plan.batch,
-            plan.site(self.market, seed=self.request.seed),
+            self.site(plan),
             plan.precision,
-            accumulate=plan.accumulate,
             checkpointing=plan.checkpointing,
+            brief=brief,
         )
-        return accumulated(made, plan.accumulate)
 
     def case(self, plan: Plan) -> Case:
         """What the simulator runs. It may be sent to another machine."""
@@ -87,20 +102,26 @@ class Cases:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
         above its bound by its own error; the bounds are raised by the precision that is asked for."""
         out = np.zeros(len(plans))
-        by_kind: dict[str, list[int]] = {}
+        alike: dict[Hashable, list[int]] = {}
         for index, plan in enumerate(plans):
-            by_kind.setdefault(plan.exchange.kind, []).append(index)
-        for kind, rows in by_kind.items():
-            jobs = [
-                Job(plans[i].exchange, self.computation(plans[i]), replicas_site(self.site(plans[i])))
-                for i in rows
-            ]
-            out[rows] = EXCHANGES[kind].bounds(jobs)
+            counts = EXCHANGES[plan.exchange.kind].counts_micro_batches and self.request.profile is None
+            key = self._kind(plan) if counts else None
+            alike.setdefault((plan.exchange.kind, key), []).append(index)
+        for (kind, key), rows in alike.items():
+            micro_batch = None if key is None else self._micro_batch(plans[rows[0]], brief=True)
+            out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batch) for row in rows])
         out *= 1 + self.request.interval_width
         if self.runs:
             out *= [found.value if (found := self.factor(plan)) else 1.0 for plan in plans]
         self._bounds.update(zip(plans, out.tolist(), strict=True))
         return out
+
+    def _job(self, plan: Plan, micro_batch: Computation | None) -> Job:
+        """`micro_batch`: what is computed in each, where the exchange counts them itself."""
+        site = replicas_site(self.site(plan))
+        if micro_batch is None:
+            return Job(plan.exchange, self.computation(plan), site)
+        return Job(plan.exchange, micro_batch, site, plan.accumulate)
 
     def factor(self, plan: Plan) -> Factor | None:
         """What real runs say of the plan's device over so many machines; None if there are none."""

@@ -11,10 +11,11 @@ from planner.cut.tensor import shared
 from planner.cut.units import chain_of
 from planner.exchange import Sharded, Site
 from planner.exchange.groups import replicas_site
-from planner.holding import CHECKPOINTING, Holding, Shares, holding
+from planner.holding import CHECKPOINTING, Checkpointing, Holding, Shares, holding
 from planner.market import Market
 from planner.model import Model
 from planner.plan import Plan
+from planner.precision import Precision
 from planner.units import format_bytes
 
 USABLE = 0.97  # of what the driver gives; the rest is what other processes and the allocator keep
@@ -22,9 +23,16 @@ USABLE = 0.97  # of what the driver gives; the rest is what other processes and 
 
 def held_by(plan: Plan, model: Model, site: Site) -> Holding:
     """What one device holds at its peak: that of the first stage, where most micro-batches are in flight."""
-    group = replicas_site(site)
-    kept = plan.exchange.held(model, plan.precision, group)
+    one, shares = _sample_and_shares(plan, model, site)
+    return one.scaled(plan.batch, shares, plan.workers)
+
+
+def _sample_and_shares(plan: Plan, model: Model, site: Site) -> tuple[Holding, Shares]:
     cut = plan.cut
+    kept = site.once(
+        ("held", plan.exchange, plan.precision),
+        lambda: plan.exchange.held(model, plan.precision, replicas_site(site)),
+    )
     only, flight = None, 1.0
     if cut.pipeline > 1:
         only = stage_layers(model, cut.pipeline)
@@ -36,14 +44,24 @@ def held_by(plan: Plan, model: Model, site: Site) -> Holding:
         in_flight=flight,
         buffers_bytes=kept.buffers_bytes / cut.workers,
     )
+    return one_sample(model, cut.tensor, only, plan.precision, plan.checkpointing), shares
+
+
+@lru_cache(maxsize=1024)
+def one_sample(
+    model: Model,
+    tensor: int,
+    only: frozenset[str] | None,
+    precision: Precision,
+    checkpointing: Checkpointing,
+) -> Holding:
+    """What a device would hold for one sample of all that is not spread."""
     return holding(
-        shared(model, cut.tensor).model,
-        plan.batch,
-        plan.precision,
+        shared(model, tensor).model,
+        1,
+        precision,
         optimizer="adam" if model.sequence_length is not None else "momentum",
-        checkpointing=plan.checkpointing,
-        shares=shares,
-        devices=plan.workers,
+        checkpointing=checkpointing,
         only=only,
     )
 
@@ -57,7 +75,8 @@ def stage_layers(model: Model, stages: int) -> frozenset[str]:
 
 
 def fits(plan: Plan, model: Model, site: Site) -> bool:
-    return held_by(plan, model, site).total_bytes <= USABLE * site.hardware.device.memory_bytes
+    one, shares = _sample_and_shares(plan, model, site)
+    return one.total_for(plan.batch, shares, plan.workers) <= USABLE * site.hardware.device.memory_bytes
 
 
 def misfit_words(plan: Plan, model: Model, site: Site, market: Market) -> str:

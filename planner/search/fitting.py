@@ -9,6 +9,7 @@ from planner.cost.memory import memory_fit
 from planner.cut import Cut
 from planner.cut.tensor import refusal
 from planner.errors import BadInput, Infeasible, PlannerError
+from planner.exchange import Site
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.partition.span import can_span
@@ -34,38 +35,44 @@ class Fitting:
         self.model = model
         self._misfits: dict[Hashable, Misfit | None] = {}
         self._cuts: dict[Hashable, bool] = {}
+        self._sites: dict[Hashable, Site] = {}
+
+    def site(self, plan: Plan) -> Site:
+        """The plan's machines on the terms of the request."""
+        where = (plan.machine, plan.workers, plan.cut)
+        if where not in self._sites:
+            self._sites[where] = plan.site(self.request.market, seed=self.request.seed)
+        return self._sites[where]
 
     def misfit(self, plan: Plan) -> Misfit | None:
         """Why the plan's workers or servers cannot hold what they must; None if they can."""
         if self.request.profile is not None:
             return None
-        site = plan.site(self.request.market)
-        held = plan.exchange.held(self.model, plan.precision, site)
-        where = (
-            plan.batch,
-            plan.machine,
-            held,
-            plan.precision,
-            plan.checkpointing,
-            plan.cut,
-            plan.workers > 1,
-        )
+        if plan not in self._misfits:
+            self._misfits[plan] = self._misfit(plan)
+        return self._misfits[plan]
+
+    def _misfit(self, plan: Plan) -> Misfit | None:
+        site = self.site(plan)
         one = plan.cut.workers == 1 or plan.cut.kind == "layers"
-        if one and where not in self._misfits:
-            self._misfits[where] = self._worker_misfit(plan, site.hardware)
-        if one and (found := self._misfits[where]) is not None:
+        if one and (found := self._worker_misfit(plan, site)) is not None:
             return found
         words = plan.exchange.misfit(self.model, plan.precision, site)
         return Misfit("for which servers lack memory", words) if words else None
 
-    def _worker_misfit(self, plan: Plan, hardware: Hardware) -> Misfit | None:
-        site = plan.site(self.request.market)
-        short = f"batch {plan.batch} does not fit in the memory of {hardware.device.name}"
+    def _worker_misfit(self, plan: Plan, site: Site) -> Misfit | None:
+        hardware = site.hardware
         if self.model.sequence_length is not None or plan.cut.kind == "layers":
-            return None if fits(plan, self.model, site) else Misfit(short, "")
+            if fits(plan, self.model, site):
+                return None
+            return Misfit(f"that do not fit in the memory of {hardware.device.name}", "")
         held = plan.exchange.held(self.model, plan.precision, site)
-        fit = memory_fit(self.model, plan.batch, hardware, held=held, precision=plan.precision)
-        return None if fit.fits else Misfit(short, fit.reason)
+        where = (plan.batch, plan.machine, held, plan.precision)
+        if where not in self._misfits:
+            fit = memory_fit(self.model, plan.batch, hardware, held=held, precision=plan.precision)
+            short = f"batch {plan.batch} does not fit in the memory of {hardware.device.name}"
+            self._misfits[where] = None if fit.fits else Misfit(short, fit.reason)
+        return self._misfits[where]
 
     def can_cut(self, batch: int, worker: Hardware, cut: Cut) -> bool:
         """Whether a replica can be spread like this, and whether it is worth it."""
@@ -77,7 +84,7 @@ class Fitting:
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that cannot be run, in a sentence with the remedy."""
-        site = plan.site(self.request.market)
+        site = self.site(plan)
         if plan.cut.workers > 1 and (words := self._no_cut(plan, site.hardware)):
             raise Infeasible(words)
         if words := plan.exchange.refusal(site):

@@ -9,7 +9,7 @@ worker counts are multiples of its devices.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +32,9 @@ from planner.search.front import Floats
 from planner.search.request import DEFAULT_PER_REPLICA, MAX_WORKERS, Request
 
 LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
-DEFAULT_STAGES = (1, 2, 4, 8)
+DEFAULT_STAGES = (1, 2, 4, 8, 16)
+MICRO_BATCHES = 6  # powers of two, from 1 on
+MAX_LARGE_WORKERS = 1024  # of a large model, where money or machines limit them
 EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
 
 
@@ -86,13 +88,13 @@ def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, float]:
     market = request.market
     rented = plan.rented(market)
     price = sum(usd_per_hour(rented, market))
+    step = plan.batch * plan.accumulate * plan.replicas
+    if request.global_batch is not None and step != request.global_batch:
+        return "whose batches are no divisors of the global batch", price
     if misfit := fitting.misfit(plan):
         return misfit.short, price
     if not owned(rented, market):
         return "over the machines there are", price
-    step = plan.batch * plan.accumulate * plan.replicas
-    if request.global_batch is not None and step != request.global_batch:
-        return "whose batches are no divisors of the global batch", price
     if request.machines is not None and sum(one.count for one in rented) > request.machines:
         return "over the number of machines", price
     if request.budget_usd_per_hour is not None and price > request.budget_usd_per_hour:
@@ -152,27 +154,55 @@ def owned(rented: Iterable[Rented], market: Market) -> bool:
 
 
 def plans_on(worker: Hardware, request: Request, fitting: Fitting) -> Iterator[Plan]:
+    """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
+    batches do not either; and of the sites that a global batch cannot be dealt out to, one stands for all."""
     model = fitting.model
+    known: dict[tuple[int, Cut], tuple[Site, tuple[Exchange, ...]]] = {}
     for precision in precisions(request, model, worker):
-        for batch in batches(request, model, worker):
+        full: dict[tuple[int, Cut], int] = {}  # the batch that did not fit
+        for batch in micro_batches(request, model, worker):
             spread = [cut for cut in cuts(request, worker, model) if fitting.can_cut(batch, worker, cut)]
-            for nodes in node_counts(request, worker):
+            undealt = False
+            for nodes in node_counts(request, worker, model):
                 for cut in spread:
-                    if nodes * worker.device_count % cut.workers == 0:
+                    if nodes * worker.device_count % cut.workers or full.get((nodes, cut), batch) < batch:
+                        continue
+                    if (nodes, cut) not in known:
                         site = site_of(request, worker, nodes, cut)
-                        yield from plans_at(site, batch, precision, request, fitting)
+                        known[nodes, cut] = site, tuple(offered(request, site, model))
+                    site, choices = known[nodes, cut]
+                    if not deals(request, batch, site):
+                        if not undealt and choices:
+                            undealt = True
+                            yield plan_of(model, batch, site, choices[0], request, precision=precision)
+                        continue
+                    fits = False
+                    for plan in plans_at(site, choices, batch, precision, request, fitting):
+                        fits = fits or fitting.misfit(plan) is None
+                        yield plan
+                    if not fits:
+                        full[nodes, cut] = batch
+
+
+def deals(request: Request, batch: int, site: Site) -> bool:
+    """Whether the global batch can be dealt out to the replicas of a site, so much at once."""
+    return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
 
 
 def plans_at(
-    site: Site, batch: int, precision: Precision, request: Request, fitting: Fitting
+    site: Site,
+    choices: Sequence[Exchange],
+    batch: int,
+    precision: Precision,
+    request: Request,
+    fitting: Fitting,
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
     memory (`spare`) are offered where no plain one fits, or where they are named."""
     again = request.checkpointing or (CHECKPOINTING if fitting.model.sequence_length else ("none",))
     held = False
-    named = request.exchanges is not None
-    for exchange in exchanges(request, site):
-        if not named and ((exchange.spare and held) or fitting.model.parameters > exchange.most_parameters):
+    for exchange in choices:
+        if request.exchanges is None and exchange.spare and held:
             continue
         for checkpointing in again:
             plan = plan_of(
@@ -243,6 +273,15 @@ def exchanges(request: Request, site: Site) -> Iterator[Exchange]:
             yield from EXCHANGES[kind].options(request, site)
 
 
+def offered(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
+    """Those of them that anybody would train such a model with; all that are named."""
+    for kind in kinds(request):
+        exchange = EXCHANGES[kind]
+        suits = request.exchanges is not None or model.parameters <= exchange.most_parameters
+        if suits and takes(exchange, site.cut):
+            yield from exchange.options(request, site)
+
+
 def takes(exchange: type[Exchange], cut: Cut) -> bool:
     """Whether replicas that are cut like this can be trained with an exchange."""
     return cut.workers == 1 or cut.kind in exchange.cuts
@@ -265,10 +304,11 @@ def cuts(request: Request, worker: Hardware, model: Model) -> list[Cut]:
     a machine and stages of several, for networks that are too large for one device."""
     one = worker.device_count == 1
     several = worker.device.kind == "cpu" and one and request.profile is None
-    named = request.workers_per_replica or DEFAULT_PER_REPLICA
+    large = model.parameters >= LARGE_PARAMETERS
+    named = request.workers_per_replica or ((1,) if large else DEFAULT_PER_REPLICA)
     out = [Cut(many) for many in named if many == 1 or several]
     asked = request.tensor is not None or request.pipeline is not None
-    if not asked and (one or request.workers_per_replica or model.parameters < LARGE_PARAMETERS):
+    if not asked and (one or request.workers_per_replica or not large):
         return out
     tensor = request.tensor or (degrees(model, worker.device_count) if not asked else (1,))
     pipeline = request.pipeline or (DEFAULT_STAGES if not asked else (1,))
@@ -290,24 +330,35 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
     if request.batches != "auto":
         return request.batches
     if model.sequence_length is not None:
-        return [2**k for k in range(7)]
+        return [2**k for k in range(MICRO_BATCHES + 1)]
     largest = largest_batch(model, worker)
     return [2**k for k in range(3, 11) if 2**k <= largest]
 
 
-def node_counts(request: Request, worker: Hardware) -> list[int]:
+def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
+    """The batches of a worker to try. Where a global batch of sequences is asked for and nothing else, how
+    much of it is taken at once is free: powers of two."""
+    if request.global_batch is None or request.batches is not None or model.sequence_length is None:
+        return batches(request, model, worker)
+    return [2**k for k in range(MICRO_BATCHES) if 2**k <= request.global_batch]
+
+
+def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
     """Worker machines to try: as asked, else every count within the limits, thinned out above 64."""
     if request.workers is not None:
         return sorted({-(-count // worker.device_count) for count in request.workers})
     counts, count = [], 1
-    while count <= _most_nodes(request, worker):
+    most = _most_nodes(request, worker, model)
+    while count <= most:
         counts.append(count)
         count += 1 if count < EVERY_COUNT_TO else count // 8
     return counts
 
 
-def _most_nodes(request: Request, worker: Hardware) -> int:
-    most = max(1, MAX_WORKERS // worker.device_count)
+def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
+    limited = request.budget_usd_per_hour is not None or request.machines is not None
+    large = limited and model.parameters >= LARGE_PARAMETERS
+    most = max(1, (MAX_LARGE_WORKERS if large else MAX_WORKERS) // worker.device_count)
     price = request.market.usd_per_hour(worker)
     if request.budget_usd_per_hour is not None and price:
         # one more than the budget buys, so that the nearest plan above it is known

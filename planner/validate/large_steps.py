@@ -65,7 +65,6 @@ def predicted(run: LargeRun) -> LargeStep | None:
         run.micro_batch,
         site,
         run.precision,
-        accumulate=run.accumulate,
         checkpointing=run.checkpointing,
         framework=framework(run),
         variation=Variation(0.0, 0.0),
