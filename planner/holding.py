@@ -93,7 +93,6 @@ class Holding:
     def total_bytes(self) -> float:
         return self.fixed_bytes + (self.activations_bytes + self.working_bytes) * FRAGMENTATION
 
-
     def total_for(self, batch: int, shares: Shares, devices: int = 1) -> float:
         """The total of `scaled`, without what it is made of: a search asks for tens of thousands."""
         states = (

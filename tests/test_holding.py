@@ -126,3 +126,26 @@ def test_bad_settings(how, said):
 def test_nothing_is_kept_for_a_text_itself():
     assert "input" not in activations(load_model("gpt2")).by_kind
     assert activations(load_model("vgg11")).by_kind["input"] == Kept(elements=224 * 224 * 3)
+
+
+@given(
+    batch=st.integers(1, 64),
+    checkpointing=st.sampled_from(["none", "selective", "full"]),
+    shares=st.builds(
+        Shares,
+        parameters=st.floats(0, 1),
+        gradients=st.floats(0, 1),
+        optimizer=st.floats(0, 1),
+        in_flight=st.floats(1, 16),
+        buffers_bytes=st.floats(0, 1e9),
+    ),
+    devices=st.integers(1, 9),
+)
+@settings(max_examples=30, deadline=None)
+def test_one_sample_tells_what_a_batch_holds(batch, checkpointing, shares, devices):
+    model = load_model("gpt2")
+    whole = holding(model, batch, BF16, checkpointing=checkpointing, shares=shares, devices=devices)
+    one = holding(model, 1, BF16, checkpointing=checkpointing)
+    assert one.scaled(batch, shares, devices).by_kind == pytest.approx(whole.by_kind)
+    assert one.scaled(batch, shares, devices).total_bytes == pytest.approx(whole.total_bytes)
+    assert one.total_for(batch, shares, devices) == pytest.approx(whole.total_bytes)

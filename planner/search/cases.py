@@ -50,7 +50,7 @@ class Cases:
             self._computations[key] = self._made(plan)
         return self._computations[key]
 
-    def _kind(self, plan: Plan) -> Hashable:
+    def _kind(self, plan: Plan) -> tuple[Hashable, ...]:
         """Plans of which this is the same compute one micro-batch alike."""
         site = self.site(plan)
         crossing = stages_cross_machines(site) if plan.cut.pipeline > 1 else None
@@ -63,9 +63,7 @@ class Cases:
     def _device(self, machine: str) -> Hashable:
         """What computes in a machine."""
         hardware = self.market.machine(machine)
-        return self.market.once(
-            ("device", machine), lambda: repr((hardware.device, hardware.kernels))
-        )
+        return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
     def _made(self, plan: Plan) -> Computation:
         if self.request.profile is not None:
@@ -102,10 +100,10 @@ class Cases:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
         above its bound by its own error; the bounds are raised by the precision that is asked for."""
         out = np.zeros(len(plans))
-        alike: dict[Hashable, list[int]] = {}
+        alike: dict[tuple[str, Hashable], list[int]] = {}
         for index, plan in enumerate(plans):
             counts = EXCHANGES[plan.exchange.kind].counts_micro_batches and self.request.profile is None
-            key = self._kind(plan) if counts else None
+            key: Hashable = self._kind(plan) if counts else None
             alike.setdefault((plan.exchange.kind, key), []).append(index)
         for (kind, key), rows in alike.items():
             micro_batch = None if key is None else self._micro_batch(plans[rows[0]], brief=True)

@@ -7,7 +7,7 @@ elsewhere, however well they scale. Both are left out before plans are made, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.cut import WHOLE
@@ -15,10 +15,11 @@ from planner.errors import BadInput
 from planner.exchange import Alone
 from planner.hardware import Hardware
 from planner.market import Market
+from planner.model import Model
 from planner.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request
-from planner.search.space import left_out, plans_on, worker_machines
+from planner.search.space import LARGE_PARAMETERS, left_out, plans_on, worker_machines
 
 OUTCLASSED = 3.0  # times the cost of a sample: more than exchanges ever lose between machines that compete
 REACHED = 0.9  # of its bound, which one device alone is sure to reach
@@ -58,7 +59,10 @@ def field_of(cases: Cases) -> Field:
     unknown: dict[str, list[str]] = {}
     too_small: list[str] = []
     smallest = request.but(workers=(1,), exchanges=None)
+    slow = _too_slow(usable, cases.model) if request.open_choice else set()
     for kind in usable:
+        if kind.name in slow:
+            continue
         try:
             single = _single(kind, cases, smallest)
         except BadInput:
@@ -70,9 +74,10 @@ def field_of(cases: Cases) -> Field:
             too_small.append(kind.name)
     gone: dict[str, str] = {}
     if request.open_choice:
+        gone = dict.fromkeys(slow, "compute on CPUs, which nobody trains a model of this size on")
         if any(one.hardware.device.kind == "gpu" for one in singles.values()):
             small = [name for name in too_small if request.market.machine(name).device.kind == "cpu"]
-            gone = dict.fromkeys(small, "lack the memory for the model and its batch")
+            gone |= dict.fromkeys(small, "lack the memory for the model and its batch")
         gone |= {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
     if len(next(iter(unknown.values()), [])) == len(usable):
         return found  # the refusal of the first says more than ours
@@ -80,6 +85,14 @@ def field_of(cases: Cases) -> Field:
         unknown.setdefault(reason, []).append(name)
     lost = {name for names in unknown.values() for name in names}
     return Field(tuple(kind for kind in found.machines if kind.name not in lost), unknown)
+
+
+def _too_slow(kinds: Sequence[Hardware], model: Model) -> set[str]:
+    """CPU machines, where there are GPUs and the model is large."""
+    by_kind = {kind.name: kind.device.kind for kind in kinds}
+    if model.parameters < LARGE_PARAMETERS or "gpu" not in by_kind.values():
+        return set()
+    return {name for name, device in by_kind.items() if device == "cpu"}
 
 
 def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:

@@ -177,7 +177,7 @@ def plans_on(worker: Hardware, request: Request, fitting: Fitting) -> Iterator[P
                             yield plan_of(model, batch, site, choices[0], request, precision=precision)
                         continue
                     fits = False
-                    for plan in plans_at(site, choices, batch, precision, request, fitting):
+                    for plan in plans_at(site, choices, request, fitting, batch=batch, precision=precision):
                         fits = fits or fitting.misfit(plan) is None
                         yield plan
                     if not fits:
@@ -192,10 +192,11 @@ def deals(request: Request, batch: int, site: Site) -> bool:
 def plans_at(
     site: Site,
     choices: Sequence[Exchange],
-    batch: int,
-    precision: Precision,
     request: Request,
     fitting: Fitting,
+    *,
+    batch: int,
+    precision: Precision,
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
     memory (`spare`) are offered where no plain one fits, or where they are named."""

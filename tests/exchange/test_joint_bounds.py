@@ -10,12 +10,16 @@ from test_allreduce import mixed, step_s
 from test_buckets import chain
 from test_sharded import SLOW
 
-from planner.catalog import load_hardware
+from planner.catalog import load_hardware, load_model
 from planner.computation import Variation
 from planner.computation.changed import accumulated, steadied
+from planner.cut import Cut
 from planner.exchange import Exchange, Job, Site
 from planner.exchange.allreduce import AllReduce
+from planner.exchange.groups import replicas_site
+from planner.exchange.replica import replica_computation
 from planner.exchange.sharded import Sharded
+from planner.precision import BF16, FP32
 
 
 def random_job(seed: int) -> Job:
@@ -73,3 +77,28 @@ def test_the_closed_form_is_near_the_bound_of_any_step() -> None:
     (ours,) = AllReduce.bounds([job])
     (general,) = Exchange.bounds.__func__(AllReduce, [job])  # type: ignore[attr-defined]
     assert ours == pytest.approx(general, rel=0.08)
+
+
+@pytest.mark.parametrize("exchange", [AllReduce(), Sharded(), Sharded(stage=2), Sharded(each_pass=False)])
+@pytest.mark.parametrize("pipeline", [1, 4])
+@pytest.mark.parametrize("times", [1, 3, 64])
+def test_micro_batches_are_counted_as_if_they_were_played_out(
+    exchange: Exchange, pipeline: int, times: int
+) -> None:
+    site = Site(load_hardware("p4d.24xlarge"), 32, cut=Cut.layers(2, pipeline))
+    once = replica_computation(load_model("gpt2"), 2, site, BF16, checkpointing="full")
+    group = replicas_site(site)
+    jobs = [Job(exchange, once, group, times), Job(exchange, accumulated(once, times), group)]
+    counted, played = type(exchange).bounds(jobs)
+    assert counted == pytest.approx(played, rel=1e-9)
+    assert jobs[0].case().profile.batch == 2 * times
+
+
+def test_what_follows_from_ops_is_found_once_for_all_batches() -> None:
+    site = Site(load_hardware("p4d.24xlarge"), 32)
+    one, two = (replica_computation(load_model("gpt2"), batch, site, BF16) for batch in (1, 2))
+    assert Sharded().traffic(one) is Sharded().traffic(two)
+    assert Sharded().traffic(one) != Sharded(stage=2).traffic(one)
+    other = replica_computation(load_model("gpt2"), 1, site, FP32)
+    assert other.layout is one.layout
+    assert Sharded().traffic(other).first == 2 * Sharded().traffic(one).first

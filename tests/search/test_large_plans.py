@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from planner.answers.questions import simulation_for
+from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from, token_count
 from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
-from planner.exchange import Sharded
+from planner.exchange import Sharded, Site
 from planner.plan import Plan, plan_from
 from planner.precision import BF16
 from planner.search.cases import Cases
+from planner.search.field import field_of
+from planner.search.fitting import Fitting
 from planner.search.request import Request, model_of
-from planner.search.space import enumerate_plans
+from planner.search.space import cuts, enumerate_plans, offered, plan_of, worker_machines
 
 
 def asked(**words: Any) -> Request:
@@ -99,6 +102,66 @@ def test_as_little_is_computed_again_as_fits() -> None:
     for plan in found:
         if plan.checkpointing == "full":
             assert cases.fitting.misfit(replace(plan, checkpointing="none")) is not None
+
+
+def every_plan(request: Request) -> dict[str, Plan]:
+    """The space of a request without any shortcut, of plans that fit and deal out the global batch."""
+    model, market = model_of(request), request.market
+    fitting, found = Fitting(request, model), {}
+    for machine in worker_machines(request):
+        for nodes in range(1, (request.machines or 1) + 1):
+            for cut in cuts(request, machine, model):
+                if nodes * machine.device_count % cut.workers:
+                    continue
+                site = Site(machine, nodes * machine.device_count, market, cut)
+                for batch in (1, 2, 4, 8, 16, 32):
+                    if (request.global_batch or batch) % (batch * site.replicas):
+                        continue
+                    held = False
+                    for exchange in offered(request, site, model):
+                        if exchange.spare and held:
+                            continue
+                        for again in ("none", "selective", "full"):
+                            plan = plan_of(
+                                model, batch, site, exchange, request, precision=BF16, checkpointing=again
+                            )
+                            if fitting.misfit(plan) is None:
+                                found[plan.key] = plan
+                                held = held or exchange.plain
+                                break
+    return found
+
+
+def test_micro_batches_accumulation_and_checkpointing_are_offered_as_memory_allows() -> None:
+    request = asked(model="llama3-8b", hardware="p4d.24xlarge,p5.48xlarge", machines=2, global_batch=64)
+    found = enumerate_plans(request, model_of(request)).plans
+    assert {plan.key for plan in found} == set(every_plan(request))
+    assert len({plan.batch for plan in found}) > 2
+    assert {plan.checkpointing for plan in found} >= {"none", "full"}
+    assert all(plan.batch * plan.accumulate * plan.replicas == 64 for plan in found)
+    assert {plan.cut.pipeline for plan in found} >= {1, 2, 4}
+
+
+def test_the_race_finds_what_simulating_every_plan_finds() -> None:
+    kinds = "p4d.24xlarge,p5.48xlarge"
+    request = asked(model="llama3-8b", hardware=kinds, machines=1, global_batch=16, budget=60.0)
+    raced, all_of_them = (
+        recommend_for(request, jobs=1, advice=False, exhaustive=exhaustive) for exhaustive in (False, True)
+    )
+    assert raced.chosen.plan == all_of_them.chosen.plan
+    assert raced.simulated < all_of_them.simulated
+    for one in all_of_them.everything:
+        assert one.samples_per_s <= one.bound_samples_per_s
+
+
+def test_cpu_machines_are_left_out_for_large_models_where_there_are_gpus() -> None:
+    words = {"provider": "aws", "budget": 100.0, "global_batch": 8}
+    large = asked(model="llama3-8b", **words)
+    lost = field_of(Cases(large, model_of(large))).left_out
+    (reason,) = [reason for reason in lost if "CPUs" in reason]
+    assert all(large.market.machine(name).device.kind == "cpu" for name in lost[reason])
+    small = asked(model="gpt2", **words)
+    assert not any("CPUs" in reason for reason in field_of(Cases(small, model_of(small))).left_out)
 
 
 def test_what_does_not_fit_names_the_first_remedy() -> None:
