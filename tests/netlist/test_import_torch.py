@@ -39,6 +39,20 @@ class Branching(nn.Module):
     def forward(self, x):
         return self.up(x) if x.sum() > 0 else x
 
+class Tied(nn.Module):
+    # looks into a tensor, adds positions, and ends with the transpose of how it begins: as GPT-2 does
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(50, 8), nn.Embedding(16, 8)
+        self.up = nn.Linear(8, 8)
+        self.out = nn.Linear(8, 50, bias=False)
+        self.out.weight = self.words.weight
+    def forward(self, ids):
+        places = torch.arange(ids.shape[1], device=ids.device)[None]
+        if (places[:, 0] == 1).all() or ids.max() > 40:
+            places = places + 1
+        return self.out(self.up(self.words(ids) + self.places(places)))
+
 def needing(width):
     return nn.Linear(width, 2)
 
@@ -94,6 +108,26 @@ def test_hooks_see_the_layers_of_a_small_network(modules):
     assert exported.model.parameters == watched.model.parameters == 3 * 8 * 9 + 8 + 16 + 5120 + 10
     assert flops(exported.model) == flops(watched.model)
     assert "hooks see modules only" in watched.notes[1]
+
+
+def test_hooks_watch_a_module_that_looks_into_its_tensors(modules):
+    """And what two modules share is counted once."""
+    found = import_asked("mynets:Tied", Asked(input_ids="4x12", hooks=True))
+    assert found.model.parameters == 50 * 8 + 16 * 8 + 8 * 8 + 8
+    assert flops(found.model)[0] == 2 * 12 * (8 * 8 + 8 * 50)
+    assert found.notes[0] == "every operator is known"
+
+
+@pytest.mark.slow
+def test_hooks_watch_gpt2_of_transformers(modules):
+    pytest.importorskip("transformers")
+    exported, watched = (
+        import_asked("mynets:gpt2", Asked(input_ids="8x1024", hooks=hooks)) for hooks in (False, True)
+    )
+    named = [{(t.name, t.shape) for t in one.model.tensors} for one in (exported, watched)]
+    assert named[0] == named[1]
+    attention = 12 * 4 * 1024 * 1024 * 768  # which is between modules
+    assert flops(exported.model)[0] - flops(watched.model)[0] == attention
 
 
 def test_what_is_not_known_is_counted_and_said(modules):

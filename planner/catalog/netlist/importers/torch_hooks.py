@@ -2,7 +2,8 @@
 calls.
 
 What modules do between one another (additions, products, attention written out) is not seen, so that a layer
-reads the module whose output it is given, or else the one before it.
+reads the module whose output it is given, or else the one before it. On the meta device no tensor holds a
+value: where a module branches on one, it is taken for zero.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from planner.errors import BadInput
 
 
 class _Watch:
-    def __init__(self, batch: int, first: Value) -> None:
+    def __init__(self, batch: int, first: Value, names: dict[int, str]) -> None:
         self.graph, self.batch, self.last = OperatorGraph(), batch, first
+        self.names = names  # of parameters, by identity: one that two modules share has one name
         self.known: dict[int, Value] = {}
         self.alive: list[Any] = []  # so that no two tensors have one identity
 
@@ -33,25 +35,30 @@ class _Watch:
 
     def lower(self, name: str, module: Any, source: Value, reads: Shape, out: Shape) -> Value:
         graph, kind = self.graph, type(module).__name__
-        tensors = {f"{name}.{key}": tuple(one.shape) for key, one in module.named_parameters(recurse=False)}
-        weight = tensors.get(f"{name}.weight")
-        first = weight is not None and f"{name}.weight" not in graph.owners
+        held = {key: (self.names[id(one)], one) for key, one in module.named_parameters(recurse=False)}
+        tensors = {tensor: tuple(one.shape) for tensor, one in held.values()}
+        own = held["weight"][0] if "weight" in held else f"{name}.weight"
+        weight = tensors.get(own)
+        first = weight is not None and own not in graph.owners
         if kind in ("Linear", "Conv1D", "NonDynamicallyQuantizableLinear") and weight:
-            bias = f"{name}.bias" if f"{name}.bias" in tensors else None
+            bias = held["bias"][0] if "bias" in held else None
             value = graph.viewed(source, reads)
-            return graph.linear(value, (f"{name}.weight", weight), bias, kind == "Conv1D", name)
+            return graph.linear(value, (own, weight), bias, kind == "Conv1D", name)
         if kind == "Conv2d" and first and len(out) == 3:
             return self.convolution(name, module, graph.viewed(source, image(reads)), image(out))
         if kind == "Embedding" and first and len(reads) == 1 and weight:
-            graph.owners[f"{name}.weight"] = name
+            graph.owners[own] = name
             value = graph.viewed(source, reads)
             return graph.add(
                 "embedding", weight[0], name, (*reads, weight[1]), features=weight[1], from_=value.layer
             )
+        if kind == "Embedding" and first and weight and out == (1, *source.shape):  # the same for all samples
+            graph.owners[own] = ""
+            return graph.add("positions", weight[0], name, source.shape, from_=source.layer, weights=own)
         if "Norm" in kind and first and weight:
             shape = image(out) if image(out)[-1:] == weight else out
             if shape[-1:] == weight:
-                graph.owners[f"{name}.weight"] = ""
+                graph.owners[own] = ""
                 norm = "batch_norm" if "Batch" in kind else "rms_norm" if "RMS" in kind else "layer_norm"
                 keys = {"bias": False} if norm == "layer_norm" and len(tensors) == 1 else {}
                 return graph.add(norm, True, name, shape, from_=graph.viewed(source, shape).layer, **keys)
@@ -79,6 +86,21 @@ class _Watch:
         return self.graph.add("conv", out[-1], name, out, groups=groups, **keys)
 
 
+def _zeros(torch: Any) -> Any:
+    """Makes every number that is asked of a tensor a zero: transformers look into masks before they attend."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    asked = torch.ops.aten._local_scalar_dense.default
+
+    class Zeros(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is asked:
+                return 0.0 if args[0].dtype.is_floating_point else 0
+            return func(*args, **(kwargs or {}))
+
+    return Zeros()
+
+
 def watched(module: Any, example: Any, batch: int) -> OperatorGraph:
     """The layers that a module calls for an example on the meta device."""
     import torch
@@ -86,14 +108,15 @@ def watched(module: Any, example: Any, batch: int) -> OperatorGraph:
     shape = without_batch(tuple(example.shape), batch)
     text = not example.is_floating_point()
     first = shape if text else image(shape)
-    watch = _Watch(batch, Value("input", first if len(first) != 2 else (first[0] * first[1],)))
+    names = {id(one): name for name, one in module.named_parameters()}
+    watch = _Watch(batch, Value("input", first if len(first) != 2 else (first[0] * first[1],)), names)
     handles = [
         one.register_forward_hook(lambda m, i, o, name=name: watch.called(name, m, i, o))
         for name, one in module.named_modules()
         if name and not any(True for _ in one.children())
     ]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _zeros(torch):
             module(example)
     except Exception as error:
         text_of = " ".join(str(error).split())[:200]
