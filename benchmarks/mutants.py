@@ -34,7 +34,10 @@ ROOT = Path(__file__).resolve().parents[1]
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # files, tests
     "search": (
         ("search", "answers", "exchange"),
-        ("tests/search", "tests/answers", "tests/exchange", "tests/profile/test_placement.py"),
+        (
+            *("tests/search", "tests/answers", "tests/exchange", "tests/profile/test_placement.py"),
+            *("tests/cli", "tests/launch", "tests/test_checking.py"),
+        ),
     ),
     "cost": (("cost",), ("tests/cost", "tests/partition", "tests/search", "tests/test_measured.py")),
     "report": (

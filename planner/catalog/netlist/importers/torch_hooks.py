@@ -87,7 +87,7 @@ class _Watch:
 
 
 def _zeros(torch: Any) -> Any:
-    """Makes every number that is asked of a tensor a zero: transformers look into masks before they attend."""
+    """Makes every number that is asked of a tensor a zero: transformers look into masks."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     asked = torch.ops.aten._local_scalar_dense.default
