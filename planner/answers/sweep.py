@@ -9,7 +9,6 @@ model and mode instead; the store then remembers what it asked for.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 import planner
+from planner.answers.fingerprint import fingerprint
 from planner.answers.results import VERSION, Shown
 from planner.answers.scenario import Scenario, request_from, scenario_of
 from planner.answers.store import Store
@@ -43,6 +43,7 @@ from planner.step.files import encode
 
 MAX_PLANS = 1_000_000
 MAX_REQUESTS = 1000
+ROUNDING = 0.002  # releases of numpy round differently, and simulations may take another path from there
 
 
 @dataclass(frozen=True)
@@ -55,29 +56,39 @@ class Grid:
 
     @property
     def fingerprint(self) -> str:
-        """Tells sweeps apart whose results would differ: plans, models, machines, settings, version."""
-        digest = hashlib.sha256(planner.__version__.encode())
-        for plan in self.plans:
-            digest.update(plan.key.encode() + b"\n")
-        for simulations in dict.fromkeys(self.simulations):
-            _add_request(digest, simulations.request, simulations.cases.model)
+        """Tells sweeps apart whose results would differ: plans, models, machines, settings."""
         market = self.simulations[0].request.market
-        for name in sorted({one.machine for plan in self.plans for one in plan.rented(market)}):
-            _add_machine(digest, market.machine(name))
-        return digest.hexdigest()
+        names = sorted({one.machine for plan in self.plans for one in plan.rented(market)})
+        return fingerprint(
+            [plan.key for plan in self.plans],
+            [_asked(one.request, one.cases.model) for one in dict.fromkeys(self.simulations)],
+            [_nameless(market.machine(name)) for name in names],
+        )
+
+    def agrees(self, results: Mapping[int, str]) -> bool:
+        """Whether results of another version of planner are what this one finds, but for rounding."""
+        for number, text in results.items():
+            try:
+                found = decoded(text)
+            except (msgspec.MsgspecError, KeyError):  # damaged: there was no digest to tell
+                return False
+            if isinstance(found, str):
+                continue
+            now = self.simulations[number].predict(self.plans[number]).samples_per_s
+            if not math.isclose(now, found.samples_per_s, rel_tol=ROUNDING):
+                return False
+        return True
 
 
-def _add_request(digest: Any, request: Request, model: Model) -> None:
+def _asked(request: Request, model: Model) -> list[Any]:
     """What is asked; models and machines count by what their files say, not by where these lie."""
     words = tuple(word for word in request.server_hardware or () if word in SERVER_WORDS)
     asked = request.but(profile=None, model=model.name, hardware=None, server_hardware=words or None)
-    digest.update(repr((asked, model)).encode())
-    digest.update(encode(request.profile) if request.profile is not None else b"")
+    return [asked, model, encode(request.profile) if request.profile is not None else b""]
 
 
-def _add_machine(digest: Any, machine: Hardware) -> None:
-    nameless = replace(machine, path="", family="", price=replace(machine.price, source=""))  # of a file
-    digest.update(repr(nameless).encode())
+def _nameless(machine: Hardware) -> Hardware:
+    return replace(machine, path="", family="", price=replace(machine.price, source=""))  # of a file
 
 
 @dataclass(frozen=True)
@@ -203,7 +214,7 @@ def sweep_for(
 
 
 def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
-    store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
+    store.prepare([plan.key for plan in grid.plans], grid.fingerprint, grid.agrees)
     tasks = {
         number: partial(simulations.submit, plan)
         for number, (plan, simulations) in enumerate(zip(grid.plans, grid.simulations, strict=True))
@@ -222,13 +233,12 @@ def _sampled(
     """A study in memory for each request, its simulations in the store."""
     from planner.answers.sampled import sample
 
-    digest = hashlib.sha256(f"optuna {trials} {planner.__version__}".encode())
     models = [model_of(request) for request in requests]
-    for request, model in zip(requests, models, strict=True):
-        _add_request(digest, request, model)
-        for kind in _machines(request):
-            _add_machine(digest, kind)
-    store.prepare([], digest.hexdigest())
+    asked = [
+        [_asked(request, model), [_nameless(kind) for kind in _machines(request)]]
+        for request, model in zip(requests, models, strict=True)
+    ]
+    store.prepare([], fingerprint(f"optuna {trials} {planner.__version__}", asked))
     rows: dict[str, ScoredPlan] = {}
     dropped: Counter[str] = Counter()
     partly = False

@@ -37,18 +37,20 @@ def cluster(tmp_path_factory):
     own, other = certificates(folder / "own"), certificates(folder / "other")
     words = re.search(r"dask worker \S+ (--tls.*)", PAGE)[1].split()
     flags = [str(own / word) if word.endswith((".pem", ".key")) else word for word in words]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables(own).items():
-            patch.setenv(name, value)
-        import dask
+    import dask
 
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables(own).items():
+                patch.setenv(name, value)
+            dask.config.refresh()
+            with (
+                scheduler(folder, "--protocol", "tls", *flags) as (_, address),
+                workers(folder, address, 1, *flags),
+            ):
+                yield address, own, other
+    finally:  # also where the cluster did not start: what follows has no certificates
         dask.config.refresh()
-        with (
-            scheduler(folder, "--protocol", "tls", *flags) as (_, address),
-            workers(folder, address, 1, *flags),
-        ):
-            yield address, own, other
-    dask.config.refresh()
 
 
 ASK = ["recommend", "--model", "alexnet", "--budget", "4", "--hardware", "p3.2xlarge", "--quiet"]

@@ -38,24 +38,25 @@ def test_a_long_heat_gives_the_same_whatever_ran_before():
 
 
 class _StopsAfter(ThreadPoolExecutor):
-    """Ctrl-C while the second task is waited for, once the first has ended."""
+    """Ctrl-C while the second task is waited for, once the first has ended; the others never do."""
 
     tasks = 0
 
     def submit(self, fn, /, *args, **kwargs):
         self.tasks += 1
+        if self.tasks == 1:
+            return super().submit(fn, *args, **kwargs)
+        future = Future()
         if self.tasks == 2:
-            future = Future()
             future.set_exception(KeyboardInterrupt())
-            return future
-        return super().submit(fn, *args, **kwargs)
+        return future
 
 
 def test_what_ended_before_ctrl_c_is_shown():
     with _StopsAfter(1) as pool:
         answer = recommend_for(REQUEST, executor=pool)
     assert answer.partial
-    assert 1 <= answer.simulated <= 3
+    assert answer.simulated == 1
     assert answer.chosen.plan in {one.plan for one in answer.plans}
 
 

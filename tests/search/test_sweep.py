@@ -21,7 +21,7 @@ from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 import planner  # noqa: E402
 from planner.answers.recommend import recommend_for  # noqa: E402
 from planner.answers.scenario import Scenario  # noqa: E402
-from planner.answers.store import Store, StoreFailed  # noqa: E402
+from planner.answers.store import Store, StoreFailed, _identity  # noqa: E402
 from planner.answers.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
 from planner.catalog.model_files import model_paths  # noqa: E402
 from planner.errors import BadInput, Infeasible, PlannerError  # noqa: E402
@@ -172,7 +172,7 @@ def test_rows_of_a_process_that_died_are_free_again(tmp_path):
     dead.wait()
     store = Store(tmp_path / "x.db")
     store.prepare(["a", "b"], "f")
-    mine, store.owner = store.owner, store.owner.replace(f"/{os.getpid()}/", f"/{dead.pid}/")
+    mine, store.owner = store.owner, _identity(dead.pid)
     assert store.claim(1) == [0]
     store.owner = mine
     assert store.claim(5) == [0, 1]
@@ -187,7 +187,7 @@ def test_rows_of_a_process_that_lives_are_left_to_it(tmp_path):
     living.prepare(["a", "b", "c"], "f")
     assert living.claim(2) == [0, 1]
     other = Store(tmp_path / "x.db")
-    other.owner = other.owner.replace(f"/{os.getpid()}/", f"/{os.getppid()}/").rpartition("/")[0] + "/"
+    other.owner = _identity(os.getppid())
     assert other.claim(5) == [2]
 
 
@@ -218,8 +218,8 @@ def test_what_a_full_disk_lost_is_done_again(tmp_path, monkeypatch):
         if self._db.execute(claimed).fetchone()[0]:
             raise StoreFailed("database or disk is full")
 
-    def small_disk(self, keys, fingerprint):
-        prepare(self, keys, fingerprint)
+    def small_disk(self, *asked):
+        prepare(self, *asked)
         pages = self._db.execute("PRAGMA page_count").fetchone()[0]
         self._db.execute(f"PRAGMA max_page_count = {pages + 1}")
 
