@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.hardware import Device
+from planner.holding import Checkpointing
 from planner.model import Model
 from planner.precision import Precision
 
@@ -19,6 +20,28 @@ def model_flop_use(
     if not peak or not model.macs:
         return None
     return FLOPS_A_MAC * PASSES * model.macs * samples_per_s / (devices * peak)
+
+
+def hardware_flop_use(
+    model: Model,
+    samples_per_s: float,
+    devices: int,
+    device: Device,
+    precision: Precision,
+    *,
+    checkpointing: Checkpointing,
+) -> float | None:
+    """The same with the operations that checkpointing does twice (HFU)."""
+    use = model_flop_use(model, samples_per_s, devices, device, precision)
+    return None if use is None else use * (1 + macs_again(model, checkpointing) / (PASSES * model.macs))
+
+
+def macs_again(model: Model, checkpointing: Checkpointing) -> int:
+    """Multiply-adds of a sample's forward pass that are done again: those of blocks, or of attention."""
+    if checkpointing == "none":
+        return 0
+    full = checkpointing == "full"
+    return sum(layer.macs for layer in model if (layer.block if full else layer.kind == "attention"))
 
 
 def tokens_per_s(model: Model, samples_per_s: float) -> float | None:

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import alone_on
 from planner.answers.compare import compare_for
@@ -40,6 +41,7 @@ class Simulation(Shown):
     samples_per_epoch: int | None
     assumptions: list[str] = field(default_factory=list)
     baseline: ScoredPlan | None = None  # one device alone
+    anatomy: Anatomy | None = None
 
     def as_dict(self) -> dict[str, Any]:
         prediction = self.scored.prediction
@@ -53,6 +55,7 @@ class Simulation(Shown):
                 for name in prediction.__slots__
                 if name not in ("timeline", "notes")
             },
+            **({} if self.anatomy is None else self.anatomy.as_dict()),
             "notes": list(prediction.notes),
             "assumptions": list(self.assumptions),
         }
@@ -126,7 +129,8 @@ def simulation_for(request: Request, *, progress: Progress = silent) -> Simulati
     if alone is not None and baseline is None:
         baseline = cases.scored(alone, simulations.predict(alone))
     notes = assumptions([plan], cases)
-    return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline)
+    anatomy = anatomy_of(scored, cases)
+    return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, anatomy)
 
 
 def saturation_for(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from planner.report.anatomy import anatomy_tables
 from planner.report.answer_words import (
     bottleneck_words,
     interval,
@@ -152,7 +153,9 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
     device = result.request.market.machine(plan.machine).device
     use = model_flop_use(model, scored.samples_per_s, plan.workers, device, plan.precision)
     if use is not None and device.kind == "gpu":
-        out.append(("model FLOP use", f"{use:.0%} of the devices' {plan.precision.compute} peak"))
+        again = result.anatomy.hfu if result.anatomy is not None else None
+        twice = "" if again is None else f" (MFU); {again:.0%} with what is computed again (HFU)"
+        out.append(("model FLOP use", f"{use:.0%} of the devices' {plan.precision.compute} peak{twice}"))
     return out
 
 
@@ -216,6 +219,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
             [Column("resource"), Column("used", show=lambda v: f"{v:.0%}"), Column("what", "")],
             title="Where the time goes",
         ),
+        *anatomy_tables(result.anatomy),
         Table([], title="Assumed", notes=[*plan_words(scored), *prediction.notes, *result.assumptions]),
     ]
 

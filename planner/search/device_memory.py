@@ -22,29 +22,29 @@ USABLE = 0.97  # of what the driver gives; the rest is what other processes and 
 
 
 def held_by(plan: Plan, model: Model, site: Site) -> Holding:
-    """What one device holds at its peak: that of the first stage, where most micro-batches are in flight."""
-    one, shares = _sample_and_shares(plan, model, site)
-    return one.scaled(plan.batch, shares, plan.workers)
+    """What one device holds at its peak, of the stage that holds most."""
+    found = (one.scaled(plan.batch, shares, plan.workers) for one, shares in _stages(plan, model, site))
+    return max(found, key=lambda held: held.total_bytes)
 
 
-def _sample_and_shares(plan: Plan, model: Model, site: Site) -> tuple[Holding, Shares]:
+def _stages(plan: Plan, model: Model, site: Site) -> Iterator[tuple[Holding, Shares]]:
+    """What one sample takes on the stages that may hold most, and how much of it they hold: the first, where
+    most micro-batches are in flight, and the last, which has the logits."""
     cut = plan.cut
     kept = site.once(
         ("held", plan.exchange, plan.precision),
         lambda: plan.exchange.held(model, plan.precision, replicas_site(site)),
     )
-    only, flight = None, 1.0
-    if cut.pipeline > 1:
-        only = stage_layers(model, cut.pipeline)
-        flight = in_flight(0, cut.pipeline, plan.accumulate, cut.interleave)
-    shares = Shares(
-        parameters=kept.parameters,
-        gradients=kept.gradients,
-        optimizer=kept.optimizer,
-        in_flight=flight,
-        buffers_bytes=kept.buffers_bytes / cut.workers,
-    )
-    return one_sample(model, cut.tensor, only, plan.precision, plan.checkpointing), shares
+    for stage in (0, cut.pipeline - 1) if cut.pipeline > 1 else (0,):
+        only = stage_layers(model, cut.pipeline, stage) if cut.pipeline > 1 else None
+        shares = Shares(
+            parameters=kept.parameters,
+            gradients=kept.gradients,
+            optimizer=kept.optimizer,
+            in_flight=in_flight(stage, cut.pipeline, plan.accumulate, cut.interleave),
+            buffers_bytes=kept.buffers_bytes / cut.workers,
+        )
+        yield one_sample(model, cut.tensor, only, plan.precision, plan.checkpointing), shares
 
 
 @lru_cache(maxsize=1024)
@@ -67,23 +67,48 @@ def one_sample(
 
 
 @lru_cache(maxsize=256)
-def stage_layers(model: Model, stages: int) -> frozenset[str]:
-    """Layers of the first of so many stages of equally many units."""
+def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
+    """Layers of one of so many stages of equally many units; the last has what is left."""
     chain = chain_of(model)
-    first = -(-chain.length // stages)
-    return frozenset(layer.name for layer, unit in zip(model.layers, chain.unit, strict=True) if unit < first)
+    each = -(-chain.length // stages)
+    ends = (min(stage * each, chain.length - 1), (stage + 1) * each if stage < stages - 1 else chain.length)
+    return frozenset(
+        layer.name for layer, unit in zip(model.layers, chain.unit, strict=True) if ends[0] <= unit < ends[1]
+    )
 
 
 def fits(plan: Plan, model: Model, site: Site) -> bool:
-    one, shares = _sample_and_shares(plan, model, site)
-    return one.total_for(plan.batch, shares, plan.workers) <= USABLE * site.hardware.device.memory_bytes
+    most = usable_bytes(site)
+    return all(
+        one.total_for(plan.batch, shares, plan.workers) <= most for one, shares in _stages(plan, model, site)
+    )
+
+
+def usable_bytes(site: Site) -> float:
+    """What training gets of a device's memory."""
+    return USABLE * site.hardware.device.memory_bytes
+
+
+def by_kind(held: Holding) -> dict[str, float]:
+    """What is held, in words; parts that are nothing are left out."""
+    parts = {
+        "parameters": held.parameters_bytes,
+        "gradients": held.gradients_bytes,
+        "optimizer": held.optimizer_bytes,
+        "activations": held.activations_bytes,
+        "gradients of activations": held.working_bytes,
+        "gathered ahead": held.buffers_bytes,
+        "framework": held.framework_bytes,
+        "fragmentation": held.fragmentation_bytes,
+    }
+    return {name: size for name, size in parts.items() if size}
 
 
 def misfit_words(plan: Plan, model: Model, site: Site, market: Market) -> str:
     """Why a plan does not fit, with the first remedy that would make it; empty if it fits."""
     held = held_by(plan, model, site)
     device = site.hardware.device
-    room = USABLE * device.memory_bytes
+    room = usable_bytes(site)
     if held.total_bytes <= room:
         return ""
     what = f"{model.name} needs {format_bytes(held.total_bytes)} of {format_bytes(room)} on {device.name}"

@@ -14,7 +14,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.partition.span import can_span
 from planner.plan import Plan
-from planner.search.device_memory import fits, misfit_words
+from planner.search.device_memory import by_kind, fits, held_by, misfit_words, usable_bytes
 from planner.search.request import Request
 
 
@@ -62,7 +62,7 @@ class Fitting:
 
     def _worker_misfit(self, plan: Plan, site: Site) -> Misfit | None:
         hardware = site.hardware
-        if self.model.sequence_length is not None or plan.cut.kind == "layers":
+        if self._by_kinds(plan):
             if fits(plan, self.model, site):
                 return None
             return Misfit(f"that do not fit in the memory of {hardware.device.name}", "")
@@ -73,6 +73,30 @@ class Fitting:
             short = f"batch {plan.batch} does not fit in the memory of {hardware.device.name}"
             self._misfits[where] = None if fit.fits else Misfit(short, fit.reason)
         return self._misfits[where]
+
+    def memory(self, plan: Plan) -> tuple[dict[str, float], float] | None:
+        """What a device of the plan holds, by kind, and what it has to give; None where nobody knows."""
+        if self.request.profile is not None or (plan.cut.kind == "features" and plan.cut.workers > 1):
+            return None
+        site = self.site(plan)
+        if self._by_kinds(plan):
+            return by_kind(held_by(plan, self.model, site)), usable_bytes(site)
+        held = plan.exchange.held(self.model, plan.precision, site)
+        fit = memory_fit(self.model, plan.batch, site.hardware, held=held, precision=plan.precision)
+        need = fit.need
+        parts = {
+            "parameters": need.parameters_bytes,
+            "gradients": need.gradients_bytes,
+            "optimizer": need.optimizer_bytes,
+            "activations": need.activations_bytes,
+            "gradients of activations": need.working_bytes,
+            "framework": need.runtime_bytes,
+        }
+        return {name: size for name, size in parts.items() if size}, fit.usable_bytes
+
+    def _by_kinds(self, plan: Plan) -> bool:
+        """Whether memory is counted kind of layer by kind of layer (`planner.holding`)."""
+        return self.model.sequence_length is not None or plan.cut.kind == "layers"
 
     def can_cut(self, batch: int, worker: Hardware, cut: Cut) -> bool:
         """Whether a replica can be spread like this, and whether it is worth it."""
