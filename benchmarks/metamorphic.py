@@ -20,7 +20,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -150,17 +150,19 @@ def worse(before: Prediction, after: Prediction) -> float:
     return 1 - after.samples_per_s / before.samples_per_s
 
 
-def check_plan(request: Request, counts: Counts) -> None:
-    """The relations of one plan."""
+CHANGES: dict[str, Callable[[Request], Request]] = {
+    "twice the bandwidth": more_bandwidth,
+    "devices a quarter faster": lambda one: in_market(one, faster),
+}
+
+
+def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tuple(CHANGES)) -> None:
+    """The relations of one plan, and of one that is changed in these ways."""
     plan, cases, before = predicted(request)
     counts.by_exchange[plan.exchange.kind] += 1
     counts.by_precision[plan.precision.name] += 1
-    changes = {
-        "twice the bandwidth": more_bandwidth,
-        "devices a quarter faster": lambda one: in_market(one, faster),
-    }
-    for relation, change in changes.items():
-        count = counts.of(relation)
+    for relation in relations:
+        count, change = counts.of(relation), CHANGES[relation]
         count.tried += 1
         if not worse(before, predicted(change(request))[2]):
             continue
@@ -175,12 +177,11 @@ def check_plan(request: Request, counts: Counts) -> None:
         bound.broken.append(f"{plan.key} bound {cases.bound(plan):.6g} below {before.samples_per_s_low:.6g}")
     halved = counts.of("all times doubled give half")
     halved.tried += 1
-    effort = Effort(
-        seed=plan.seed(request.seed), precision=request.interval_width, max_steps=request.max_steps
-    )
-    slow = predict(slower_by_two(cases.case(plan)), effort)
-    if abs(2 * slow.samples_per_s / before.samples_per_s - 1) > ROUNDING:
-        halved.broken.append(f"{plan.key} {slow.samples_per_s:.9g} of {before.samples_per_s:.9g}")
+    effort = Effort(seed=plan.seed(request.seed), precision=1.0, max_steps=request.max_steps, first_runs=2)
+    case = cases.case(plan)
+    normal, slow = predict(case, effort).samples_per_s, predict(slower_by_two(case), effort).samples_per_s
+    if abs(2 * slow / normal - 1) > ROUNDING:
+        halved.broken.append(f"{plan.key} {slow:.9g} of {normal:.9g}")
 
 
 def takes_turns(plan: Plan, cases: Cases) -> bool:
@@ -268,7 +269,7 @@ def run(plans: int, small: int, curves: int, seed: int, say: Callable[[str], Non
     counts = Counts()
     begin = time.process_time()
     for number in range(1, plans + 1):
-        check_plan(numbered(seed, number), counts)
+        check_plan(numbered(seed, number), counts, [list(CHANGES)[number // 4 % len(CHANGES)]])
         if number % 200 == 0:
             say(f"{number} plans, {time.process_time() - begin:.0f} s of CPU, {counts.broken} broken")
     endless, done = spaces(seed), 0

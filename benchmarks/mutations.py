@@ -1,12 +1,14 @@
 """Damaged files: bytes, values and structure of real files changed at random, for fuzzing readers.
 
-`mutate` knows three forms. TOML and JSON are changed as trees and written out again, so that most damage gets
+`mutate` knows four forms. TOML and JSON are changed as trees and written out again, so that most damage gets
 past the parser and meets what lies behind it; protobuf messages are changed field by field with their lengths
-mended; and all three are also changed as plain bytes.
+mended, tables (CSV) cell by cell; and all are also changed as plain bytes.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random as random_module
 import tomllib
@@ -14,7 +16,7 @@ from typing import Any, Literal
 
 from planner.computation.importers import wire
 
-Form = Literal["toml", "json", "wire"]
+Form = Literal["toml", "json", "wire", "onnx", "csv"]  # wire: a RunMetadata, onnx: a ModelProto
 Random = random_module.Random
 
 ODD_NUMBERS: tuple[Any, ...] = (
@@ -27,6 +29,10 @@ ODD_TEXTS = (
 )
 # Of RunMetadata: which fields of a message are messages themselves.
 MESSAGES: dict[int, Any] = {1: {1: {2: {7: {3: {4: {}}}}}}, 3: {1: {5: {2: {}}}}}
+_TENSOR_TYPE: dict[int, Any] = {2: {1: {2: {1: {}}}}}  # of a value: type, tensor, shape, dimension
+_ATTRIBUTE: dict[int, Any] = {5: {}}  # a tensor
+_GRAPH: dict[int, Any] = {1: {5: _ATTRIBUTE}, 5: {}, 11: _TENSOR_TYPE, 12: _TENSOR_TYPE, 13: _TENSOR_TYPE}
+SCHEMAS: dict[str, dict[int, Any]] = {"wire": MESSAGES, "onnx": {7: _GRAPH, 8: {}}}
 
 
 def mutate(data: bytes, form: Form, random: Random, others: list[bytes] | None = None) -> bytes:
@@ -61,12 +67,14 @@ def mutate_bytes(data: bytes, form: Form, random: Random, others: list[bytes]) -
 def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes]) -> bytes:
     """Values changed, removed, doubled or moved; what cannot be parsed is damaged as bytes."""
     try:
-        if form == "wire":
-            return _encoded(_mutated_message(_message(data, MESSAGES), random))
+        if form == "csv":
+            return _mutated_table(data.decode(), random).encode("utf-8", "surrogatepass")
+        if form in SCHEMAS:
+            return _encoded(_mutated_message(_message(data, SCHEMAS[form]), random))
         tree = json.loads(data) if form == "json" else tomllib.loads(data.decode())
         tree = _mutated(tree, random, _leaves(tree))
         return (json.dumps(tree) if form == "json" else toml(tree)).encode("utf-8", "surrogatepass")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, csv.Error):
         return mutate_bytes(data, form, random, others)
 
 
@@ -158,6 +166,31 @@ def _near(value: Any, random: Random) -> Any:
         at = random.randrange(len(value))
         return random.choice((value[:at], value[at:], value + value, value[:at] + "/" + value[at:]))
     return value
+
+
+def _mutated_table(text: str, random: Random) -> str:
+    """A table with a cell, a row or a column changed."""
+    rows = list(csv.reader(io.StringIO(text))) or [[""]]
+    at = random.randrange(len(rows))
+    kind = random.randrange(12)
+    if kind == 0:
+        del rows[at]
+    elif kind == 1:
+        rows.insert(random.randrange(len(rows) + 1), rows[at])
+    elif kind == 2:
+        column = random.randrange(max(1, len(rows[0])))
+        rows = [row[:column] + row[column + 1 :] for row in rows]
+    elif kind == 3:
+        rows[at] = rows[at] + [str(random.choice(ODD_NUMBERS))]
+    elif rows[at]:
+        cell = random.randrange(len(rows[at]))
+        old = rows[at][cell]
+        numbers = [str(_near(int(old), random))] if old.isdigit() else []
+        texts = [*map(str, ODD_NUMBERS), *ODD_TEXTS, *rows[at], *rows[random.randrange(len(rows))]]
+        rows[at] = [*rows[at][:cell], random.choice([*numbers * 20, *texts]), *rows[at][cell + 1 :]]
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
 
 
 Field = tuple[int, int, Any]  # number, coding, value: a number, bytes or a list of fields

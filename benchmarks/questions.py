@@ -24,7 +24,7 @@ MACHINES = {  # by name, the devices of one
     **{"c4.8xlarge": 1, "c5.9xlarge": 1, "private-opteron": 1},
 }
 POLICIES = ("multiplexed", "fifo", "tic", "tac", "layer", "shuffled", "p3", "bytescheduler", "prophet")
-LITTLE = {"interval_width": 0.02, "max_steps": 240}
+LITTLE = {"interval_width": 0.05, "max_steps": 120}
 
 
 def question(chance: random.Random, exchange: str | None = None) -> Request:

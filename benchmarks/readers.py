@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -86,6 +88,98 @@ def _onnx(path: Path) -> Any:
     from planner.catalog.netlist.importers import import_file
 
     return import_file(path, shapes={"batch": 2})
+
+
+def _prices(path: Path) -> Any:
+    from planner.prices.lists import read_list
+
+    return read_list(path, "aws")
+
+
+def _runs(path: Path) -> Any:
+    """A user's table of runs, as every suite reads it."""
+    from planner.validate.large_runs import read_runs
+    from planner.validate.memory_runs import points
+    from planner.validate.own_runs import own_rows
+    from planner.validate.scaling_rows import pairs
+    from planner.validate.training import runs_of
+
+    rows = own_rows(path)
+    refused: Counter[str] = Counter()
+    return list(runs_of(rows)), read_runs(rows), list(pairs(rows, refused)), list(points(rows, refused))
+
+
+def _layouts(path: Path) -> Any:
+    from planner.validate.figures import read_table
+    from planner.validate.layout_runs import read_layouts
+
+    return read_layouts(read_table(path), Counter())
+
+
+def _step_times(path: Path) -> Any:
+    from planner.answers.checking import measured_rate
+    from planner.answers.checking_files import read_step_times
+
+    return measured_rate(read_step_times(path), 8)
+
+
+def _answer(path: Path) -> Any:
+    from planner.answers.answer_files import chosen_plan
+    from planner.answers.checking import check
+
+    plan = chosen_plan(path)
+    return check(plan, 100.0), plan.machines
+
+
+def _measured(path: Path) -> Any:
+    """What the user's own runs say: the file stands in a folder of its own."""
+    from planner.measured import FILE, REACHES, factor_for, load
+
+    os.environ["PLANNER_HOME"] = str(path.parent)
+    path.replace(path.parent / FILE)
+    runs = load()
+    return [factor_for(runs, run.device, reach) for run in runs for reach in REACHES]
+
+
+def _price_lists() -> list[bytes]:
+    return [(DATA / "prices" / name).read_bytes() for name in ("v8/aws/vms.csv", "gpuhunt/aws.csv")]
+
+
+def _rows_of(name: str, *wanted: int) -> bytes:
+    """The heading and some rows of a table that planner ships."""
+    packed = (ROOT / "planner" / "validate" / "data" / f"{name}.csv.gz").read_bytes()
+    lines = gzip.decompress(packed).decode().splitlines()
+    return ("\n".join([lines[0], *(lines[at] for at in wanted)]) + "\n").encode()
+
+
+OWN_RUNS = b"""model,device,devices,devices_per_node,micro_batch,precision,samples_per_s_global,memory_gib
+resnet50,V100-SXM2,8,8,128,fp16,6000,12
+gpt2,A100-SXM4,16,8,8,bf16,900,30
+"""
+
+
+def _run_tables() -> list[bytes]:
+    return [OWN_RUNS, _rows_of("training", 1, 400, 900, 1500, 2000, 2300)]
+
+
+def _answers() -> list[bytes]:
+    plan = {"model": "alexnet", "batch": 64, "worker_hardware": "p3.2xlarge", "workers": 4, "cluster": "4 x"}
+    plan |= {"samples_per_s": 900.0, "samples_per_s_low": 880.0, "samples_per_s_high": 920.0, "step_s": 0.1}
+    plan |= {"utilisation": {"worker": 0.5, "uplink[0]": 0.9}, "bottleneck": "uplink[0]", "device": "V100"}
+    plan |= {"rented": {"workers": {"machines": 4}}, "exchange": {"kind": "allreduce"}}
+    return [json.dumps({"version": 2, name: plan}).encode() for name in ("recommendation", "plan")]
+
+
+def _measured_files() -> list[bytes]:
+    run = {
+        "device": "V100",
+        "reach": "device",
+        "model": "alexnet",
+        "precision": "fp32",
+        "as_of": "2026-11-01",
+    }
+    run |= {"predicted_samples_per_s": 900.0, "measured_samples_per_s": 850.0}
+    return [json.dumps({"version": 1, "runs": [run, run | {"reach": "machine"}]}).encode()]
 
 
 def _hugging_face_seeds() -> list[bytes]:
@@ -295,7 +389,11 @@ def _pytorch() -> list[bytes]:
             times = {"ts": e["ts"] + 50, "dur": e["dur"] / 2}
             kernels.append({"ph": "X", "cat": "kernel", "name": "gemm", **times, "args": {"External id": k}})
     trace["traceEvents"] += kernels
-    return [*out, json.dumps(trace).encode()]
+    facts = {"version": 1, "batch": 8, "micro_steps": 2, "model": "m", "device_kind": "cuda", "world_size": 2}
+    facts |= {"strategy": "ddp", "bucket_bytes": 26214400, "parameters": [["a.weight", 12], ["a.bias", 3]]}
+    facts |= {"precision": "bf16", "input_shape": [8, 3, 4], "step_s": 0.25, "compiled": False}
+    recorded = json.loads(out[1]) | {"planner": facts}
+    return [*out, json.dumps(trace).encode(), json.dumps(recorded).encode()]
 
 
 def _priority_files() -> list[bytes]:
@@ -319,8 +417,14 @@ READERS = {
         Reader("timeline", "json", ".json", _timelines, _trace),
         Reader("pytorch", "json", ".json", _pytorch, _trace),
         Reader("priorities", "json", ".json", _priority_files, _priorities),
+        Reader("prices", "csv", ".csv", _price_lists, _prices),
+        Reader("runs", "csv", ".csv", _run_tables, _runs),
+        Reader("layouts", "csv", ".csv", lambda: [_rows_of("layouts", 1, 2, 3)], _layouts),
+        Reader("step_times", "csv", ".csv", lambda: [b"step_s\n0.5\n0.25,0.75\n1e-3\n"], _step_times),
+        Reader("answer", "json", ".json", _answers, _answer),
+        Reader("measured", "json", ".json", _measured_files, _measured),
         Reader("hugging_face", "json", ".json", _hugging_face_seeds, _hugging_face),
         Reader("safetensors", "json", ".safetensors", _safetensors_seeds, _safetensors),
-        *([Reader("onnx", "wire", ".onnx", _onnx_seeds, _onnx)] if find_spec("onnx") else []),
+        *([Reader("onnx", "onnx", ".onnx", _onnx_seeds, _onnx)] if find_spec("onnx") else []),
     )
 }  # fmt: skip

@@ -84,6 +84,12 @@ def load() -> tuple[Measured, ...]:
         raise BadInput(f"{path}: {error}; delete it, or correct it by hand") from error
     if file.version != 1:
         raise BadInput(f"{path}: version {file.version}, this planner reads 1; use the planner that wrote it")
+    for number, run in enumerate(file.runs, 1):
+        rates = (run.predicted_samples_per_s, run.measured_samples_per_s)
+        if not (all(math.isfinite(rate) and rate > 0 for rate in rates) and 0 < run.factor < math.inf):
+            raise BadInput(
+                f"{path}: run {number}: rates are above zero; forget it with `planner check --forget`"
+            )
     return tuple(file.runs)
 
 

@@ -13,6 +13,13 @@ from planner.files.decoding import from_json
 VERSION = 2
 
 
+class RentedRole(msgspec.Struct, frozen=True):
+    """The machines of one role of a plan."""
+
+    machine: str = ""
+    machines: int = 1
+
+
 class ChosenPlan(msgspec.Struct, frozen=True):
     """What comparing and checking need of a plan; other keys of the file are passed over."""
 
@@ -31,7 +38,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     number_format: str = "fp32"
     device: str = ""
     exchange: dict[str, Any] = {}
-    rented: dict[str, dict[str, Any]] = {}
+    rented: dict[str, RentedRole] = {}
     utilisation: dict[str, float] = {}
     step_s: float | None = None
     bottleneck: str = ""
@@ -52,7 +59,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     @property
     def machines(self) -> int:
         """That hold workers."""
-        return int(self.rented.get("workers", {}).get("machines", 1))
+        return self.rented["workers"].machines if "workers" in self.rented else 1
 
     @property
     def samples_per_step(self) -> int:

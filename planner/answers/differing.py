@@ -51,10 +51,7 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
 
 
 def _settings(plan: ChosenPlan) -> dict[str, Any]:
-    rented = {
-        f"{role} on": f"{each.get('machines', 0)} x {each.get('machine', '')}"
-        for role, each in plan.rented.items()
-    }
+    rented = {f"{role} on": f"{each.machines} x {each.machine}" for role, each in plan.rented.items()}
     exchange = {
         f"exchange {name}" if name != "kind" else "exchange": value for name, value in plan.exchange.items()
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import tomllib
-import zlib
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import as_file, files
@@ -19,6 +18,7 @@ from planner.step import Profile
 
 T = TypeVar("T")
 
+LARGEST_BYTES = 2**26  # of a user's table
 DATA: Traversable = files("planner.validate") / "data"
 
 
@@ -40,17 +40,17 @@ def packed_table(name: str) -> list[dict[str, str]]:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a user's CSV file, which may be gzipped."""
+    from planner.step.reading import read_bytes
+
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}; give a CSV file of measured runs") from None
-    try:
-        words = (gzip.decompress(text) if path.suffix == ".gz" else text).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error):
+        words = read_bytes(path, LARGEST_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError:
         raise BadInput(f"{path} is no CSV file in UTF-8; write it as one") from None
-    return [
-        {key: value or "" for key, value in row.items() if key} for row in csv.DictReader(words.splitlines())
-    ]
+    try:
+        rows = list(csv.DictReader(words.splitlines()))
+    except csv.Error as error:
+        raise BadInput(f"{path} is no CSV file: {error}") from None
+    return [{key: value or "" for key, value in row.items() if key} for row in rows]
 
 
 @cache

@@ -37,6 +37,9 @@ COUNTS = (
 )
 
 
+MOST = 10**7  # of any count: beyond it is a slip of the pen
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A measured layout; `group` is what the layouts of one choice share: model, devices, batch."""
@@ -76,10 +79,10 @@ def _layout(row: Mapping[str, str], line: int) -> Layout | str:
         of = {key: int(float(row[key])) for key in COUNTS}
         step_s = float(row["iteration_ms"]) / 1e3
         precision = precision_named(row.get("precision") or PRECISION)
-    except ValueError:
+    except (ValueError, OverflowError):
         return "a figure is no number"
-    if min(*of.values(), step_s) <= 0:
-        return "a figure is not above 0"
+    if not (min(*of.values(), step_s) > 0 and max(*of.values(), step_s) <= MOST):
+        return f"a figure is not above 0, or beyond {MOST:,}"
     if of["tensor"] * of["data"] * of["pipeline"] != of["gpus"]:
         return "tensor x data x pipeline are not its GPUs"
     if of["global_batch"] % (of["micro_batch"] * of["data"]):

@@ -70,6 +70,8 @@ def points(rows: Iterable[Row], left: Counter[str]) -> Iterator[MemoryPoint]:
 
 def _held(row: Row) -> Holding | str:
     if row["model"] in CATALOGUE:
+        if not (row["micro_batch"] and row["devices"]):
+            return "its micro-batch or its devices are not stated"
         optimizer: Optimizer = "adam" if "Adam" in row["optimizer"] else "momentum"
         return holding(
             load_model(CATALOGUE[row["model"]]),

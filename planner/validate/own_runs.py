@@ -54,6 +54,15 @@ COLUMNS = [
     "peak_tflops",
     "note",
 ]
+WHOLE = (
+    *("micro_batch", "grad_accum", "global_batch", "dp", "tp", "pp", "cp"),
+    *("devices_per_node", "nodes", "devices"),
+)
+NUMBERS = (
+    *("device_mem_gb", "inter_gbps_per_node", "memory_gib", "samples_per_s_global", "tokens_per_s_global"),
+    *("step_time_s", "params_total", "peak_tflops"),
+)
+MOST_WHOLE, MOST = 10**7, 1e15  # beyond these a figure is a slip of the pen
 SHARDED = {
     "fsdp": "zero3/fsdp",
     "zero-3": "zero3/fsdp",
@@ -71,7 +80,27 @@ def own_rows(path: Path) -> list[dict[str, str]]:
     for name in NEEDED:
         if name not in rows[0]:
             raise BadInput(f"{path} has no column {name}; it needs {', '.join(NEEDED)} and others by the run")
-    return [filled(row, line, path.stem) for line, row in enumerate(rows, 2)]
+    return [filled(_numbers(row, line, path), line, path.stem) for line, row in enumerate(rows, 2)]
+
+
+def _numbers(row: Mapping[str, str], line: int, path: Path) -> dict[str, str]:
+    """A row whose counts and figures are such, or empty."""
+    out = {key: value.strip() for key, value in row.items()}
+    for name in (*WHOLE, *NUMBERS):
+        text = out.get(name, "")
+        if not text:
+            continue
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if name in WHOLE:
+            if not (1 <= value <= MOST_WHOLE and value == int(value)):
+                raise BadInput(f"{path}:{line}: {name} is {text[:40]!r}; give a whole number from 1 on")
+            out[name] = str(int(value))
+        elif not 1e-9 <= value <= MOST:
+            raise BadInput(f"{path}:{line}: {name} is {text[:40]!r}; give a number above zero")
+    return out
 
 
 def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:

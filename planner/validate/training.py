@@ -23,6 +23,8 @@ from planner.model import Model
 from planner.precision import Precision, precision_named
 from planner.validate.figures import DATA, figures, table
 
+LONGEST = 10**7  # tokens of a sequence
+
 
 @dataclass(frozen=True)
 class Run:
@@ -184,7 +186,10 @@ def model_of(row: Mapping[str, str]) -> Model | None:
     model = network_named(figures("training")["models"][row["model"]])
     if model is None or model.sequence_length is None:
         return model
-    model = model.with_sequence_length(int(row["seq_or_image"]))
+    length = row["seq_or_image"]
+    if not (length.isascii() and length.isdigit() and 0 < int(length) <= LONGEST):
+        return None
+    model = model.with_sequence_length(int(length))
     if model.name.startswith("bert") and row["source_id"] != "milabench":
         kept = tuple(
             layer
