@@ -81,9 +81,10 @@ class Market:
 
     @property
     def no_price(self) -> str:
-        """`no on-demand price in region 'us-west-2'`: what is missing."""
+        """`no on-demand price in region 'us-west-2'`: what is missing. Where spot has no price, machines are
+        rented on demand."""
         where = "" if self.region is None else f" in region {self.region!r}"
-        return f"no {'spot' if self.spot else 'on-demand'} price{where}"
+        return f"no {'' if self.spot else 'on-demand '}price{where}"
 
     def check_prices(self, kinds: Iterable[Hardware]) -> None:
         """Refuse a request that pays for none of the machines it would rent. Machines without any price in
@@ -95,11 +96,14 @@ class Market:
         if len(rented) > 1:
             who, it = f"the {len(rented)} machines asked for, {rented[0].name} among them, have", "they have"
         regions = sorted({p.region for kind in rented for p in _prices(kind) if self._paid(p) is not None})
-        remedy = f"{it} prices in {', '.join(regions)}" if regions else "drop --spot"
+        remedy = f"{it} prices in {', '.join(regions)}" if regions else "take --spot, which they have"
         raise BadInput(f"{who} {self.no_price}; {remedy}")
 
     def _paid(self, price: Price) -> float | None:
-        return price.spot_usd_per_hour if self.spot else price.on_demand_usd_per_hour
+        """With spot, the lowest of both: what a plan pays depends on what interruptions cost it
+        (`planner.prices.paying`)."""
+        both = (price.on_demand_usd_per_hour, price.spot_usd_per_hour if self.spot else None)
+        return min((usd for usd in both if usd is not None), default=None)
 
 
 def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:

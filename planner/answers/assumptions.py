@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.hardware import Hardware
 from planner.plan import Plan
+from planner.prices.age import old_prices
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.units import format_bandwidth
@@ -17,7 +19,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases) -> list[str]:
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
     return [
-        *_money(kinds, request),
+        *_money(plans, kinds, cases),
         *_network(kinds, request),
         *_compute(plans, cases),
         *_measured(plans, cases),
@@ -38,24 +40,32 @@ def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     return [market.machine(name) for name in names]
 
 
-def _money(kinds: list[Hardware], request: Request) -> list[str]:
+def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[str]:
+    request = cases.request
     rented = [kind for kind in kinds if kind.ownership is None]
     owned = [kind for kind in kinds if kind.ownership is not None]
     out = []
     if request.budget_usd_per_hour is not None:
         usd = request.budget_usd_per_hour
         out.append(f"Budget: at most ${usd:g} an hour for the whole cluster, servers included.")
+    on_spot = _on_spot(plans, cases)
+    prices = []
     for kind in rented:
         price = request.market.price(kind)
         if price is None:
             continue
-        paid = price.spot_usd_per_hour if request.spot else price.on_demand_usd_per_hour
-        dated = price.spot_as_of if request.spot and price.spot_as_of else price.as_of
-        what = "spot" if request.spot else "on demand"
+        spot = kind.name in on_spot and price.spot_usd_per_hour is not None
+        paid = price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
+        dated = price.spot_as_of if spot and price.spot_as_of else price.as_of
+        what = "spot" if spot else "on demand"
         if paid is not None:
+            prices.append(replace(price, as_of=dated))
             where = f" in {price.region}" if price.region else ""
             said = ", ".join(part for part in (what + where, dated, price.basis) if part)
             out.append(f"Price: {kind.name} ${paid:g}/h {said}.")
+    if old := old_prices(prices):
+        out.append(f"Prices: {old}")
+    out += _spot(plans, cases)
     for kind in owned:
         paid = kind.price.on_demand_usd_per_hour
         if paid is not None:
@@ -63,6 +73,27 @@ def _money(kinds: list[Hardware], request: Request) -> list[str]:
                 f"Price: {kind.name} ${paid:.3g}/h from capital, lifetime and energy in its file, estimated."
             )
     return out
+
+
+def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:
+    """The machines that are rented as spot machines."""
+    if not cases.request.spot:
+        return set()
+    courses = [plan for plan in plans if cases.paid(plan).course is not None]
+    return {one.machine for plan in courses for one in plan.rented(cases.market)}
+
+
+def _spot(plans: list[Plan], cases: Cases) -> list[str]:
+    """How interruptions were counted, of the first plan; of others whether spot pays."""
+    if not cases.request.spot or not plans:
+        return []
+    first = cases.paid(plans[0])
+    said = (
+        f"{plans[0].workers_text} on demand: {first.refused}" if first.course is None else first.course.words
+    )
+    dear = [plan.workers_text for plan in plans[1:] if cases.paid(plan).course is None]
+    others = f" On demand, as spot does not pay there: {', '.join(dear)}." if dear else ""
+    return [f"Spot: {said}.{others}"]
 
 
 def _network(kinds: list[Hardware], request: Request) -> list[str]:

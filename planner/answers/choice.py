@@ -58,7 +58,10 @@ def within(scored: list[ScoredPlan], request: Request) -> list[ScoredPlan]:
             return False
         if request.samples is None:
             return True
-        if request.deadline_s is not None and request.samples / one.samples_per_s > request.deadline_s:
+        if (
+            request.deadline_s is not None
+            and one.time_factor * request.samples / one.samples_per_s > request.deadline_s
+        ):
             return False
         spend = one.usd_per_million_samples * request.samples / 1e6
         return request.spend_usd is None or spend <= request.spend_usd

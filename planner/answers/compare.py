@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, interrupted
+from planner.answers.choice import choose, interrupted, within
+from planner.answers.jobs import best_of, missed, training_of
 from planner.answers.results import Comparison
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
 from planner.measured import load
+from planner.prices.paying import paid_for
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.heats import Heat
+from planner.search.left_out import left_out_words, no_plans
 from planner.search.race import race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.space import enumerate_plans, left_out_words, no_plans
+from planner.search.space import enumerate_plans
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -66,7 +69,7 @@ def compare_for(
 
             outcome = race(
                 bounds[indices],
-                space.usd_per_hour[indices],
+                space.usd_per_useful_hour[indices],
                 evaluate,
                 goal="front" if request.goal == "value" else request.goal,
                 heats=False,
@@ -88,13 +91,17 @@ def compare_for(
                     bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
             everything += scored
             if scored:
-                rows.append(choose(scored, request)[1])
+                rows.append(choose(within(scored, request) or scored, request)[1])
             progress("comparing", done + 1, len(by_hardware))
             if outcome.partial:
                 partial = True
                 break
-        rows.sort(key=lambda row: (row.usd_per_million_samples, row.plan.key))
-        baseline = baseline_of(rows[0], simulations, pool) if rows and not partial else None
+        training = training_of(request)
+        rows.sort(
+            key=lambda row: (missed(row, request, training) != "", row.usd_per_million_samples, row.plan.key)
+        )
+        best = best_of(rows, request) if rows and not partial else None
+        baseline = None if best is None else baseline_of(best, simulations, pool)
     if not rows:
         raise interrupted(space.plans, bounds, space.usd_per_hour)
     return Comparison(
@@ -124,12 +131,13 @@ def _narrowed(request: Request) -> Request:
 
 
 def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
-    """US dollars per million samples of each row at spot prices, where all its machines have one."""
-    spot = cases.request.but(spot=True).market
+    """US dollars per million samples of each row on spot machines, with what interruptions cost, where that
+    is cheaper than on demand."""
+    request = cases.request.but(spot=True)
     out: dict[str, float] = {}
     for row in rows:
-        prices = [spot.usd_per_hour(spot.machine(cost.machine)) for cost in row.costs]
-        if None not in prices:
-            usd = sum(cost.count * (price or 0.0) for cost, price in zip(row.costs, prices, strict=True))
-            out[row.plan.key] = usd_per_million_samples(usd, row.samples_per_s)
+        rented = row.plan.rented(request.market)
+        paid = paid_for(rented, request.market, request.spot_terms, cases.fitting.state_bytes)
+        if paid.course is not None:
+            out[row.plan.key] = usd_per_million_samples(paid.usd_per_useful_hour, row.samples_per_s)
     return out

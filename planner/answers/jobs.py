@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
+
+TOO_LATE, TOO_SLOW = "misses the deadline", "below --min-throughput"
+OVER_SPEND, OVER_BUDGET = "over --spend", "over the budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,8 @@ class Training:
     words: str
 
     def seconds(self, scored: ScoredPlan) -> float:
-        return self.samples / scored.samples_per_s
+        """With what interruptions of spot machines take."""
+        return self.samples / scored.samples_per_s * scored.time_factor
 
     def usd(self, scored: ScoredPlan) -> float | None:
         """None where the plan's machines have no price."""
@@ -27,14 +32,37 @@ class Training:
         """What JSON says of the job on a plan."""
         return {"job_samples": self.samples, "job_s": self.seconds(scored), "job_usd": self.usd(scored)}
 
-    def missed(self, scored: ScoredPlan, request: Request) -> str:
-        """Which limit of the request the plan misses, in a few words; empty if none."""
-        if request.deadline_s is not None and self.seconds(scored) > request.deadline_s:
-            return "misses the deadline"
-        usd = self.usd(scored)
-        if request.spend_usd is not None and usd is not None and usd > request.spend_usd:
-            return "over --spend"
+
+def missed(scored: ScoredPlan, request: Request, training: Training | None) -> str:
+    """Which limit of the request a plan misses, in a few words; empty if none."""
+    if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
+        return OVER_BUDGET
+    if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
+        return TOO_SLOW
+    if training is None:
         return ""
+    if request.deadline_s is not None and training.seconds(scored) > request.deadline_s:
+        return TOO_LATE
+    usd = training.usd(scored)
+    return OVER_SPEND if request.spend_usd is not None and usd is not None and usd > request.spend_usd else ""
+
+
+def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
+    """What the objective picks of plans, of those within the limits of the request if there are any."""
+    training = training_of(request)
+    fine = [row for row in rows if not missed(row, request, training)] or list(rows)
+    if request.goal == "fastest":
+        return max(fine, key=lambda row: row.samples_per_s)
+    return min(fine, key=lambda row: row.usd_per_million_samples)
+
+
+def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
+    """The PLAN object of JSON with what the job takes and costs, and which limit of the request it misses."""
+    training = training_of(request)
+    figures = (
+        dict.fromkeys(("job_samples", "job_s", "job_usd")) if training is None else training.figures(scored)
+    )
+    return scored.as_dict() | figures | {"misses": missed(scored, request, training) or None}
 
 
 def training_of(request: Request) -> Training | None:

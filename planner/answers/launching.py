@@ -43,7 +43,7 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
         processes_per_machine=min(plan.workers, plan.workers_per_machine),
         provider=hardware.provider if rentable else None,
         region=price.region or None if rentable and price is not None else None,
-        spot=request.spot and rentable,
+        spot=scored.spot is not None and rentable,
         fast_network=hardware.rdma is True,
         parameter_servers=int(plan.exchange.flat(plan.machine).get("servers") or 0),
         settings=settings,

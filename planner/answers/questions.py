@@ -10,6 +10,7 @@ from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import alone_on
 from planner.answers.compare import compare_for
+from planner.answers.jobs import with_job
 from planner.answers.recommend import recommend_for
 from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
 from planner.answers.saturation import fewest_workers, saturation_of
@@ -24,9 +25,10 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan, as_dict
+from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.space import batches, cuts, exchanges, plan_of, precisions
+from planner.search.sizes import batches, precisions
+from planner.search.space import cuts, exchanges, plan_of
 
 DEFAULT_MACHINE = "p3.2xlarge"
 DEFAULT_EXCHANGE = "servers"  # of one plan, where the request names none
@@ -48,8 +50,8 @@ class Simulation(Shown):
         return {
             "version": VERSION,
             "request": self.request.as_dict(),
-            "plan": self.scored.as_dict(),
-            "baseline": as_dict(self.baseline),
+            "plan": with_job(self.scored, self.request),
+            "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "prediction": {
                 name: getattr(prediction, name)
                 for name in prediction.__slots__

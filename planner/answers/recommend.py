@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
@@ -21,17 +21,31 @@ from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.front import Floats
 from planner.search.heats import Heat
-from planner.search.race import Outcome, race
+from planner.search.left_out import left_out_words, no_plans
+from planner.search.race import COURSE, Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
+from planner.search.screening import screened_space
 from planner.search.simulations import Simulations
-from planner.search.space import Space, enumerate_plans, left_out_words, no_plans
+from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.simulator.prediction import Prediction
 
 MOST_RIVALS = 8  # a screen holds no more
+FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further"
+# the stages of the work, and about which share of it is done at the end of each
+STAGES = {
+    FIELD: 0.1,
+    GLANCE: 0.3,
+    **{f"simulating, {heat} of {len(COURSE)}": 0.3 + 0.12 * heat for heat in range(1, len(COURSE) + 1)},
+    FURTHER: 1.0,
+}
+
+
+def nobody(best: ScoredPlan) -> None:
+    """For whoever does not ask."""
 
 
 def recommend_for(
@@ -44,9 +58,11 @@ def recommend_for(
     advice: bool = True,
     trials: int | None = None,
     study: str | None = None,
+    seen: Callable[[ScoredPlan], None] = nobody,
 ) -> Recommendation:
     """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
-    samples the space with optuna instead of enumerating it, in a `study` that can be gone on with."""
+    samples the space with optuna instead of enumerating it, in a `study` that can be gone on with. `seen` is
+    told what looks best, soon after the start and whenever more is known."""
     model = model_of(request)
     if trials is not None:
         from planner.answers.sampled import recommend_sampled
@@ -57,18 +73,40 @@ def recommend_for(
                 simulations, pool, trials=trials, study=study, progress=progress, advice=advice
             )
     cases = Cases(request, model, load())
+    progress(FIELD, 0, 1)
     field = field_of(cases)
-    space = enumerate_plans(request, model, machines=field.machines)
-    space.left_out |= field.left_out
-    if not space.plans:
-        raise Infeasible(no_plans(space, request))
-    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
-    keep = _reachable(space, bounds, request)
-    plans = [space.plans[i] for i in keep]
+    progress(FIELD, 1, 1)
+    simulations = Simulations(cases)
+
+    def look(scored: Sequence[ScoredPlan]) -> None:
+        if fine := within(list(scored), request):
+            seen(choose(fine, request)[1])
+
     with executor_of(executor, jobs) as pool:
+        progress(GLANCE, 0, 1)
+        space = (
+            enumerate_plans(request, model, machines=field.machines)
+            if exhaustive
+            else screened_space(simulations, pool, field.machines, look)
+        )
+        space.left_out |= field.left_out
+        if not space.plans:
+            raise Infeasible(no_plans(space, request))
+        bounds = cases.bounds(space.plans)
+        progress(GLANCE, 1, 1)
+        keep = _reachable(space, bounds, request)
+        plans = [space.plans[i] for i in keep]
+        latest: dict[int, Prediction] = {}
 
         def evaluate(batch: Sequence[int], heat: Heat) -> list[Prediction]:
-            return simulations.predict_all([plans[i] for i in batch], pool, heat)
+            found = simulations.predict_all([plans[i] for i in batch], pool, heat)
+            latest.update(zip(batch, found, strict=True))
+            return found
+
+        def told(heat: int, scored: int, left: int) -> None:
+            progress(f"simulating, {heat} of {len(COURSE)}", scored, scored + left)
+            if not left and seen is not nobody:
+                look([cases.scored(plans[i], found) for i, found in latest.items()])
 
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
@@ -76,9 +114,9 @@ def recommend_for(
         else:
             outcome = race(
                 bounds[keep],
-                space.usd_per_hour[keep],
+                space.usd_per_useful_hour[keep],
                 evaluate,
-                progress=lambda done, left: progress("simulating", done, done + left),
+                progress=told,
             )
         partial = outcome.partial
         if partial:  # what was under way counts too
@@ -96,7 +134,9 @@ def recommend_for(
         changes, curve, baseline = list[Change](), None, None
         try:
             if not partial:
-                shown = _with_rivals(shown, simulations, plans, (space.usd_per_hour / bounds)[keep], pool)
+                shown = _with_rivals(
+                    shown, simulations, plans, (space.usd_per_useful_hour / bounds)[keep], pool
+                )
             if not partial:
                 baseline = baseline_of(chosen, simulations, pool)
             if advice and not partial:
@@ -114,7 +154,7 @@ def recommend_for(
         pruned={
             **space.dropped,
             **space.out_of_reach,
-            **({"by the bound": outcome.pruned_by_bound} if outcome.pruned_by_bound else {}),
+            **({"by the bound": by_bound} if (by_bound := outcome.pruned_by_bound + space.hopeless) else {}),
         },
         simulated=len(simulated),
         assumptions=[
@@ -136,7 +176,7 @@ def recommend_for(
 def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np.intp]:
     """Plans whose bound can meet the constraints; the others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
-    usd_per_sample = space.usd_per_hour / 3600 / bounds
+    usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     needs: list[tuple[str, npt.NDArray[np.bool_]]] = []
     if request.min_samples_per_s is not None:
         needs.append(("cannot reach --min-throughput", bounds >= request.min_samples_per_s))
@@ -156,7 +196,7 @@ def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np
 
 def _nearest(space: Space, bounds: Floats, request: Request) -> str:
     """The plan that comes nearest to what is asked: the cheapest where money is short, else the fastest."""
-    usd_per_sample = space.usd_per_hour / 3600 / bounds
+    usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
     if request.spend_usd is not None and request.samples is not None:
         least = float(usd_per_sample[cheapest]) * request.samples

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from planner.answers.jobs import best_of, missed, training_of, with_job
 from planner.plan import Plan
 from planner.search.request import Request
-from planner.search.scored import ScoredPlan, as_dict
+from planner.search.scored import ScoredPlan
 
 if TYPE_CHECKING:
     pass
@@ -72,9 +73,9 @@ class Recommendation(Shown):
         return {
             "version": VERSION,
             "request": self.request.as_dict(),
-            "recommendation": self._with_job(self.chosen),
-            "baseline": None if self.baseline is None else self._with_job(self.baseline),
-            "plans": [self._with_job(plan) for plan in self.plans],
+            "recommendation": with_job(self.chosen, self.request),
+            "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
+            "plans": [with_job(plan, self.request) for plan in self.plans],
             "considered": self.considered,
             "pruned": sum(self.pruned.values()),
             "pruned_by": dict(self.pruned),
@@ -86,7 +87,7 @@ class Recommendation(Shown):
                     "gain": change.gain,
                     "usd_per_hour": change.usd_per_hour,
                     "within_budget": change.within_budget,
-                    "plan": change.scored.as_dict(),
+                    "plan": with_job(change.scored, self.request),
                 }
                 for change in self.changes
             ],
@@ -94,13 +95,6 @@ class Recommendation(Shown):
             "assumptions": list(self.assumptions),
             "partial": self.partial,
         }
-
-    def _with_job(self, scored: ScoredPlan) -> dict[str, Any]:
-        """A plan with what the job takes and costs on it."""
-        from planner.answers.jobs import training_of
-
-        training = training_of(self.request)
-        return scored.as_dict() | ({} if training is None else training.figures(scored))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +107,9 @@ class SaturationPoint:
     marginal_samples_per_s: float
     marginal_usd_per_million_samples: float  # what the samples of the last worker cost
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self, request: Request) -> dict[str, Any]:
         return {
-            **self.scored.as_dict(),
+            **with_job(self.scored, request),
             "workers": self.workers,
             "efficiency": self.efficiency,
             "marginal_samples_per_s": self.marginal_samples_per_s,
@@ -142,6 +136,17 @@ class Saturation(Shown):
     baseline: ScoredPlan | None = None  # one device alone
 
     @property
+    def chosen(self) -> SaturationPoint:
+        """The point to run: up to saturation the one with the most workers that is within the limits of the
+        request; with a deadline the cheapest that meets it. Without any, the last before saturation."""
+        training, least = training_of(self.request), self.saturation_workers
+        useful = [point for point in self.points if least is None or point.workers <= least]
+        fine = [point for point in useful if not missed(point.scored, self.request, training)]
+        if self.request.deadline_s is not None and fine:
+            return min(fine, key=lambda point: (point.scored.usd_per_million_samples, point.workers))
+        return (fine or useful)[-1]
+
+    @property
     def limits_next(self) -> str:
         """The link that fills first as workers are added: the busiest at the last point."""
         last = self.points[-1].scored
@@ -153,13 +158,14 @@ class Saturation(Shown):
         return {
             "version": VERSION,
             "request": self.request.as_dict(),
-            "points": [point.as_dict() for point in self.points],
-            "baseline": as_dict(self.baseline),
+            "points": [point.as_dict(self.request) for point in self.points],
+            "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "saturation_workers": self.saturation_workers,
+            "chosen_workers": self.chosen.workers,
             "ceiling_samples_per_s": self.ceiling_samples_per_s,
             "bottleneck": self.bottleneck,
             "threshold": self.threshold,
-            "servers": [{"count": n, **scored.as_dict()} for n, scored in self.sizes],
+            "servers": [{"count": n, **with_job(scored, self.request)} for n, scored in self.sizes],
             "servers_advised": self.size_advised,
             "assumptions": list(self.assumptions),
             "partial": self.partial,
@@ -171,8 +177,8 @@ class Comparison(Shown):
     """The answer to `compare`: the best plan of each hardware, side by side."""
 
     request: Request
-    rows: Sequence[ScoredPlan]  # on demand, by cost a sample
-    spot: Mapping[str, float]  # plan key: USD per million samples at the spot price
+    rows: Sequence[ScoredPlan]  # by cost a sample, those that miss a limit last
+    spot: Mapping[str, float]  # plan key: USD per million samples on spot machines, where they pay
     samples_per_epoch: int | None
     considered: int
     simulated: int
@@ -190,20 +196,25 @@ class Comparison(Shown):
             "request": self.request.as_dict(),
             "plans": [
                 {
-                    **row.as_dict(),
+                    **with_job(row, self.request),
                     "usd_per_million_samples_spot": self.spot.get(row.plan.key),
                     "epoch_s": self.epoch_s(row),
                     "epoch_usd": self.epoch_usd(row),
                 }
                 for row in self.rows
             ],
-            "baseline": as_dict(self.baseline),
+            "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "considered": self.considered,
             "simulated": self.simulated,
             "left_out": dict(self.left_out),
             "assumptions": list(self.assumptions),
             "partial": self.partial,
         }
+
+    @property
+    def chosen(self) -> ScoredPlan:
+        """The row that the objective picks, of those within the limits of the request if there are any."""
+        return best_of(self.rows, self.request)
 
     def epoch_s(self, row: ScoredPlan) -> float | None:
         return None if self.samples_per_epoch is None else self.samples_per_epoch / row.samples_per_s

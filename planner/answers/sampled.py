@@ -31,14 +31,13 @@ from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.sizes import batches, precisions
 from planner.search.space import (
-    batches,
     cuts,
     exchanges,
     judged,
     left_out,
     plan_of,
-    precisions,
     site_of,
     worker_machines,
 )
@@ -264,7 +263,7 @@ def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
 def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
     """The most throughput and the least cost of a million samples that a plan can have."""
     bound = cases.bound(plan)
-    return bound, usd_per_million_samples(cases.usd_per_hour(plan), bound)
+    return bound, usd_per_million_samples(cases.usd_per_useful_hour(plan), bound)
 
 
 def _as_attr(found: ScoredPlan) -> dict[str, Any]:

@@ -59,6 +59,9 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     min_throughput: float | None = None
     region: str | None = None
     spot: bool | None = None
+    interruptions: str | float | None = None
+    checkpoint_every: str | float | None = None
+    restart: str | float | None = None
     network: str | None = None
     bandwidth: str | None = None
     profile: str | None = None
@@ -138,6 +141,8 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         if not (math.isfinite(scenario.epochs) and scenario.epochs > 0):
             raise BadInput(f"--epochs is {scenario.epochs:g}; it must be a number above zero")
         samples = scenario.epochs * model.samples_per_epoch
+    if samples is None and not (scenario.deadline is None and scenario.spend is None) and profile is None:
+        samples = model.samples_per_epoch  # the job that every answer is about, where nothing else is said
     if scenario.bandwidth is not None and scenario.network is not None:
         raise BadInput("--bandwidth and --network contradict each other; give one of them")
     if scenario.network not in (None, "baseline", "burst"):
@@ -159,12 +164,15 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "objective": scenario.objective,
         "budget_usd_per_hour": scenario.budget,
         "spend_usd": scenario.spend,
-        "deadline_s": None if scenario.deadline is None else duration_s(scenario.deadline),
+        "deadline_s": _duration(scenario.deadline, "--deadline"),
         "samples": samples,
         "machines": scenario.machines,
         "min_samples_per_s": scenario.min_throughput,
         "region": scenario.region,
         "spot": scenario.spot,
+        "interruptions": None if scenario.interruptions is None else share(scenario.interruptions),
+        "checkpoint_every_s": _duration(scenario.checkpoint_every, "--checkpoint-every"),
+        "restart_s": _duration(scenario.restart, "--restart"),
         "network": scenario.network,
         "bandwidth_bytes_per_s": (
             None if scenario.bandwidth is None else bandwidth_bytes_per_s(scenario.bandwidth)
@@ -230,15 +238,28 @@ def counts(words: Words | None, flag: str) -> tuple[int, ...] | None:
     return tuple(sorted(out))
 
 
-def duration_s(words: str | float) -> float:
+def duration_s(words: str | float, flag: str = "--deadline") -> float:
     """`36h`, `90min`, `2d` as seconds; a bare number is hours."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(words).lower())
     if not match or (match[2] or "h") not in _DURATION_S:
-        raise BadInput(f"--deadline {words!r} is not understood; write it as 36h, 90min or 2d")
+        raise BadInput(f"{flag} {words!r} is not understood; write it as 36h, 90min or 2d")
     value = float(match[1]) * _DURATION_S[match[2] or "h"]
     if not (math.isfinite(value) and value > 0):
-        raise BadInput(f"--deadline {words!r} must be above zero")
+        raise BadInput(f"{flag} {words!r} must be above zero")
     return value
+
+
+def _duration(words: str | float | None, flag: str) -> float | None:
+    return None if words is None else duration_s(words, flag)
+
+
+def share(words: str | float) -> float:
+    """`10%` or 0.1 as a share."""
+    text = str(words).strip()
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise BadInput(f"--interruptions is {words!r}; write a share of machines a month, as 10%") from None
 
 
 def _words(value: str | list[str] | None) -> tuple[str, ...] | None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli._options import checked
+from planner.cli._progress import progress
 from planner.cli._say import say
 from planner.errors import BadInput
-from planner.progress import Progress as Reports
-from planner.progress import silent
 from planner.report.output import Format
 
 if TYPE_CHECKING:
@@ -101,7 +99,8 @@ PerReplicaOption = Annotated[
     _option("--workers-per-replica", help="CPU workers that share one copy of the model: 2 or 1,2,4."),
 ]
 BatchOption = Annotated[
-    str | None, _option("--batch", "-b", help="Samples a worker takes in a step: 32, 32,64 or auto.")
+    str | None,
+    _option("--batch", "-b", "--micro-batch", help="Samples a worker takes at once: 32, 32,64 or auto."),
 ]
 PlacementOption = Annotated[
     str | None, _option("--placement", help="How tensors go to servers: greedy, best_fit, mxnet, p3, all.")
@@ -121,7 +120,8 @@ ProfileOption = Annotated[
     str | None, _option("--profile", help="A profile of your own, instead of the catalogue's synthesis.")
 ]
 BudgetOption = Annotated[
-    float | None, _option("--budget", help="USD an hour at most, servers included.", panel=LIMITS)
+    float | None,
+    _option("--budget", metavar="USD", help="USD an hour at most, servers included.", panel=LIMITS),
 ]
 EpochsOption = Annotated[
     float | None, _option("--epochs", help="The job: passes over the training set (1).", panel=LIMITS)
@@ -129,6 +129,12 @@ EpochsOption = Annotated[
 SamplesOption = Annotated[float | None, _option("--samples", help="The job: samples in all.", panel=LIMITS)]
 TokensOption = Annotated[
     str | None, _option("--tokens", help="The job: tokens in all, as 300M, 15B, 2T.", panel=LIMITS)
+]
+DeadlineOption = Annotated[
+    str | None, _option("--deadline", help="What the job may take: 36h, 90min or 2d.", panel=LIMITS)
+]
+SpendOption = Annotated[
+    float | None, _option("--spend", metavar="USD", help="USD for the whole job at most.", panel=LIMITS)
 ]
 NetworkOption = Annotated[
     str | None,
@@ -143,7 +149,27 @@ RegionOption = Annotated[
         "--region", help="Region of the prices: a name, or cheapest (each machine where it is).", panel=LIMITS
     ),
 ]
-SpotOption = Annotated[bool | None, _option("--spot/--on-demand", help="Which price.", panel=LIMITS)]
+SpotOption = Annotated[
+    bool | None,
+    _option(
+        "--spot/--on-demand", help="Rent spot machines where they pay, interruptions included.", panel=LIMITS
+    ),
+]
+InterruptionsOption = Annotated[
+    str | None,
+    _option("--interruptions", help="Spot machines taken away in a month: 10% (as published).", panel=LIMITS),
+]
+CheckpointEveryOption = Annotated[
+    str | None,
+    _option("--checkpoint-every", help="On spot machines: 30min (as often as costs least).", panel=LIMITS),
+]
+RestartOption = Annotated[
+    str | None,
+    _option("--restart", help="Until a spot run goes on after an interruption (5min).", panel=LIMITS),
+]
+EnergyOption = Annotated[
+    bool, _option("--energy", help="Also show kWh and kg CO2e a million samples.", panel=HOW)
+]
 ExplainOption = Annotated[
     bool, _option("--explain", help="Say all that was looked at and assumed.", panel=HOW)
 ]
@@ -209,10 +235,13 @@ ClusterOption = Annotated[
 ]
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stderr.", panel=HOW)]
 
+__all__ = ["progress"]
+
 NOT_IN_SCENARIO = (
     "export",
     "fail_over",
     "explain",
+    "energy",
     "config",
     "jobs",
     "cluster",
@@ -227,31 +256,6 @@ NOT_IN_SCENARIO = (
     "trials",
     "study",
 )
-
-
-@contextmanager
-def progress(quiet: bool) -> Iterator[Reports]:
-    """A bar with counts and time left on stderr, where stderr is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield silent
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bars:
-        task = bars.add_task("bounding", total=None)
-
-        def report(stage: str, done: int, of: int) -> None:
-            bars.update(task, description=stage, completed=done, total=of)
-
-        yield report
 
 
 def finish(partial: bool) -> None:

@@ -47,15 +47,22 @@ def command(
     epochs: flags.EpochsOption = None,
     samples: flags.SamplesOption = None,
     tokens: flags.TokensOption = None,
+    deadline: flags.DeadlineOption = None,
+    spend: flags.SpendOption = None,
     network: flags.NetworkOption = None,
     bandwidth: flags.BandwidthOption = None,
     region: flags.RegionOption = None,
+    spot: flags.SpotOption = None,
+    interruptions: flags.InterruptionsOption = None,
+    checkpoint_every: flags.CheckpointEveryOption = None,
+    restart: flags.RestartOption = None,
     config: flags.ConfigOption = None,
     seed: flags.SeedOption = None,
     interval_width: flags.IntervalWidthOption = None,
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,
     explain: flags.ExplainOption = False,
+    energy: flags.EnergyOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -77,6 +84,11 @@ def command(
     request, _ = request_from(merged(given, config))
     with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
         result = compare_for(request, executor=pool, progress=report)
-    emit(folded(comparison_tables(result), explain=explain), format, output, data=result.as_dict())
+    emit(
+        folded(comparison_tables(result, energy=energy), explain=explain),
+        format,
+        output,
+        data=result.as_dict(),
+    )
     flags.draw(result, html=html)
     flags.finish(result.partial)

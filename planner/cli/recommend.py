@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from planner.cli import _answers as flags
 from planner.cli._options import FormatOption, OutputOption, checked
 from planner.errors import BadInput
 from planner.report.output import Format
+
+if TYPE_CHECKING:
+    from planner.search.scored import ScoredPlan
 
 
 def _study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
@@ -52,13 +55,11 @@ def command(
             help="fastest (of plans within 2% the cheapest), cheapest (a sample), or value (the knee).",
         ),
     ] = None,
-    spend: Annotated[float | None, typer.Option(help="USD in all; needs --epochs or --samples.")] = None,
-    deadline: Annotated[
-        str | None, typer.Option(help="36h, 90min or 2d; needs --epochs or --samples.")
-    ] = None,
-    epochs: Annotated[float | None, typer.Option(help="How many passes over the training set.")] = None,
-    samples: Annotated[float | None, typer.Option(help="How many samples in all.")] = None,
-    tokens: Annotated[str | None, typer.Option(help="How many tokens in all: 300M, 15B, 2T.")] = None,
+    epochs: flags.EpochsOption = None,
+    samples: flags.SamplesOption = None,
+    tokens: flags.TokensOption = None,
+    deadline: flags.DeadlineOption = None,
+    spend: flags.SpendOption = None,
     machines: Annotated[int | None, typer.Option(help="Machines at most, servers' included.")] = None,
     min_throughput: Annotated[float | None, typer.Option(help="Samples a second at least.")] = None,
     search: Annotated[
@@ -73,6 +74,9 @@ def command(
     bandwidth: flags.BandwidthOption = None,
     region: flags.RegionOption = None,
     spot: flags.SpotOption = None,
+    interruptions: flags.InterruptionsOption = None,
+    checkpoint_every: flags.CheckpointEveryOption = None,
+    restart: flags.RestartOption = None,
     config: flags.ConfigOption = None,
     seed: flags.SeedOption = None,
     interval_width: flags.IntervalWidthOption = None,
@@ -81,6 +85,7 @@ def command(
     export: flags.ExportOption = None,
     fail_over: flags.FailOverOption = None,
     explain: flags.ExplainOption = False,
+    energy: flags.EnergyOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -94,8 +99,9 @@ def command(
     planner recommend --budget 20 --model vgg11
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
-    from planner.answers.recommend import recommend_for
+    from planner.answers.recommend import STAGES, recommend_for
     from planner.answers.scenario import merged, request_from
+    from planner.report.decision import best_words
     from planner.report.folding import folded
     from planner.report.output import emit
     from planner.report.plots import pareto_plot
@@ -107,10 +113,20 @@ def command(
     if search != "optuna" and (trials is not None or study is not None):
         raise BadInput("--trials and --study need --search optuna")
     request, _ = request_from(merged(given, config))
-    with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
-        sampled = (trials or 500) if search == "optuna" else None
-        result = recommend_for(request, executor=pool, progress=report, trials=sampled, study=study)
-    emit(folded(recommendation_tables(result), explain=explain), format, output, data=result.as_dict())
+    sampled = (trials or 500) if search == "optuna" else None
+    stages = None if sampled else STAGES
+    with flags.progress(quiet, stages) as watch, executor_of(None, jobs, cluster) as pool:
+
+        def seen(best: ScoredPlan) -> None:
+            watch.found(best_words(best, request))
+
+        result = recommend_for(request, executor=pool, progress=watch, trials=sampled, study=study, seen=seen)
+    emit(
+        folded(recommendation_tables(result, energy=energy), explain=explain),
+        format,
+        output,
+        data=result.as_dict(),
+    )
     flags.plot(lambda width: pareto_plot(result, width), format, output)
     flags.draw(result, html=html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps)
     flags.export_plan(result.chosen, request, export)

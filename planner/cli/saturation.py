@@ -40,15 +40,25 @@ def command(
         typer.Option(help="Saturated when one more worker adds less than this share of a single one (0.1)."),
     ] = None,
     max_workers: Annotated[int | None, typer.Option(help="Workers at most (32).", min=2)] = None,
+    budget: flags.BudgetOption = None,
+    epochs: flags.EpochsOption = None,
+    samples: flags.SamplesOption = None,
+    tokens: flags.TokensOption = None,
+    deadline: flags.DeadlineOption = None,
+    spend: flags.SpendOption = None,
     network: flags.NetworkOption = None,
     bandwidth: flags.BandwidthOption = None,
     region: flags.RegionOption = None,
     spot: flags.SpotOption = None,
+    interruptions: flags.InterruptionsOption = None,
+    checkpoint_every: flags.CheckpointEveryOption = None,
+    restart: flags.RestartOption = None,
     config: flags.ConfigOption = None,
     seed: flags.SeedOption = None,
     interval_width: flags.IntervalWidthOption = None,
     jobs: flags.JobsOption = None,
     explain: flags.ExplainOption = False,
+    energy: flags.EnergyOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -77,7 +87,12 @@ def command(
             jobs=jobs,
             progress=report,
         )
-    emit(folded(saturation_tables(result), explain=explain), format, output, data=result.as_dict())
+    emit(
+        folded(saturation_tables(result, energy=energy), explain=explain),
+        format,
+        output,
+        data=result.as_dict(),
+    )
     flags.plot(lambda width: saturation_plot(result, width), format, output)
     flags.draw(result, html=html)
     flags.finish(result.partial)

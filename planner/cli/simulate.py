@@ -31,19 +31,26 @@ def command(
     mode: flags.ModeOption = None,
     exchange: flags.ExchangeOption = None,
     profile: flags.ProfileOption = None,
+    budget: flags.BudgetOption = None,
     epochs: flags.EpochsOption = None,
     samples: flags.SamplesOption = None,
     tokens: flags.TokensOption = None,
+    deadline: flags.DeadlineOption = None,
+    spend: flags.SpendOption = None,
     network: flags.NetworkOption = None,
     bandwidth: flags.BandwidthOption = None,
     region: flags.RegionOption = None,
     spot: flags.SpotOption = None,
+    interruptions: flags.InterruptionsOption = None,
+    checkpoint_every: flags.CheckpointEveryOption = None,
+    restart: flags.RestartOption = None,
     config: flags.ConfigOption = None,
     seed: flags.SeedOption = None,
     interval_width: flags.IntervalWidthOption = None,
     max_steps: flags.MaxStepsOption = None,
     export: flags.ExportOption = None,
     explain: flags.ExplainOption = False,
+    energy: flags.EnergyOption = False,
     quiet: flags.QuietOption = False,
     no_color: flags.NoColorOption = False,
     html: flags.HtmlOption = None,
@@ -66,6 +73,11 @@ def command(
     request, _ = request_from(merged(given, config))
     with flags.progress(quiet) as report:
         result = simulation_for(request, progress=report)
-    emit(folded(simulation_tables(result), explain=explain), format, output, data=result.as_dict())
+    emit(
+        folded(simulation_tables(result, energy=energy), explain=explain),
+        format,
+        output,
+        data=result.as_dict(),
+    )
     flags.draw(result, html=html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps)
     flags.export_plan(result.scored, request, export)

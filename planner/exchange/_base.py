@@ -141,6 +141,7 @@ class Exchange(ABC):
     most_parameters: ClassVar[float] = inf  # of a model that it is offered for, unless it is named
     spare: ClassVar[bool] = False  # offered where no plain exchange fits in memory
     counts_micro_batches: ClassVar[bool] = False  # whether `bounds` takes jobs with `accumulate` above 1
+    many: ClassVar[bool] = False  # it has dozens of options on a site
     cuts: ClassVar[tuple[str, ...]] = ("layers",)  # kinds of cut (`planner.cut`) that its replicas may have
 
     @property
@@ -194,6 +195,12 @@ class Exchange(ABC):
         from planner.cost.loads import bounds_of
 
         return bounds_of([job.case() for job in jobs])
+
+    def ceiling(self, computation: Computation, site: Site, *, links: bool = True) -> float:
+        """More samples a second than it can reach, found without lowering anything; infinite where nothing is
+        known so quickly. Without `links`: whatever its transfers take, in proportion to the workers. Of an
+        exchange with `many` options it decides which of them are looked at."""
+        return inf
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         """Other choices of the same kind that might be faster."""

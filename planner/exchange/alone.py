@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.cluster import Cluster, Node
 from planner.computation import Computation
-from planner.exchange._base import Ask, Exchange, Held, Words
+from planner.exchange._base import Ask, Exchange, Floats, Held, Job, Words
 from planner.exchange.site import Site
 from planner.model import Model
 from planner.policy import Fifo
@@ -71,6 +71,15 @@ class Alone(Exchange):
         nowhere = Node(1.0, 1.0, site.hardware.name)  # nothing crosses its NIC
         cluster = Cluster(nodes=(nowhere,), worker_nodes=(0,), server_nodes=())
         return Case(profile=profile, cluster=cluster, policy=Fifo())
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """One op after the other: the samples of a step over its mean length."""
+        steps_s = [
+            float(one.durations_s.sum(axis=1).mean()) + one.optimizer_s
+            for one in (job.computation for job in jobs)
+        ]
+        return np.array([job.computation.batch for job in jobs], np.float64) / np.array(steps_s, np.float64)
 
     def words(self) -> Words:
         return Words(

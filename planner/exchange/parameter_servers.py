@@ -66,6 +66,7 @@ class ParameterServers(Exchange):
     title: ClassVar[str] = "parameter servers"
     asked_by: ClassVar[tuple[str, ...]] = ("servers", "server_hardware", "placements", "policies", "mode")
     cuts: ClassVar[tuple[str, ...]] = ("features",)
+    many: ClassVar[bool] = True
     most_parameters: ClassVar[float] = 2e9  # beyond it nobody trains with servers
 
     servers: int = 1
@@ -176,6 +177,11 @@ class ParameterServers(Exchange):
         from planner.exchange.served_bounds import served_bounds
 
         return served_bounds(jobs)
+
+    def ceiling(self, computation: Computation, site: Site, *, links: bool = True) -> float:
+        from planner.exchange.served_bounds import served_ceiling
+
+        return served_ceiling(self, computation, site, links=links)
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         ordinal = {2: "a second", 3: "a third"}.get(self.servers + 1, f"a {self.servers + 1}th")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -10,11 +11,15 @@ import numpy as np
 from planner.cost.bounds_grid import Family, Plans, bound_families
 from planner.cost.cluster import flow_limit_bytes_per_s
 from planner.exchange._base import Floats, Job
+from planner.exchange._memo import once
 from planner.exchange.served import UNRANKED, scheduled, span_of, step_of
 from planner.policy import Mode, Policy
+from planner.step import DOWNLINK, UPLINK, WORKER
 
 if TYPE_CHECKING:
+    from planner.computation import Computation
     from planner.exchange.parameter_servers import ParameterServers
+    from planner.exchange.site import Site
 
 
 def served_bounds(jobs: Sequence[Job]) -> Floats:
@@ -40,6 +45,30 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
         for rows, bounds in zip(by_family.values(), found, strict=True):
             out[rows] = bounds
     return out
+
+
+def served_ceiling(
+    exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
+) -> float:
+    """More than a plan can reach, for next to nothing: no worker is faster than its own work, and (`links`)
+    what does not come from a server's own machine goes through its NIC. Infinite for cut replicas."""
+    if site.cut.workers > 1 or exchange.policy not in UNRANKED:
+        return math.inf
+
+    def look() -> tuple[float, float]:
+        step = step_of(exchange, computation, site)
+        worker_s = float(step.durations_s[:, step.resource == WORKER].sum(axis=1).mean())
+        sent = (float(step.bytes[step.resource == way].sum()) for way in (UPLINK, DOWNLINK))
+        return worker_s, max(sent)
+
+    where = ("ceiling", exchange.servers, exchange.placement)
+    worker_s, sent_bytes = once(computation, where, look)
+    if not links:
+        return computation.batch * site.workers / worker_s
+    nic_bytes_per_s = site.market.nic_bytes_per_s(exchange.machine(site)) or math.inf
+    beside = 0 if exchange.host is not None else min(site.workers, site.devices * exchange.servers)
+    wired = exchange.servers * nic_bytes_per_s / sent_bytes if sent_bytes else math.inf
+    return computation.batch * min(site.workers / worker_s, beside / worker_s + wired)
 
 
 def _family(members: Sequence[Job]) -> Family:

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from planner.catalog.folders import shipped_folder
 from planner.errors import BadInput
 from planner.hardware import Hardware
+
+if TYPE_CHECKING:
+    from planner.exchange import Rented
+    from planner.market import Market
 
 # A machine draws more than its devices: a DGX H100 10.2 kW against 5.6 kW, as recalled.
 HOST = 1.8
@@ -90,6 +96,32 @@ def energy_a_million_samples(
     if not samples_per_s > 0:
         raise BadInput(f"samples_per_s must be above 0, not {samples_per_s:g}")
     return energy_of(hardware, hours=1e6 / samples_per_s / 3600, machines=machines, region=region)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What the machines of a plan draw in an hour; `kg_co2e` is None where a grid is not known."""
+
+    kwh: float
+    kg_co2e: float | None
+    method: str
+
+
+def draw_of(rented: Sequence[Rented], market: Market) -> Draw | None:
+    """An hour of a plan's machines; None where nobody gives the power of some."""
+    kwh, kg, methods = 0.0, 0.0, []
+    known = True
+    for one in rented:
+        hardware = market.machine(one.machine)
+        price = market.price(hardware)
+        found = energy_of(hardware, hours=1.0, machines=one.count, region=price.region if price else None)
+        if found is None:
+            return None
+        kwh += found.kwh
+        kg += found.kg_co2e or 0.0
+        known = known and found.kg_co2e is not None
+        methods.append(f"{one.count} x {hardware.name}: {found.method}")
+    return Draw(kwh, kg if known else None, "; ".join(methods))
 
 
 def watts_of(hardware: Hardware) -> float | None:

@@ -53,11 +53,14 @@ class Interruption:
     share_of_month: str
     per_hour: float
     at_least: bool
+    basis: str = f"{SOURCE}, {AS_OF}"
 
     @property
     def words(self) -> str:
+        if not self.per_hour:
+            return f"none is taken away ({self.basis})"
         often = f"{'at least' if self.at_least else 'at most'} one in {1 / self.per_hour / 24:.0f} days each"
-        return f"{self.share_of_month} of machines a month ({SOURCE}, {AS_OF}), {often}"
+        return f"{self.share_of_month} of machines a month ({self.basis}), {often}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,13 @@ def interruption_class(share: str) -> Interruption:
     lowest, highest = CLASSES[share]
     fraction = lowest if highest is None else highest
     return Interruption(share, -math.log1p(-fraction) / HOURS_PER_MONTH, highest is None)
+
+
+def interruption_share(share: float, basis: str) -> Interruption:
+    """The same for a share of machines a month that someone gives or assumes."""
+    if not 0 <= share < 1:
+        raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
+    return Interruption(f"{100 * share:.3g}%", -math.log1p(-share) / HOURS_PER_MONTH, False, basis)
 
 
 def spot_run(

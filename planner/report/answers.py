@@ -21,18 +21,19 @@ from planner.report.answer_words import (
     usd,
     usd_or_never,
 )
-from planner.report.decision import job_words, run_words, speed
+from planner.report.decision import busy_words, decision_lines, decision_row, job_columns
 from planner.report.output import Column, Table
 from planner.report.phases import falling
-from planner.report.recommendation import comparison_tables, recommendation_tables
+from planner.report.recommendation import ENERGY, comparison_tables, energy_words, recommendation_tables
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
     from planner.answers.questions import Simulation
-    from planner.answers.results import Saturation
+    from planner.answers.results import Saturation, SaturationPoint
     from planner.search.scored import ScoredPlan
 
 WORKERS = Column("_workers", "workers")
+RATE = Column("samples_per_s", "samples/s", show=rate)
 EXCHANGE = Column("_exchange", "exchange")
 INTERVAL = Column("_interval", "samples/s", align="right")
 BOUND = Column("bound_share", "of bound", show=lambda v: f"{v:.0%}", spare=True)
@@ -47,40 +48,57 @@ def plan_columns() -> list[Column]:
     return [WORKERS, EXCHANGE, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK]
 
 
-def saturation_tables(result: Saturation) -> list[Table]:
+def saturation_tables(result: Saturation, *, energy: bool = False) -> list[Table]:
+    from planner.answers.jobs import training_of
+
+    request, chosen = result.request, result.chosen.scored
+    training = training_of(request)
     rows = []
     for point in result.points:
-        row = {**plan_row(point.scored), **point.as_dict()}
-        row["_marks"] = "saturation" if point.workers == result.saturation_workers else ""
+        row = {**decision_row(point.scored, chosen, request, training), **point.as_dict(request)}
+        row["_marks"] = "; ".join(_marks(point, result))
         rows.append(row)
     columns = [
+        Column("_choice", "", style="bold green"),
         Column("workers", "workers"),
-        INTERVAL,
+        RATE,
+        *([Column("_range", "range", align="right", spare=True)] if rows[0]["_range"] else []),
         Column("efficiency", "efficiency", show=lambda v: f"{v:.0%}"),
         Column("marginal_samples_per_s", "last adds", show=lambda v: f"{v:+,.1f}"),
-        BOUND,
+        *(job_columns(chosen.priced) if training is not None else []),
         *_prices(
             result.points[0].scored,
             Column("marginal_usd_per_million_samples", "last USD/M", show=usd_or_never, spare=True),
         ),
-        BOTTLENECK,
+        *(ENERGY if energy else []),
+        Column("_limit", "busiest", spare=True),
         MARKS,
     ]
-    first = result.points[0].scored.plan
-    title = (
-        f"{so_far(result)}{first.model}, batch {first.batch}: "
-        f"{saturation_words(result, first.machine)} {limit_words(result)}"
-    )
+    lines = [
+        *decision_lines(chosen, request, training, baseline=result.baseline),
+        f"{saturation_words(result, chosen.plan.machine)} {limit_words(result)}",
+    ]
     points = [(point.workers, point.scored.prediction) for point in result.points]
     turns = any(point.scored.plan.exchange.takes_turns for point in result.points)
     fall = falling(points, takes_turns=turns)
+    title = so_far(result) + "\n".join(lines)
     tables = [Table(rows, columns, title=title, notes=[fall] if fall else [])]
     if result.sizes:
         tables.append(_sizes_table(result))
-    last = result.points[-1].scored
-    notes = [*times_alone(last, result.baseline), *result.assumptions]
+    notes = [*plan_words(chosen), *energy_words(chosen), *result.assumptions]
     tables.append(Table([], title="Assumed", notes=notes))
     return tables
+
+
+def _marks(point: SaturationPoint, result: Saturation) -> list[str]:
+    from planner.answers.jobs import missed, training_of
+
+    said = [missed(point.scored, result.request, training_of(result.request))]
+    if point.workers == result.saturation_workers:
+        said.append("saturation")
+    if point is result.chosen:
+        said.append("choice")
+    return [word for word in said if word]
 
 
 def _prices(scored: ScoredPlan, *more: Column) -> list[Column]:
@@ -92,7 +110,12 @@ def _sizes_table(result: Saturation) -> Table:
     """How many are enough of what the exchange can have more of, as servers."""
     words = result.sizes[0][1].plan.exchange.words()
     rows = [
-        {**plan_row(one), "_count": count, "_choice": one.plan.exchange.record().get(words.size_choice)}
+        {
+            **plan_row(one),
+            "_count": count,
+            "_limit": busy_words(one),
+            "_choice": one.plan.exchange.record().get(words.size_choice),
+        }
         for count, one in result.sizes
     ]
     some = several(result.sizes[0][1].plan.workers, "worker")
@@ -108,9 +131,9 @@ def _sizes_table(result: Saturation) -> Table:
         [
             Column("_count", f"{words.size_noun}s"),
             *([Column("_choice", f"best {words.size_choice}")] if words.size_choice else []),
-            INTERVAL,
+            RATE,
             *_prices(result.sizes[0][1]),
-            BOTTLENECK,
+            Column("_limit", "busiest", spare=True),
         ],
         title=title,
     )
@@ -132,7 +155,7 @@ def _close_call(result: Saturation, some: str) -> str:
 def _use(result: Simulation) -> list[tuple[str, str]]:
     """Range, tokens and share of the devices' arithmetic, where they are known."""
     from planner.search.request import model_of
-    from planner.use import model_flop_use, tokens_per_s, usd_per_billion_tokens
+    from planner.use import model_flop_use
 
     scored, plan = result.scored, result.scored.plan
     out = []
@@ -146,8 +169,8 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
     if result.request.profile is not None:
         return out
     model = model_of(result.request)
-    if (tokens := tokens_per_s(model, scored.samples_per_s)) is not None:
-        billion = usd_per_billion_tokens(model, scored.usd_per_million_samples)
+    if (tokens := scored.tokens_per_s) is not None:
+        billion = scored.usd_per_billion_tokens
         cost = f", ${usd(billion)} a billion" if scored.priced and billion is not None else ""
         out.append(("tokens/s", f"{rate(tokens)}{cost}"))
     device = result.request.market.machine(plan.machine).device
@@ -159,7 +182,7 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
     return out
 
 
-def simulation_tables(result: Simulation) -> list[Table]:
+def simulation_tables(result: Simulation, *, energy: bool = False) -> list[Table]:
     from planner.answers.jobs import training_of
 
     scored, prediction = result.scored, result.scored.prediction
@@ -174,7 +197,7 @@ def simulation_tables(result: Simulation) -> list[Table]:
         ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
         ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples" if priced else "-"),
         ("bottleneck", bottleneck_words(scored)),
-        *(("one device alone", words) for words in times_alone(scored, result.baseline)),
+        *(("beside one device", words) for words in times_alone(scored, result.baseline)),
         *([("staleness", stale)] if prediction.staleness_max else []),
         (
             "simulated",
@@ -194,9 +217,8 @@ def simulation_tables(result: Simulation) -> list[Table]:
     }
     del record["marks"]  # of a plan among others
     if result.samples_per_epoch:
-        epoch = result.samples_per_epoch / scored.samples_per_s
+        epoch = result.samples_per_epoch / scored.samples_per_s * scored.time_factor
         spent = scored.usd_per_million_samples * result.samples_per_epoch / 1e6
-        figures.insert(4, ("epoch", format_seconds(epoch) + (f", ${usd(spent)}" if priced else "")))
         record |= {"epoch_s": epoch, "epoch_usd": spent if priced else None}
     rows = [{"figure": name, "value": value} for name, value in figures]
     used = [
@@ -204,13 +226,8 @@ def simulation_tables(result: Simulation) -> list[Table]:
         for name, share in prediction.utilisation.items()
     ]
     training = training_of(result.request)
-    how = f", {plan.how}" if plan.how else ""
-    title = (
-        f"{plan.cluster_text}: {run_words(plan, result.request)}{how}, {speed(scored)} samples/s of "
-        f"{plan.model}, batch {plan.batch}" + (f", ${million} a million samples." if priced else ".")
-    )
+    title = "\n".join(decision_lines(scored, result.request, training, baseline=result.baseline))
     if training is not None:
-        title += f"\n{job_words(training, scored)}"
         record |= training.figures(scored)
     return [
         Table(rows, [Column("figure", ""), Column("value", "")], title=title, records=[record]),
@@ -220,7 +237,11 @@ def simulation_tables(result: Simulation) -> list[Table]:
             title="Where the time goes",
         ),
         *anatomy_tables(result.anatomy),
-        Table([], title="Assumed", notes=[*plan_words(scored), *prediction.notes, *result.assumptions]),
+        Table(
+            [],
+            title="Assumed",
+            notes=[*plan_words(scored), *prediction.notes, *energy_words(scored), *result.assumptions],
+        ),
     ]
 
 

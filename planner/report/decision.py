@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import plan_row, rate, resource_words, several, usd
+from planner.report.output import Column
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -46,6 +47,76 @@ def speed(scored: ScoredPlan) -> str:
     return f"{rate(scored.samples_per_s)} ({rate(low)} to {rate(high)})"
 
 
+def price_words(scored: ScoredPlan) -> str:
+    """` for $1.86 an hour, $0.71 a million samples`; empty where nothing has a price."""
+    if not scored.priced:
+        return ""
+    kind = " on spot machines" if scored.spot is not None else ""
+    tokens = scored.usd_per_billion_tokens
+    of = (
+        f"${usd(scored.usd_per_million_samples)} a million samples"
+        if tokens is None
+        else f"${usd(tokens)} a billion tokens"
+    )
+    return f" for ${scored.usd_per_hour:.2f} an hour{kind}, {of}"
+
+
+def best_words(scored: ScoredPlan, request: Request) -> str:
+    """What looks best before all is known."""
+    return f"{verb(scored.plan, request)} {machines_words(scored.plan)}: {rates(scored)}{price_words(scored)}"
+
+
+def machines_words(plan: Plan) -> str:
+    """`2 x g7e.12xlarge (4 workers)`, with servers where there are any."""
+    return plan.cluster_text.removesuffix(" alone")
+
+
+def rates(scored: ScoredPlan) -> str:
+    """`1,990 (1,700 to 2,300) samples/s`, and tokens/s of networks over sequences."""
+    tokens = scored.tokens_per_s
+    return f"{speed(scored)} samples/s" + ("" if tokens is None else f" ({rate(tokens)} tokens/s)")
+
+
+def decision_lines(
+    one: ScoredPlan,
+    request: Request,
+    training: Training | None,
+    *,
+    why: str = "",
+    baseline: ScoredPlan | None = None,
+) -> list[str]:
+    """What to run, how fast, what the job takes, and what one device alone gives; a sentence a line."""
+    from planner.answers.assumptions import no_longer_sold
+
+    gone = " and ".join(no_longer_sold(one.plan, request))
+    warning = f" ({gone} no longer sold: see Note)" if gone else ""
+    how = f", {one.plan.how}" if one.plan.how else ""
+    run = f"{run_words(one.plan, request)}{how}"
+    lines = [
+        f"{verb(one.plan, request)} {machines_words(one.plan)}{warning}: {run}, {rates(one)} of "
+        f"{one.plan.model} (batch {one.plan.batch}){price_words(one)}{why and '; ' + why}."
+    ]
+    if training is not None:
+        lines.append(job_words(training, one))
+    lines += filter(None, [missed_words(one, request, training)])
+    if baseline is not None and baseline.plan != one.plan:
+        lines.append(beside_words("One device alone", training, baseline))
+    return [*lines, *filter(None, [staleness_words(one)])]
+
+
+def missed_words(one: ScoredPlan, request: Request, training: Training | None) -> str:
+    """A sentence about the limit that a plan misses; empty if none."""
+    from planner.answers import jobs
+
+    late = format_seconds(request.deadline_s or 0.0)
+    return {
+        jobs.TOO_LATE: f"It misses the deadline of {late}.",
+        jobs.TOO_SLOW: f"It is slower than the {request.min_samples_per_s or 0:g} samples/s asked for.",
+        jobs.OVER_SPEND: f"It costs more than the ${request.spend_usd or 0:g} that may be spent.",
+        jobs.OVER_BUDGET: f"It costs more than the budget of ${request.budget_usd_per_hour or 0:g} an hour.",
+    }.get(jobs.missed(one, request, training), "")
+
+
 def job_words(training: Training, scored: ScoredPlan) -> str:
     """`One epoch takes 1.49 h (1.2 to 1.9 h) and costs $1.06 ($0.90 to $1.30)`, by the range of the speed."""
     took, cost = format_seconds(training.seconds(scored)), training.usd(scored)
@@ -53,7 +124,7 @@ def job_words(training: Training, scored: ScoredPlan) -> str:
     if scored.range is not None:
         low, high = scored.range
         times = [scored.samples_per_s / high, scored.samples_per_s / low]
-        took += " ({} to {})".format(*(format_seconds(training.seconds(scored) * by) for by in times))
+        took += f" ({_between(*(format_seconds(training.seconds(scored) * by) for by in times))})"
         if cost is not None:
             money += " (${} to ${})".format(*(usd(cost * by) for by in times))
     plural = training.words[0].isdigit()
@@ -61,7 +132,13 @@ def job_words(training: Training, scored: ScoredPlan) -> str:
     return f"{training.words} {'take' if plural else 'takes'} {took}{paid}."
 
 
-def beside_words(name: str, training: Training | None, other: ScoredPlan, request: Request) -> str:
+def _between(low: str, high: str) -> str:
+    """`21.8 to 39.3 min`: a unit that both have is said once."""
+    (least, one), (most, other) = low.rsplit(" ", 1), high.rsplit(" ", 1)
+    return f"{least} to {most} {other}" if one == other else f"{low} to {high}"
+
+
+def beside_words(name: str, training: Training | None, other: ScoredPlan) -> str:
     """`One device alone (1 x g5.xlarge): 626 samples/s, 34 min, $0.57.`"""
     said = [f"{rate(other.samples_per_s)} samples/s"]
     if training is not None:
@@ -70,14 +147,15 @@ def beside_words(name: str, training: Training | None, other: ScoredPlan, reques
         said += [] if cost is None else [f"${usd(cost)}"]
     elif other.priced:
         said.append(f"${usd(other.usd_per_million_samples)} a million samples")
-    machines = other.plan.cluster_text.removesuffix(" alone")
-    return f"{name} ({machines}): {', '.join(said)}."
+    return f"{name} ({machines_words(other.plan)}): {', '.join(said)}."
 
 
 def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None) -> str:
     """Why a plan was not chosen, in a word or two."""
-    if training is not None and (missed := training.missed(one, request)):
-        return missed
+    from planner.answers.jobs import missed
+
+    if words := missed(one, request, training):
+        return words
     if one.plan.key == chosen.plan.key:
         return "choice"
     slower = one.samples_per_s < chosen.samples_per_s * (1 - CLOSE)
@@ -90,19 +168,31 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
     return ", ".join(said)
 
 
+def job_columns(priced: bool = True) -> list[Column]:
+    """What the job takes and costs."""
+    time = Column("job_s", "time", show=format_seconds, align="right")
+    return [time, Column("job_usd", "USD", show=usd)] if priced else [time]
+
+
+def busy_words(one: ScoredPlan) -> str:
+    """`receiving gradients at server 0, 76%`: the busiest resource, and how much of the time."""
+    top = one.prediction.bottleneck
+    used = one.prediction.utilisation.get(top)
+    return resource_words(top, one.plan) + (f", {used:.0%}" if used is not None else "")
+
+
 def decision_row(
     one: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
     """The row of a candidate, with what people read in it."""
     row = plan_row(one)
-    top = one.prediction.bottleneck
-    used = one.prediction.utilisation.get(top)
     row |= {
         "_choice": CHOICE if one.plan.key == chosen.plan.key else "",
         "_run": run_words(one.plan, request),
         "_how": one.plan.how or "fp32",
+        "_paid": "on demand" if one.spot is None else "spot",
         "_range": None if one.range is None else "{} to {}".format(*map(rate, one.range)),
-        "_limit": resource_words(top, one.plan) + (f" {used:.0%}" if used is not None else ""),
+        "_limit": busy_words(one),
         "_why": lost_words(one, chosen, request, training),
     }
     if training is not None:
@@ -110,10 +200,14 @@ def decision_row(
     return row
 
 
+def is_async(scored: ScoredPlan) -> bool:
+    return scored.plan.exchange.record().get("mode") == "async" and scored.plan.replicas > 1
+
+
 def staleness_words(scored: ScoredPlan) -> str:
     """What a plan gives up for its speed; empty for synchronous training."""
     stale = scored.prediction.staleness_mean
-    if scored.plan.exchange.record().get("mode") != "async" or not stale:
+    if not is_async(scored) or not stale:
         return ""
     return (
         f"It trains asynchronously: gradients are {stale:.1f} updates old on average, which may need more "

@@ -10,21 +10,19 @@ from planner.report.answer_words import (
     plan_words,
     rate,
     saturation_words,
+    several,
     so_far,
     times_alone,
     usd,
 )
 from planner.report.decision import (
     beside_words,
+    decision_lines,
     decision_row,
-    job_words,
-    run_words,
-    speed,
-    staleness_words,
-    verb,
+    is_async,
+    job_columns,
 )
 from planner.report.output import Column, Table
-from planner.units import format_seconds
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
@@ -34,10 +32,14 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 10
 ALONE = "one device alone"
+ENERGY = (
+    Column("kwh_per_million_samples", "kWh/M", show=lambda v: f"{v:.3g}"),
+    Column("kg_co2e_per_million_samples", "kg CO2e/M", show=lambda v: f"{v:.3g}"),
+)
 WHY = {"fastest": "the fastest", "cheapest": "the cheapest a sample", "value": "the best value"}
 
 
-def recommendation_tables(result: Recommendation) -> list[Table]:
+def recommendation_tables(result: Recommendation, *, energy: bool = False) -> list[Table]:
     from planner.answers.jobs import training_of
 
     training = training_of(result.request)
@@ -46,58 +48,78 @@ def recommendation_tables(result: Recommendation) -> list[Table]:
         for one in _most_telling(result.plans, result.chosen)
     ]
     rows = _with_baseline(told, result.baseline, result.chosen, result.request, training)
+    columns = _columns(rows, training, result.request, energy=energy)
     return [
-        Table(rows, _columns(rows, training), title=_answer(result, training), records=told),
+        Table(rows, columns, title=_answer(result, training), records=told),
         Table([], title="Next", notes=_next(result)),
         Table([], title="Looked at", notes=[_looked_at(result)]),
-        Table([], title="Assumed", notes=[*plan_words(result.chosen), *result.assumptions]),
+        Table(
+            [],
+            title="Assumed",
+            notes=[*plan_words(result.chosen), *energy_words(result.chosen), *result.assumptions],
+        ),
     ]
 
 
-def comparison_tables(result: Comparison) -> list[Table]:
+def comparison_tables(result: Comparison, *, energy: bool = False) -> list[Table]:
     from planner.answers.jobs import training_of
 
-    training, best = training_of(result.request), result.rows[0]
+    request, best = result.request, result.chosen
+    training = training_of(request)
     shown = list(zip(result.rows, result.as_dict()["plans"], strict=True))
-    told = [{**decision_row(one, best, result.request, training), **row, "_marks": ""} for one, row in shown]
-    rows = _with_baseline(told[: MOST_ROWS - 1], result.baseline, best, result.request, training)
-    columns = _columns(rows, training)
-    columns.insert(-2, Column("usd_per_million_samples_spot", "spot", show=usd, spare=True))
-    others = ""
-    if len(result.rows) > 1:
-        worst = result.rows[-1]
-        ratio = worst.usd_per_million_samples / best.usd_per_million_samples
-        others = f", {ratio:.1f} times less than {worst.plan.machine}"
-    job = "" if training is None else f"\n{job_words(training, best)}"
-    how = f", {best.plan.how}" if best.plan.how else ""
-    title = (
-        f"{so_far(result)}{best.plan.model} is cheapest on {best.plan.machine}: "
-        f"${usd(best.usd_per_million_samples)} a million samples{others}.\n"
-        f"{best.plan.cluster_text} ({run_words(best.plan, result.request)}{how}): {speed(best)} samples/s "
-        f"for ${best.usd_per_hour:.2f} an hour.{job}"
+    told = [{**decision_row(one, best, request, training), **row, "_marks": ""} for one, row in shown]
+    first = [row for row in told if row["_choice"]]
+    screenful = [row for row in told if not row["_choice"]][: MOST_ROWS - 2]
+    few = sorted([*first, *screenful], key=told.index)
+    rows = _with_baseline(few, result.baseline, best, request, training)
+    columns = _columns(rows, training, request, energy=energy)
+    if not request.spot:
+        columns.insert(-2, Column("usd_per_million_samples_spot", "spot USD/M", show=usd, spare=True))
+    budget = request.budget_usd_per_hour
+    within = f" within ${budget:g} an hour" if budget is not None else ""
+    many = f" of {several(len(result.rows), 'machine')}" if len(result.rows) > 1 else ""
+    lines = decision_lines(
+        best, request, training, why=f"{WHY[request.goal]}{many}{within}", baseline=result.baseline
     )
-    more = len(result.rows) - MOST_ROWS + 1
-    notes = [f"{more} more machines, dearer a sample; JSON and CSV have all."] if more > 0 else []
+    worst = max(result.rows, key=lambda row: row.usd_per_million_samples)
+    if worst is not best:
+        lines.append(beside_words("The dearest a sample", training, worst))
+    more = len(result.rows) - len(few)
+    notes = [f"{several(more, 'more machine')}, dearer a sample; JSON and CSV have all."] if more > 0 else []
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
     looked = f"{result.considered:,} plans considered, {result.simulated:,} simulated."
-    alone = times_alone(best, result.baseline)
     return [
-        Table(rows, columns, title=title, notes=notes, records=told),
-        Table([], title="Assumed", notes=[looked, *alone, *left, *result.assumptions]),
+        Table(rows, columns, title=so_far(result) + "\n".join(lines), notes=notes, records=told),
+        Table([], title="Assumed", notes=[looked, *left, *energy_words(best), *result.assumptions]),
     ]
 
 
-def _columns(rows: Sequence[dict[str, Any]], training: Training | None) -> list[Column]:
-    """Batch and number format appear where they differ between rows, the job where there is one."""
+def energy_words(one: ScoredPlan) -> list[str]:
+    """What a million samples draw, and how that was counted; nothing where nobody gives the power."""
+    row = one.as_dict()
+    kwh, kg = row["kwh_per_million_samples"], row["kg_co2e_per_million_samples"]
+    if kwh is None:
+        return []
+    carbon = "" if kg is None else f" and {kg:.3g} kg CO2e"
+    return [f"Energy: {kwh:.3g} kWh{carbon} a million samples: {row['energy_method']}."]
+
+
+def _columns(
+    rows: Sequence[dict[str, Any]], training: Training | None, request: Request, *, energy: bool = False
+) -> list[Column]:
+    """Batch and number format appear where they differ between rows, the job where there is one, tokens for
+    networks over sequences."""
     differ = [
         Column(key, title, spare=key != "batch")
         for key, title in (("batch", "batch"), ("_how", "computed in"))
         if len({row[key] for row in rows}) > 1
     ]
-    job = [
-        Column("job_s", "time", show=format_seconds, align="right"),
-        Column("job_usd", "USD", show=usd),
-    ]
+    tokens = bool(rows) and rows[0]["tokens_per_s"] is not None
+    cost = (
+        Column("usd_per_billion_tokens", "USD/B tokens", show=usd)
+        if tokens
+        else Column("usd_per_million_samples", "USD/M", show=usd, spare=training is not None)
+    )
     return [
         Column("_choice", "", style="bold green"),
         Column("_workers", "machines"),
@@ -105,9 +127,12 @@ def _columns(rows: Sequence[dict[str, Any]], training: Training | None) -> list[
         *differ,
         Column("samples_per_s", "samples/s", show=rate),
         *([Column("_range", "range", align="right", spare=True)] if rows and rows[0]["_range"] else []),
-        *(job if training is not None else []),
+        *([Column("tokens_per_s", "tokens/s", show=rate)] if tokens else []),
+        *(job_columns() if training is not None else []),
         Column("usd_per_hour", "USD/h", show=usd),
-        Column("usd_per_million_samples", "USD/M", show=usd, spare=training is not None),
+        *([Column("_paid", "paid")] if request.spot else []),
+        cost,
+        *(ENERGY if energy else []),
         Column("_limit", "limited by", spare=True),
         Column("_why", "", style="bold green"),
     ]
@@ -138,29 +163,26 @@ def _marked(row: dict[str, Any]) -> str:
 
 def _answer(result: Recommendation, training: Training | None) -> str:
     """What to run, how fast, what the job takes, and how it compares; a sentence a line."""
-    from planner.answers.assumptions import no_longer_sold
-
     one, request = result.chosen, result.request
     budget = request.budget_usd_per_hour
     within = f" within ${budget:g} an hour" if budget is not None else ""
-    gone = " and ".join(no_longer_sold(one.plan, request))
-    warning = f" ({gone} no longer sold: see Note)" if gone else ""
-    how = f", {one.plan.how}" if one.plan.how else ""
-    lines = [
-        f"{so_far(result)}{verb(one.plan, request)} {one.plan.cluster_text}{warning}: "
-        f"{run_words(one.plan, request)}{how}, {speed(one)} samples/s of {one.plan.model} "
-        f"(batch {one.plan.batch}) for ${one.usd_per_hour:.2f} an hour, "
-        f"${usd(one.usd_per_million_samples)} a million samples; {WHY[request.goal]}{within}."
-    ]
-    if training is not None:
-        lines.append(job_words(training, one))
+    lines = decision_lines(
+        one, request, training, why=f"{WHY[request.goal]}{within}", baseline=result.baseline
+    )
     cheapest = min(result.plans, key=lambda plan: plan.usd_per_million_samples, default=one)
-    if result.baseline is not None and result.baseline.plan != one.plan:
-        lines.append(beside_words("One device alone", training, result.baseline, request))
     if cheapest.plan.key != one.plan.key:
-        lines.append(beside_words("The cheapest", training, cheapest, request))
-    lines += filter(None, [staleness_words(one)])
-    return "\n".join(lines)
+        lines.append(beside_words("The cheapest", training, cheapest))
+    if is_async(one) and (rival := _best_synchronous(result)) is not None:
+        lines.append(beside_words("The best that trains synchronously", training, rival))
+    return so_far(result) + "\n".join(lines)
+
+
+def _best_synchronous(result: Recommendation) -> ScoredPlan | None:
+    """Of the plans that were simulated, by what the request asks for."""
+    rivals = [one for one in (*result.plans, *result.everything) if not is_async(one)]
+    if result.request.goal == "fastest":
+        return max(rivals, key=lambda one: one.samples_per_s, default=None)
+    return min(rivals, key=lambda one: one.usd_per_million_samples, default=None)
 
 
 def _most_telling(plans: Sequence[ScoredPlan], chosen: ScoredPlan) -> list[ScoredPlan]:

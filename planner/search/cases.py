@@ -13,11 +13,12 @@ from planner.exchange import EXCHANGES, Job, Site
 from planner.exchange.groups import replicas_site, stages_cross_machines
 from planner.model import Model
 from planner.plan import Plan
+from planner.prices.energy import draw_of
+from planner.prices.paying import Paid, paid_for
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
-from planner.search.space import usd_per_hour
 
 if TYPE_CHECKING:
     from planner.measured import Factor, Measured
@@ -151,27 +152,33 @@ class Cases:
             self.bounds([plan])
         return self._bounds[plan]
 
-    def costs(self, plan: Plan) -> tuple[Cost, ...]:
-        """The machines of the plan, the workers' first, with what they cost."""
-        rented = plan.rented(self.market)
-        paid = zip(rented, usd_per_hour(rented, self.market), strict=True)
-        return tuple(Cost(one.role, one.machine, one.count, usd) for one, usd in paid)
+    def paid(self, plan: Plan) -> Paid:
+        """What the machines of the plan cost, the workers' first."""
+        return paid_for(
+            plan.rented(self.market), self.market, self.request.spot_terms, self.fitting.state_bytes
+        )
 
-    def usd_per_hour(self, plan: Plan) -> float:
-        return sum(usd_per_hour(plan.rented(self.market), self.market))
+    def usd_per_useful_hour(self, plan: Plan) -> float:
+        """What an hour's worth of work costs."""
+        return self.paid(plan).usd_per_useful_hour
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         """A plan with its price and its bound beside its prediction."""
         fits = None if self.request.profile is not None else self.fitting.misfit(plan) is None
+        paid, rented = self.paid(plan), plan.rented(self.market)
+        each = zip(rented, paid.usd_per_hour, strict=True)
         return ScoredPlan(
             plan,
-            self.costs(plan),
+            tuple(Cost(one.role, one.machine, one.count, usd) for one, usd in each),
             self.bound(plan),
             prediction,
             fits,
             error=self._error(plan),
             device=self.market.machine(plan.machine).device.name,
             measured=self.factor(plan),
+            spot=paid.course,
+            draw=self.market.once(("draw", rented), lambda: draw_of(rented, self.market)),
+            sequence_length=self.model.sequence_length,
         )
 
     def _error(self, plan: Plan) -> Error | None:

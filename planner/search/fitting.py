@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from planner.cost.memory import memory_fit
+from planner.cost.memory import STATE_COPIES, Optimizer, memory_fit
 from planner.cut import Cut
 from planner.cut.tensor import refusal
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.exchange import Site
 from planner.hardware import Hardware
-from planner.model import Model
+from planner.model import BYTES_PER_ELEMENT, Model
 from planner.partition.span import can_span
 from planner.plan import Plan
 from planner.search.device_memory import by_kind, fits, held_by, misfit_words, usable_bytes
@@ -43,6 +43,12 @@ class Fitting:
         if where not in self._sites:
             self._sites[where] = plan.site(self.request.market, seed=self.request.seed)
         return self._sites[where]
+
+    @property
+    def state_bytes(self) -> float:
+        """What a checkpoint holds: the parameters and the optimizer's state, in four bytes each."""
+        optimizer: Optimizer = "momentum" if self.model.sequence_length is None else "adam"
+        return BYTES_PER_ELEMENT * float(self.model.parameters) * (1 + STATE_COPIES[optimizer])
 
     def misfit(self, plan: Plan) -> Misfit | None:
         """Why the plan's workers or servers cannot hold what they must; None if they can."""

@@ -32,7 +32,7 @@ NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of 
 
 S = TypeVar("S", bound=Score)
 Evaluate = Callable[[Sequence[int], Heat], Sequence[S]]
-Progress = Callable[[int, int], None]  # plans scored, plans left in this heat
+Progress = Callable[[int, int, int], None]  # heat (from 1), plans scored in it, plans left in it
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def _cheapest(points: list[tuple[float, float, int]]) -> float:
     return min(cost for _, cost, _ in points)
 
 
-class _Frontier:
+class Frontier:
     """Scored plans as pairs (throughput, cost a sample); answers whether a point can no longer be wanted."""
 
     def __init__(self, goal: Goal, tolerance: float) -> None:
@@ -86,7 +86,7 @@ def race(
     heats: bool = True,
     round_size: int = ROUND,
     tolerance: float = 0.0,
-    progress: Progress = lambda scored, left: None,
+    progress: Progress = lambda heat, scored, left: None,
 ) -> Outcome[S]:
     """Score every plan that can be on the front of (throughput, cost a sample) or, for a narrower `goal`,
     only those that can be its cheapest end, or the cheapest of its fastest.
@@ -99,7 +99,7 @@ def race(
     bound = bound_samples_per_s
     try:
         if heats:
-            entrants = runner.heat(COURSE[0], runner.order(bound), bound, round_size)
+            entrants = runner.heat(COURSE[0], turns(bound, runner.usd_per_s, goal), bound, round_size)
             bounded = runner.outcome.pruned_by_bound
             for last, heat in pairwise(COURSE):
                 ceiling = runner.narrow(entrants, bound, last)
@@ -107,10 +107,21 @@ def race(
             runner.outcome.pruned_by_bound = bounded
             runner.outcome.pruned_by_race = len(runner.outcome.scores) - len(runner.outcome.long)
         else:
-            runner.heat("long", runner.order(bound), bound, round_size)
+            runner.heat("long", turns(bound, runner.usd_per_s, goal), bound, round_size)
     except KeyboardInterrupt:
         runner.outcome.partial = True
     return runner.outcome
+
+
+def turns(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
+    """Plans by turns from the fastest and from the cheapest end, ties by index: both ends of the front are
+    found early, and between them everything is soon dominated."""
+    index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
+    fastest = np.lexsort((index, cost, -ceiling)).tolist()
+    cheapest = np.lexsort((index, -ceiling, cost)).tolist()
+    if goal != "front":
+        return list(fastest if goal == "fastest" else cheapest)
+    return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
 
 
 class _Race(Generic[S]):
@@ -129,19 +140,9 @@ class _Race(Generic[S]):
         self.tolerance = tolerance
         self.outcome: Outcome[S] = Outcome()
 
-    def order(self, ceiling: Floats) -> list[int]:
-        """Plans by turns from the fastest and from the cheapest end, ties by index: both ends of the front
-        are found early, and between them everything is soon dominated."""
-        index, cost = np.arange(len(ceiling)), self.usd_per_s / ceiling
-        fastest = np.lexsort((index, cost, -ceiling)).tolist()
-        cheapest = np.lexsort((index, -ceiling, cost)).tolist()
-        if self.goal != "front":
-            return list(fastest if self.goal == "fastest" else cheapest)
-        return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
-
     def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
         """Score the plans of `order` that nothing scored in this heat dominates; returns those scored."""
-        frontier, done, left = _Frontier(self.goal, self.tolerance), list[int](), list(order)
+        frontier, done, left = Frontier(self.goal, self.tolerance), list[int](), list(order)
         while left:
             alive = [i for i in left if not frontier.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
             self.outcome.pruned_by_bound += len(left) - len(alive)
@@ -154,7 +155,7 @@ class _Race(Generic[S]):
                 if sure > 0:
                     frontier.add(sure, self.usd_per_s[i] / sure, i)
             done += batch
-            self.progress(len(self.outcome.scores), len(left))
+            self.progress(COURSE.index(heat) + 1, len(done), len(left))
         return done
 
     def narrow(self, entrants: Sequence[int], bound: Floats, heat: Heat) -> Floats:
@@ -166,7 +167,7 @@ class _Race(Generic[S]):
 
     def finalists(self, entrants: Sequence[int], ceiling: Floats, heat: Heat) -> list[int]:
         """The plans whose widened interval reaches the front, the likeliest first."""
-        floors = _Frontier(self.goal, self.tolerance)
+        floors = Frontier(self.goal, self.tolerance)
         for i in entrants:
             floor = cautious(self.outcome.scores[i], heat)[0]
             if floor > 0:

@@ -15,6 +15,8 @@ from planner.market import Market, own_machines
 from planner.model import Model
 from planner.policy import Mode
 from planner.precision import precision_named
+from planner.prices.paying import SpotTerms
+from planner.prices.spot import RESTART_S
 from planner.search.limits import check_size
 
 if TYPE_CHECKING:
@@ -70,6 +72,9 @@ class Request:
     min_samples_per_s: float | None = None
     region: str | None = None
     spot: bool = False
+    interruptions: float | None = None  # share of spot machines taken away in a month; None: as is known
+    checkpoint_every_s: float | None = None
+    restart_s: float | None = None
     network: Network | None = None
     bandwidth_bytes_per_s: float | None = None  # of every NIC, instead of the catalogue's
     profile: Profile | None = None
@@ -88,6 +93,8 @@ class Request:
             "min_samples_per_s",
             "bandwidth_bytes_per_s",
             "max_steps",
+            "checkpoint_every_s",
+            "restart_s",
         ):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
@@ -112,6 +119,7 @@ class Request:
         for name in ("spend_usd", "deadline_s"):
             if getattr(self, name) is not None and self.samples is None:
                 raise BadInput(f"{_flag(name)} needs to know how much is trained; add --epochs or --samples")
+        self._check_spot()
         if self.profile is not None:
             self._check_profile(self.profile)
 
@@ -127,6 +135,25 @@ class Request:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInput(f"{_flag(name)} is {value}; it must be at least 1")
+
+    def _check_spot(self) -> None:
+        if self.interruptions is not None and not 0 <= self.interruptions < 1:
+            raise BadInput(
+                f"--interruptions is {self.interruptions:g}; it is the share of machines that are taken away "
+                "in a month, as 10%"
+            )
+        for name in ("interruptions", "checkpoint_every_s", "restart_s"):
+            if getattr(self, name) is not None and not self.spot:
+                raise BadInput(f"{_flag(name)} is about spot machines; add --spot")
+
+    @property
+    def spot_terms(self) -> SpotTerms:
+        """How interruptions of spot machines are counted."""
+        return SpotTerms(
+            self.interruptions,
+            self.checkpoint_every_s,
+            RESTART_S if self.restart_s is None else self.restart_s,
+        )
 
     def _check_profile(self, profile: Profile) -> None:
         if self.model != profile.model and _named(self.model) != profile.model:
@@ -253,6 +280,8 @@ _FLAGS = {
     "deadline_s": "--deadline",
     "min_samples_per_s": "--min-throughput",
     "bandwidth_bytes_per_s": "--bandwidth",
+    "checkpoint_every_s": "--checkpoint-every",
+    "restart_s": "--restart",
     "batches": "--batch",
     "placements": "--placement",
     "policies": "--policy",

@@ -11,6 +11,8 @@ from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:
     from planner.measured import Factor
+    from planner.prices.energy import Draw
+    from planner.prices.paying import SpotCourse
     from planner.rates.error import Error
 
 FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
@@ -39,6 +41,9 @@ class ScoredPlan:
     error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
     device: str = ""
     measured: Factor | None = None  # what real runs on this device corrected it by
+    spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
+    draw: Draw | None = None  # of its machines in an hour; None: nobody gives their power
+    sequence_length: int | None = None  # tokens of a sample, where it has any
 
     @property
     def samples_per_s(self) -> float:
@@ -69,8 +74,36 @@ class ScoredPlan:
         return self.usd_per_hour > 0
 
     @property
+    def time_factor(self) -> float:
+        """Hours that an hour's worth of work takes: above 1 where spot machines are taken away."""
+        return 1.0 if self.spot is None else self.spot.run.time_factor
+
+    @property
     def usd_per_million_samples(self) -> float:
-        return usd_per_million_samples(self.usd_per_hour, self.samples_per_s)
+        """With what interruptions of spot machines cost."""
+        return usd_per_million_samples(self.usd_per_hour * self.time_factor, self.samples_per_s)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return None if self.sequence_length is None else self.samples_per_s * self.sequence_length
+
+    @property
+    def usd_per_billion_tokens(self) -> float | None:
+        if self.sequence_length is None:
+            return None
+        return self.usd_per_million_samples * 1e3 / self.sequence_length
+
+    def _energy(self) -> dict[str, Any]:
+        """Of a million samples."""
+        if self.draw is None:
+            return dict.fromkeys(("kwh_per_million_samples", "kg_co2e_per_million_samples", "energy_method"))
+        hours = 1e6 / self.samples_per_s / 3600 * self.time_factor
+        kg = self.draw.kg_co2e
+        return {
+            "kwh_per_million_samples": self.draw.kwh * hours,
+            "kg_co2e_per_million_samples": None if kg is None else kg * hours,
+            "energy_method": self.draw.method,
+        }
 
     @property
     def bound_share(self) -> float:
@@ -85,6 +118,7 @@ class ScoredPlan:
             "worker_usd_per_hour": self.usd_of("workers"),
             "server_usd_per_hour": self.usd_of("servers"),
             "usd_per_million_samples": self.usd_per_million_samples,
+            "usd_per_billion_tokens": self.usd_per_billion_tokens,
         }
         return {
             "model": plan.model,
@@ -109,9 +143,12 @@ class ScoredPlan:
             "samples_per_s_range_low": self.range and self.range[0],
             "samples_per_s_range_high": self.range and self.range[1],
             "range_basis": self.error and f"{self.error.basis}: {self.error.source}",
+            "tokens_per_s": self.tokens_per_s,
             "bound_samples_per_s": self.bound_samples_per_s,
             "bound_share": self.bound_share,
             **(prices if self.priced else dict.fromkeys(prices)),
+            **self._energy(),
+            "spot": None if self.spot is None else self.spot.as_dict(),
             "rented": {cost.role: {"machine": cost.machine, "machines": cost.count} for cost in self.costs},
             "bottleneck": prediction.bottleneck,
             "utilisation": dict(prediction.utilisation),
@@ -120,7 +157,3 @@ class ScoredPlan:
             "fits_memory": self.fits_memory,
             "marks": list(self.marks),
         }
-
-
-def as_dict(scored: ScoredPlan | None) -> dict[str, Any] | None:
-    return None if scored is None else scored.as_dict()

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
-from planner.cost.memory import largest_batch
 from planner.cut import WHOLE, Cut
 from planner.cut.tensor import degrees, refusal
 from planner.cut.units import chain_of
@@ -26,16 +26,14 @@ from planner.holding import CHECKPOINTING, Checkpointing
 from planner.market import Market
 from planner.model import Model
 from planner.plan import Plan
-from planner.precision import FP32, PRECISIONS, Precision
+from planner.precision import FP32, Precision
+from planner.prices.paying import Paid, paid_for
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
-from planner.search.request import DEFAULT_PER_REPLICA, MAX_WORKERS, Request
+from planner.search.request import DEFAULT_PER_REPLICA, Request
+from planner.search.sizes import LARGE_PARAMETERS, micro_batches, node_counts, precisions
 
-LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
 DEFAULT_STAGES = (1, 2, 4, 8, 16)
-MICRO_BATCHES = 6  # powers of two, from 1 on
-MAX_LARGE_WORKERS = 1024  # of a large model, where money or machines limit them
-EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
 
 
 @dataclass
@@ -44,50 +42,88 @@ class Space:
 
     plans: list[Plan] = field(default_factory=list)
     usd_per_hour: Floats = field(default_factory=lambda: np.zeros(0))
+    usd_per_useful_hour: Floats = field(default_factory=lambda: np.zeros(0))  # with what interruptions take
     dropped: Counter[str] = field(default_factory=Counter)  # plans, by the reason
     out_of_reach: Counter[str] = field(default_factory=Counter)  # of `plans`, by the reason
     left_out: dict[str, list[str]] = field(default_factory=dict)  # hardware, by the reason
     cheapest_dropped: tuple[float, Plan] | None = None  # over the budget, but the nearest to it
+    hopeless: int = 0  # plans that were not made, as something known is faster and cheaper
+
+    def add(self, other: Space) -> None:
+        """Other plans on the same machines."""
+        self.plans += other.plans
+        for prices in ("usd_per_hour", "usd_per_useful_hour"):
+            setattr(self, prices, np.concatenate([getattr(self, prices), getattr(other, prices)]))
+        self.dropped += other.dropped
+        self.hopeless += other.hopeless
+        found = [one for one in (self.cheapest_dropped, other.cheapest_dropped) if one is not None]
+        self.cheapest_dropped = min(found, key=lambda one: one[0], default=None)
 
     @property
     def considered(self) -> int:
-        return len(self.plans) + sum(self.dropped.values())
+        return len(self.plans) + sum(self.dropped.values()) + self.hopeless
+
+
+class Hope(Protocol):
+    """What may win, before plans are made; how many were given up is counted there."""
+
+    given_up: int
+
+    def at(self, site: Site, batch: int, precision: Precision) -> bool:
+        """Whether anything on a site may."""
+        ...
+
+    def of(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool: ...
+
+
+Kinds = tuple[str, ...] | None  # of exchanges; None: all that the request allows
 
 
 def enumerate_plans(
-    request: Request, model: Model, *, unpriced: bool = False, machines: Iterable[Hardware] | None = None
+    request: Request,
+    model: Model,
+    *,
+    unpriced: bool = False,
+    machines: Iterable[Hardware] | None = None,
+    only: Kinds = None,
+    hope: Hope | None = None,
 ) -> Space:
-    """All plans of a request, on all its machines or on these; `unpriced` allows the machine of a profile
-    that the catalogue lacks."""
+    """All plans of a request, on all its machines or on these, with all its exchanges or with `only` these
+    kinds; `unpriced` allows the machine of a profile that the catalogue lacks. What `hope` gives up is
+    counted, and not made."""
     space, fitting = Space(), Fitting(request, model)
     prices: list[float] = []
+    useful: list[float] = []
     for worker in worker_machines(request) if machines is None else machines:
         if reason := left_out(worker, request, unpriced=unpriced):
             space.left_out.setdefault(reason, []).append(worker.name)
             continue
-        for plan in plans_on(worker, request, fitting):
-            reason, price = judged(plan, request, fitting)
+        for plan in plans_on(worker, request, fitting, hope=hope, only=only):
+            reason, paid = judged(plan, request, fitting)
+            price = sum(paid.usd_per_hour)
             if not reason:
                 space.plans.append(plan)
                 prices.append(price)
+                useful.append(paid.usd_per_useful_hour)
                 continue
             space.dropped[reason] += 1
             if reason == OVER_BUDGET and (
                 space.cheapest_dropped is None or price < space.cheapest_dropped[0]
             ):
                 space.cheapest_dropped = (price, plan)
-    space.usd_per_hour = np.array(prices)
+    space.usd_per_hour, space.usd_per_useful_hour = np.array(prices), np.array(useful)
+    space.hopeless = 0 if hope is None else hope.given_up
     return space
 
 
 OVER_BUDGET = "over the budget"
 
 
-def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, float]:
+def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, Paid]:
     """Why a plan of the space is not to be run, empty if it is, and what it costs an hour."""
     market = request.market
     rented = plan.rented(market)
-    price = sum(usd_per_hour(rented, market))
+    price = paid_for(rented, market, request.spot_terms, fitting.state_bytes)
     step = plan.batch * plan.accumulate * plan.replicas
     if request.global_batch is not None and step != request.global_batch:
         return "whose batches are no divisors of the global batch", price
@@ -97,7 +133,7 @@ def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, float]:
         return "over the machines there are", price
     if request.machines is not None and sum(one.count for one in rented) > request.machines:
         return "over the number of machines", price
-    if request.budget_usd_per_hour is not None and price > request.budget_usd_per_hour:
+    if request.budget_usd_per_hour is not None and sum(price.usd_per_hour) > request.budget_usd_per_hour:
         return OVER_BUDGET, price
     return "", price
 
@@ -136,11 +172,6 @@ def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> s
     return ""
 
 
-def usd_per_hour(rented: Iterable[Rented], market: Market) -> list[float]:
-    """US dollars an hour of each role; nothing for machines without a price."""
-    return [(market.usd_per_hour(market.machine(one.machine)) or 0.0) * one.count for one in rented]
-
-
 def owned(rented: Iterable[Rented], market: Market) -> bool:
     """Are there as many machines of one's own as these?"""
     used: Counter[str] = Counter()
@@ -153,11 +184,19 @@ def owned(rented: Iterable[Rented], market: Market) -> bool:
     return True
 
 
-def plans_on(worker: Hardware, request: Request, fitting: Fitting) -> Iterator[Plan]:
+def plans_on(
+    worker: Hardware,
+    request: Request,
+    fitting: Fitting,
+    *,
+    hope: Hope | None = None,
+    only: Kinds = None,
+) -> Iterator[Plan]:
     """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
     batches do not either; and of the sites that a global batch cannot be dealt out to, one stands for all."""
     model = fitting.model
-    known: dict[tuple[int, Cut], tuple[Site, tuple[Exchange, ...]]] = {}
+    sites: dict[tuple[int, Cut], Site] = {}
+    known: dict[tuple[int, Cut], tuple[Exchange, ...]] = {}
     for precision in precisions(request, model, worker):
         full: dict[tuple[int, Cut], int] = {}  # the batch that did not fit
         for batch in micro_batches(request, model, worker):
@@ -167,20 +206,24 @@ def plans_on(worker: Hardware, request: Request, fitting: Fitting) -> Iterator[P
                 for cut in spread:
                     if nodes * worker.device_count % cut.workers or full.get((nodes, cut), batch) < batch:
                         continue
+                    site = sites.setdefault((nodes, cut), site_of(request, worker, nodes, cut))
+                    dealt = deals(request, batch, site)
+                    if dealt and hope is not None and not hope.at(site, batch, precision):
+                        continue
                     if (nodes, cut) not in known:
-                        site = site_of(request, worker, nodes, cut)
-                        known[nodes, cut] = site, tuple(offered(request, site, model))
-                    site, choices = known[nodes, cut]
-                    if not deals(request, batch, site):
+                        known[nodes, cut] = tuple(offered(request, site, model, only))
+                    choices = known[nodes, cut]
+                    if not dealt:
                         if not undealt and choices:
                             undealt = True
                             yield plan_of(model, batch, site, choices[0], request, precision=precision)
                         continue
-                    fits = False
-                    for plan in plans_at(site, choices, request, fitting, batch=batch, precision=precision):
-                        fits = fits or fitting.misfit(plan) is None
+                    tried = fits = False
+                    about: Any = {"batch": batch, "precision": precision, "hope": hope}
+                    for plan in plans_at(site, choices, request, fitting, **about):
+                        tried, fits = True, fits or fitting.misfit(plan) is None
                         yield plan
-                    if not fits:
+                    if tried and not fits:
                         full[nodes, cut] = batch
 
 
@@ -197,6 +240,7 @@ def plans_at(
     *,
     batch: int,
     precision: Precision,
+    hope: Hope | None = None,
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
     memory (`spare`) are offered where no plain one fits, or where they are named."""
@@ -204,6 +248,8 @@ def plans_at(
     held = False
     for exchange in choices:
         if request.exchanges is None and exchange.spare and held:
+            continue
+        if hope is not None and not hope.of(site, exchange, batch, precision):
             continue
         for checkpointing in again:
             plan = plan_of(
@@ -251,32 +297,20 @@ def plan_of(
     )
 
 
-def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precision, ...]:
-    """The number formats to try: those asked for that the device has, or the model's own, or the nearest that
-    the device has to it. Where frameworks compute in tf32 unless told otherwise, so do we."""
-    has = worker.device.flops
-    if request.profile is not None:
-        return (FP32,)
-    if request.formats is not None:
-        return tuple(PRECISIONS[name] for name in request.formats if PRECISIONS[name].compute in has)
-    wanted = ("tf32", "fp32") if model.default_precision == "fp32" else (model.default_precision, "fp16")
-    return (next((PRECISIONS[name] for name in (*wanted, "tf32") if name in has), FP32),)
-
-
 def site_of(request: Request, worker: Hardware, nodes: int, cut: Cut = WHOLE) -> Site:
     return Site(worker, nodes * worker.device_count, request.market, cut, seed=request.seed)
 
 
-def exchanges(request: Request, site: Site) -> Iterator[Exchange]:
+def exchanges(request: Request, site: Site, only: Kinds = None) -> Iterator[Exchange]:
     """What the request allows on a site, in the order of the registry."""
-    for kind in kinds(request):
+    for kind in kinds(request) if only is None else only:
         if takes(EXCHANGES[kind], site.cut):
             yield from EXCHANGES[kind].options(request, site)
 
 
-def offered(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
+def offered(request: Request, site: Site, model: Model, only: Kinds = None) -> Iterator[Exchange]:
     """Those of them that anybody would train such a model with; all that are named."""
-    for kind in kinds(request):
+    for kind in kinds(request) if only is None else only:
         exchange = EXCHANGES[kind]
         suits = request.exchanges is not None or model.parameters <= exchange.most_parameters
         if suits and takes(exchange, site.cut):
@@ -321,73 +355,3 @@ def cuts(request: Request, worker: Hardware, model: Model) -> list[Cut]:
             raise BadInput(reason or f"--pipeline has more stages than {model.name} has units ({units})")
         return list(dict.fromkeys(found))
     return list(dict.fromkeys([*out, *found]))
-
-
-def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
-    if request.profile is not None:
-        return (request.profile.batch,)
-    if request.batches is None:
-        return (model.default_batch,)
-    if request.batches != "auto":
-        return request.batches
-    if model.sequence_length is not None:
-        return [2**k for k in range(MICRO_BATCHES + 1)]
-    largest = largest_batch(model, worker)
-    return [2**k for k in range(3, 11) if 2**k <= largest]
-
-
-def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
-    """The batches of a worker to try. Where a global batch of sequences is asked for and nothing else, how
-    much of it is taken at once is free: powers of two."""
-    if request.global_batch is None or request.batches is not None or model.sequence_length is None:
-        return batches(request, model, worker)
-    return [2**k for k in range(MICRO_BATCHES) if 2**k <= request.global_batch]
-
-
-def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
-    """Worker machines to try: as asked, else every count within the limits, thinned out above 64."""
-    if request.workers is not None:
-        return sorted({-(-count // worker.device_count) for count in request.workers})
-    counts, count = [], 1
-    most = _most_nodes(request, worker, model)
-    while count <= most:
-        counts.append(count)
-        count += 1 if count < EVERY_COUNT_TO else count // 8
-    return counts
-
-
-def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
-    limited = request.budget_usd_per_hour is not None or request.machines is not None
-    large = limited and model.parameters >= LARGE_PARAMETERS
-    most = max(1, (MAX_LARGE_WORKERS if large else MAX_WORKERS) // worker.device_count)
-    price = request.market.usd_per_hour(worker)
-    if request.budget_usd_per_hour is not None and price:
-        # one more than the budget buys, so that the nearest plan above it is known
-        most = min(most, int(request.budget_usd_per_hour / price) + 1)
-    if request.machines is not None:
-        most = min(most, request.machines)
-    if worker.ownership is not None and worker.ownership.machines is not None:
-        most = min(most, worker.ownership.machines)
-    return most
-
-
-def left_out_words(space: Space) -> list[str]:
-    return [f"Left out: {', '.join(names)} {reason}." for reason, names in space.left_out.items()]
-
-
-def no_plans(space: Space, request: Request) -> str:
-    """Why a space is empty, in a sentence, and what would make it less so."""
-    lost = space.dropped + space.out_of_reach
-    if not lost and not space.left_out:
-        raise BadInput(f"no hardware matches {','.join(request.hardware_words)}; see `planner hardware`")
-    reasons = ", ".join(
-        [
-            *(f"{reason} ({count})" for reason, count in lost.most_common(3)),
-            *(f"{', '.join(names)} {reason}" for reason, names in space.left_out.items()),
-        ]
-    )
-    nearest = ""
-    if space.cheapest_dropped is not None:
-        price, plan = space.cheapest_dropped
-        nearest = f"; the nearest plan is {plan.cluster_text} at ${price:.2f}/h"
-    return f"no plan is left of {space.considered}: {reasons}{nearest}"

@@ -112,21 +112,25 @@ def measured_s(result: RunResult) -> float:
 
 def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
     """Steps a second of each worker: those that ended while the run was measured."""
-    counts = [
-        np.searchsorted(ends, result.end_s, "right") - np.searchsorted(ends, result.measured_from_s, "right")
-        for ends in result.step_ends_s
-    ]
-    return np.array(counts, np.float64) / measured_s(result)
+    ends, worker = _joined(result)
+    inside = (ends > result.measured_from_s) & (ends <= result.end_s)
+    counts = np.bincount(worker[inside], minlength=len(result.step_ends_s))
+    return counts.astype(np.float64) / measured_s(result)
 
 
 def measured_steps(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
     """Length and staleness of every step that ended while the run was measured."""
-    lengths, staleness = [], []
-    for starts, ends, stale in zip(result.step_starts_s, result.step_ends_s, result.staleness, strict=True):
-        chosen = slice(int(np.searchsorted(ends, result.measured_from_s, "right")), len(ends))
-        lengths.append(ends[chosen] - starts[: len(ends)][chosen])
-        staleness.append(stale[chosen])
-    return np.concatenate(lengths), np.concatenate(staleness)
+    ends, _ = _joined(result)
+    rows = zip(result.step_starts_s, result.step_ends_s, strict=True)
+    starts = np.concatenate([starts[: len(ends)] for starts, ends in rows])
+    inside = ends > result.measured_from_s
+    return (ends - starts)[inside], np.concatenate(result.staleness)[inside]
+
+
+def _joined(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+    """When steps ended, of one worker after the other, and whose each was: hundreds of workers at once."""
+    counts = [len(ends) for ends in result.step_ends_s]
+    return np.concatenate(result.step_ends_s), np.repeat(np.arange(len(counts)), counts)
 
 
 def window_rate(result: RunResult, window_s: float) -> float:

@@ -78,7 +78,8 @@ def test_simulate_as_csv_is_a_row_of_figures():
         "model", "mode", "policy", "worker_hardware", "server_hardware", "colocated", "placement", "cluster",
         "bottleneck", "fits_memory", "number_format", "exchange.kind", "exchange.host", "exchange.placement",
         "exchange.policy", "exchange.mode", "rented.workers.machine", "rented.servers.machine",
-        "range_basis", "checkpointing", "device",
+        "range_basis", "checkpointing", "device", "energy_method", "spot", "tokens_per_s",
+        "usd_per_billion_tokens",
     }  # fmt: skip
 
 
@@ -97,7 +98,7 @@ def test_more_steps_for_a_precision_that_was_not_reached():
         (("recommend", "--model", "vgg11", "--hardware", "p33.2xlarge"), 2, "p3.2xlarge"),
         (("recommend", "--model", "vgg11", "--budget", "0.01"), 1, "over the budget"),
         (("recommend", "--model", "vgg11", "--budget", "-1"), 2, "--budget"),
-        (("recommend", "--model", "vgg11", "--deadline", "3h"), 2, "--epochs or --samples"),
+        (("recommend", "--model", "vgg11", "--deadline", "3x"), 2, "36h, 90min or 2d"),
         (("recommend", "--model", "vgg11", "--epochs", "1", "--samples", "5"), 2, "--epochs and --samples"),
         (("recommend", "--model", "vgg11", "--epochs", "-1"), 2, "--epochs is -1"),
         (("recommend", "--model", "vgg11", "--trials", "5"), 2, "--search optuna"),

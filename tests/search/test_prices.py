@@ -65,10 +65,22 @@ def test_several_machines_are_refused_only_where_none_has_a_price():
         Market(region="mars").check_prices(kinds)
 
 
-def test_no_spot_price(tmp_path):
+def test_without_a_spot_price_a_machine_is_rented_on_demand(tmp_path):
     kind = machine(tmp_path, "on_demand_usd_per_hour = 2\n")
-    with pytest.raises(BadInput, match="lab has no spot price; drop --spot"):
-        Market(spot=True).check_prices([kind])
+    Market(spot=True).check_prices([kind])
+    assert Market(spot=True).usd_per_hour(kind) == 2
+
+
+def test_of_both_prices_the_lower_counts_for_spot_and_the_other_on_demand(tmp_path):
+    kind = machine(tmp_path, "on_demand_usd_per_hour = 2\nspot_usd_per_hour = 0.5\n")
+    assert Market(spot=True).usd_per_hour(kind) == 0.5
+    assert Market().usd_per_hour(kind) == 2
+
+
+def test_only_a_spot_price_is_said_to_be_one(tmp_path):
+    kind = machine(tmp_path, "spot_usd_per_hour = 0.5\n")
+    with pytest.raises(BadInput, match="lab has no on-demand price; take --spot"):
+        Market().check_prices([kind])
 
 
 def test_a_machine_of_ones_own_costs_the_same_everywhere(tmp_path):

@@ -98,7 +98,10 @@ def test_a_wrong_key_is_named_with_its_line(tmp_path):
         (Scenario(), "--model"),
         (Scenario(model="vgg11", epochs=1, samples=5), "--epochs and --samples"),
         (Scenario(model="vgg11", bandwidth="1Gbit", network="burst"), "--bandwidth and --network"),
-        (Scenario(model="vgg11", deadline="3h"), "--epochs or --samples"),
+        (Scenario(model="vgg11", interruptions="10%"), "--interruptions is about spot machines; add --spot"),
+        (Scenario(model="vgg11", spot=True, interruptions="often"), "as 10%"),
+        (Scenario(model="vgg11", spot=True, interruptions="120%"), "as 10%"),
+        (Scenario(model="vgg11", spot=True, restart="soon"), "--restart 'soon' is not understood"),
         (Scenario(model="vgg11", policy="tik"), "tic"),
         (Scenario(model="vgg11", placement="greddy"), "greedy"),
         (Scenario(model="vgg11", budget=-1), "--budget"),
@@ -134,3 +137,16 @@ def test_plans_too_large_to_simulate_are_refused_with_the_limit(asked, said):
 def test_the_largest_plans_are_taken():
     request, _ = request_from(Scenario(model="vgg11", workers="4096", servers="32"))
     assert (request.workers, request.servers) == ((4096,), (32,))
+
+
+def test_a_deadline_is_that_of_one_epoch_unless_more_is_said():
+    assert request_from(Scenario(model="vgg11", deadline="3h"))[0].samples == 1_281_167
+    assert request_from(Scenario(model="vgg11", deadline="3h", samples=5))[0].samples == 5
+    assert request_from(Scenario(model="vgg11"))[0].samples is None
+
+
+def test_how_spot_machines_are_counted_is_asked_in_words():
+    asked = Scenario(model="vgg11", spot=True, interruptions="10%", checkpoint_every="30min", restart="90s")
+    terms = request_from(asked)[0].spot_terms
+    assert (terms.interruptions, terms.checkpoint_every_s, terms.restart_s) == (0.1, 1800, 90)
+    assert request_from(Scenario(model="vgg11", spot=True))[0].spot_terms.restart_s == 300

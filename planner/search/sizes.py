@@ -1,0 +1,76 @@
+"""What a request leaves open in numbers: number formats, batches, micro-batches and machines to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from planner.cost.memory import largest_batch
+from planner.hardware import Hardware
+from planner.model import Model
+from planner.precision import FP32, PRECISIONS, Precision
+from planner.search.request import MAX_WORKERS, Request
+
+LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
+MICRO_BATCHES = 6  # powers of two, from 1 on
+MAX_LARGE_WORKERS = 1024  # of a large model, where money or machines limit them
+EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
+
+
+def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precision, ...]:
+    """The number formats to try: those asked for that the device has, or the model's own, or the nearest that
+    the device has to it. Where frameworks compute in tf32 unless told otherwise, so do we."""
+    has = worker.device.flops
+    if request.profile is not None:
+        return (FP32,)
+    if request.formats is not None:
+        return tuple(PRECISIONS[name] for name in request.formats if PRECISIONS[name].compute in has)
+    wanted = ("tf32", "fp32") if model.default_precision == "fp32" else (model.default_precision, "fp16")
+    return (next((PRECISIONS[name] for name in (*wanted, "tf32") if name in has), FP32),)
+
+
+def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
+    if request.profile is not None:
+        return (request.profile.batch,)
+    if request.batches is None:
+        return (model.default_batch,)
+    if request.batches != "auto":
+        return request.batches
+    if model.sequence_length is not None:
+        return [2**k for k in range(MICRO_BATCHES + 1)]
+    largest = largest_batch(model, worker)
+    return [2**k for k in range(3, 11) if 2**k <= largest]
+
+
+def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
+    """The batches of a worker to try. Where a global batch of sequences is asked for and nothing else, how
+    much of it is taken at once is free: powers of two."""
+    if request.global_batch is None or request.batches is not None or model.sequence_length is None:
+        return batches(request, model, worker)
+    return [2**k for k in range(MICRO_BATCHES) if 2**k <= request.global_batch]
+
+
+def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
+    """Worker machines to try: as asked, else every count within the limits, thinned out above 64."""
+    if request.workers is not None:
+        return sorted({-(-count // worker.device_count) for count in request.workers})
+    counts, count = [], 1
+    most = _most_nodes(request, worker, model)
+    while count <= most:
+        counts.append(count)
+        count += 1 if count < EVERY_COUNT_TO else count // 8
+    return counts
+
+
+def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
+    limited = request.budget_usd_per_hour is not None or request.machines is not None
+    large = limited and model.parameters >= LARGE_PARAMETERS
+    most = max(1, (MAX_LARGE_WORKERS if large else MAX_WORKERS) // worker.device_count)
+    price = request.market.usd_per_hour(worker)
+    if request.budget_usd_per_hour is not None and price:
+        # one more than the budget buys, so that the nearest plan above it is known
+        most = min(most, int(request.budget_usd_per_hour / price) + 1)
+    if request.machines is not None:
+        most = min(most, request.machines)
+    if worker.ownership is not None and worker.ownership.machines is not None:
+        most = min(most, worker.ownership.machines)
+    return most

@@ -1,0 +1,180 @@
+"""Every answer is about a job: hours, dollars and limits in the opening, the rows and the JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import planner
+from planner.answers.jobs import OVER_BUDGET, OVER_SPEND, TOO_LATE, missed, training_of
+from planner.answers.questions import Simulation, simulation_for
+from planner.answers.results import Comparison, Recommendation, Saturation
+from planner.report.answers import tables_of
+from planner.report.output import to_json
+from planner.report.recommendation import recommendation_tables
+from planner.search.request import Request
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "answers.schema.json").read_text())
+EPOCH = 1_281_167.0
+ROUGH = {"interval_width": 0.05, "max_steps": 200}
+
+
+@pytest.fixture(scope="module")
+def compared() -> Comparison:
+    return planner.compare(
+        "alexnet",
+        hardware=("g4dn.xlarge", "g5.xlarge", "g4dn.12xlarge"),
+        workers=(1, 4),
+        samples=EPOCH * 10,
+        deadline_s=2.5 * 3600.0,
+        **ROUGH,
+    )
+
+
+@pytest.fixture(scope="module")
+def curve() -> Saturation:
+    return planner.saturation(
+        "alexnet",
+        max_workers=4,
+        hardware=("g5.xlarge",),
+        exchanges=(("servers", {}),),
+        samples=EPOCH,
+        budget_usd_per_hour=2.1,
+        **ROUGH,
+    )
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Simulation:
+    asked = Request(
+        model="alexnet",
+        hardware=("g5.xlarge",),
+        workers=(2,),
+        servers=(1,),
+        samples=EPOCH,
+        spend_usd=0.01,
+        spot=True,
+        **ROUGH,  # type: ignore[arg-type]
+    )
+    return simulation_for(asked)
+
+
+def test_all_answers_open_with_what_to_run_and_what_the_job_takes(
+    compared: Comparison, curve: Saturation, simulated: Simulation
+) -> None:
+    for answer, scored in (
+        (compared, compared.chosen),
+        (curve, curve.chosen.scored),
+        (simulated, simulated.scored),
+    ):
+        first, second, *_ = tables_of(answer)[0].title.splitlines()
+        training = training_of(answer.request)
+        assert training is not None
+        assert first.startswith("Rent ")
+        assert scored.plan.machine in first
+        assert " an hour" in first
+        assert second.startswith(f"{training.words} take")
+        assert f"${training.usd(scored):,.2f}" in second
+
+
+def test_json_has_the_job_of_every_plan(
+    compared: Comparison, curve: Saturation, simulated: Simulation
+) -> None:
+    for kind, answer, plans in (
+        ("comparison", compared, "plans"),
+        ("saturation", curve, "points"),
+        ("simulation", simulated, "plan"),
+    ):
+        data = json.loads(to_json(answer.as_dict()))
+        jsonschema.validate(data, {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{kind}"}]})
+        found = data[plans] if isinstance(data[plans], list) else [data[plans]]
+        for one in [*found, data["baseline"]]:
+            assert one["job_samples"] == answer.request.samples
+            factor = 1.0 if one["spot"] is None else one["spot"]["time_factor"]
+            assert one["job_s"] == pytest.approx(one["job_samples"] / one["samples_per_s"] * factor)
+            assert one["job_usd"] == pytest.approx(one["usd_per_hour"] * one["job_s"] / 3600)
+            assert one["job_usd"] == pytest.approx(one["usd_per_million_samples"] * one["job_samples"] / 1e6)
+
+
+def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compared: Comparison) -> None:
+    rows = tables_of(compared)[0].rows
+    late = [row for row in rows if row["job_s"] > 2.5 * 3600]
+    assert late
+    assert len(late) < len(rows)
+    assert all(TOO_LATE in row["_why"] and not row["_choice"] for row in late)
+    (chosen,) = [row for row in rows if row["_choice"]]
+    in_time = [row for row in rows if row not in late]
+    assert chosen["usd_per_million_samples"] == min(row["usd_per_million_samples"] for row in in_time)
+    assert rows[0] is chosen  # what misses a limit comes last
+    assert [row["misses"] for row in compared.as_dict()["plans"]].count(TOO_LATE) >= 1
+
+
+def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_below(curve: Saturation) -> None:
+    rows = tables_of(curve)[0].rows
+    over = [row["workers"] for row in rows if OVER_BUDGET in row["_marks"]]
+    assert over == [row["workers"] for row in rows if row["usd_per_hour"] > 2.1]
+    assert over
+    assert curve.chosen.workers == min(over) - 1 == curve.as_dict()["chosen_workers"]
+    assert [row["workers"] for row in rows if row["_choice"]] == [curve.chosen.workers]
+
+
+def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Saturation) -> None:
+    from dataclasses import replace
+
+    slowest = curve.points[1].scored.samples_per_s
+    asked = curve.request.but(budget_usd_per_hour=None, deadline_s=EPOCH / slowest * 1.01)
+    found = replace(curve, request=asked).chosen
+    fine = [point for point in curve.points if not missed(point.scored, asked, training_of(asked))]
+    assert found.scored.usd_per_million_samples == min(p.scored.usd_per_million_samples for p in fine)
+    assert found.workers > 1
+
+
+def test_one_plan_says_which_limit_it_misses_and_how_stale_it_is(simulated: Simulation) -> None:
+    title = tables_of(simulated)[0].title
+    assert "It costs more than the $0.01 that may be spent." in title
+    assert simulated.as_dict()["plan"]["misses"] == OVER_SPEND
+    assert f"{simulated.scored.prediction.staleness_mean:.1f} updates old on average" in title
+    assert "on spot machines" in title
+    counted = [note for note in simulated.assumptions if note.startswith("Spot: ")]
+    assert len(counted) == 1
+    assert "AWS Spot Advisor" in counted[0]
+
+
+@pytest.fixture(scope="module")
+def sequences() -> Recommendation:
+    return planner.recommend(
+        "bert-base", hardware=("g5.xlarge", "g6e.xlarge"), workers=(1,), exchanges=(("alone", {}),), **ROUGH
+    )
+
+
+def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -> None:
+    table = recommendation_tables(sequences)[0]
+    assert {"tokens/s", "USD/B tokens"} <= {column.heading for column in table.columns}
+    length = sequences.chosen.sequence_length
+    assert length
+    for row in table.rows:
+        assert row["tokens_per_s"] == pytest.approx(row["samples_per_s"] * length)
+        assert row["usd_per_billion_tokens"] == pytest.approx(
+            row["usd_per_hour"] / 3600 / row["tokens_per_s"] * 1e9
+        )
+    assert "a billion tokens" in table.title.splitlines()[0]
+
+
+def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendation) -> None:
+    usual, asked = recommendation_tables(sequences)[0], recommendation_tables(sequences, energy=True)[0]
+    names = [column.heading for column in asked.columns if column not in usual.columns]
+    assert names == ["kWh/M", "kg CO2e/M"]
+    for plan in sequences.as_dict()["plans"]:
+        # device power x host x PUE over the time of a million samples
+        hours = 1e6 / plan["samples_per_s"] / 3600
+        watts = {"A10G": 300, "L40S": 350}[plan["device"]] * 1.8
+        kwh = plan["kwh_per_million_samples"]
+        assert kwh / hours / (watts / 1000) == pytest.approx(1.15, abs=0.15)
+        assert plan["kg_co2e_per_million_samples"] / kwh == pytest.approx(0.38, abs=0.1)
+        assert "PUE" in plan["energy_method"]
+    assert any(
+        note.startswith("Energy: ") for table in recommendation_tables(sequences) for note in table.notes
+    )
