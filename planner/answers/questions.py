@@ -28,7 +28,7 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import batches, precisions
-from planner.search.space import cuts, exchanges, plan_of
+from planner.search.space import cuts, exchanges, plan_of, undealt_words
 
 DEFAULT_MACHINE = "p3.2xlarge"
 DEFAULT_EXCHANGE = "servers"  # of one plan, where the request names none
@@ -94,6 +94,8 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     possible = list(batches(request, model, kind))
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
+    if words := undealt_words(request, possible[-1], site):
+        raise BadInput(words)
     found = precisions(request, model, kind)
     if not found:
         has = ", ".join(kind.device.formats)

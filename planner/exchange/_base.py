@@ -206,6 +206,13 @@ class Exchange(ABC):
         """Other choices of the same kind that might be faster."""
         return iter(())
 
+    def leaner(self) -> Iterator[Neighbour]:
+        """Exchanges that leave less on a device, the leanest last; `words` as `--exchange` takes them."""
+        from planner.exchange.sharded import STAGES, Sharded
+
+        for stage in STAGES:
+            yield Neighbour("stage", f"sharded:stage={stage}", Sharded(stage=stage))
+
     def sizes(self, site: Site) -> Iterator[Size]:
         """The exchange with more and more of what it can have more of; nothing if there is no such thing."""
         return iter(())

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.cut.tensor import refusal
 from planner.exchange.site import Site
+from planner.hardware import Hardware
+from planner.model import Model
 
 
 def replicas_site(site: Site) -> Site:
@@ -44,6 +47,19 @@ def _replicas(site: Site) -> Site:
 def sharing_site(site: Site) -> Site:
     """The devices that share layers, as a site of their own."""
     return replace(site, workers=site.cut.tensor)
+
+
+def crowded(model: Model, tensor: int, hardware: Hardware) -> str:
+    """Why so many devices of a machine cannot share layers, with the nearest degree that works; else empty.
+    Sums among them run in every layer, so that they have to be joined by the machine's fabric."""
+    devices = hardware.device_count * (hardware.fabric.machines if hardware.fabric else 1)
+    if devices % tensor == 0:
+        return ""
+    works = max(d for d in range(1, min(tensor, devices) + 1) if devices % d == 0 and not refusal(model, d))
+    return (
+        f"a tensor degree of {tensor} does not divide the {devices} devices of {hardware.name}; the nearest "
+        f"that does is {works}"
+    )
 
 
 def stages_cross_machines(site: Site) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
 WITHIN = ("all", "machine")
+STAGES = (1, 2, 3)
 LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 
 
@@ -65,7 +66,7 @@ class Sharded(Exchange):
     jitter: float = JITTER
 
     def __post_init__(self) -> None:
-        if self.stage not in (1, 2, 3):
+        if self.stage not in STAGES:
             raise BadInput(f"sharded:stage is {self.stage}; it is 1, 2 or 3")
         if self.prefetch < 0:
             raise BadInput(f"sharded:prefetch is {self.prefetch}; it must not be negative")
@@ -141,6 +142,13 @@ class Sharded(Exchange):
         if self.within == "all" and site.machines > 1 and site.devices > 1:
             yield Neighbour("within", "sharding inside machines only", replace(self, within="machine"))
         yield Neighbour("prefetch", "two units ahead", replace(self, prefetch=2))
+
+    def leaner(self) -> Iterator[Neighbour]:
+        for stage in STAGES[self.stage :]:
+            yield Neighbour("stage", f"sharded:stage={stage}", replace(self, stage=stage))
+        if self.within == "machine":
+            whole = replace(self, within="all")
+            yield Neighbour("within", f"sharded:stage={self.stage}:within=all", whole)
 
     def assumed(self, site: Site) -> tuple[str, ...]:
         return link_words(site, settings.library(self.library, "auto", site))

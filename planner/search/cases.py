@@ -95,7 +95,7 @@ class Cases:
         """Refuse a plan whose machines have no price where the request rents them, or that cannot be run."""
         for one in plan.rented(self.market):
             self.market.check_prices([self.market.machine(one.machine)])
-        self.fitting.check(plan)
+        self.fitting.check(plan, lambda plans: self.bounds(plans).tolist())
 
     def bounds(self, plans: Sequence[Plan]) -> Floats:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie

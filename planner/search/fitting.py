@@ -10,11 +10,13 @@ from planner.cut import Cut
 from planner.cut.tensor import refusal
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.exchange import Site
+from planner.exchange.groups import crowded
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.partition.span import can_span
 from planner.plan import Plan
-from planner.search.device_memory import by_kind, fits, held_by, misfit_words, usable_bytes
+from planner.search.device_memory import by_kind, fits, held_by, usable_bytes
+from planner.search.remedies import Rates, misfit_words
 from planner.search.request import Request
 
 
@@ -112,15 +114,17 @@ class Fitting:
             self._cuts[where] = whole or can_span(self.model, batch, worker, cut.workers)
         return self._cuts[where]
 
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan that cannot be run, in a sentence with the remedy."""
+    def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:
+        """Refuse a plan that cannot be run, in a sentence with the remedy; `rates` say which is cheapest."""
         site = self.site(plan)
         if plan.cut.workers > 1 and (words := self._no_cut(plan, site.hardware)):
             raise Infeasible(words)
         if words := plan.exchange.refusal(site):
             raise BadInput(words)
         if found := self.misfit(plan):
-            raise Infeasible(found.words or misfit_words(plan, self.model, site, self.request.market))
+            free = self.request.global_batch is None
+            words = found.words or misfit_words(plan, self.model, self.site, rates, accumulates=free)
+            raise Infeasible(words)
 
     def possible(self, plan: Plan) -> bool:
         """Whether the plan can be run."""
@@ -136,9 +140,7 @@ class Fitting:
         if plan.cut.kind not in plan.exchange.cuts:
             return f"{flag} is not possible with --exchange {plan.exchange.kind}; take 1"
         if plan.cut.kind != "features":
-            if plan.workers % many:
-                return f"{plan.workers} workers are no whole replicas of {many}; take a multiple of {many}"
-            return refusal(self.model, plan.cut.tensor)
+            return self._no_layers(plan, worker)
         if self.request.profile is not None:
             return f"{flag} contradicts --profile, which is that of one worker"
         if worker.device.kind != "cpu" or worker.device_count != 1:
@@ -151,5 +153,19 @@ class Fitting:
                 f"{self.model.name} at batch {plan.batch} is not worth cutting over {many} {worker.name}: "
                 "its fully connected layers hold too few of the weights, or a share of it does not fit in "
                 "memory"
+            )
+        return ""
+
+    def _no_layers(self, plan: Plan, worker: Hardware) -> str:
+        """Why a replica cannot be cut by layers like this, with the nearest that works."""
+        cut, many = plan.cut, plan.cut.workers
+        if words := refusal(self.model, cut.tensor) or crowded(self.model, cut.tensor, worker):
+            return words
+        if plan.workers % many:
+            few, more = plan.workers // many * many, -(-plan.workers // many) * many
+            nearest = f"{few} or {more}" if few else f"{more}"
+            return (
+                f"{plan.workers} workers are no whole replicas of {many} (tensor {cut.tensor} x pipeline "
+                f"{cut.pipeline}); the nearest that works is --workers {nearest}"
             )
         return ""

@@ -232,6 +232,18 @@ def deals(request: Request, batch: int, site: Site) -> bool:
     return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
 
 
+def undealt_words(request: Request, batch: int, site: Site) -> str:
+    """Why the global batch cannot be dealt out, with the nearest that can; empty if it can."""
+    if deals(request, batch, site) or request.global_batch is None:
+        return ""
+    each, replicas = batch * max(site.replicas, 1), max(site.replicas, 1)
+    few, more = request.global_batch // each * each, -(-request.global_batch // each) * each
+    return (
+        f"--global-batch {request.global_batch} is no multiple of {replicas} replicas x micro-batch {batch}; "
+        f"the nearest that works is {f'{few} or ' if few else ''}{more}"
+    )
+
+
 def plans_at(
     site: Site,
     choices: Sequence[Exchange],
@@ -352,6 +364,7 @@ def cuts(request: Request, worker: Hardware, model: Model) -> list[Cut]:
     if asked:
         if not found:
             reason = next((refusal(model, t) for t in tensor if refusal(model, t)), "")
-            raise BadInput(reason or f"--pipeline has more stages than {model.name} has units ({units})")
+            few = f"--pipeline: {min(pipeline)} stages of {model.name}, which has {units} units"
+            raise BadInput(reason or f"{few}; the nearest that works is {units}")
         return list(dict.fromkeys(found))
     return list(dict.fromkeys([*out, *found]))

@@ -233,3 +233,76 @@ def test_a_plan_is_stored_and_read_back() -> None:
     assert plan_from(plan.as_dict()) == plan
     assert plan.key.endswith("/t4p2v1/bf16/acc3/ckpt-full")
     assert plan.how == "bf16, full checkpointing, 3 micro-batches of 2, tensor 4 x pipeline 2"
+
+
+LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange": "sharded"}
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        ({"workers": 16, "tensor": 3}, BadInput, r"tensor degree of 3 .* 32 heads .* nearest that does is 2"),
+        ({"workers": 16, "tensor": 16}, Infeasible, r"16 does not divide the 8 devices of p5.* does is 8"),
+        ({"workers": 16, "pipeline": 100}, BadInput, r"100 stages .* 34 units; .* nearest that works is 34"),
+        ({"workers": 12, "tensor": 4, "pipeline": 2}, Infeasible, r"12 workers .* of 8 .* 8 or 16"),
+        ({"workers": 3, "tensor": 4}, Infeasible, r"3 workers .* --workers 4"),
+        ({"workers": 16, "global_batch": 100}, BadInput, r"100 is no multiple of 16 .* 96 or 112"),
+        ({"workers": 16, "global_batch": 8, "batch": 2}, BadInput, r"16 replicas x micro-batch 2; .* is 32"),
+        ({"workers": 16, "exchange": "sharded:stage=4"}, BadInput, r"it is 1, 2 or 3"),
+    ],
+)
+def test_what_cannot_be_dealt_out_names_the_nearest_that_can(
+    words: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        simulation_for(asked(**{**LARGE, **words}))
+
+
+def refused(**words: Any) -> str:
+    with pytest.raises(Infeasible) as found:
+        simulation_for(asked(**{**LARGE, **words}))
+    return str(found.value)
+
+
+def flags_of(words: str) -> dict[str, Any]:
+    """The flags of a remedy as words of a scenario."""
+    said = words.partition("it fits with --")[2].split(" --")
+    pairs = (one.split(" ") for one in said)
+    return {name.replace("-", "_"): int(value) if value.isdigit() else value for name, value in pairs}
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ({"workers": 8, "exchange": "allreduce"}, "--exchange sharded:stage=3"),
+        ({"workers": 64, "batch": 2}, "--batch 1 --accumulate 2"),
+        ({"workers": 64, "batch": 1, "seq_length": 16384}, "--checkpointing full"),
+        ({"workers": 64, "batch": 2, "global_batch": 256}, "--batch 1"),
+        ({"workers": 8, "exchange": "allreduce", "batch": 4}, "--exchange sharded:stage=3 --"),
+        ({"workers": 1, "exchange": "alone"}, "--workers 4 --exchange sharded:stage=3 --checkpointing full"),
+        (
+            {"model": "llama3-405b", "workers": 8, "checkpointing": "full"},
+            "--workers 128 --tensor 4 --batch 1",
+        ),
+    ],
+)
+def test_a_plan_that_does_not_fit_does_with_what_is_said(words: dict[str, Any], remedy: str) -> None:
+    said = refused(**words)
+    assert f"it fits with {remedy}" in said
+    simulation_for(asked(**{**LARGE, **words, **flags_of(said)}))
+
+
+def test_of_remedies_the_fastest_is_named() -> None:
+    words = {"workers": 64, "batch": 2}
+    smaller = rate(**{**LARGE, **words, **flags_of(refused(**words))})
+    assert smaller > rate(**{**LARGE, **words, "checkpointing": "full"})
+
+
+def test_a_unit_that_is_larger_than_memory_is_named() -> None:
+    said = refused(
+        model="llama3-405b", hardware="g4dn.12xlarge", workers=512, exchange="sharded:prefetch=3",
+        checkpointing="full",
+    )  # fmt: skip
+    assert "largest unit, model.layers.0, takes 5.94 GiB" in said
+    assert "4 such are gathered at once" in said
+    assert "take larger devices" in said
