@@ -14,6 +14,8 @@ import numpy as np
 from planner.cost.price import usd_per_million_samples
 from planner.report.answer_words import busiest, is_full, resource_words
 from planner.report.page import Chart, Spec, label
+from planner.report.scales import Scale, placed_labels
+from planner.report.wrapping import wrapped
 from planner.search.front import front
 
 if TYPE_CHECKING:
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
 
 COLOURS = 8
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star-triangle-down")
-MOST_BOUNDED = 5000  # drawn; more would make the page slow and show nothing else
-LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
+SYMBOLS = ("circle", "square", "diamond", "triangle-up")
+MOST_NAMED = 7  # machines with a colour of their own; a longer legend says less
+MOST_BOUNDED = 2000  # drawn; more would make the page slow and show nothing else
+NARROW = 20  # characters of a name beside a bar, where there is little room
 
 
 def plan_words(plan: Plan) -> str:
@@ -68,34 +71,28 @@ def pareto(
                 [bounded[i][2] for i in kept],
                 [price[i] for i in kept],
                 [_bounded_words(*bounded[i]) for i in kept],
-                {"symbol": "circle-open", "size": 6, "color": "@faint", "opacity": 0.45},
+                {"symbol": "circle-open", "size": 5, "color": "@faint", "opacity": 0.35},
             )
         )
     if screened:
         data.append(
-            _points(
-                "simulated roughly",
-                [one.samples_per_s for one in screened],
-                [one.usd_per_million_samples for one in screened],
-                [scored_words(one) for one in screened],
-                {"symbol": "circle", "size": 6, "color": "@faint"},
-            )
-        )
-    for index, hardware in enumerate(dict.fromkeys(one.plan.machine for one in simulated)):
-        mine = [one for one in simulated if one.plan.machine == hardware]
-        symbol = SYMBOLS[index // COLOURS % len(SYMBOLS)]
-        data.append(
-            _points(
-                label(hardware),
-                [one.samples_per_s for one in mine],
-                [one.usd_per_million_samples for one in mine],
-                [scored_words(one) for one in mine],
-                {"symbol": symbol, "size": 9, "color": f"@c{index % COLOURS + 1}"},
-            )
+            _scored("simulated roughly", screened, {"symbol": "circle", "size": 6, "color": "@faint"})
         )
     speed = np.array([one.samples_per_s for one in simulated])
     cost = np.array([one.usd_per_million_samples for one in simulated])
     on_front = front(speed, cost)
+    named = _named([*([chosen] if chosen else []), *marked, *(simulated[i] for i in on_front), *simulated])
+    others = [one for one in simulated if one.plan.machine not in named]
+    if others:
+        count = len({one.plan.machine for one in others})
+        words = f"{count} other machine{'s' if count > 1 else ''}"
+        data.append(_scored(words, others, {"symbol": "diamond", "size": 7, "color": "@soft"}))
+    for index, hardware in enumerate(named):
+        mine = [one for one in simulated if one.plan.machine == hardware]
+        symbol = SYMBOLS[index % len(SYMBOLS)]
+        data.append(
+            _scored(label(hardware), mine, {"symbol": symbol, "size": 9, "color": f"@c{index % COLOURS + 1}"})
+        )
     if len(on_front) > 1:
         data.append(
             {
@@ -109,33 +106,47 @@ def pareto(
             }
         )
     if chosen is not None:
-        data.append(
-            {
-                **_points(
-                    "chosen",
-                    [chosen.samples_per_s],
-                    [chosen.usd_per_million_samples],
-                    [scored_words(chosen)],
-                    {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}},
-                ),
-            }
-        )
-    x_log, y_log = (_wide(trace[axis] for trace in data) for axis in "xy")
+        ring = {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}}
+        data.append(_scored("chosen", [chosen], ring))
+    x, y = (Scale.over([value for trace in data for value in trace[axis]]) for axis in "xy")
+    data.append(_what_if_ring())
     layout = {
         "height": 460,
-        "xaxis": _axis("samples/s", x_log),
-        "yaxis": _axis("USD per million samples", y_log),
-        "legend": LEGEND,
-        "annotations": _mark_labels([*marked, *([chosen] if chosen else [])], x_log, y_log),
-        "margin": {"l": 64, "r": 24, "t": 12, "b": 48},
+        "xaxis": x.axis("samples/s", wide=True),
+        "yaxis": y.axis("USD per million samples", wide=True),
+        "annotations": placed_labels([*marked, *([chosen] if chosen else [])], x, y),
+        "margin": {"l": 64, "r": 24, "t": 30, "b": 48},
     }
+    narrow = {"xaxis": x.axis("samples/s"), "yaxis": y.axis("USD per million samples")}
     drawn = len(kept) + len(screened) + len(simulated)
     left = len(bounded) - len(kept)
     caption = (
         f"{drawn:,} plans; right is faster, down is cheaper. Point at one to see it; click a name to hide it."
         + (f" {left:,} more with a worse bound are not drawn." if left else "")
     )
-    return Chart("pareto", "Cost against speed", caption, {"data": data, "layout": layout})
+    spec = {"data": data, "layout": layout, "narrow": narrow}
+    return Chart("pareto", "Cost against speed", caption, spec)
+
+
+def _named(plans: Iterable[ScoredPlan]) -> list[str]:
+    """The machines that get a name and a colour, in the order of the catalogue's names."""
+    return sorted(list(dict.fromkeys(one.plan.machine for one in plans))[:MOST_NAMED])
+
+
+def _what_if_ring() -> Spec:
+    """Where the page's what-if points at; empty until it does."""
+    marker = {"symbol": "circle-open", "size": 26, "color": "@c7", "line": {"width": 3}}
+    return {**_points("what-if", [], [], [], marker), "showlegend": False, "hoverinfo": "skip"}
+
+
+def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec) -> Spec:
+    return _points(
+        name,
+        [one.samples_per_s for one in plans],
+        [one.usd_per_million_samples for one in plans],
+        [scored_words(one) for one in plans],
+        marker,
+    )
 
 
 def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec) -> Spec:
@@ -149,40 +160,6 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
         "hovertemplate": "%{text}<extra></extra>",
         "marker": marker,
     }
-
-
-def _wide(values: Iterable[Sequence[float]]) -> bool:
-    """Do the values span so much that only a logarithmic axis shows them all?"""
-    numbers = [value for some in values for value in some if value > 0]
-    return bool(numbers) and max(numbers) > 8 * min(numbers)
-
-
-def _axis(title: str, log: bool) -> Spec:
-    """A logarithmic axis that names 1, 2 and 5, or one from zero."""
-    if log:
-        return {"title": {"text": title}, "type": "log", "minor": {"ticks": "outside"}, "dtick": "D2"}
-    return {"title": {"text": title}, "rangemode": "tozero"}
-
-
-def _mark_labels(plans: Sequence[ScoredPlan], x_log: bool, y_log: bool) -> list[Spec]:
-    """The words beside marked plans; one label for each plan, whatever it is marked for."""
-    out = {}
-    for one in plans:
-        if one.marks:
-            out[one.plan.key] = {
-                # plotly wants the logarithm on a logarithmic axis
-                "x": float(np.log10(one.samples_per_s)) if x_log else one.samples_per_s,
-                "y": float(np.log10(one.usd_per_million_samples)) if y_log else one.usd_per_million_samples,
-                "text": label(", ".join(one.marks)),
-                "showarrow": True,
-                "arrowhead": 0,
-                "arrowcolor": "@soft",
-                "ax": 0,
-                "ay": 34,
-                "standoff": 10,
-                "font": {"color": "@ink", "size": 12},
-            }
-    return list(out.values())
 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
@@ -212,16 +189,20 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
         }
         for name, colour, hourly in parts
     ]
-    layout = {
-        "barmode": "stack",
-        "bargap": 0.35,
-        "height": max(180, 110 + 28 * len(plans)),
-        "xaxis": {"title": {"text": "USD per million samples"}},
-        "yaxis": _row_axis([_short(label(name)) for name in names]),
-        "legend": {**LEGEND, "traceorder": "normal"},
+    spec = {
+        "data": data,
+        "layout": {
+            "barmode": "stack",
+            "bargap": 0.35,
+            "height": max(180, 110 + 28 * len(plans)),
+            "xaxis": {"title": {"text": "USD per million samples"}},
+            "yaxis": _row_axis([label(_short(name)) for name in names]),
+        },
+        "narrow": _narrow_rows(names),
     }
     caption = "Each plan's price by the hour over its throughput; what lives on worker nodes costs nothing."
-    return Chart("cost", "Where the money goes", caption, {"data": data, "layout": layout}, wide)
+    title = "Where the money goes" if len(roles) > 1 else "What a million samples cost"
+    return Chart("cost", title, caption, spec, wide)
 
 
 def _row_axis(names: list[str]) -> Spec:
@@ -239,6 +220,20 @@ def _short(text: str, most: int = 44) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def _narrow_rows(names: Sequence[str]) -> Spec:
+    """Names of bars in two lines at most, and room for them."""
+    lines = [wrapped(name, NARROW).split("\n") for name in names]
+    short = [
+        label(first) + (f"<br>{label(_short(' '.join(rest), NARROW))}" if rest else "")
+        for first, *rest in lines
+    ]
+    return {
+        "height": max(180, 110 + 34 * len(names)),
+        "yaxis": {"ticktext": short, "tickfont": {"color": "@soft", "size": 11}},
+        "margin": {"l": 60, "r": 12, "t": 30, "b": 48},
+    }
+
+
 def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
     """How much of its capacity each resource uses."""
     names = list(one.prediction.utilisation)
@@ -250,20 +245,22 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
             "orientation": "h",
             "y": list(range(len(names))),
             "x": shares,
-            "customdata": [label(resource_words(name, one.plan)) for name in names],
+            "customdata": [label(name) for name in names],
             "text": [f"{share:.0%}" for share in shares],
             "textposition": "auto",
             "hovertemplate": "%{customdata}: %{x:.1%} used<extra></extra>",
             "marker": {"color": ["@mark" if name == top and is_full(one) else "@c1" for name in names]},
         }
     ]
+    words = [resource_words(name, one.plan) for name in names]
     layout = {
         "height": max(180, 90 + 30 * len(names)),
         "bargap": 0.35,
         "xaxis": {"range": [0, 1], "tickformat": ".0%", "title": {"text": "used"}},
-        "yaxis": _row_axis([label(name) for name in names]),
+        "yaxis": _row_axis([label(word) for word in words]),
     }
+    spec = {"data": data, "layout": layout, "narrow": _narrow_rows(words)}
     what = resource_words(top, one.plan)
     full = f"The bottleneck, in red, is {what}." if is_full(one) else f"None is full; the busiest is {what}."
     caption = f"{full} Links: of their capacity; others: of the time."
-    return Chart("utilisation", "How busy each resource is", caption, {"data": data, "layout": layout}, wide)
+    return Chart("utilisation", "How busy each resource is", caption, spec, wide)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import resource_words
-from planner.report.charts import COLOURS, LEGEND, scored_words
+from planner.report.charts import COLOURS, scored_words
 from planner.report.page import Chart, Spec, label
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ def workers_curve(curve: Saturation) -> Chart:
     top = 1.08 * max([*speed, *(point.scored.bound_samples_per_s for point in points)])
     layout: Spec = {
         "height": 380,
-        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 20 else None},
+        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 12 else None},
         "yaxis": {"title": {"text": "samples/s"}, "range": [0, top]},
-        "legend": LEGEND,
         "shapes": [],
         "annotations": [],
     }
@@ -107,7 +106,7 @@ def utilisation_curve(curve: Saturation) -> Chart:
         {
             "type": "scatter",
             "mode": "lines+markers",
-            "name": label(name),
+            "name": words[name],
             "x": workers,
             "y": [point.scored.prediction.utilisation.get(name) for point in curve.points],
             "hovertemplate": f"%{{x}} workers: {words[name]} %{{y:.1%}} used<extra></extra>",
@@ -117,9 +116,8 @@ def utilisation_curve(curve: Saturation) -> Chart:
     ]
     layout = {
         "height": 320,
-        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 20 else None},
+        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 12 else None},
         "yaxis": {"range": [0, 1.03], "tickformat": ".0%", "title": {"text": "used"}},
-        "legend": LEGEND,
     }
     caption = "What reaches 100% first is what saturates."
     return Chart(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planner.report.page import Chart, Spec, label
-from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ KINDS = {
     WORKER: ("the worker computes", "@c3"),
     UPLINK: ("gradients leave", "@c2"),
     PS: ("the server updates", "@c4"),
+    HOST: ("the host works", "@c5"),
 }
+LANES = {DOWNLINK: "from server {}", UPLINK: "to server {}", PS: "server {} updates", HOST: "host"}
 
 
 def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step, by resource") -> Chart:
@@ -35,7 +37,7 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
     for index, (resource, server) in enumerate(lanes):
         here = mine[(mine["resource"] == resource) & (mine["server"] == server)]
         bars = _bars(here, timeline.profile.names)
-        name, colour = KINDS[resource]
+        name, colour = _kind(timeline, resource, server)
         share = [min(1.0, bar.busy_s / (bar.end_s - bar.start_s)) if bar.busy_s else 1.0 for bar in bars]
         data.append(
             {
@@ -60,18 +62,17 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
         )
         seen.add(name)
     layout = {
-        "height": 130 + 40 * len(lanes),
+        "height": 120 + 40 * len(lanes),
         "barmode": "overlay",
         "xaxis": {"title": {"text": "ms since the step began"}, "rangemode": "tozero"},
         "yaxis": {
             "autorange": "reversed",
             "tickmode": "array",
             "tickvals": list(range(len(lanes))),
-            "ticktext": [RESOURCE_NAMES[r] + (f"[{s}]" if r != WORKER else "") for r, s in lanes],
+            "ticktext": [label(_lane(timeline, resource, server)) for resource, server in lanes],
             "showgrid": False,
             "fixedrange": True,
         },
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         "dragmode": "zoom",
     }
     others = timeline.cluster.workers - 1
@@ -88,6 +89,27 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
         "Pale: busy for a part of that time. Drag to zoom, double-click to see all."
     )
     return Chart(key, title, caption, {"data": data, "layout": layout})
+
+
+def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:
+    """Whether a lane is a link between workers rather than one to a server."""
+    return resource in (DOWNLINK, UPLINK) and channel >= timeline.cluster.servers
+
+
+def _kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
+    """What runs on a lane and its colour."""
+    if not _is_link(timeline, resource, channel):
+        return KINDS[resource]
+    place = channel - timeline.cluster.servers
+    return f"exchange over the {label(timeline.cluster.channel_name(channel))}", ("@c2", "@c1", "@c7")[
+        place % 3
+    ]
+
+
+def _lane(timeline: Timeline, resource: int, channel: int) -> str:
+    if _is_link(timeline, resource, channel):
+        return timeline.cluster.channel_name(channel)
+    return "worker" if resource == WORKER else LANES[resource].format(channel)
 
 
 @dataclass

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.report import charts, charts_curves
-from planner.report.answer_words import busiest
+from planner.report.answer_words import busiest, rate, resource_words, usd
 from planner.report.answers import tables_of
 from planner.report.charts_step import step_timeline
 from planner.report.output import Table
-from planner.report.page import Chart, Page, write_page
+from planner.report.page import Chart, Figure, Page, write_page
+from planner.report.what_if import what_if
+from planner.units import format_seconds
 
 if TYPE_CHECKING:
     from planner.answers.questions import Simulation
     from planner.answers.results import Comparison, Recommendation, Saturation
+    from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
 MOST_BARS = 12
@@ -51,7 +54,7 @@ def page_of(result: Any, command: str = "") -> Page:
     return replace(
         page,
         answer=tables[0].title,
-        tables=[replace(tables[0], title=page.tables[0].title), *(t for t in tables[1:] if t.rows)],
+        tables=[_whole(tables[0], page.tables[0].title), *(t for t in tables[1:] if t.rows)],
         assumptions=[_split(note) for note in _notes(tables, "Assumed")],
         next=[*_notes(tables, "Next"), *_notes(tables, "Looked at")],
         command=command,
@@ -68,18 +71,41 @@ def _split(note: str) -> tuple[str, str]:
     return (about, text) if colon and about.count(" ") < 2 else ("", note)
 
 
-def _figures(one: ScoredPlan) -> list[tuple[str, str]]:
-    half, top = one.prediction.precision, one.prediction.bottleneck
-    prices = [
-        ("USD an hour", f"{one.usd_per_hour:,.2f}"),
-        ("USD a million samples", f"{one.usd_per_million_samples:,.4g}"),
+def _whole(table: Table, title: str) -> Table:
+    """The table with every row: a page can sort and fold what a screen has no room for."""
+    shown = {row.get("cluster") for row in table.rows}
+    more = [row for row in table.records if "_run" in row and row["cluster"] not in shown]
+    notes = [note for note in table.notes if not more or "JSON and CSV have all" not in note]
+    return replace(table, rows=[*table.rows, *more], title=title, notes=notes)
+
+
+def _figures(one: ScoredPlan, request: Request) -> list[Figure]:
+    """The plan in boxes: how fast, what the job takes and costs, what limits."""
+    from planner.answers.jobs import training_of
+
+    training, top = training_of(request), one.prediction.bottleneck
+    low, high = one.range or (one.samples_per_s, one.samples_per_s)
+    sure = one.range is not None
+    out = [
+        Figure(
+            "samples/s",
+            rate(one.samples_per_s),
+            f"{rate(low)} to {rate(high)} in nine of ten runs" if sure else "",
+        )
     ]
-    return [
-        ("samples/s", f"{one.samples_per_s:,.4g} ± {half:.1%}"),
-        *(prices if one.priced else []),
-        ("of the upper bound", f"{one.bound_share:.0%}"),
-        (busiest(one), f"{top} {one.prediction.utilisation.get(top, 0.0):.0%}"),
-    ]
+    if training is not None:
+        took, cost = training.seconds(one), training.usd(one)
+        times = [one.samples_per_s / high, one.samples_per_s / low]
+        between = "{} to {}".format(*(format_seconds(took * by) for by in times)) if sure else ""
+        out.append(Figure(training.words, format_seconds(took), between))
+        if cost is not None:
+            between = "${} to ${}".format(*(usd(cost * by) for by in times)) if sure else ""
+            out.append(Figure("it costs", f"${usd(cost)}", between))
+    if one.priced:
+        out.append(Figure("a million samples", f"${usd(one.usd_per_million_samples)}"))
+        out.append(Figure("an hour", f"${one.usd_per_hour:,.2f}"))
+    used = one.prediction.utilisation.get(top, 0.0)
+    return [*out, Figure(busiest(one), f"{used:.0%}", resource_words(top, one.plan))]
 
 
 def _step(request: Any, one: ScoredPlan) -> Chart:
@@ -94,23 +120,31 @@ def _bars(plans: Sequence[ScoredPlan], wanted: Sequence[ScoredPlan] = ()) -> lis
     return sorted(kept, key=lambda one: (one.usd_per_million_samples, one.plan.key))
 
 
-def _every_plan(result: Recommendation | Comparison, chosen: ScoredPlan) -> Chart:
+def _every_plan(
+    result: Recommendation | Comparison, chosen: ScoredPlan, marked: Sequence[ScoredPlan]
+) -> Chart:
     """The front with every plan that was looked at, each once."""
-    shown = result.plans if hasattr(result, "plans") else result.rows
-    drawn = {one.plan.key: one for one in [*result.everything, *shown, chosen]}
+    drawn = {one.plan.key: one for one in [*result.everything, *marked, chosen]}
     return charts.pareto(
         list(drawn.values()),
         [one for one in result.bounded if one[0].key not in drawn],
         [one for one in result.screened if one.plan.key not in drawn],
         chosen=chosen,
-        marked=shown,
+        marked=marked,
     )
+
+
+def _simulated(result: Recommendation) -> list[ScoredPlan]:
+    """Every plan that was simulated in full, with what the answer shows besides."""
+    curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
+    changed = [change.scored for change in result.changes]
+    return [result.chosen, *result.plans, *result.everything, *curve, *changed]
 
 
 def _recommendation(result: Recommendation) -> Page:
     one = result.chosen
     bars = _bars(result.plans, [one, *(plan for plan in result.plans if plan.marks)])
-    pictures = [_every_plan(result, one)]
+    pictures = [_every_plan(result, one, result.plans)]
     if result.saturation is not None:
         pictures.append(charts_curves.workers_curve(result.saturation))
     pictures += [
@@ -121,10 +155,17 @@ def _recommendation(result: Recommendation) -> Page:
     return Page(
         f"planner recommend: {one.plan.model}",
         "",
-        _figures(one),
+        _figures(one, result.request),
+        what_if=what_if(_simulated(result), result.request, goal=result.request.goal),
         charts=pictures,
         tables=[Table([], title="Plans")],
     )
+
+
+def _unmarked(result: Comparison) -> Comparison:
+    """A comparison marks the best plans of every machine, which among all plans they are not."""
+    plans = [replace(one, marks=()) for one in [*result.everything, *result.rows]]
+    return replace(result, everything=plans)
 
 
 def _comparison(result: Comparison) -> Page:
@@ -132,9 +173,10 @@ def _comparison(result: Comparison) -> Page:
     return Page(
         f"planner compare: {best.plan.model}",
         "",
-        _figures(best),
+        _figures(best, result.request),
+        what_if=what_if([*result.rows, *result.everything], result.request, goal="cheapest"),
         charts=[
-            _every_plan(result, best),
+            _every_plan(_unmarked(result), replace(best, marks=("cheapest",)), ()),
             charts.cost_split(result.rows, [row.plan.cluster_text for row in result.rows], wide=True),
             charts.utilisation(best, wide=True),
             _step(result.request, best),
@@ -161,7 +203,8 @@ def _saturation(result: Saturation) -> Page:
     return Page(
         f"planner saturation: {points[0].scored.plan.model}",
         "",
-        [("saturates at", _count(result.saturation_workers)), *_figures(at.scored)],
+        [Figure("saturates at", _count(result.saturation_workers)), *_figures(at.scored, result.request)],
+        what_if=what_if([*bars, *(one for _, one in result.sizes)], result.request),
         charts=pictures,
         tables=[Table([], title="Throughput against workers")],
     )
@@ -176,7 +219,7 @@ def _simulation(result: Simulation) -> Page:
     return Page(
         f"planner simulate: {one.plan.model}",
         "",
-        _figures(one),
+        _figures(one, result.request),
         charts=[
             *([charts.cost_split([one], [one.plan.cluster_text])] if one.priced else []),
             charts.utilisation(one),

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.report.models import layer_rows, model_tables
 from planner.report.output import Table
-from planner.report.page import Chart, Page, Spec, label
+from planner.report.page import Chart, Figure, Page, Spec, label
 from planner.report.profile import profile_tables
 from planner.simulator.resource import Resource
 from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
@@ -50,11 +50,11 @@ def model_page(model: Model, command: str = "") -> Page:
         f"planner models: {model.name}",
         answer + ".",
         [
-            ("layers", f"{len(rows):,}"),
-            ("tensors", f"{len(model.tensors):,}"),
-            ("parameters", f"{model.parameters:,}"),
-            ("size", format_bytes(model.bytes)),
-            ("forward, one sample", f"{model.macs / 1e9:,.3g} GMACs"),
+            Figure("layers", f"{len(rows):,}"),
+            Figure("tensors", f"{len(model.tensors):,}"),
+            Figure("parameters", f"{model.parameters:,}"),
+            Figure("size", format_bytes(model.bytes)),
+            Figure("forward, one sample", f"{model.macs / 1e9:,.3g} GMACs"),
         ],
         next=[text for text in (model.description,) if text],
         charts=pictures,
@@ -125,11 +125,11 @@ def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
         f"planner profile: {summary.model or 'profile'}",
         answer + ".",
         [
-            ("steps", f"{summary.steps:,}"),
-            ("ops", f"{summary.ops:,}"),
-            ("tensors", f"{summary.tensors:,}"),
-            ("servers", f"{summary.servers:,}"),
-            ("critical path", format_seconds(summary.critical_path_s)),
+            Figure("steps", f"{summary.steps:,}"),
+            Figure("ops", f"{summary.ops:,}"),
+            Figure("tensors", f"{summary.tensors:,}"),
+            Figure("servers", f"{summary.servers:,}"),
+            Figure("critical path", format_seconds(summary.critical_path_s)),
         ],
         next=[*summary.suspicious],
         charts=pictures,
@@ -228,7 +228,7 @@ def _bars(
             "showgrid": False,
         },
         "showlegend": False,
-        "margin": {"l": 64, "r": 56, "t": 34, "b": 24},
+        "margin": {"l": 64, "r": 56, "t": 30, "b": 24},
     }
     caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in all; the grey line adds them up."
     return Chart(key, title, caption, {"data": data, "layout": layout})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from planner.policy import Mode
-from planner.report.charts import LEGEND
+from planner.report.answer_words import rate
 from planner.report.charts_step import step_timeline
 from planner.report.orders import order_table
-from planner.report.page import Chart, Page, Spec, label
+from planner.report.page import Chart, Figure, Page, Spec, label
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
         f"planner order: {answer.title}",
         table.notes[0],
         [
-            ("fastest order", best.strategy),
-            ("samples/s", f"{best.samples_per_s:,.4g}"),
-            (f"against {first.strategy}", f"{best.gain:+.1%}"),
-            ("step", format_seconds(best.step_s)),
-            ("no order beats", f"{comparison.ideal_samples_per_s:,.4g} samples/s"),
+            Figure("fastest order", best.strategy),
+            Figure("samples/s", rate(best.samples_per_s)),
+            Figure(f"against {first.strategy}", f"{best.gain:+.1%}"),
+            Figure("step", format_seconds(best.step_s)),
+            Figure("no order beats", f"{rate(comparison.ideal_samples_per_s)} samples/s"),
         ],
         charts=[_throughput(comparison), _measures(comparison), _waiting(comparison), *steps],
-        tables=[replace(table, notes=())],
+        tables=[replace(table, rows=_marked(table.rows, best.strategy), notes=())],
         assumptions=[
             (
                 "Compute",
@@ -47,6 +48,11 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
         ],
         command=command,
     )
+
+
+def _marked(rows: Sequence[Mapping[str, Any]], best: str) -> list[dict[str, Any]]:
+    """The rows, with the fastest order marked."""
+    return [{**row, "_choice": ">" if row["strategy"] == best else ""} for row in rows]
 
 
 def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Chart:
@@ -60,26 +66,42 @@ def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Chart:
 
 
 def _bars(name: str, values: list[float], colour: str, hover: str) -> Spec:
+    """A bar for each order, from the top; names stand beside them, which fits on any screen."""
     return {
         "type": "bar",
+        "orientation": "h",
         "name": name,
-        "y": values,
-        "hovertemplate": f"%{{x}}: {hover}<extra></extra>",
+        "x": values,
+        "y": list(range(len(values))),
+        "hovertemplate": f"{hover}<extra></extra>",
         "marker": {"color": colour},
     }
 
 
+def _rows(comparison: OrderComparison, **more: Spec) -> Spec:
+    """The layout of bars with the orders' names beside them."""
+    names = [label(result.strategy) for result in comparison.results]
+    axis = {
+        "autorange": "reversed",
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": names,
+        "showgrid": False,
+    }
+    return {"height": 100 + 34 * len(names), "bargap": 0.3, "yaxis": axis, **more}
+
+
 def _throughput(comparison: OrderComparison) -> Chart:
     results = comparison.results
-    names = [label(result.strategy) for result in results]
     ideal = comparison.ideal_samples_per_s
+    hover = "%{customdata}: %{x:,.4~g} samples/s, %{text}"
     bars = {
-        **_bars("simulated", [r.samples_per_s for r in results], "@c1", "%{y:,.4~g} samples/s, %{text}"),
-        "x": names,
+        **_bars("simulated", [r.samples_per_s for r in results], "@c1", hover),
+        "customdata": [label(r.strategy) for r in results],
         "text": [f"{r.gain:+.1%}" for r in results],
         "textposition": "inside",
         "insidetextanchor": "start",
-        "error_y": {
+        "error_x": {
             "type": "data",
             "symmetric": False,
             "array": [r.samples_per_s_high - r.samples_per_s for r in results],
@@ -92,47 +114,36 @@ def _throughput(comparison: OrderComparison) -> Chart:
         "type": "scatter",
         "mode": "lines",
         "name": "no order can beat this",
-        "x": names,
-        "y": [ideal] * len(names),
+        "x": [ideal, ideal],
+        "y": [-0.5, len(results) - 0.5],
         "line": {"color": "@c2", "dash": "dash", "width": 2},
-        "hovertemplate": "at most %{y:,.4~g} samples/s<extra></extra>",
+        "hovertemplate": "at most %{x:,.4~g} samples/s<extra></extra>",
     }
-    layout = {
-        "height": 360,
-        "bargap": 0.4,
-        "xaxis": {"title": {"text": ""}},
-        "yaxis": {"title": {"text": "samples/s"}, "rangemode": "tozero"},
-        "legend": LEGEND,
-    }
+    layout = _rows(comparison, xaxis={"title": {"text": "samples/s"}, "rangemode": "tozero"})
     caption = f"In each bar: its gain over {results[0].strategy}. Intervals as simulated."
     return Chart("orders", "Throughput of each order", caption, {"data": [bars, line], "layout": layout})
 
 
 def _measures(comparison: OrderComparison) -> Chart:
     results = comparison.results
-    names = [label(result.strategy) for result in results]
     data = [
-        {**_bars("efficiency E", [r.efficiency for r in results], "@c1", "E = %{y:.2f}"), "x": names},
-        {**_bars("overlap alpha", [r.overlap for r in results], "@c3", "alpha = %{y:.2f}"), "x": names},
+        _bars("efficiency", [r.efficiency for r in results], "@c1", "efficiency %{x:.2f}"),
+        _bars("overlap", [r.overlap for r in results], "@c3", "overlap %{x:.2f}"),
     ]
     low = min(0.0, *(r.overlap for r in results))
-    layout = {"height": 320, "xaxis": {}, "yaxis": {"range": [max(low, -1.0), 1.05]}, "legend": LEGEND}
+    layout = _rows(comparison, xaxis={"range": [max(low, -1.0), 1.05]})
     caption = "1 is the best that can be: every byte travels while something computes. Bars below -1 are cut."
     return Chart("measures", "Efficiency and overlap", caption, {"data": data, "layout": layout}, wide=False)
 
 
 def _waiting(comparison: OrderComparison) -> Chart:
     results = comparison.results
-    names = [label(result.strategy) for result in results]
     share = [r.wait_s / r.step_s for r in results]
     data = [
-        {**_bars("device idle", share, "@c4", "idle %{y:.1%} of a step"), "x": names},
-        {
-            **_bars("waiting for the slowest", [r.straggler_share for r in results], "@c5", "waits %{y:.1%}"),
-            "x": names,
-        },
+        _bars("device idle", share, "@c4", "idle %{x:.1%} of a step"),
+        _bars("waiting for the slowest", [r.straggler_share for r in results], "@c5", "waits %{x:.1%}"),
     ]
     axis = {"rangemode": "tozero", "tickformat": ".0%", "title": {"text": "of a step"}}
-    layout = {"height": 320, "xaxis": {}, "yaxis": axis, "legend": LEGEND}
     caption = "How long a worker's device has nothing to do, and how long it waits for the slowest worker."
+    layout = _rows(comparison, xaxis=axis)
     return Chart("waiting", "Waiting", caption, {"data": data, "layout": layout}, wide=False)

@@ -1,6 +1,6 @@
 """A report as one file: no network, light and dark, printable, everything from files escaped.
 
-A page is a title, the answer, and sections of charts, tables and notes. Its scripts are known by their hashes
+A page is a title, the answer, and sections of tables, charts and notes. Its scripts are known by their hashes
 in the page's content security policy, so that the browser itself refuses to fetch anything or to run a script
 that came in with a name or a note.
 """
@@ -21,9 +21,13 @@ from typing import Any
 
 import planner
 from planner.files.atomic import write_file
+from planner.report.html_table import table_html
 from planner.report.output import Table
 
-Spec = dict[str, Any]  # data and layout as plotly takes them; colours are names of the page, as "@c1"
+# Data and layout as plotly takes them; colours are names of the page, as "@c1". `narrow` changes the layout
+# where there is little room.
+Spec = dict[str, Any]
+FEW_ALIKE = 3  # sentences about one thing that are shown; more are folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,24 @@ class Chart:
     wide: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number in a box: its name, itself, and what belongs to it, as a range."""
+
+    name: str
+    value: str
+    more: str = ""
+
+
 @dataclass(frozen=True)
 class Page:
-    """What a report says, in the order in which it is read."""
+    """What a report says, in the order in which it is read: the first table is the answer's own."""
 
     title: str
-    answer: str
-    figures: Sequence[tuple[str, str]] = ()  # name, value
+    answer: str  # a sentence a line; the first is the largest
+    figures: Sequence[Figure] = ()
     next: Sequence[str] = ()
+    what_if: Spec = field(default_factory=dict)
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     assumptions: Sequence[tuple[str, str]] = ()  # what about, sentence
@@ -54,29 +68,34 @@ class Page:
 
 def render_page(page: Page) -> str:
     """The page as HTML."""
-    plotly, script, style = _asset("plotly-basic.min.js"), _asset("page.js"), _asset("page.css")
+    first, *others = [_table(table) for table in page.tables if table.rows] or [""]
+    made = f"Made by planner {planner.__version__}" + ("; charts drawn by plotly.js." if page.charts else ".")
     body = [
         f"<h1>{escape(page.title)}</h1>",
-        f'<p class="answer">{escape(page.answer)}</p>',
+        *_answer(page.answer),
         _figures(page.figures),
         _notes(page.next, "next"),
+        first,
+        _WHAT_IF if page.what_if else "",
         *_charts(page.charts),
-        *(_table(table) for table in page.tables if table.rows),
+        *others,
         _assumptions(page.assumptions),
         _command(page.command),
-        _notes([*page.about, f"Made by planner {planner.__version__}; figures drawn by plotly.js."], "about"),
+        _notes([*page.about, made], "about"),
     ]
-    scripts = ""
-    if page.charts:
-        specs = {chart.key: chart.spec for chart in page.charts}
-        scripts = (
-            f'<script type="application/json" id="charts">{script_json(specs)}</script>\n'
-            f"<script>{plotly}</script>\n<script>{script}</script>"
-        )
+    data = {"charts": {chart.key: chart.spec for chart in page.charts}, "what-if": page.what_if}
+    scripts = [_asset("plotly-basic.min.js"), _asset("page.js")] if page.charts else []
+    scripts += [_asset("tables.js")]
+    scripts += [_asset("what_if.js")] if page.what_if else []
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-        f"img-src data: blob:; script-src '{_hash(plotly)}' '{_hash(script)}'"
+        f"img-src data: blob:; script-src {' '.join(repr(_hash(script)) for script in scripts)}"
     )
+    held = [
+        f'<script type="application/json" id="{key}">{script_json(value)}</script>'
+        for key, value in data.items()
+        if value
+    ]
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -85,13 +104,13 @@ def render_page(page: Page) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(page.title)}</title>
-<style>{style}</style>
+<style>{_asset("page.css")}</style>
 </head>
 <body>
 <main>
 {chr(10).join(part for part in body if part)}
 </main>
-{scripts}
+{chr(10).join([*held, *(f"<script>{script}</script>" for script in scripts)])}
 </body>
 </html>
 """
@@ -133,10 +152,21 @@ def _hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _figures(figures: Sequence[tuple[str, str]]) -> str:
+def _answer(answer: str) -> list[str]:
+    first, *others = answer.splitlines() or [""]
+    rest = f'<p class="also">{"<br>".join(escape(line) for line in others)}</p>' if others else ""
+    return [f'<p class="answer">{escape(first)}</p>', rest]
+
+
+def _figures(figures: Sequence[Figure]) -> str:
     if not figures:
         return ""
-    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in figures)
+    items = "".join(
+        f"<div><dt>{escape(one.name)}</dt><dd>{escape(one.value)}"
+        + (f"<small>{escape(one.more)}</small>" if one.more else "")
+        + "</dd></div>"
+        for one in figures
+    )
     return f'<dl class="figures">{items}</dl>'
 
 
@@ -165,38 +195,41 @@ def _charts(charts: Sequence[Chart]) -> list[str]:
 
 
 def _table(table: Table) -> str:
-    columns = table.shown()
-    sides = [' class="number"' if column.side(table.rows) == "right" else "" for column in columns]
-    head = "".join(
-        f"<th{side}>{escape(column.heading)}</th>" for side, column in zip(sides, columns, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f"<td{side}>{escape(column.cell(row))}</td>" for side, column in zip(sides, columns, strict=True)
-        )
-        + "</tr>\n"
-        for row in table.rows
-    )
+    title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
     notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
-    return (
-        f"<section><h2>{escape(table.title)}</h2>"
-        f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
-        f"{notes}</section>"
-    )
+    return f'<section>{title}<div class="table">{table_html(table)}</div>{notes}</section>'
 
 
 def _assumptions(assumptions: Sequence[tuple[str, str]]) -> str:
+    """One row a subject; a subject with many sentences shows the first, the others on demand."""
     if not assumptions:
         return ""
-    rows = "".join(f"<tr><th>{escape(about)}</th><td>{escape(text)}</td></tr>" for about, text in assumptions)
+    about: dict[str, list[str]] = {}
+    for name, text in assumptions:
+        about.setdefault(name, []).append(text)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{_sentences(texts)}</td></tr>'
+        for name, texts in about.items()
+    )
     return (
         "<section><h2>What this rests on</h2>"
         f'<div class="table"><table class="assumptions"><tbody>{rows}</tbody></table></div></section>'
     )
 
 
+def _sentences(texts: Sequence[str]) -> str:
+    shown = [f"<p>{escape(text)}</p>" for text in texts]
+    if len(texts) <= FEW_ALIKE:
+        return "".join(shown)
+    return f"{shown[0]}<details><summary>and {len(texts) - 1} more</summary>{''.join(shown[1:])}</details>"
+
+
 def _command(command: str) -> str:
     if not command:
         return ""
     return f"<section><h2>How to get this again</h2><pre><code>{escape(command)}</code></pre></section>"
+
+
+_WHAT_IF = """<section id="what-if-section" hidden><h2>What if</h2>
+<form id="what-if-form"></form><p id="what-if-answer" role="status" aria-live="polite"></p>
+<div class="table" id="what-if-table"></div></section>"""

@@ -1,7 +1,8 @@
 """Plots for a terminal: the saturation curve and the Pareto front, readable at 80 columns and without colour.
 
 Lines are drawn in braille, two by four dots a character; points are characters of their own, so that series
-differ even where colour is off. Thirty lines of drawing need no library, and rich decides about colour.
+differ even where colour is off. Thirty lines of drawing need no library; rich decides about colour. Colours
+are of the 256 that terminals have fixed, each with a contrast of at least 3 to black and to white.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from planner.answers.results import Recommendation, Saturation
+    from planner.search.scored import ScoredPlan
 
 WIDTH, HEIGHT = 80, 16
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # dots of a character by row and column
 PATTERNS = {"solid": 1, "dashed": 3, "dotted": 6}  # every how many dots
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LETTERS = "abcdefgh"  # of the machines that are named; others share a sign
+COLOURS = tuple(f"color({number})" for number in (32, 166, 29, 133, 136, 62, 30, 162))
+GREY, OTHERS = "color(244)", "color(243)"
+CHOICE = "bold color(231) on color(160)"  # white on red, wherever it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class Axis:
 
     def ticks(self, most: int) -> list[float]:
         """Round values within the axis: 1, 2 and 5 times powers of ten."""
-        if self.log:
+        if self.log and self.high > 6 * self.low:  # over less the ticks of a linear axis are apart too
             tens = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for digits in ((1, 2, 5), (1, 3), (1,)):
                 found = [
@@ -87,10 +92,10 @@ def saturation_plot(result: Saturation, width: int = WIDTH) -> Text:
     here = [point for point in points if point[0] == result.saturation_workers]
     return _plot(
         [
-            Series("bound", bound, style="yellow", line="dashed"),
-            Series("ideal", ideal, style="dim", line="dotted"),
-            Series("simulated", points, "o", "blue", "solid"),
-            Series(f"saturates at {result.saturation_workers}", here, "X", "bold red"),
+            Series("bound", bound, style=COLOURS[1], line="dashed"),
+            Series("ideal", ideal, style=GREY, line="dotted"),
+            Series("simulated", points, "o", COLOURS[0], "solid"),
+            Series(f"saturates at {result.saturation_workers}", here, "X", CHOICE),
         ],
         Axis("workers", points[0][0] - 0.5, points[-1][0] + 0.5),
         Axis.over("samples/s", [top]),
@@ -100,29 +105,33 @@ def saturation_plot(result: Saturation, width: int = WIDTH) -> Text:
 
 
 def pareto_plot(result: Recommendation, width: int = WIDTH) -> Text:
-    """Cost against throughput: every plan, a letter for each hardware that was simulated in full."""
+    """Cost against throughput: every plan that was simulated, a letter for each of the machines that matter
+    most, the plans that were only looked at, as far as they fall between these, and the choice."""
     from planner.cost.price import usd_per_million_samples
 
-    bounded = [(bound, usd_per_million_samples(usd, bound)) for _, usd, bound in result.bounded]
-    rough = [(one.samples_per_s, one.usd_per_million_samples) for one in result.screened]
-    series = [Series("looked at", [*bounded, *rough], "·", "dim")]
-    simulated = {one.plan.key: one for one in [*result.everything, *result.plans]}.values()
-    for index, hardware in enumerate(dict.fromkeys(one.plan.machine for one in simulated)):
-        mine = [
-            (one.samples_per_s, one.usd_per_million_samples)
-            for one in simulated
-            if one.plan.machine == hardware
-        ]
-        series.append(Series(hardware, mine, LETTERS[index % len(LETTERS)], "blue"))
     chosen = result.chosen
-    series.append(Series("chosen", [(chosen.samples_per_s, chosen.usd_per_million_samples)], "X", "bold red"))
-    values = [point for one in series for point in one.points if min(point) > 0]
-    return _plot(
-        series,
-        Axis.over("samples/s", [x for x, _ in values], log=True),
-        Axis.over("USD per million samples", [y for _, y in values], log=True),
-        width,
+    simulated = list({one.plan.key: one for one in [*result.plans, *result.everything]}.values())
+    x = Axis.over("samples/s", [one.samples_per_s for one in [*simulated, chosen]], log=True)
+    y = Axis.over(
+        "USD per million samples", [one.usd_per_million_samples for one in [*simulated, chosen]], log=True
     )
+    seen = [(bound, usd_per_million_samples(usd, bound)) for _, usd, bound in result.bounded]
+    seen += [_point(one) for one in result.screened]
+    inside = [(px, py) for px, py in seen if x.low <= px <= x.high and y.low <= py <= y.high]
+    marked = [one for one in result.plans if one.marks]
+    names = list(dict.fromkeys(one.plan.machine for one in [chosen, *marked, *simulated]))[: len(LETTERS)]
+    others = [one for one in simulated if one.plan.machine not in names]
+    series = [Series("looked at", inside, "·", GREY)]
+    series.append(Series("other machines", [_point(one) for one in others], "+", OTHERS))
+    for letter, colour, name in zip(LETTERS, COLOURS, sorted(names), strict=False):
+        mine = [_point(one) for one in simulated if one.plan.machine == name]
+        series.append(Series(name, mine, letter, colour))
+    series.append(Series(f"the choice: {chosen.plan.cluster_text}", [_point(chosen)], "X", CHOICE))
+    return _plot(series, x, y, width)
+
+
+def _point(one: ScoredPlan) -> tuple[float, float]:
+    return one.samples_per_s, one.usd_per_million_samples
 
 
 def show_plot(plot: Callable[[int], Text]) -> None:
@@ -215,7 +224,7 @@ def _legend(out: Text, series: Sequence[Series], margin: int, width: int) -> Tex
     out.append(" " * used)
     for one in series:
         sign = one.glyph or {"solid": "⠒⠒", "dashed": "⠒ ⠒", "dotted": "⠂ ⠂"}[one.line]
-        name = printable(one.name)
+        name = printable(one.name)[: max(8, width - margin - 8)]
         length = len(sign) + len(name) + 4
         if used + length > width:
             out.append("\n" + " " * (margin + 2))

@@ -48,7 +48,7 @@ def recommendation_tables(result: Recommendation, *, energy: bool = False) -> li
         for one in _most_telling(result.plans, result.chosen)
     ]
     rows = _with_baseline(told, result.baseline, result.chosen, result.request, training)
-    columns = _columns(rows, training, result.request, energy=energy)
+    columns = columns_of(rows, training, result.request, energy=energy)
     return [
         Table(rows, columns, title=_answer(result, training), records=told),
         Table([], title="Next", notes=_next(result)),
@@ -72,7 +72,7 @@ def comparison_tables(result: Comparison, *, energy: bool = False) -> list[Table
     screenful = [row for row in told if not row["_choice"]][: MOST_ROWS - 2]
     few = sorted([*first, *screenful], key=told.index)
     rows = _with_baseline(few, result.baseline, best, request, training)
-    columns = _columns(rows, training, request, energy=energy)
+    columns = columns_of(rows, training, request, energy=energy)
     if not request.spot:
         columns.insert(-2, Column("usd_per_million_samples_spot", "spot USD/M", show=usd, spare=True))
     budget = request.budget_usd_per_hour
@@ -104,7 +104,7 @@ def energy_words(one: ScoredPlan) -> list[str]:
     return [f"Energy: {kwh:.3g} kWh{carbon} a million samples: {row['energy_method']}."]
 
 
-def _columns(
+def columns_of(
     rows: Sequence[dict[str, Any]], training: Training | None, request: Request, *, energy: bool = False
 ) -> list[Column]:
     """Batch and number format appear where they differ between rows, the job where there is one, tokens for

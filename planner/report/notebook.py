@@ -1,0 +1,62 @@
+"""An answer in a notebook: the sentences and tables of the terminal, and its charts as still pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+from planner.report.answers import tables_of
+from planner.report.html_table import table_html
+from planner.report.output import Table
+from planner.report.page import Chart
+from planner.report.svg import chart_svg
+
+MOST_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
+
+
+def notebook_html(result: Any) -> str:
+    """A result as HTML for a notebook: the answer, its charts, what follows; what it rests on folded."""
+    first, *others = tables_of(result)
+    parts = [_table(first), *map(chart_svg, charts_of(result))]
+    for table in others:
+        if table.title == "Assumed":
+            inner = _table(replace(table, title=""))
+            parts.append(f"<details><summary>What this rests on</summary>{inner}</details>")
+        else:
+            parts.append(_table(table))
+    return "\n".join(parts)
+
+
+def charts_of(result: Any) -> list[Chart]:
+    """The charts of an answer that need nothing simulated anew."""
+    from planner.report import charts, charts_curves
+    from planner.report.html import every_plan
+    from planner.report.html_order import throughput
+
+    match type(result).__name__:
+        case "Recommendation":
+            curve = [] if result.saturation is None else [charts_curves.workers_curve(result.saturation)]
+            return [every_plan(replace(result, bounded=()), result.chosen, result.plans), *curve]
+        case "Comparison":
+            return [every_plan(replace(result, bounded=()), result.rows[0], ())]
+        case "Saturation":
+            return [charts_curves.workers_curve(result)]
+        case "Simulation":
+            return [charts.utilisation(result.scored)]
+        case "OrderAnswer":
+            return [throughput(result.comparison)]
+        case "SweepResult":
+            priced = [one for one in result.rows if one.priced]
+            return [charts.pareto(priced)] if len(priced) > 1 else []
+        case _:
+            return []
+
+
+def _table(table: Table) -> str:
+    said = [f"<p><b>{escape(line)}</b></p>" for line in table.title.splitlines()]
+    if table.rows:
+        said.append(table_html(replace(table, rows=table.rows[:MOST_ROWS])))
+        if len(table.rows) > MOST_ROWS:
+            said.append(f"<p>The first {MOST_ROWS} of {len(table.rows):,} rows.</p>")
+    return "".join([*said, *(f"<p>{escape(note)}</p>" for note in table.notes)])

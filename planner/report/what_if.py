@@ -1,0 +1,114 @@
+"""The what-if of a page: sliders over the plans that were simulated, and the words of each of them.
+
+Nothing is computed for it: a limit leaves out plans, and the best of those left is shown with the figures
+that the answer has. Plans that were only bounded are no points of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from planner.report.answer_words import usd
+from planner.report.decision import decision_row, run_words, speed
+from planner.report.html_table import kind_of
+from planner.report.output import Column
+from planner.report.page import Spec
+from planner.report.recommendation import columns_of
+from planner.units import format_bandwidth
+
+if TYPE_CHECKING:
+    from planner.search.request import Request
+    from planner.search.scored import ScoredPlan
+
+GOALS = (("fastest", "the fastest"), ("cheapest", "the cheapest a sample"))
+BEST = {"fastest": "fastest", "cheapest": "cheapest a sample"}
+MOST = 400  # plans; the page would grow and nobody slides through more
+
+
+def what_if(plans: Sequence[ScoredPlan], request: Request, *, goal: str = "fastest") -> Spec:
+    """What `assets/what_if.js` shows; empty where the plans leave nothing to choose."""
+    from planner.answers.jobs import training_of
+
+    training = training_of(request)
+    kept = list({one.plan.key: one for one in plans}.values())
+    kept = sorted(kept, key=lambda one: one.usd_per_million_samples)[:MOST]
+    at = [_at(one, request) for one in kept]
+    limits = {"usd": request.budget_usd_per_hour}
+    sliders = [slider for slider in (_slider(key, at, limits.get(key)) for key in _NAMES) if slider]
+    if len(kept) < 2 or not sliders:
+        return {}
+    rows = [decision_row(one, kept[0], request, training) for one in kept]
+    columns = [column for column in columns_of(rows, training, request) if column.key not in ("_choice", "_why")]
+    priced = all(one.priced for one in kept)
+    goals = GOALS if priced else GOALS[:1]
+    return {
+        "sliders": sliders,
+        "goals": [list(one) for one in goals],
+        "goal": goal if goal in dict(goals) else goals[0][0],
+        "best": BEST,
+        "columns": [{"title": c.heading, "kind": kind_of(c, rows)} for c in columns],
+        "points": [
+            _point(one, here, row, columns, request) for one, here, row in zip(kept, at, rows, strict=True)
+        ],
+    }
+
+
+def _at(one: ScoredPlan, request: Request) -> dict[str, float | None]:
+    """Where a plan stands on each slider."""
+    machine = request.market.machine(one.plan.machine)
+    return {
+        "workers": one.plan.workers,
+        "batch": one.plan.batch,
+        "usd": one.usd_per_hour if one.priced else None,
+        "network": request.bandwidth_bytes_per_s or machine.nic_bytes_per_s(request.network_used),
+    }
+
+
+_NAMES = {"workers": "workers", "batch": "batch of a worker", "usd": "USD an hour", "network": "network"}
+
+
+def _words(key: str, value: float) -> str:
+    if key == "usd":
+        return f"at most ${usd(value)}"
+    if key == "network":
+        return f"at most {format_bandwidth(value)}"
+    return f"{value:,.0f}" if key == "batch" else f"at most {value:,.0f}"
+
+
+def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
+    """A place for each value that some plan has, and the last for any, which it begins with unless the answer
+    has a limit; empty where all plans have the same value."""
+    values = sorted({value for one in at if (value := one[key]) is not None})
+    if len(values) < 2:
+        return {}
+    limits = values if key == "batch" else values[:-1]
+    below = [place for place, value in enumerate(limits) if asked is not None and value <= asked]
+    within = asked is None or asked >= values[-1] or not below
+    return {
+        "start": len(limits) if within else below[-1],
+        "key": key,
+        "name": _NAMES[key],
+        "exact": key == "batch",
+        "values": [*limits, None],
+        "words": [*(_words(key, value) for value in limits), "any"],
+    }
+
+
+def _point(
+    one: ScoredPlan,
+    at: dict[str, float | None],
+    row: dict[str, Any],
+    columns: Sequence[Column],
+    request: Request,
+) -> Spec:
+    price = f" for ${one.usd_per_hour:,.2f} an hour, ${usd(one.usd_per_million_samples)} a million samples"
+    return {
+        "at": at,
+        "x": one.samples_per_s,
+        "y": one.usd_per_million_samples,
+        "rank": {"fastest": -one.samples_per_s, "cheapest": one.usd_per_million_samples},
+        "cells": [column.cell(row) for column in columns],
+        "text": f"{one.plan.cluster_text}: {run_words(one.plan, request)}, batch {one.plan.batch}, "
+        f"{speed(one)} samples/s{price if one.priced else ''}.",
+    }
