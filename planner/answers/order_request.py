@@ -12,6 +12,7 @@ from planner.answers.orders import (
     machines,
     worker_bandwidth_bytes_per_s,
 )
+from planner.answers.results import Shown
 from planner.answers.tune import Tuned, tune
 from planner.catalog import load_hardware, load_model
 from planner.cluster import Cluster
@@ -57,7 +58,7 @@ class OrderRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderAnswer:
+class OrderAnswer(Shown):
     """The comparison, the profile it is about, and what was tuned."""
 
     comparison: OrderComparison

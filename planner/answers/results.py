@@ -27,7 +27,7 @@ class Shown:
         yield rich_of(tables_of(self), options.max_width)
 
     def _repr_html_(self) -> str:
-        from planner.report.answers import notebook_html
+        from planner.report.notebook import notebook_html
 
         return notebook_html(self)
 

@@ -247,12 +247,15 @@ def simulation_tables(result: Simulation, *, energy: bool = False) -> list[Table
 
 def tables_of(result: Any) -> list[Table]:
     """The tables of any result."""
+    from planner.answers.order_request import OrderAnswer
     from planner.answers.questions import Simulation
     from planner.answers.results import Comparison, Recommendation, Saturation
     from planner.answers.sweep import SweepResult
+    from planner.report.orders import answer_tables
     from planner.report.sweep import sweep_tables
 
     kinds: dict[type, Callable[[Any], list[Table]]] = {
+        OrderAnswer: answer_tables,
         Recommendation: recommendation_tables,
         Comparison: comparison_tables,
         Saturation: saturation_tables,
@@ -260,22 +263,3 @@ def tables_of(result: Any) -> list[Table]:
         SweepResult: sweep_tables,
     }
     return kinds[type(result)](result)
-
-
-def notebook_html(result: Any) -> str:
-    """A result as HTML for a notebook."""
-    from html import escape
-
-    parts = []
-    for table in tables_of(result):
-        if table.title:
-            parts.append(f"<p><b>{escape(table.title)}</b></p>")
-        if table.rows:
-            heads = "".join(f"<th>{escape(column.heading)}</th>" for column in table.shown())
-            body = "".join(
-                "<tr>" + "".join(f"<td>{escape(column.cell(row))}</td>" for column in table.shown()) + "</tr>"
-                for row in table.rows
-            )
-            parts.append(f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>")
-        parts += [f"<p>{escape(note)}</p>" for note in table.notes]
-    return "\n".join(parts)

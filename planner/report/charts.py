@@ -57,10 +57,13 @@ def pareto(
     simulated: Sequence[ScoredPlan],
     bounded: Sequence[tuple[Plan, float, float]] = (),
     screened: Sequence[ScoredPlan] = (),
+    *,
     chosen: ScoredPlan | None = None,
     marked: Sequence[ScoredPlan] = (),
+    beside: Sequence[ScoredPlan] = (),
 ) -> Chart:
-    """Cost per million samples against samples/s: every plan that was looked at, and the front."""
+    """Cost per million samples against samples/s: every plan that was looked at, and the front; `beside` are
+    plans that nobody asked about but that the answer names, as the choice with more workers."""
     data: list[Spec] = []
     price = [usd_per_million_samples(usd, bound) for _, usd, bound in bounded]
     kept = sorted(np.argsort(price, kind="stable")[:MOST_BOUNDED].tolist())
@@ -77,6 +80,14 @@ def pareto(
     if screened:
         data.append(
             _scored("simulated roughly", screened, {"symbol": "circle", "size": 6, "color": "@faint"})
+        )
+    if beside:
+        data.append(
+            _scored(
+                "the choice with other sizes",
+                beside,
+                {"symbol": "diamond-open", "size": 7, "color": "@soft"},
+            )
         )
     speed = np.array([one.samples_per_s for one in simulated])
     cost = np.array([one.usd_per_million_samples for one in simulated])
@@ -118,14 +129,14 @@ def pareto(
         "margin": {"l": 64, "r": 24, "t": 30, "b": 48},
     }
     narrow = {"xaxis": x.axis("samples/s"), "yaxis": y.axis("USD per million samples")}
-    drawn = len(kept) + len(screened) + len(simulated)
+    drawn = len(kept) + len(screened) + len(simulated) + len(beside)
     left = len(bounded) - len(kept)
-    caption = (
-        f"{drawn:,} plans; right is faster, down is cheaper. Point at one to see it; click a name to hide it."
-        + (f" {left:,} more with a worse bound are not drawn." if left else "")
+    caption = f"{drawn:,} plans; right is faster, down is cheaper." + (
+        f" {left:,} more with a worse bound are not drawn." if left else ""
     )
     spec = {"data": data, "layout": layout, "narrow": narrow}
-    return Chart("pareto", "Cost against speed", caption, spec)
+    hint = "Point at one to see it; click a name to hide it."
+    return Chart("pareto", "Cost against speed", caption, spec, hint=hint)
 
 
 def _named(plans: Iterable[ScoredPlan]) -> list[str]:

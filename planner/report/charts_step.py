@@ -86,9 +86,10 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
     length = format_seconds(timeline.end_s - timeline.start_s)
     caption = (
         f"Step {timeline.step} of worker 0, {length} long, as simulated. {company} "
-        "Pale: busy for a part of that time. Drag to zoom, double-click to see all."
+        "Pale: busy for a part of that time."
     )
-    return Chart(key, title, caption, {"data": data, "layout": layout})
+    hint = "Drag to zoom, double-click to see all."
+    return Chart(key, title, caption, {"data": data, "layout": layout}, hint=hint)
 
 
 def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:

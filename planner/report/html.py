@@ -120,31 +120,36 @@ def _bars(plans: Sequence[ScoredPlan], wanted: Sequence[ScoredPlan] = ()) -> lis
     return sorted(kept, key=lambda one: (one.usd_per_million_samples, one.plan.key))
 
 
-def _every_plan(
-    result: Recommendation | Comparison, chosen: ScoredPlan, marked: Sequence[ScoredPlan]
+def every_plan(
+    result: Recommendation | Comparison,
+    chosen: ScoredPlan,
+    marked: Sequence[ScoredPlan],
+    beside: Sequence[ScoredPlan] = (),
 ) -> Chart:
     """The front with every plan that was looked at, each once."""
     drawn = {one.plan.key: one for one in [*result.everything, *marked, chosen]}
+    others = {one.plan.key: one for one in beside if one.plan.key not in drawn}
+    known = drawn.keys() | others.keys()
     return charts.pareto(
         list(drawn.values()),
-        [one for one in result.bounded if one[0].key not in drawn],
-        [one for one in result.screened if one.plan.key not in drawn],
+        [one for one in result.bounded if one[0].key not in known],
+        [one for one in result.screened if one.plan.key not in known],
         chosen=chosen,
         marked=marked,
+        beside=list(others.values()),
     )
 
 
-def _simulated(result: Recommendation) -> list[ScoredPlan]:
-    """Every plan that was simulated in full, with what the answer shows besides."""
+def beside(result: Recommendation) -> list[ScoredPlan]:
+    """What was simulated to say how the choice scales and what to change next."""
     curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
-    changed = [change.scored for change in result.changes]
-    return [result.chosen, *result.plans, *result.everything, *curve, *changed]
+    return [*curve, *(change.scored for change in result.changes)]
 
 
 def _recommendation(result: Recommendation) -> Page:
     one = result.chosen
     bars = _bars(result.plans, [one, *(plan for plan in result.plans if plan.marks)])
-    pictures = [_every_plan(result, one, result.plans)]
+    pictures = [every_plan(result, one, result.plans, beside(result))]
     if result.saturation is not None:
         pictures.append(charts_curves.workers_curve(result.saturation))
     pictures += [
@@ -156,7 +161,11 @@ def _recommendation(result: Recommendation) -> Page:
         f"planner recommend: {one.plan.model}",
         "",
         _figures(one, result.request),
-        what_if=what_if(_simulated(result), result.request, goal=result.request.goal),
+        what_if=what_if(
+            [one, *result.plans, *result.everything, *beside(result)],
+            result.request,
+            goal=result.request.goal,
+        ),
         charts=pictures,
         tables=[Table([], title="Plans")],
     )
@@ -176,7 +185,7 @@ def _comparison(result: Comparison) -> Page:
         _figures(best, result.request),
         what_if=what_if([*result.rows, *result.everything], result.request, goal="cheapest"),
         charts=[
-            _every_plan(_unmarked(result), replace(best, marks=("cheapest",)), ()),
+            every_plan(_unmarked(result), replace(best, marks=("cheapest",)), ()),
             charts.cost_split(result.rows, [row.plan.cluster_text for row in result.rows], wide=True),
             charts.utilisation(best, wide=True),
             _step(result.request, best),

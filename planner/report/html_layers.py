@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.step import Profile
     from planner.step.summary import Summary
 
-FEW = 40  # bars that are named below the axis
+FEW, VERY_FEW = 24, 16  # bars that are named below the axis; where there is little room
 MOST = 3000  # bars
 
 
@@ -205,18 +205,18 @@ def _bars(
             "hovertemplate": "%{y:.1%} so far<extra></extra>",
         },
     ]
-    axis: dict[str, Any] = {"showgrid": False, "showticklabels": False}
-    if len(names) <= FEW:
-        axis = {
-            "tickmode": "array",
-            "tickvals": places,
-            "ticktext": [label(n) for n in names],
-            "tickangle": -60,
-        }
+    bare: dict[str, Any] = {"showgrid": False, "showticklabels": False}
+    named = {
+        "tickmode": "array",
+        "tickvals": places,
+        "ticktext": [label(n) for n in names],
+        "tickangle": -90,
+        "showticklabels": True,
+    }
     layout = {
         "height": 300 if len(names) > FEW else 380,
         "bargap": 0.15,
-        "xaxis": axis,
+        "xaxis": named if len(names) <= FEW else bare,
         "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
         "yaxis2": {
             "overlaying": "y",
@@ -231,4 +231,5 @@ def _bars(
         "margin": {"l": 64, "r": 56, "t": 30, "b": 24},
     }
     caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in all; the grey line adds them up."
-    return Chart(key, title, caption, {"data": data, "layout": layout})
+    narrow = {"xaxis": named if len(names) <= VERY_FEW else bare}
+    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow})

@@ -37,7 +37,7 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
             Figure("step", format_seconds(best.step_s)),
             Figure("no order beats", f"{rate(comparison.ideal_samples_per_s)} samples/s"),
         ],
-        charts=[_throughput(comparison), _measures(comparison), _waiting(comparison), *steps],
+        charts=[throughput(comparison), _measures(comparison), _waiting(comparison), *steps],
         tables=[replace(table, rows=_marked(table.rows, best.strategy), notes=())],
         assumptions=[
             (
@@ -91,7 +91,7 @@ def _rows(comparison: OrderComparison, **more: Spec) -> Spec:
     return {"height": 100 + 34 * len(names), "bargap": 0.3, "yaxis": axis, **more}
 
 
-def _throughput(comparison: OrderComparison) -> Chart:
+def throughput(comparison: OrderComparison) -> Chart:
     results = comparison.results
     ideal = comparison.ideal_samples_per_s
     hover = "%{customdata}: %{x:,.4~g} samples/s, %{text}"

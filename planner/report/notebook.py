@@ -12,6 +12,13 @@ from planner.report.output import Table
 from planner.report.page import Chart
 from planner.report.svg import chart_svg
 
+STYLE = """<style>
+.planner-answer td, .planner-answer th { padding: 2px 8px; text-align: left; vertical-align: top; }
+.planner-answer .number { text-align: right; white-space: nowrap; }
+.planner-answer p { margin: 2px 0; }
+.planner-answer .choice td { font-weight: bold; }
+.planner-answer figure { margin: 12px 0; }
+</style>"""
 MOST_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
 
 
@@ -25,19 +32,22 @@ def notebook_html(result: Any) -> str:
             parts.append(f"<details><summary>What this rests on</summary>{inner}</details>")
         else:
             parts.append(_table(table))
-    return "\n".join(parts)
+    return f'<div class="planner-answer">{STYLE}\n' + "\n".join(parts) + "</div>"
 
 
 def charts_of(result: Any) -> list[Chart]:
     """The charts of an answer that need nothing simulated anew."""
     from planner.report import charts, charts_curves
-    from planner.report.html import every_plan
+    from planner.report.html import beside, every_plan
     from planner.report.html_order import throughput
 
     match type(result).__name__:
         case "Recommendation":
             curve = [] if result.saturation is None else [charts_curves.workers_curve(result.saturation)]
-            return [every_plan(replace(result, bounded=()), result.chosen, result.plans), *curve]
+            return [
+                every_plan(replace(result, bounded=()), result.chosen, result.plans, beside(result)),
+                *curve,
+            ]
         case "Comparison":
             return [every_plan(replace(result, bounded=()), result.rows[0], ())]
         case "Saturation":

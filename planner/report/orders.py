@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.answers.orders import OrderComparison
 from planner.answers.tune import Tuned
 from planner.ordering import STRATEGIES
 from planner.report.output import Column, Table
 from planner.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from planner.answers.order_request import OrderAnswer
 
 COLUMNS = (
     Column("strategy"),
@@ -51,6 +54,11 @@ def order_table(comparison: OrderComparison, title: str, barrier: bool, tuned: T
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")
     return Table(rows(comparison), COLUMNS, title, notes)
+
+
+def answer_tables(answer: OrderAnswer) -> list[Table]:
+    """The tables of an answer about orders."""
+    return [order_table(answer.comparison, answer.title, answer.request.barrier, answer.tuned)]
 
 
 def _summary(name: str) -> str:

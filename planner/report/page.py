@@ -32,13 +32,15 @@ FEW_ALIKE = 3  # sentences about one thing that are shown; more are folded
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture: `caption` says how to read it, `wide` gives it the page's whole width."""
+    """One picture: `caption` says how to read it, `hint` what a reader can do with it on a page; `wide` gives
+    it the page's whole width."""
 
     key: str
     title: str
     caption: str
     spec: Spec
     wide: bool = True
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +187,12 @@ def _charts(charts: Sequence[Chart]) -> list[str]:
     ]
     for chart in charts:
         height = chart.spec["layout"].get("height", 360)
+        said = escape(f"{chart.title}. {chart.caption}")
         out.append(
             f'<figure class="{"wide" if chart.wide else "half"}"><h2>{escape(chart.title)}</h2>'
             f'<div class="chart" id="chart-{escape(chart.key)}" data-chart="{escape(chart.key)}" '
-            f'style="height:{height}px" role="img" aria-label="{escape(chart.title)}"></div>'
-            f"<figcaption>{escape(chart.caption)}</figcaption></figure>"
+            f'style="height:{height}px" role="img" aria-label="{said}"></div>'
+            f"<figcaption>{escape(' '.join(filter(None, [chart.caption, chart.hint])))}</figcaption></figure>"
         )
     return [*out, "</div>"]
 

@@ -66,7 +66,7 @@ def placed_labels(plans: Sequence[ScoredPlan], x: Scale, y: Scale) -> list[Spec]
         anchor = "left" if share < 0.3 else "right" if share > 0.7 else "center"
         for height in HEIGHTS:
             box = _box(words, share, y.at(one.usd_per_million_samples), anchor, height)
-            if box[1] > 0 and not any(_meet(box, other) for other in taken):
+            if box[1] > 0 and box[3] < PLOT[1] and not any(_meet(box, other) for other in taken):
                 break
         else:
             continue  # its hover says it

@@ -1,8 +1,8 @@
-"""A chart as a still picture in SVG, for notebooks: no script, so it also shows where scripts are not trusted.
+"""A chart as a still picture in SVG, for notebooks: it also shows where scripts are not trusted.
 
 It draws what the charts of a page use of plotly's language: points, lines and bars on linear and logarithmic
-axes. Words take the colour of the text around them and series are of a middle tone, so that the picture can be
-read on a light and on a dark notebook.
+axes. Words take the colour of the text around them and series are of a middle tone, so that the picture can
+be read on a light and on a dark notebook.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from planner.report.page import Chart, Spec
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 720, 64, 16, 10, 44
-CHARACTER = 6.4  # pixels of a letter at the size of the ticks
+CHARACTER = 7.2  # pixels of a letter at the size of the ticks
 COLOURS = {
     "c1": "#2f7fd8", "c2": "#d9622b", "c3": "#189a6c", "c4": "#b67a00", "c5": "#c94f92", "c6": "#2b8a2b",
     "c7": "#7a6be0", "c8": "#c04a4a", "mark": "#d64545", "faint": "#8c8c84", "soft": "#808080",
@@ -140,7 +140,9 @@ def _scatter(trace: Spec, x: _Axis, y: _Axis) -> Iterable[str]:
         return
     marker = trace.get("marker") or trace.get("line", {})
     ring = str(marker.get("symbol", "")).endswith("-open")
-    look = f'fill="none" stroke="{_colour(marker)}" stroke-width="2.5"' if ring else f'fill="{_colour(marker)}"'
+    look = (
+        f'fill="none" stroke="{_colour(marker)}" stroke-width="2.5"' if ring else f'fill="{_colour(marker)}"'
+    )
     for (ax, ay), words in zip(places, trace.get("text") or [""] * len(places), strict=False):
         title = f"<title>{_clean(words)}</title>" if words else ""
         yield f'<circle cx="{ax:.1f}" cy="{ay:.1f}" r="{marker.get("size", 8) / 2:g}" {look}>{title}</circle>'
@@ -158,9 +160,13 @@ def _bars(trace: Spec, x: _Axis, y: _Axis, starts: dict[Any, float]) -> Iterable
         starts[place] = base + length
         one, two = sorted((along.at(base), along.at(base + length)))
         middle = over.at(place)
-        box = (one, middle - half, two - one, 2 * half) if across else (middle - half, one, 2 * half, two - one)
+        box = (
+            (one, middle - half, two - one, 2 * half) if across else (middle - half, one, 2 * half, two - one)
+        )
         colour = COLOURS.get(str(colours if isinstance(colours, str) else colours[at])[1:], "currentColor")
-        yield '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"'.format(*box) + f' fill="{colour}"/>'
+        yield (
+            '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"'.format(*box) + f' fill="{colour}"/>'
+        )
 
 
 def _legend(data: Sequence[Spec]) -> list[str]:

@@ -39,7 +39,9 @@ def what_if(plans: Sequence[ScoredPlan], request: Request, *, goal: str = "faste
     if len(kept) < 2 or not sliders:
         return {}
     rows = [decision_row(one, kept[0], request, training) for one in kept]
-    columns = [column for column in columns_of(rows, training, request) if column.key not in ("_choice", "_why")]
+    columns = [
+        column for column in columns_of(rows, training, request) if column.key not in ("_choice", "_why")
+    ]
     priced = all(one.priced for one in kept)
     goals = GOALS if priced else GOALS[:1]
     return {

@@ -90,3 +90,33 @@ def many_plans(count: int):
         prediction = replace(one.prediction, samples_per_s=one.samples_per_s * factor)
         every.append(ScoredPlan(plan, one.costs, 1e5, prediction))
     return replace(result, everything=every, plans=every[:20], screened=[], bounded=[])
+
+
+def twenty_machines():
+    """A recommendation over twenty kinds of machine with long names, three of them marked."""
+    result = recommended()
+    own = result.request.market.machine(result.chosen.plan.machine)
+    every = []
+    for index in range(20):
+        name = f"Standard_NC{index}ads_A100_v4"
+        plan = replace(result.chosen.plan, machine=name)
+        prediction = replace(result.chosen.prediction, samples_per_s=900.0 * (1 + index / 4))
+        marks = {18: ("cheapest",), 19: ("fastest",), 17: ("best value",)}.get(index, ())
+        costs = [replace(cost, machine=name) for cost in result.chosen.costs]
+        every.append(
+            replace(result.chosen, plan=plan, prediction=prediction, marks=marks, costs=tuple(costs))
+        )
+    request = replace(result.request)
+    kinds = [replace(own, name=one.plan.machine) for one in every]
+    request.__dict__["market"] = replace(request.market, own=(*request.market.own, *kinds))
+    return replace(
+        result,
+        request=request,
+        chosen=every[-1],
+        plans=every,
+        everything=every,
+        screened=[],
+        bounded=[],
+        saturation=None,
+        changes=[],
+    )

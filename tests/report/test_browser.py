@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
-from report_answers import HOSTILE, NOTE, many_plans, recommended
+from report_answers import HOSTILE, NOTE, many_plans, recommended, twenty_machines
 from test_html import KINDS, page
 
-from planner.report.html import page_of
+from planner.report.html import beside, page_of
 from planner.report.page import write_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -38,16 +39,20 @@ def browser(tmp_path_factory):
     one.quit()
 
 
-def opened(browser, made, path):
-    """Open a page, wait until its charts are drawn; the problems and requests that were seen."""
+def wait(browser, script):
+    """Wait until a script gives something."""
     from selenium.webdriver.support.ui import WebDriverWait
 
+    return WebDriverWait(browser, 60, poll_frequency=0.05).until(lambda b: b.execute_script(script))
+
+
+def opened(browser, made, path):
+    """Open a page, wait until its charts are drawn; the problems and requests that were seen."""
     write_page(made, path)
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(path.as_uri())
-    wait = WebDriverWait(browser, 60, poll_frequency=0.05)
-    wait.until(lambda b: b.execute_script("return document.documentElement.dataset.drawn"))
+    wait(browser, "return document.documentElement.dataset.drawn")
     messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
     requests = [
         message["params"]["request"]["url"]
@@ -104,19 +109,17 @@ def points(browser):
 def test_as_many_points_as_plans_and_pointing_at_one_shows_it(browser, tmp_path):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import WebDriverWait
 
     result = recommended()
     opened(browser, page_of(result), tmp_path / "page.html")
     everything = [*result.everything, *result.screened, *result.plans]
     plans = {one.plan.key for one in everything} | {plan.key for plan, _, _ in result.bounded}
-    assert sum(points(browser)) == len(plans) + 1  # and the ring around the chosen one
-    ring = browser.find_elements(By.CSS_SELECTOR, "#chart-pareto .scatterlayer path.point")[-1]
+    plans |= {one.plan.key for one in beside(result)}
+    assert sum(points(browser)) == len(plans) + 2  # and the rings of the choice and of the what-if
+    ring = browser.find_elements(By.CSS_SELECTOR, "#chart-pareto .scatterlayer path.point")[-2]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", ring)
     ActionChains(browser).move_to_element(ring).perform()
-    label = WebDriverWait(browser, 30, poll_frequency=0.05).until(
-        lambda b: b.execute_script("return document.querySelector('#chart-pareto .hovertext')?.textContent")
-    )
+    label = wait(browser, "return document.querySelector('#chart-pareto .hovertext')?.textContent")
     assert result.chosen.plan.cluster_text in label
 
 
@@ -141,8 +144,6 @@ def test_a_hostile_name_shows_as_text(browser, tmp_path):
 
 
 def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
-    from dataclasses import replace
-
     from planner.exchange import ParameterServers
 
     result = recommended()
@@ -156,14 +157,15 @@ def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
     hostile = replace(result, request=request, everything=plans, plans=plans, screened=[], bounded=[])
     problems, _ = opened(browser, page_of(hostile), tmp_path / "page.html")
     assert problems == []
-    legend = browser.execute_script("return document.querySelector('#chart-pareto .legend').textContent")
+    legend = browser.execute_script("return document.querySelector('figure .legend').textContent")
     assert HOSTILE in legend
 
 
 def test_a_thousand_plans_are_a_thousand_points(browser, tmp_path):
-    problems, _ = opened(browser, page_of(many_plans(1000)), tmp_path / "page.html")
+    many = replace(many_plans(1000), saturation=None, changes=[])
+    problems, _ = opened(browser, page_of(many), tmp_path / "page.html")
     assert problems == []
-    assert sum(points(browser)) == 1001
+    assert sum(points(browser)) == 1002
 
 
 def test_it_prints(browser, tmp_path):
@@ -171,3 +173,106 @@ def test_it_prints(browser, tmp_path):
     done = browser.execute_cdp_cmd("Page.printToPDF", {})
     assert done["data"].startswith("JVBER")  # %PDF
     assert len(done["data"]) > 20_000
+
+
+CLIPPED = """
+const wide = document.documentElement.clientWidth, found = [];
+if (document.documentElement.scrollWidth > wide) found.push("the page scrolls sideways");
+for (const one of document.querySelectorAll("main *")) {
+  const box = one.getBoundingClientRect();
+  const out = box.width && (box.right > wide + 1 || box.left < -1);
+  if (out && !one.closest("svg")) found.push(one.outerHTML.slice(0, 80));
+}
+for (const chart of document.querySelectorAll(".chart")) {
+  const frame = chart.getBoundingClientRect();
+  const texts = [...chart.querySelectorAll("text")].filter((t) => t.textContent.trim());
+  const boxes = texts.map((t) => [t.textContent, t.getBoundingClientRect()]).filter(([, b]) => b.width);
+  boxes.forEach(([words, box], i) => {
+    if (box.right > frame.right + 1 || box.left < frame.left - 1 || box.bottom > frame.bottom + 1)
+      found.push(`${chart.id}: ${words} is cut`);
+    for (const [other, next] of boxes.slice(i + 1)) {
+      const across = Math.min(box.right, next.right) - Math.max(box.left, next.left);
+      const down = Math.min(box.bottom, next.bottom) - Math.max(box.top, next.top);
+      if (across > 2 && down > 4) found.push(`${chart.id}: ${words} and ${other} overprint`);
+    }
+  });
+}
+return found;
+"""
+
+
+def sized(browser, width):
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "machines"])
+def test_nothing_is_clipped_and_no_label_overprints(browser, tmp_path, kind):
+    made = page_of(twenty_machines()) if kind == "machines" else page(kind)
+    try:
+        sized(browser, 400)
+        opened(browser, made, tmp_path / "page.html")
+        assert browser.execute_script(CLIPPED) == []
+        narrow = browser.execute_script("return document.querySelector('.chart').clientWidth")
+        sized(browser, 1400)
+        wait(browser, "return document.querySelector('.chart .main-svg').clientWidth > 450")
+        assert narrow < 400
+        assert browser.execute_script(CLIPPED) == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def column(browser, place):
+    return browser.execute_script(
+        "return [...document.querySelectorAll('section table')[0].tBodies[0].rows].map("
+        f"row => row.cells[{place}].textContent)"
+    )
+
+
+def test_a_heading_sorts_by_figures_up_and_down(browser, tmp_path):
+    from selenium.webdriver.common.by import By
+
+    opened(browser, page("recommend"), tmp_path / "page.html")
+    heads = browser.find_elements(By.CSS_SELECTOR, "section table thead th")
+    names = [head.text.rstrip("\u2195 ") for head in heads]
+    place = names.index("samples/s")
+    heads[place].find_element(By.TAG_NAME, "button").click()
+    values = [float(text.replace(",", "")) for text in column(browser, place)]
+    assert values == sorted(values)
+    assert heads[place].get_attribute("aria-sort") == "ascending"
+    heads[place].find_element(By.TAG_NAME, "button").click()
+    assert column(browser, place) == [f"{value:,.0f}" for value in sorted(values, reverse=True)]
+    assert heads[place].get_attribute("aria-sort") == "descending"
+
+
+def test_the_what_if_shows_the_best_plan_within_its_sliders(browser, tmp_path):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    made = page("recommend")
+    opened(browser, made, tmp_path / "page.html")
+    answer = browser.find_element(By.ID, "what-if-answer")
+    fastest = max(made.what_if["points"], key=lambda point: point["x"])
+    assert answer.text.startswith(fastest["text"])
+    browser.find_element(By.ID, "what-if-workers").send_keys(Keys.HOME)  # as few as there are
+    fewest = min(point["at"]["workers"] for point in made.what_if["points"])
+    few = [point for point in made.what_if["points"] if point["at"]["workers"] == fewest]
+    assert 0 < len(few) < len(made.what_if["points"])
+    best = max(few, key=lambda point: point["x"])
+    assert answer.text.startswith(best["text"])
+    assert f"of {len(few)} of the {len(made.what_if['points'])} plans" in answer.text
+    ring = browser.execute_script(
+        "return document.getElementById('chart-pareto').data.find(t => t.name === 'what-if').x[0]"
+    )
+    assert ring == pytest.approx(best["x"], rel=1e-5)
+
+
+def test_a_name_in_the_legend_hides_its_series(browser, tmp_path):
+    from selenium.webdriver.common.by import By
+
+    opened(browser, page("recommend"), tmp_path / "page.html")
+    button = browser.find_element(By.XPATH, "//ul[@class='legend']//button[normalize-space()='p3.2xlarge']")
+    before = sum(points(browser))
+    browser.execute_script("arguments[0].click()", button)
+    assert button.get_attribute("aria-pressed") == "false"
+    assert sum(points(browser)) < before

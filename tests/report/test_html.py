@@ -75,9 +75,10 @@ def test_a_page_is_one_file_that_says_how_to_get_it_again(kind):
     assert found.addresses == []
     assert found.handlers == []
     assert "img" not in found.tags
-    assert found.tags.count("script") == 3  # data, plotly, ours
+    scripts = 4 + 2 * bool(made.what_if)  # charts, plotly, ours; tables; the what-if and its data
+    assert found.tags.count("script") == scripts
     assert COMMAND in found.text
-    assert made.answer in found.text
+    assert all(line in found.text for line in made.answer.splitlines())
     assert len(text.encode()) < 2e6
 
 
@@ -116,11 +117,14 @@ def test_every_plan_that_was_looked_at_is_drawn():
     result = recommended()
     chart = next(chart for chart in page_of(result).charts if chart.key == "pareto")
     drawn = [
-        trace for trace in chart.spec["data"] if trace["mode"] == "markers" and trace["name"] != "chosen"
+        trace
+        for trace in chart.spec["data"]
+        if trace["mode"] == "markers" and trace["name"] not in ("chosen", "what-if")
     ]
     keys = {one.plan.key for one in [*result.everything, *result.screened, *result.plans]}
     keys |= {plan.key for plan, _, _ in result.bounded}
-    assert sum(len(trace["x"]) for trace in drawn) == len(keys)
+    beside = {one.plan.key for one in html.beside(result)} - keys
+    assert sum(len(trace["x"]) for trace in drawn) == len(keys) + len(beside)
     assert result.simulated <= len(keys)
     assert result.considered == len(keys) + sum(
         count for reason, count in result.pruned.items() if reason != "by the bound"
@@ -131,7 +135,9 @@ def test_a_comparison_draws_every_plan_too():
     result = compared()
     chart = next(chart for chart in page_of(result).charts if chart.key == "pareto")
     drawn = [
-        trace for trace in chart.spec["data"] if trace["mode"] == "markers" and trace["name"] != "chosen"
+        trace
+        for trace in chart.spec["data"]
+        if trace["mode"] == "markers" and trace["name"] not in ("chosen", "what-if")
     ]
     assert sum(len(trace["x"]) for trace in drawn) == result.considered - sum(result.left_out.values())
     assert len(result.everything) + len(result.screened) == result.simulated
@@ -197,17 +203,17 @@ def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
         used = dict.fromkeys(one.prediction.utilisation, 0.1) | {"worker": share}
         scored = replace(one, prediction=replace(one.prediction, utilisation=used, bottleneck="worker"))
         chart = charts.utilisation(scored)
-        cards = dict(html._figures(scored))
+        cards = {one.name: (one.value, one.more) for one in html._figures(scored, simulated().request)}
         return cards, chart.caption, chart.spec["data"][0]["marker"]["color"], charts.scored_words(scored)
 
     cards, caption, colours, hover = page(0.41)
-    assert cards["busiest"] == "worker 41%"
+    assert cards["busiest"] == ("41%", "the workers' computation")
     assert "bottleneck" not in cards
     assert caption.startswith("None is full; the busiest is the workers' computation.")
     assert "@mark" not in colours
     assert "<br>busiest: the workers" in hover
     cards, caption, colours, hover = page(0.8)
-    assert cards["bottleneck"] == "worker 80%"
+    assert cards["bottleneck"] == ("80%", "the workers' computation")
     assert caption.startswith("The bottleneck, in red, is the workers' computation.")
     assert colours.count("@mark") == 1
     assert "<br>bottleneck: the workers" in hover
@@ -239,7 +245,7 @@ def test_a_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
     full = replace(page_of(simulated(), COMMAND), assumptions=[("Price", "one & only")], command=COMMAND)
     text = render_page(full)
     assert "<h2>What this rests on</h2>" in text
-    assert "<tr><th>Price</th><td>one &amp; only</td></tr>" in text
+    assert '<tr><th scope="row">Price</th><td><p>one &amp; only</p></td></tr>' in text
     assert "<h2>How to get this again</h2>" in text
     bare = render_page(replace(full, assumptions=[], command=""))
     assert "What this rests on" not in bare

@@ -4,11 +4,22 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from report_answers import recommended, saturated
 
-from planner.report.plots import Axis, Series, _line, pareto_plot, saturation_plot, show_plot
+from planner.report.plots import (
+    CHOICE,
+    COLOURS,
+    LETTERS,
+    Axis,
+    Series,
+    _line,
+    pareto_plot,
+    saturation_plot,
+    show_plot,
+)
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -48,8 +59,52 @@ def test_the_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
     text = pareto_plot(result).plain
     body, legend = text.split("└")
     assert body.count("X") == 1
-    for letter, hardware in zip("ab", dict.fromkeys(p.plan.machine for p in result.everything), strict=False):
+    machines = sorted({one.plan.machine for one in result.everything})
+    for letter, hardware in zip("ab", machines, strict=True):
         assert f"{letter} {hardware}" in legend
+    assert f"X the choice: {result.chosen.plan.cluster_text}" in legend
+
+
+def _luminance(number):
+    """Of one of the 240 colours that terminals have fixed (WCAG 2, relative luminance)."""
+    steps = (0, 95, 135, 175, 215, 255)
+    number -= 16
+    grey = 8 + 10 * (number - 216)
+    parts = (
+        [steps[number // 36 % 6], steps[number // 6 % 6], steps[number % 6]] if number < 216 else [grey] * 3
+    )
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in (p / 255 for p in parts)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_can_be_seen_on_black_and_on_white():
+    used = {
+        span.style
+        for text in (saturation_plot(saturated()), pareto_plot(recommended()))
+        for span in text.spans
+    }
+    assert {CHOICE, *COLOURS[:2]} <= used
+    assert len(set(COLOURS)) == len(COLOURS) == len(LETTERS)
+    for style in {*COLOURS, *used} - {CHOICE}:
+        bright = _luminance(int(style.removeprefix("color(").rstrip(")")))
+        assert (bright + 0.05) / 0.05 >= 3, f"{style} on black"
+        assert 1.05 / (bright + 0.05) >= 3, f"{style} on white"
+    white, red = _luminance(231), _luminance(160)  # the choice brings its own background
+    assert (white + 0.05) / (red + 0.05) >= 4.5
+
+
+def test_with_many_machines_the_legend_stays_short():
+    result = recommended()
+    many = [
+        replace(one, plan=replace(one.plan, machine=f"kind{index}.xlarge"))
+        for index, one in enumerate((list(result.everything) * 30)[:30])
+    ]
+    drawn = pareto_plot(replace(result, everything=many, plans=many[:12]), 80).plain
+    assert len(drawn.splitlines()) <= 26
+    legend = drawn.split("└")[1]
+    assert "+ other machines" in legend
+    assert legend.count("kind") <= len(LETTERS)
+    assert "X the choice" in legend
 
 
 @pytest.mark.parametrize(
@@ -58,6 +113,7 @@ def test_the_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
         (Axis("x", 0, 10), [0, 2, 4, 6, 8, 10]),
         (Axis("x", 3, 40, log=True), [5, 10, 20]),
         (Axis("x", 0.1, 1000, log=True), [0.1, 1, 10, 100, 1000]),
+        (Axis("x", 0.71, 1.1, log=True), [0.8, 0.9, 1, 1.1]),
     ],
 )
 def test_ticks_are_round(axis, ticks):

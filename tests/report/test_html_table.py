@@ -1,0 +1,46 @@
+"""Tables as HTML: what they are sorted by, how columns are set, how the choice is marked."""
+
+import pytest
+
+from planner.report.html_table import kind_of, sort_value, table_html
+from planner.report.output import Column, Table
+
+ROWS = [
+    {"_choice": "", "name": "a", "words": "sending parameters", "rate": 1234.5, "_said": "1,234 ± 1%"},
+    {"_choice": ">", "name": "<b>", "words": "x", "rate": 99.0, "_said": "-3.5 ms"},
+    {"_choice": "", "name": "c", "words": "x" * 30, "rate": None, "_said": "unknown"},
+]
+COLUMNS = [
+    Column("_choice", ""),
+    Column("name"),
+    Column("words"),
+    Column("rate", show=lambda value: f"{value:,.0f}"),
+    Column("_said", "said", align="right"),
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "value"),
+    [(0, "rate", 1234.5), (0, "_said", 1234.0), (1, "_said", -3.5), (2, "_said", None), (2, "rate", None)],
+)
+def test_a_figure_is_sorted_by_its_value_and_not_by_its_letters(row, key, value):
+    column = next(one for one in COLUMNS if one.key == key)
+    assert sort_value(column, ROWS[row], figure=True) == value
+
+
+def test_words_have_no_number():
+    assert sort_value(COLUMNS[1], {"name": "3 x p3"}, figure=False) is None
+
+
+def test_columns_are_signs_figures_and_words():
+    assert [kind_of(column, ROWS) for column in COLUMNS] == ["sign", "short", "long", "number", "number"]
+
+
+def test_the_choice_is_marked_and_names_are_text():
+    text = table_html(Table(ROWS, COLUMNS))
+    assert text.count('class="choice"') == 1
+    assert text.index('class="choice"') < text.index("&lt;b&gt;") < text.index("x" * 30)
+    assert "<b>" not in text
+    assert 'data-label="rate" data-value="1234.5">1,234</td>' in text
+    assert '<table role="table" class="many">' in text  # five columns do not fit on a telephone
+    assert 'class="many"' not in table_html(Table(ROWS, COLUMNS[:4]))

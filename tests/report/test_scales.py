@@ -1,0 +1,48 @@
+"""Labels of marked plans: all there, apart, and inside of the plot."""
+
+from itertools import combinations
+
+import pytest
+from report_answers import twenty_machines
+
+from planner.report.scales import PLOT, Scale, _box, _meet, placed_labels
+
+
+def test_labels_of_neighbours_are_apart_and_inside():
+    plans = twenty_machines().plans
+    x = Scale.over(one.samples_per_s for one in plans)
+    y = Scale.over(one.usd_per_million_samples for one in plans)
+    labels = placed_labels(plans, x, y)
+    assert {one["text"] for one in labels} == {"cheapest", "fastest", "best value"}
+    marked = {", ".join(one.marks): one for one in plans if one.marks}
+    boxes = []
+    for one in labels:
+        plan = marked[one["text"]]
+        up = y.at(plan.usd_per_million_samples)
+        boxes.append(_box(one["text"], x.at(plan.samples_per_s), up, one["xanchor"], one["ay"]))
+    assert not any(_meet(*pair) for pair in combinations(boxes, 2))
+    assert all(left > 0 and top > 0 and bottom < PLOT[1] for left, top, _, bottom in boxes)
+
+
+@pytest.mark.parametrize(
+    ("values", "log", "wide", "narrow"),
+    [
+        ([10, 79], False, None, None),
+        ([10, 81], True, "D2", "D2"),
+        ([1, 50], True, "D2", 1),
+        ([1, 1000], True, 1, 1),
+    ],
+)
+def test_an_axis_has_as_many_ticks_as_there_is_room_for(values, log, wide, narrow):
+    scale = Scale.over(values)
+    assert scale.log is log
+    assert scale.axis("x", wide=True).get("dtick") == wide
+    assert scale.axis("x").get("dtick") == narrow
+
+
+def test_a_value_stands_where_its_axis_has_it():
+    log = Scale.over([1, 100])
+    assert log.at(10) == pytest.approx(0.5)
+    assert log.place(10) == pytest.approx(1.0)
+    plain = Scale.over([0.0, 5.0, float("inf")])
+    assert (plain.at(5.0), plain.place(5.0)) == (1.0, 5.0)
