@@ -14,7 +14,7 @@ import numpy as np
 from planner.cost.price import usd_per_million_samples
 from planner.report.answer_words import busiest, is_full, resource_words
 from planner.report.page import Chart, Spec, label
-from planner.report.scales import Scale, placed_labels
+from planner.report.scales import PlotScale, placed_labels
 from planner.report.wrapping import wrapped
 from planner.search.front import front
 
@@ -119,7 +119,7 @@ def pareto(
     if chosen is not None:
         ring = {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}}
         data.append(_scored("chosen", [chosen], ring))
-    x, y = (Scale.over([value for trace in data for value in trace[axis]]) for axis in "xy")
+    x, y = (PlotScale.over([value for trace in data for value in trace[axis]]) for axis in "xy")
     data.append(_what_if_ring())
     layout = {
         "height": 460,

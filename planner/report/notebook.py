@@ -37,26 +37,29 @@ def notebook_html(result: Any) -> str:
 
 def charts_of(result: Any) -> list[Chart]:
     """The charts of an answer that need nothing simulated anew."""
+    from planner.answers.order_request import OrderAnswer
+    from planner.answers.questions import Simulation
+    from planner.answers.results import Comparison, Recommendation, Saturation
+    from planner.answers.sweep import SweepResult
     from planner.report import charts, charts_curves
     from planner.report.html import beside, every_plan
     from planner.report.html_order import throughput
 
-    match type(result).__name__:
-        case "Recommendation":
-            curve = [] if result.saturation is None else [charts_curves.workers_curve(result.saturation)]
-            return [
-                every_plan(replace(result, bounded=()), result.chosen, result.plans, beside(result)),
-                *curve,
-            ]
-        case "Comparison":
+    match result:
+        case Recommendation():
+            plain = replace(result, bounded=())  # thousands of points that a still picture cannot name
+            front = every_plan(plain, result.chosen, result.plans, beside(result))
+            curve = result.saturation
+            return [front] if curve is None else [front, charts_curves.workers_curve(curve)]
+        case Comparison():
             return [every_plan(replace(result, bounded=()), result.rows[0], ())]
-        case "Saturation":
+        case Saturation():
             return [charts_curves.workers_curve(result)]
-        case "Simulation":
+        case Simulation():
             return [charts.utilisation(result.scored)]
-        case "OrderAnswer":
+        case OrderAnswer():
             return [throughput(result.comparison)]
-        case "SweepResult":
+        case SweepResult():
             priced = [one for one in result.rows if one.priced]
             return [charts.pareto(priced)] if len(priced) > 1 else []
         case _:

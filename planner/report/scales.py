@@ -20,7 +20,7 @@ MOST_LABELS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class PlotScale:
     """The values of an axis: from zero, or logarithmic where they span much."""
 
     low: float
@@ -28,11 +28,11 @@ class Scale:
     log: bool
 
     @staticmethod
-    def over(values: Iterable[float]) -> Scale:
+    def over(values: Iterable[float]) -> PlotScale:
         numbers = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
         low, high = min(numbers), max(numbers)
         log = high > WIDE_RATIO * low
-        return Scale(low if log else 0.0, high, log)
+        return PlotScale(low if log else 0.0, high, log)
 
     def at(self, value: float) -> float:
         """Where a value stands, from 0 to 1."""
@@ -56,7 +56,7 @@ class Scale:
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
-def placed_labels(plans: Sequence[ScoredPlan], x: Scale, y: Scale) -> list[Spec]:
+def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> list[Spec]:
     """The words beside marked plans: one label a plan, inside of the plot, none upon another."""
     out: list[Spec] = []
     taken: list[Box] = []

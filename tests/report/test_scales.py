@@ -5,13 +5,13 @@ from itertools import combinations
 import pytest
 from report_answers import twenty_machines
 
-from planner.report.scales import PLOT, Scale, _box, _meet, placed_labels
+from planner.report.scales import PLOT, PlotScale, _box, _meet, placed_labels
 
 
 def test_labels_of_neighbours_are_apart_and_inside():
     plans = twenty_machines().plans
-    x = Scale.over(one.samples_per_s for one in plans)
-    y = Scale.over(one.usd_per_million_samples for one in plans)
+    x = PlotScale.over(one.samples_per_s for one in plans)
+    y = PlotScale.over(one.usd_per_million_samples for one in plans)
     labels = placed_labels(plans, x, y)
     assert {one["text"] for one in labels} == {"cheapest", "fastest", "best value"}
     marked = {", ".join(one.marks): one for one in plans if one.marks}
@@ -34,15 +34,15 @@ def test_labels_of_neighbours_are_apart_and_inside():
     ],
 )
 def test_an_axis_has_as_many_ticks_as_there_is_room_for(values, log, wide, narrow):
-    scale = Scale.over(values)
+    scale = PlotScale.over(values)
     assert scale.log is log
     assert scale.axis("x", wide=True).get("dtick") == wide
     assert scale.axis("x").get("dtick") == narrow
 
 
 def test_a_value_stands_where_its_axis_has_it():
-    log = Scale.over([1, 100])
+    log = PlotScale.over([1, 100])
     assert log.at(10) == pytest.approx(0.5)
     assert log.place(10) == pytest.approx(1.0)
-    plain = Scale.over([0.0, 5.0, float("inf")])
+    plain = PlotScale.over([0.0, 5.0, float("inf")])
     assert (plain.at(5.0), plain.place(5.0)) == (1.0, 5.0)
