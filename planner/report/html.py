@@ -178,14 +178,14 @@ def _unmarked(result: Comparison) -> Comparison:
 
 
 def _comparison(result: Comparison) -> Page:
-    best = result.rows[0]
+    best, goal = result.chosen, result.request.goal
     return Page(
         f"planner compare: {best.plan.model}",
         "",
         _figures(best, result.request),
-        what_if=what_if([*result.rows, *result.everything], result.request, goal="cheapest"),
+        what_if=what_if([*result.rows, *result.everything], result.request, goal=goal),
         charts=[
-            every_plan(_unmarked(result), replace(best, marks=("cheapest",)), ()),
+            every_plan(_unmarked(result), replace(best, marks=("choice",)), ()),
             charts.cost_split(result.rows, [row.plan.cluster_text for row in result.rows], wide=True),
             charts.utilisation(best, wide=True),
             _step(result.request, best),
@@ -196,7 +196,7 @@ def _comparison(result: Comparison) -> Page:
 
 def _saturation(result: Saturation) -> Page:
     points = result.points
-    at = next((p for p in points if p.workers == result.saturation_workers), points[-1])
+    at = result.chosen
     bars = [p.scored for p in points]
     pictures = [charts_curves.workers_curve(result)]
     if result.sizes:

@@ -52,7 +52,7 @@ def charts_of(result: Any) -> list[Chart]:
             curve = result.saturation
             return [front] if curve is None else [front, charts_curves.workers_curve(curve)]
         case Comparison():
-            return [every_plan(replace(result, bounded=()), result.rows[0], ())]
+            return [every_plan(replace(result, bounded=()), result.chosen, ())]
         case Saturation():
             return [charts_curves.workers_curve(result)]
         case Simulation():
