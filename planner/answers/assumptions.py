@@ -99,6 +99,7 @@ def _spot(plans: list[Plan], cases: Cases) -> list[str]:
 def _network(kinds: list[Hardware], request: Request) -> list[str]:
     if request.bandwidth_bytes_per_s is not None:
         return [f"Network: {format_bandwidth(request.bandwidth_bytes_per_s)} for every NIC, as given."]
+    kinds = [kind for kind in kinds if request.market.nic_bytes_per_s(kind) is not None]
     out = [f"Network: {network_figure(kind, request.network_used).words}." for kind in kinds]
     limits = {flow_limit_bytes_per_s(kind) for kind in kinds}
     finite = [limit for limit in limits if limit < float("inf")]
@@ -112,11 +113,14 @@ def _network(kinds: list[Hardware], request: Request) -> list[str]:
 
 def _compute(plans: list[Plan], cases: Cases) -> list[str]:
     request = cases.request
-    if request.profile is not None:
+    if request.profile is not None and (recordings := request.recordings) is not None:
         source = request.profile.source or "the given profile"
+        said = dict.fromkeys(
+            recordings.words(plan.batch, request.market.machine(plan.machine).device) for plan in plans
+        )
         return [
-            f"Compute: times from your profile ({source}), batch {request.profile.batch}, "
-            f"{request.profile.steps} steps, {request.profile.basis}; the same on every hardware."
+            f"Compute: times from your profile ({source}), {request.profile.steps} steps: {words}."
+            for words in said
         ]
     made = map(cases.computation, plans)
     return list(

@@ -159,9 +159,9 @@ def _profile(request: OrderRequest) -> Profile:
     if request.profile is not None:
         if request.model or request.batch:
             raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
-        from planner.step.files import load_step
+        from planner.computation.opening import open_step
 
-        return load_step(request.profile)
+        return open_step(request.profile)
     if request.model is None or request.hardware is None:
         raise BadInput("say what to train on what: --model and --hardware, or --profile")
     model, hardware = load_model(request.model), load_hardware(request.hardware)

@@ -63,10 +63,14 @@ class Simulation(Shown):
         }
 
 
-def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
-    """The single plan that a request names; several where one is needed are refused."""
+def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False) -> Plan:
+    """The single plan that a request names; several where one is needed are refused. `joined`: it is asked
+    for with other numbers of workers too."""
     model = model_of(request)
     kind = one_machine(request)
+    if request.recordings is not None and (words := request.recordings.refusal(kind)):
+        raise BadInput(words)
+    request = _connected(request, kind, joined=joined or default_workers > 1)
     for flag, values in (
         ("--workers", request.workers),
         ("--batch", None if request.batches == "auto" else request.batches),
@@ -105,12 +109,31 @@ def one_plan(request: Request, *, default_workers: int = 1) -> Plan:
     return plan_of(model, possible[-1], site, exchange, request, precision=found[0], checkpointing=again)
 
 
+def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
+    """A recording of a machine that the catalogue does not hold says nothing of its network: one such machine
+    trains alone, and several need to be told."""
+    if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
+        return request
+    if request.exchanges is None and request.workers in (None, (1,)) and not joined:
+        return request.but(workers=(1,), exchanges=(("alone", {}),))
+    if request.exchanges is not None and request.exchanges[0][0] == "alone":
+        return request
+    raise BadInput(
+        f"the profile was recorded on {request.profile.hardware or 'unnamed hardware'}, whose network the "
+        "catalogue does not hold; add --bandwidth of it, or --hardware with the machine that is meant"
+    )
+
+
 def one_machine(request: Request) -> Hardware:
     """The workers' machine that a request names, or the usual one."""
     by_device = request.hardware is None and request.gpu is not None
     asked = request.hardware or request.profile or by_device
     words = request.hardware_words if asked else (DEFAULT_MACHINE,)
     kinds = request.market.matching(words)
+    recordings = request.recordings
+    if recordings is not None and request.hardware is None and request.any_device and not by_device:
+        kinds = tuple(kind for kind in kinds if recordings.same(kind.device)) or kinds
+        by_device = True
     if by_device:  # a device is meant, and the cheapest machine that has it
         market = request.market
         priced = [kind for kind in kinds if market.usd_per_hour(kind) and market.nic_bytes_per_s(kind)]
@@ -147,7 +170,7 @@ def saturation_for(
     progress: Progress = silent,
 ) -> Saturation:
     """Throughput against workers for the plan that a request names, and the number of servers it wants."""
-    plan = one_plan(request)
+    plan = one_plan(request, joined=True)
     cases = Cases(request, model_of(request), load())
     cases.check(fewest_workers(plan, cases.market))
     with executor_of(executor, jobs) as pool:

@@ -24,6 +24,7 @@ from planner.units import bandwidth_bytes_per_s
 
 if TYPE_CHECKING:
     from planner.files.tomlfile import TomlSource
+    from planner.step import Profile
 
 _THOUSANDS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -64,7 +65,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     restart: str | float | None = None
     network: str | None = None
     bandwidth: str | None = None
-    profile: str | None = None
+    profile: str | list[str] | None = None
     threshold: float | None = None
     max_workers: int | None = None
     seed: int | None = None
@@ -99,7 +100,8 @@ def scenario_of(source: TomlSource, values: Mapping[str, Any]) -> Scenario:
 
     out = decode(source, values, Scenario)
     if out.profile is not None:
-        out.profile = beside(out.profile)
+        paths = [beside(path) for path in profile_paths(out.profile)]
+        out.profile = paths if len(paths) > 1 else paths[0]
     if out.model is not None and looks_like_path(out.model):
         out.model = beside(out.model)
     for name in ("hardware", "server_hardware"):
@@ -117,11 +119,12 @@ def merged(flags: Mapping[str, Any], config: Path | None) -> Scenario:
 
 def request_from(scenario: Scenario) -> tuple[Request, Model]:
     """The request that a scenario means, and its model."""
-    profile = None
+    profiles: tuple[Profile, ...] = ()
     if scenario.profile is not None:
-        from planner.step.files import load_step
+        from planner.computation.opening import open_step
 
-        profile = load_step(scenario.profile)
+        profiles = tuple(open_step(path) for path in profile_paths(scenario.profile))
+    profile = profiles[0] if profiles else None
     name = scenario.model or (profile.model if profile is not None else None)
     if not name:
         raise BadInput("no model is given; add --model NAME (see `planner models`) or --profile FILE")
@@ -148,7 +151,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     if scenario.network not in (None, "baseline", "burst"):
         raise BadInput(f"--network is {scenario.network!r}; it is one of baseline, burst")
     given: dict[str, Any] = {
-        "hardware": _hardware(scenario, profile),
+        "hardware": _words(scenario.hardware),
         "gpu": None if scenario.gpu is None else ",".join(_words(scenario.gpu) or ()),
         "providers": _words(scenario.provider),
         "sold": scenario.sold,
@@ -178,6 +181,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
             None if scenario.bandwidth is None else bandwidth_bytes_per_s(scenario.bandwidth)
         ),
         "profile": profile,
+        "more_profiles": profiles[1:],
         "seed": scenario.seed,
         "interval_width": scenario.interval_width,
         "formats": _formats(scenario.precision),
@@ -191,6 +195,13 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     }
     given = {key: value for key, value in given.items() if value is not None}
     return Request(model=name, **given), model
+
+
+def profile_paths(words: str | list[str]) -> list[str]:
+    """The files of `--profile`: one, or recordings at several batches with commas between them."""
+    if isinstance(words, list):
+        return words
+    return [words] if os.path.exists(words) else [part.strip() for part in words.split(",") if part.strip()]
 
 
 def token_count(words: str | float) -> float:
@@ -267,19 +278,6 @@ def _words(value: str | list[str] | None) -> tuple[str, ...] | None:
         return None
     parts = value if isinstance(value, list) else value.split(",")
     return tuple(part.strip() for part in parts if part.strip())
-
-
-def _hardware(scenario: Scenario, profile: Any) -> tuple[str, ...] | None:
-    from planner.catalog import hardware_names
-
-    asked = _words(scenario.hardware)
-    nobody_knows = profile is not None and profile.hardware not in hardware_names()
-    if asked is None and nobody_knows and scenario.bandwidth is None:
-        raise BadInput(
-            f"the profile was recorded on {profile.hardware or 'unnamed hardware'}, which the catalogue does "
-            "not hold; add --hardware with the machine that is meant, or --bandwidth of its network"
-        )
-    return asked
 
 
 def _exchanges(value: str | list[str] | None) -> tuple[tuple[str, dict[str, str]], ...] | None:

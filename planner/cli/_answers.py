@@ -117,7 +117,8 @@ ExchangeOption = Annotated[
 ]
 ModeOption = Annotated[str | None, _option("--mode", help="async or sync.")]
 ProfileOption = Annotated[
-    str | None, _option("--profile", help="A profile of your own, instead of the catalogue's synthesis.")
+    str | None,
+    _option("--profile", help="A recording or profile of your own, several (a,b) for several batches."),
 ]
 BudgetOption = Annotated[
     float | None,

@@ -24,10 +24,12 @@ BandwidthOption = Annotated[
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=TRACES)],
     *,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Samples in a step of this worker.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="Profile to write, as vgg11.json.gz.")
     ],
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="Samples in a step of this worker, if not noted.")
+    ] = None,
     model: Annotated[str, typer.Option("--model", help="Name to record.")] = "",
     hardware: Annotated[str, typer.Option("--hardware", help="Machine it ran on, to record.")] = "",
     bandwidth: BandwidthOption = None,
@@ -63,7 +65,7 @@ def import_(
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A profile (see `planner profile import`).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, or a profile.")],
     *,
     bandwidth: BandwidthOption = None,
     slowest: Annotated[int, typer.Option("--slowest", min=0, help="How many of the slowest ops.")] = 10,
@@ -72,13 +74,13 @@ def show(
     output: OutputOption = None,
 ) -> None:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
+    from planner.computation.opening import open_profile
     from planner.report.profile import profile_tables
-    from planner.step.files import load
     from planner.step.summary import summarize
     from planner.units import bandwidth_bytes_per_s
 
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
-    profile = load(file)
+    profile = open_profile(file)
     summary = summarize(profile, rate, slowest)
     emit(profile_tables(summary), format, output, data=summary)
     if html is not None:

@@ -7,10 +7,12 @@ ops that wait for its download, and its gradient is made by what its upload wait
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
-from planner.precision import FP32
+from planner.precision import FP32, PRECISIONS, Precision
 from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
@@ -27,7 +29,8 @@ def computation_of(profile: Profile) -> Computation:
     durations_s.flags.writeable = False
     names = tuple(profile.names[op] for op in kept)
     layers = tuple(dict.fromkeys(name.rpartition("/")[0] for name in names))
-    parameters = _parameters(profile, place, behind)
+    precision = precision_of(profile)
+    parameters = _parameters(profile, place, behind, precision.gradient_bytes)
     return Computation(
         model=profile.model,
         batch=profile.batch,
@@ -41,7 +44,7 @@ def computation_of(profile: Profile) -> Computation:
         parameters=parameters,
         optimizer_s=_optimizer_s(profile),
         blocks=tuple(one.name for one in parameters) or ("",),
-        precision=FP32,
+        precision=precision,
         hardware=profile.hardware,
         basis=profile.basis,
         source=profile.source,
@@ -49,6 +52,20 @@ def computation_of(profile: Profile) -> Computation:
         step=profile,
         buckets=bool(parameters) and all(one.name.startswith("bucket_") for one in parameters),
     )
+
+
+def precision_of(profile: Profile) -> Precision:
+    """The number formats of a recorded run. Under autocast parameters and gradients stay in single precision,
+    as it is their bytes that were recorded."""
+    facts = profile.recorded.facts if profile.recorded is not None else None
+    if facts is None or facts.precision not in PRECISIONS:
+        return FP32
+    known = PRECISIONS[facts.precision]
+    elements = sum(size for _, size in facts.parameters)
+    sent = int(profile.bytes[profile.resource == UPLINK].sum())
+    if elements and sent < 3 * elements:  # two bytes each, but for what is kept wider
+        return known if known.gradient_bytes == 2 else PRECISIONS["bf16"]
+    return replace(known, parameter_bytes=4, gradient_bytes=4, master_bytes=0)
 
 
 def _optimizer_s(profile: Profile) -> float:
@@ -79,7 +96,7 @@ def _compute_before(profile: Profile, order: list[int], place: dict[int, int]) -
 
 
 def _parameters(
-    profile: Profile, place: dict[int, int], behind: dict[int, tuple[int, ...]]
+    profile: Profile, place: dict[int, int], behind: dict[int, tuple[int, ...]], element_bytes: int
 ) -> tuple[Parameter, ...]:
     readers: dict[int, set[int]] = {}
     start, index = profile.dependents()
@@ -102,7 +119,7 @@ def _parameters(
     return tuple(
         Parameter(
             profile.tensors[tensor] if 0 <= tensor < len(profile.tensors) else f"tensor {tensor}",
-            max(1, sizes[tensor] // FP32.parameter_bytes),
+            max(1, sizes[tensor] // element_bytes),
             tuple(sorted(readers.get(tensor, ()))),
             ready.get(tensor),
             block,

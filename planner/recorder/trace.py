@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from planner.errors import BadInput
-from planner.recorder.facts import KEY, Facts
 from planner.recorder.watch import LoopWatch
+from planner.step.facts import KEY, Facts
 
 UNTRACED_STEPS = 3  # timed before the profiler is on, to tell what tracing costs
 WARMUP_STEPS = 3  # traced and thrown away: the profiler's own first steps are slow
 STEPS = 10
+OLDEST = (2, 4)  # whose hooks and autocast settings are read
 
 
 @contextmanager
@@ -52,7 +53,21 @@ def _torch() -> Any:
             "recording needs PyTorch in the same environment; install it, or record with another tool "
             "(docs/recording.md)"
         ) from None
+    check_version(str(torch.__version__))
     return torch
+
+
+def check_version(version: str) -> None:
+    """Refuse a PyTorch that lacks what the recorder hooks into."""
+    try:
+        major, minor = (int(word) for word in version.split(".")[:2])
+    except ValueError:
+        return  # a build of one's own
+    if (major, minor) < OLDEST:
+        raise BadInput(
+            f"recording needs PyTorch {OLDEST[0]}.{OLDEST[1]} or later, and this is {version}; update it, or "
+            "profile by hand: docs/recording.md has the lines"
+        )
 
 
 class _Session:

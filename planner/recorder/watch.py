@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from planner.calibrate.compute import cpu_name
-from planner.recorder.facts import Facts, Strategy
+from planner.step.facts import Facts, Strategy
 
 PRECISION_OF = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
 
@@ -95,13 +95,13 @@ class LoopWatch:
         named = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
         strategy, bucket_bytes = _strategy(self.model)
         precision = self.computed.most_common(1)[0][0]
-        if precision == "fp32" and device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32:
+        if precision == "fp32" and device.type == "cuda" and _allows_tf32(torch):
             precision = "tf32"
         ends = self.step_ends_s[:untraced_steps]
         return Facts(
             batch=batch if batch is not None else shape[0],
             micro_steps=max(self.micro_steps.most_common(1)[0][0], 1),
-            model=model or type(getattr(self.model, "module", self.model)).__name__,
+            model=model or _class_name(self.model),
             device=named,
             device_kind="gpu" if device.type == "cuda" else device.type,
             precision=precision,
@@ -109,7 +109,7 @@ class LoopWatch:
             world_size=_world_size(),
             compiled=_is_compiled(self.model),
             bucket_bytes=bucket_bytes,
-            parameters=tuple((name, each.numel()) for name, each in self.model.named_parameters()),
+            parameters=tuple((_own_name(name), each.numel()) for name, each in self.model.named_parameters()),
             input_shape=shape,
             optimizer=type(self.optimizer).__name__,
             framework=f"torch {torch.__version__}",
@@ -125,16 +125,43 @@ def _first_shape(inputs: tuple[Any, ...]) -> tuple[int, ...] | None:
     return None
 
 
+_WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod", "DataParallel": "module"}
+
+
+def _layers(model: Any) -> list[Any]:
+    """A model and what it wraps, the outermost first."""
+    out = [model]
+    while (inside := _WRAPPERS.get(type(out[-1]).__name__)) is not None:
+        out.append(getattr(out[-1], inside))
+    return out
+
+
+def _class_name(model: Any) -> str:
+    """Of the user's own class: sharding makes another one, with a prefix, out of it."""
+    own = _layers(model)[-1]
+    return type(own).__name__.removeprefix("FSDP") if _is_sharded(own) else type(own).__name__
+
+
+def _own_name(parameter: str) -> str:
+    """A parameter's name without those of wrappers."""
+    return ".".join(word for word in parameter.split(".") if word not in ("module", "_orig_mod"))
+
+
+def _is_sharded(model: Any) -> bool:
+    return type(model).__name__ == "FullyShardedDataParallel" or hasattr(model, "set_reshard_after_forward")
+
+
+def _allows_tf32(torch: Any) -> bool:
+    """Whether products in single precision may be computed in tf32."""
+    return str(torch.get_float32_matmul_precision()) != "highest"
+
+
 def _strategy(model: Any) -> tuple[Strategy, int | None]:
-    name = type(model).__name__
-    if name == "DistributedDataParallel":
-        return "ddp", int(getattr(model, "bucket_bytes_cap", 0)) or None
-    if (
-        name.startswith("FSDP")
-        or name == "FullyShardedDataParallel"
-        or hasattr(model, "set_reshard_after_forward")
-    ):
-        return "fsdp", None
+    for layer in _layers(model):
+        if type(layer).__name__ == "DistributedDataParallel":
+            return "ddp", int(getattr(layer, "bucket_bytes_cap", 0)) or None
+        if _is_sharded(layer):
+            return "fsdp", None
     return "alone", None
 
 
@@ -147,4 +174,6 @@ def _world_size() -> int:
 
 
 def _is_compiled(model: Any) -> bool:
-    return any(type(part).__name__ == "OptimizedModule" for part in model.modules())
+    return any(type(part).__name__ == "OptimizedModule" for part in model.modules()) or any(
+        getattr(part, "_compiled_call_impl", None) is not None for part in model.modules()
+    )

@@ -67,15 +67,14 @@ class Cases:
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
     def _made(self, plan: Plan) -> Computation:
-        if self.request.profile is not None:
-            from planner.computation.recorded import computation_of
-
-            return computation_of(self.request.profile)
         from planner.computation.changed import accumulated
 
         return accumulated(self._micro_batch(plan), plan.accumulate)
 
     def _micro_batch(self, plan: Plan, *, brief: bool = False) -> Computation:
+        if self.request.recordings is not None:
+            device = self.market.machine(plan.machine).device
+            return self.request.recordings.computation(plan.batch, device)
         from planner.exchange.device import device_computation
 
         return device_computation(
@@ -185,6 +184,6 @@ class Cases:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
         from planner.exchange.device import error_of_device
 
-        if self.request.profile is not None:
-            return None
+        if self.request.recordings is not None:
+            return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)
         return error_of_device(self.model, self.market.machine(plan.machine), plan.precision)

@@ -52,7 +52,7 @@ def field_of(cases: Cases) -> Field:
     all looked at, but for those that cannot be computed."""
     request = cases.request
     found = Field(worker_machines(request))
-    if request.profile is not None:
+    if request.profile is not None and not request.any_device:
         return found
     usable = [kind for kind in found.machines if not left_out(kind, request)]
     singles: dict[str, _Single] = {}

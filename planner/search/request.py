@@ -20,6 +20,7 @@ from planner.prices.spot import RESTART_S
 from planner.search.limits import check_size
 
 if TYPE_CHECKING:
+    from planner.computation.recordings import Recordings
     from planner.step import Profile
 
 Objective = Literal["fastest", "cheapest", "value"]
@@ -78,6 +79,7 @@ class Request:
     network: Network | None = None
     bandwidth_bytes_per_s: float | None = None  # of every NIC, instead of the catalogue's
     profile: Profile | None = None
+    more_profiles: tuple[Profile, ...] = ()  # of the same loop and device, at other batches
     seed: int = 0
     interval_width: float = 0.01  # half of it, as a share of the mean
     max_steps: int = 1000  # of a worker, in all runs of a simulation in full
@@ -161,12 +163,27 @@ class Request:
                 f"--model {self.model} contradicts --profile, whose steps are those of {profile.model}; "
                 "leave --model out, or import the trace again with the right --model"
             )
-        if self.batches not in (None, (profile.batch,)):
-            asked = self.batches if self.batches == "auto" else ",".join(map(str, self.batches or ()))
+        if self.batches == "auto":
             raise BadInput(
-                f"--batch {asked} contradicts --profile, which was recorded at batch {profile.batch}; "
-                "record one for each batch"
+                f"--batch auto contradicts --profile, which was recorded at batch {profile.batch} and does "
+                "not tell what fits in memory; name the batches"
             )
+        assert self.recordings is not None
+        for batch in self.batches or ():
+            self.recordings.check_batch(batch)
+        known = profile.recorded
+        if self.formats is not None and known is not None and self.formats != (known.facts.precision,):
+            raise BadInput(
+                f"--precision {','.join(self.formats)} contradicts --profile, which was recorded in "
+                f"{known.facts.precision}; record one in that precision, or leave --precision out"
+            )
+
+    @cached_property
+    def recordings(self) -> Recordings | None:
+        """The profiles of the request, for any device and batch that they can speak for."""
+        from planner.computation.recordings import Recordings
+
+        return None if self.profile is None else Recordings((self.profile, *self.more_profiles))
 
     @property
     def goal(self) -> Objective:
@@ -186,11 +203,27 @@ class Request:
         narrowed = self.gpu is not None or self.providers is not None or self.sold
         if self.hardware is not None and not narrowed:
             return self.hardware
-        if self.profile is not None and self.hardware is None:
+        if self.profile is not None and self.hardware is None and not (self.any_device or self.gpu):
             return (self.recorded_on.name,)
         from planner.search.machines import machine_names
 
-        return machine_names(self.market, self.hardware, self.gpu, self.providers, self.sold)
+        names = machine_names(self.market, self.hardware, self.gpu, self.providers, self.sold)
+        recordings = self.recordings
+        if recordings is None or self.hardware is not None or self.gpu is not None:
+            return names
+        return tuple(name for name in names if not recordings.refusal(self.market.machine(name)))
+
+    @property
+    def any_device(self) -> bool:
+        """Whether a recording of a device of the catalogue is asked about, which can be scaled to others."""
+        from planner.catalog import hardware_names
+
+        return (
+            self.profile is not None
+            and self.recordings is not None
+            and self.recordings.source is not None
+            and self.profile.hardware not in hardware_names()
+        )
 
     @property
     def open_choice(self) -> bool:
@@ -201,7 +234,8 @@ class Request:
     def market(self) -> Market:
         """The machines of the request and its terms."""
         own = own_machines((*(self.hardware or ()), *(self.server_hardware or ())))
-        recorded = () if self.profile is None or self.hardware is not None else (self.recorded_on,)
+        unnamed = self.profile is not None and self.hardware is None and not self.any_device
+        recorded = (self.recorded_on,) if unnamed else ()
         terms = (self.network_used, self.bandwidth_bytes_per_s, self.region, self.spot)
         return Market(*terms, own=(*own, *recorded))
 
@@ -223,8 +257,10 @@ class Request:
 
     def as_dict(self) -> dict[str, Any]:
         """What was asked, for the JSON answer; a profile appears as its source."""
-        out = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "brief"}
-        out["profile"] = None if self.profile is None else (self.profile.source or self.profile.model)
+        hidden = ("brief", "more_profiles")
+        out = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in hidden}
+        given = () if self.profile is None else (self.profile, *self.more_profiles)
+        out["profile"] = "; ".join(one.source or one.model for one in given) or None
         out["objective"], out["network"] = self.goal, self.network_used
         out["hardware"], out["mode"] = self.hardware_words, self.mode or "async"
         out["exchanges"] = None if self.exchanges is None else [kind for kind, _ in self.exchanges]

@@ -21,7 +21,8 @@ def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precis
     the device has to it. Where frameworks compute in tf32 unless told otherwise, so do we."""
     has = worker.device.flops
     if request.profile is not None:
-        return (FP32,)
+        known = request.profile.recorded
+        return (PRECISIONS.get(known.facts.precision, FP32) if known else FP32,)
     if request.formats is not None:
         return tuple(PRECISIONS[name] for name in request.formats if PRECISIONS[name].compute in has)
     wanted = ("tf32", "fp32") if model.default_precision == "fp32" else (model.default_precision, "fp16")
@@ -29,7 +30,7 @@ def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precis
 
 
 def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
-    if request.profile is not None:
+    if request.profile is not None and request.batches in (None, "auto"):
         return (request.profile.batch,)
     if request.batches is None:
         return (model.default_batch,)

@@ -148,7 +148,12 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
     if named:
         market.check_prices(market.matching(named))
     devices = list(dict.fromkeys(kind.device.name for kind in workers))
-    if request.profile is not None and len(devices) > 1:
+    recordings = request.recordings
+    if recordings is not None:
+        refused = next((words for kind in workers if (words := recordings.refusal(kind))), "")
+        if refused:
+            raise BadInput(refused)
+    if recordings is not None and not recordings.first.hardware and len(devices) > 1:
         raise BadInput(
             f"--profile holds the times of one device, and --hardware names machines with {len(devices)} "
             f"({', '.join(devices[:4])}{', ...' if len(devices) > 4 else ''}); name machines with the device "
@@ -160,7 +165,7 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
 def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> str:
     """Why no plan has workers on this machine; empty if some may have."""
     market = request.market
-    recorded = request.profile is not None and request.hardware is None
+    recorded = request.profile is not None and request.hardware is None and not request.any_device
     if market.usd_per_hour(worker) is None and not (recorded and unpriced):
         return f"have {market.no_price}" + (
             "; add --hardware with the machine that is meant" if recorded else ""

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
+from planner.step.recorded import Recorded
 
 DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
 RESOURCE_NAMES = ("downlink", "worker", "uplink", "ps", "host")
@@ -81,6 +82,7 @@ class Profile:
     basis: str = "measured"
     source: str = ""
     notes: tuple[str, ...] = field(default=())
+    recorded: Recorded | None = None  # what the recording knows beside its times
 
     @staticmethod
     def build(

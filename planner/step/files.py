@@ -15,7 +15,9 @@ from planner.errors import BadInput
 from planner.files.atomic import write_file
 from planner.files.decoding import from_json
 from planner.step._profile import DOWNLINK, HOST, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
+from planner.step.facts import Facts
 from planner.step.reading import check_values, read_bytes
+from planner.step.recorded import Exposed, OpPart, Recorded
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
 VERSION: Literal[1] = 1
@@ -44,6 +46,15 @@ class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     tensor: Index | None = None
 
 
+class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a recording knows beside its times, as a file has it; keys are names of ops."""
+
+    facts: Facts
+    work: dict[str, tuple[OpPart, ...]] = {}
+    exposed: Exposed | None = None
+    launch_s: dict[str, Seconds] = {}
+
+
 class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """One profile as a file has it."""
 
@@ -62,6 +73,7 @@ class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     durations_s: Annotated[list[ByOp], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
     starts_s: list[ByOp] | None = None
     order: list[Ranks] | None = None
+    recorded: RecordedRecord | None = None
 
 
 class _Head(msgspec.Struct):
@@ -78,14 +90,6 @@ def save(profile: Profile, path: Path | str) -> None:
 def load(path: Path | str) -> Profile:
     """Read a profile that `save` wrote, gzip or not."""
     return decode(read_bytes(path), str(path))
-
-
-def load_step(path: Path | str) -> Profile:
-    """Read a profile that is to be simulated: one in which a worker does what training needs."""
-    profile = load(path)
-    if lacks := what_lacks(profile):
-        raise BadInput(f"{path}: no training step: {lacks}; `planner profile show` lists its ops")
-    return profile
 
 
 def what_lacks(profile: Profile) -> str:
@@ -144,8 +148,21 @@ def encode(profile: Profile) -> bytes:
         durations_s=profile.durations_s.tolist(),
         starts_s=None if profile.starts_s is None else profile.starts_s.tolist(),
         order=None if profile.order is None else profile.order.tolist(),
+        recorded=_record_of(profile.recorded),
     )
     return msgspec.json.encode(record)
+
+
+def _record_of(known: Recorded | None) -> RecordedRecord | None:
+    if known is None:
+        return None
+    return RecordedRecord(known.facts, dict(known.work), known.exposed, dict(known.launch_s))
+
+
+def _recorded(record: RecordedRecord | None) -> Recorded | None:
+    if record is None:
+        return None
+    return Recorded(record.facts, record.work, record.exposed, record.launch_s)
 
 
 def decode(data: bytes, where: str = "profile") -> Profile:
@@ -194,6 +211,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
             basis=record.basis,
             source=record.source,
             notes=record.notes,
+            recorded=_recorded(record.recorded),
         )
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error

@@ -70,7 +70,7 @@ def test_calibrate(imported):
         (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/no/x.gz"], "there is no folder"),
         (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/x.gz", "--bandwidth", "5"], "unit"),
         (["profile", "import", STEPS[0], "--batch", "4", "-o", "{tmp}/x.gz", "--overhead", "x"], "overhead"),
-        (["profile", "import", STEPS[0], "-o", "{tmp}/x.gz"], "missing option '--batch'"),
+        (["profile", "import", STEPS[0], "-o", "{tmp}/x.gz"], "does not record the batch; give --batch"),
         (["profile", "import", STEPS[0], "--batch", "0", "-o", "{tmp}/x.gz"], "value for '--batch'"),
         (["profile", "show", STEPS[0]], "not a profile"),
         (["profile", "show", str(DATA / "pytorch" / "plain.json.gz")], "planner profile import"),

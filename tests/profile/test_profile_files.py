@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.computation.opening import open_step
 from planner.errors import BadInput
 from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
 
@@ -203,7 +204,7 @@ def test_a_profile_that_is_no_training_step_is_not_simulated(tmp_path, kept, lac
     (tmp_path / "p.json").write_text(json.dumps(whole))
     assert files.load(tmp_path / "p.json").ops == len(chosen)  # which can be shown
     with pytest.raises(BadInput, match=lacks):
-        files.load_step(tmp_path / "p.json")
+        open_step(tmp_path / "p.json")
 
 
 def test_times_that_are_no_times_are_not_simulated(tmp_path):
@@ -211,12 +212,12 @@ def test_times_that_are_no_times_are_not_simulated(tmp_path):
     for computing_s, taken in ((0.0, False), (1e-320, False), (9e-7, False), (1e-6, True)):
         (tmp_path / "p.json").write_bytes(record(durations_s=[[0.1, computing_s, 0.1, 0.1]]))
         if taken:
-            assert files.load_step(tmp_path / "p.json").steps == 1
+            assert open_step(tmp_path / "p.json").steps == 1
         else:
             with pytest.raises(BadInput, match="durations are in seconds"):
-                files.load_step(tmp_path / "p.json")
+                open_step(tmp_path / "p.json")
     # of every step
     two = record(durations_s=[[0.1] * 4, [0.1, 0, 0.1, 0.1]], order=[[0, 1, 2, 3]] * 2)
     (tmp_path / "p.json").write_bytes(two)
     with pytest.raises(BadInput, match="computes 0 s in a step"):
-        files.load_step(tmp_path / "p.json")
+        open_step(tmp_path / "p.json")

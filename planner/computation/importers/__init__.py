@@ -19,6 +19,7 @@ from planner.step.transmissions import with_sent_order
 
 if TYPE_CHECKING:
     from planner.computation import Computation
+    from planner.computation.importers.events import Trace
     from planner.computation.importers.kineto import Step
     from planner.computation.importers.recording import Recording
 
@@ -35,19 +36,20 @@ RECORDING = "docs/recording.md tells how to record one"
 def import_profile(
     paths: Sequence[Path | str],
     *,
-    batch: int,
+    batch: int | None = None,
     model: str = "",
     hardware: str = "",
     bandwidth_bytes_per_s: float | None = None,
 ) -> Profile:
-    """A profile of one worker from trace files, which must all be of one kind and of one training job."""
+    """A profile of one worker from trace files, which must all be of one kind and of one training job. What
+    our recorder noted (batch, model, device) need not be given."""
     if not paths:
         raise BadInput("give at least one trace file to import")
-    if batch < 1:
+    if batch is not None and batch < 1:
         raise BadInput(f"batch is {batch}; it is the number of samples of one step on one worker, at least 1")
     about: dict[str, Any] = {
         "batch": batch,
-        "model": model or Path(paths[0]).name.split(".")[0],
+        "model": model,
         "hardware": hardware,
         "bandwidth_bytes_per_s": bandwidth_bytes_per_s,
         "basis": "measured",
@@ -101,7 +103,7 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     # The readers are imported where they are used: nobody needs those of both frameworks.
     kind = ""
     recordings: list[Recording] = []
-    steps: list[Step] = []
+    traces: list[tuple[Trace, list[Step]]] = []
     for path in paths:
         data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
         found = kind_of(data, where)
@@ -113,7 +115,7 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
         if kind == PYTORCH:
             from planner.computation.importers import kineto
 
-            steps += kineto.read(data, where)
+            traces.append(kineto.read_steps(data, where))
         elif kind == TIMELINE:
             from planner.computation.importers import timeline
 
@@ -125,13 +127,46 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
             recordings.append(runmetadata.read(data, where, graph))
     names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
     about["source"] = f"{kind}: {names}"
-    if steps:
-        from planner.computation.importers import pytorch
-
-        return pytorch.build(steps, **about)
+    stem = Path(paths[0]).name.split(".")[0]
+    if traces:
+        return _from_traces(paths, traces, about, stem)
     from planner.computation.importers import tensorflow
 
+    about["model"] = about["model"] or stem
+    if about["batch"] is None:
+        raise BadInput(f"{paths[0]}: TensorFlow does not record the batch; give --batch, that of one worker")
     return with_sent_order(tensorflow.build(recordings, **about))
+
+
+def _from_traces(
+    paths: Sequence[Path | str],
+    traces: Sequence[tuple[Trace, list[Step]]],
+    about: dict[str, Any],
+    stem: str,
+) -> Profile:
+    """Steps of one training loop, with what was noted of it."""
+    from planner.computation.importers import pytorch
+    from planner.computation.importers.events import facts_of
+
+    facts = [
+        facts_of(trace, about["batch"], str(path)) for path, (trace, _) in zip(paths, traces, strict=True)
+    ]
+    first = facts[0]
+    for path, other in zip(paths, facts, strict=True):
+        for name in ("samples", "device", "precision"):
+            if getattr(other, name) != getattr(first, name):
+                raise BadInput(
+                    f"{paths[0]} and {path} differ in {name}, {getattr(first, name)} "
+                    f"and {getattr(other, name)}: "
+                    "they are two recordings; import each by itself, and give both to --profile"
+                )
+    about |= {
+        "batch": first.samples,
+        "model": about["model"] or first.model or stem,
+        "hardware": about["hardware"] or first.device,
+        "facts": first,
+    }
+    return pytorch.build([step for _, steps in traces for step in steps], **about)
 
 
 def kind_of(data: bytes, where: str) -> str:

@@ -3,8 +3,8 @@
 An op is an event that no other op of its thread encloses: `aten::conv2d` in the forward pass, or
 `autograd::engine::evaluate_function: X` in the backward pass. `fwdbwd` flow events tie a backward op to the
 forward op it differentiates. Steps are the `ProfilerStep#` annotations that `prof.step()` makes. Where
-kernels of a GPU were traced, the time of an op is that of its kernels (joined by "External id"), not that of
-launching them.
+kernels of a GPU were traced, the time of an op is that of its kernels (`on_device`), not that of launching
+them. Time in collective calls, and in what sharded training does around them, is not an op's.
 """
 
 from __future__ import annotations
@@ -18,58 +18,27 @@ from operator import attrgetter
 import msgspec
 
 from planner.computation.importers.accumulation import joined
+from planner.computation.importers.calls import COLLECTIVE_CALL, leaves_of
+from planner.computation.importers.events import BACKWARD, GPU, RECORD, Event, Id, Trace, read_trace
+from planner.computation.importers.leaves import Leaf, Shapes
+from planner.computation.importers.spans import Spans
 from planner.errors import BadInput
-from planner.files.decoding import from_json
 
-BACKWARD = "autograd::engine::evaluate_function: "
 ACCUMULATE = "AccumulateGrad"
 OPTIMIZER = "Optimizer.step#"
 COLLECTIVE = ("gloo:", "nccl:")
-GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+SHARDED = "FSDP::"  # annotations around what sharded training does besides computing
 CLOCK_TOLERANCE_US = 1000.0
 MAX_STEP_US = 3.6e9
-
-RECORD = "docs/recording.md has the lines to record it"
-
-Id = int | str
-
-
-class Event(msgspec.Struct, gc=False):
-    """One event of a Chrome trace. `args` stay undecoded until someone needs them."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: Id = 0
-    tid: Id = 0
-    ts: float = 0.0
-    dur: float = 0.0
-    id: Id = 0
-    args: msgspec.Raw = msgspec.Raw()
-
-    @property
-    def end(self) -> float:
-        return self.ts + self.dur
-
-
-class _Trace(msgspec.Struct, gc=False):
-    traceEvents: list[Event]
-
-
-class _Shapes(msgspec.Struct, gc=False):
-    dims: list[object] = msgspec.field(name="Input Dims", default_factory=list)
-    types: list[str] = msgspec.field(name="Input type", default_factory=list)
-
-
-class _External(msgspec.Struct, gc=False):
-    external: int = msgspec.field(name="External id", default=-1)
 
 
 @dataclass
 class OuterOp:
     """One outermost op. `forward` is the position, in the step, of the op that a backward op differentiates;
     `gradient` is (shape, element type) of the tensor that an AccumulateGrad op received; `communication_us`
-    is the time inside it spent in collective calls; `buckets` are the elements of each all-reduce."""
+    is the time in collectives inside it, `waited_us` that between the op before and it; `buckets` are the
+    elements of each all-reduce; `leaves` are the calls inside it; `launch_us` is what the host took to issue
+    it, where that is apart."""
 
     name: str
     start_us: float
@@ -79,56 +48,75 @@ class OuterOp:
     forward: int | None = None
     gradient: tuple[tuple[int, ...], str] | None = None
     communication_us: float = 0.0
+    waited_us: float = 0.0
     buckets: list[tuple[int, str]] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
+    launch_us: float = 0.0
 
 
 @dataclass
 class Step:
     """The ops of one step in the order of their end, and the time of its optimizer. `tail_us` is what follows
-    the backward pass and the collectives: the optimizer, and what the loop does besides."""
+    the backward pass and the collectives: the optimizer, and what the loop does besides. `late_us` is
+    communication between the last op and there."""
 
     where: str
     start_us: float
     ops: list[OuterOp]
     optimizer_us: float
     tail_us: float = 0.0
+    late_us: float = 0.0
+    end_us: float = 0.0
     on_gpu: bool = False
 
 
 def read(data: bytes, where: str) -> list[Step]:
     """The training steps in a trace."""
+    return read_steps(data, where)[1]
+
+
+def read_steps(data: bytes, where: str) -> tuple[Trace, list[Step]]:
+    """A trace and the training steps in it."""
     try:
-        return _steps(from_json(data, _Trace).traceEvents, where)
+        trace = read_trace(data, where)
+        return trace, _steps(trace, where)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{where}: not a complete trace ({error}); export it again, {RECORD}") from error
 
 
-def _steps(events: list[Event], where: str) -> list[Step]:
-    spans = [e for e in events if e.ph == "X"]
-    ops = [e for e in spans if e.cat == "cpu_op"]
+def _steps(trace: Trace, where: str) -> list[Step]:
+    spans = [e for e in trace.traceEvents if e.ph == "X"]
     notes = [e for e in spans if e.cat == "user_annotation"]
-    if not any(e.name.startswith(BACKWARD) for e in ops):
-        raise BadInput(
-            f"{where}: no backward pass is in the trace; profile whole training steps, one cycle of them "
-            f"(repeat=1), {RECORD}"
-        )
-    bad = next((e for e in spans if e.dur < 0), None)
-    if bad is not None:
-        raise BadInput(f"{where}: {bad.name!r} ends before it starts: the clock jumped; record it again")
+    helpers = {(e.pid, e.tid) for e in notes if e.name.startswith(COLLECTIVE)}
+    ops = [e for e in spans if e.cat == "cpu_op"]
+    helpers -= {(e.pid, e.tid) for e in ops if e.name.startswith(BACKWARD)}
+    ops = [e for e in ops if (e.pid, e.tid) not in helpers]
     kernels = [e for e in spans if e.cat in GPU]
     flows: dict[Id, dict[str, Event]] = defaultdict(dict)
-    for e in events:
+    for e in trace.traceEvents:
         if e.cat == "fwdbwd" and e.ph in ("s", "f"):
             flows[e.id][e.ph] = e
-    del events, spans
     windows = _windows(where, notes, ops)
+    talking = Spans(
+        (e.ts, e.end)
+        for e in (*ops, *notes)
+        if e.name.startswith((COLLECTIVE_CALL, SHARDED)) and (e.pid, e.tid) not in helpers
+    )
     outer, inner = _outermost(where, ops)
     _read_inner(inner, outer)
     pairs = _flow_pairs(outer, flows)
-    steps = [_step(where, window, outer, pairs, notes) for window in windows]
+    weights = {op.gradient[0] for op in outer if op.gradient is not None}
+    tf32 = trace.planner is not None and trace.planner.precision == "tf32"
+    leaves = leaves_of(inner, weights, tf32=tf32)
+    for leaf, (_, at) in zip(leaves, inner, strict=True):
+        if not outer[at].leaves or outer[at].leaves[-1] is not leaf:
+            outer[at].leaves.append(leaf)
+    steps = [_step(where, window, outer, pairs, _Around(notes, talking)) for window in windows]
     if kernels:
-        _move_to_gpu(outer, inner, kernels)
-        _restart_on_gpu(steps, kernels)
+        from planner.computation.importers import on_device
+
+        waits = Spans((e.ts, e.end) for e in spans if e.cat == "cuda_runtime" and "Synchronize" in e.name)
+        on_device.move(steps, outer, on_device.Calls(inner, leaves, notes, waits), kernels)
     return steps
 
 
@@ -174,55 +162,19 @@ def _outermost(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[
     return outer, inner
 
 
-def _move_to_gpu(outer: list[OuterOp], inner: list[tuple[Event, int]], kernels: list[Event]) -> None:
-    decoder = msgspec.json.Decoder(_External)
-    owner = {}
-    for e, at in inner:
-        if e.args:
-            owner[decoder.decode(e.args).external] = at
-    spans: dict[int, tuple[float, float]] = {}
-    for kernel in kernels:
-        at = owner.get(decoder.decode(kernel.args).external, -1) if kernel.args else -1
-        if at < 0 or "nccl" in kernel.name.lower():
-            continue
-        start, end = spans.get(at, (kernel.ts, kernel.end))
-        spans[at] = (min(start, kernel.ts), max(end, kernel.end))
-    last = 0.0
-    for at, op in enumerate(outer):
-        op.start_us, op.end_us = spans.get(at, (last, last))
-        last = max(last, op.end_us)
-
-
-def _restart_on_gpu(steps: list[Step], kernels: list[Event]) -> None:
-    """Let each step start when the GPU had done the work before it."""
-    ends = sorted(kernel.end for kernel in kernels)
-    for step in steps:
-        first = min((op.start_us for op in step.ops if op.end_us > 0), default=None)
-        if first is None:
-            raise BadInput(
-                f"{step.where}: no GPU kernel belongs to an op of the step; profile CPU and CUDA together, "
-                f"{RECORD}"
-            )
-        k = bisect_right(ends, first) - 1
-        step.start_us = max(step.start_us, ends[k]) if k >= 0 else step.start_us
-        step.on_gpu = True
-        step.tail_us = step.optimizer_us  # the host's clock says nothing about the device's end
-
-
 def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
-    decoder = msgspec.json.Decoder(_Shapes)
+    decoder = msgspec.json.Decoder(Shapes)
     for e, at in inner:
         op = outer[at]
         if not op.backward:
             continue
-        if e.name.startswith("c10d::"):
-            op.communication_us += e.dur
+        if e.name.startswith(COLLECTIVE_CALL):
             if "allreduce" in e.name and e.args:
                 shapes = decoder.decode(e.args)
                 for dims in _listed(shapes.dims[:1]):
                     op.buckets.append((_product(dims), "float"))
         elif op.gradient is None and e.name.endswith(ACCUMULATE) and not e.name.startswith(BACKWARD):
-            shapes = decoder.decode(e.args) if e.args else _Shapes()
+            shapes = decoder.decode(e.args) if e.args else Shapes()
             if shapes.dims and shapes.types:
                 op.gradient = (tuple(_numbers(shapes.dims[0])), shapes.types[0])
 
@@ -270,35 +222,56 @@ def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict
     return pairs
 
 
+@dataclass
+class _Around:
+    """What is known of all steps beside their ops: annotations, and when collectives ran."""
+
+    notes: list[Event]
+    talking: Spans
+
+
 def _step(
     where: str,
     window: tuple[float, float],
     outer: list[OuterOp],
     pairs: dict[int, int],
-    notes: list[Event],
+    around: _Around,
 ) -> Step:
     low, high = window
+    talking = around.talking
     if high - low > MAX_STEP_US:
         raise BadInput(
             f"{where}: a step lasts {(high - low) * 1e-6:.0f} s: the clock jumped; record it again"
         )
-    notes = [e for e in notes if low <= e.ts < high]
+    notes = [e for e in around.notes if low <= e.ts < high]
     optimizer = [e for e in notes if e.name.startswith(OPTIMIZER)]
     stop = min((e.ts for e in optimizer), default=high)
     first = bisect_right(outer, low, key=attrgetter("start_us"))
     last = bisect_right(outer, stop, key=attrgetter("start_us"))
-    here = list(range(first, last))
+    # what runs inside a collective is not computation, but for gradients, which may be ready there
+    here = [
+        at
+        for at in range(first, last)
+        if outer[at].backward or not talking.holds(outer[at].start_us, outer[at].end_us)
+    ]
     while here and not outer[here[-1]].backward:  # copies of buckets and the like, after the backward pass
         here.pop()
     position = {at: k for k, at in enumerate(here)}
     ops = [outer[at] for at in here]
+    before = low
     for at, op in zip(here, ops, strict=True):
         op.forward = position.get(pairs.get(at, -1))
+        op.communication_us = talking.within(max(before, op.start_us), op.end_us)
+        op.waited_us = talking.within(before, op.start_us)
+        before = max(before, op.end_us)
     if not any(op.backward for op in ops):
         raise BadInput(
             f"{where}: a step without a backward pass; profile whole training steps, one cycle of them "
             f"(repeat=1), {RECORD}"
         )
-    busy_until = max([op.end_us for op in ops] + [e.end for e in notes if e.name.startswith(COLLECTIVE)])
-    optimizer_us = sum(e.dur for e in optimizer)
-    return Step(where, low, ops, optimizer_us, max(high - busy_until, optimizer_us))
+    ended = max(op.end_us for op in ops)
+    collectives = [e.end for e in notes if e.name.startswith((*COLLECTIVE, SHARDED)) and e.ts < stop]
+    busy_until = min(max([ended, *collectives]), max(stop, ended))
+    optimizer_us = sum(min(e.end, high) - e.ts for e in optimizer)  # our recorder marks steps inside it
+    tail_us = max(high - busy_until, optimizer_us)
+    return Step(where, low, ops, optimizer_us, tail_us, busy_until - ended, high)

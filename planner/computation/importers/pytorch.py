@@ -21,22 +21,20 @@ import numpy as np
 from planner.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.computation.importers.accumulation import AccumulatedParameter as Sent
 from planner.computation.importers.accumulation import MicroSteps, merged, passes_of
-from planner.computation.importers.kineto import ACCUMULATE, RECORD, OuterOp, Step
+from planner.computation.importers.calls import COMMUNICATION
+from planner.computation.importers.events import RECORD
+from planner.computation.importers.kineto import ACCUMULATE, OuterOp, Step
+from planner.computation.importers.leaves import ITEM_BYTES, parts_of
 from planner.errors import BadInput
 from planner.precision import BF16, FP32
 from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
-
-ITEM_BYTES = {
-    "float": 4,
-    "double": 8,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-    "c10::complex<float>": 8,
-    "long int": 8,
-}
+from planner.step.facts import Facts
+from planner.step.recorded import Exposed, OpPart, Recorded
 
 
-def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Profile:
+def build(
+    steps: Sequence[Step], *, batch: int, model: str, facts: Facts | None = None, **about: Any
+) -> Profile:
     """A profile of one worker from its recorded steps."""
     steps, notes = _alike(steps)
     first = steps[0]
@@ -66,6 +64,7 @@ def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Pro
     share = np.array([unit.bytes for unit in units]) / sum(unit.bytes for unit in units)
     for row, step in zip(durations, steps, strict=True):
         compute = _durations(step, begin)
+        compute[0] += max(step.tail_us - step.optimizer_us, 0.0)  # the loop's own, before the next input
         row[start : start + len(compute)] = compute
         row[uploads + len(units) :] = step.optimizer_us * share
     if not all(step.optimizer_us for step in steps):
@@ -79,8 +78,43 @@ def build(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Pro
         servers=1,
         tensors=[unit.name for unit in units],
         notes=tuple(notes),
+        recorded=None if facts is None else _recorded(steps, facts, names, begin),
         **about,
     )
+
+
+def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: int) -> Recorded:
+    """What each op asks of a device, and where the step did not compute."""
+    lasts = [_durations(step, begin) for step in steps]
+    work: dict[str, tuple[OpPart, ...]] = {}
+    launch_s: dict[str, float] = {}
+    for k in range(begin, len(names)):
+        ops = [step.ops[k] for step in steps]
+        mean_us = float(np.mean([row[k - begin + 1] for row in lasts]))
+        leaves = [[leaf for leaf in op.leaves if leaf.kind != COMMUNICATION] for op in ops]
+        if parts := parts_of(leaves, mean_us, facts.device_kind):
+            work[names[k]] = parts
+        if steps[0].on_gpu:
+            launch_s[names[k]] = float(np.mean([op.launch_us for op in ops])) * 1e-6
+    mean = {
+        "step_s": [step.end_us - step.start_us for step in steps],
+        "input_s": [row[0] for row in lasts],
+        "communication_s": [_communication_us(step.ops) + step.late_us for step in steps],
+        "idle_s": [_idle_us(step, begin) for step in steps],
+    }
+    exposed = Exposed(
+        **{name: float(np.mean(values)) * 1e-6 for name, values in mean.items()}, untraced_s=facts.step_s
+    )
+    return Recorded(facts, work, exposed, launch_s)
+
+
+def _idle_us(step: Step, begin: int) -> float:
+    """Between ops, but for communication there."""
+    idle, before = 0.0, step.ops[begin].end_us
+    for op in step.ops[begin + 1 :]:
+        idle += max(op.start_us - before - op.waited_us, 0.0)
+        before = max(before, op.end_us)
+    return idle
 
 
 def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
@@ -244,9 +278,15 @@ def _durations(step: Step, begin: int) -> list[float]:
     """Microseconds of the input (all before the first forward op) and of each op from there on; what lies
     between two ops counts to the later one."""
     first = step.ops[begin]
-    out = [max(first.start_us - step.start_us, 0.0)]
+    talking_us = _communication_us(step.ops[:begin]) + first.waited_us
+    out = [max(first.start_us - step.start_us - talking_us, 0.0)]
     before = first.start_us
     for op in step.ops[begin:]:
-        out.append(max(op.end_us - before - op.communication_us, 0.0))
+        waited_us = 0.0 if op is first else op.waited_us
+        out.append(max(op.end_us - before - waited_us - op.communication_us, 0.0))
         before = max(before, op.end_us)
     return out
+
+
+def _communication_us(ops: Sequence[OuterOp]) -> float:
+    return sum(op.waited_us + op.communication_us for op in ops)

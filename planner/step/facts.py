@@ -36,3 +36,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     framework: str = ""  # "torch 2.13.0"
     python: str = ""
     step_s: float | None = None  # mean of steps before the profiler was on
+
+    @property
+    def samples(self) -> int:
+        """Of one step of the optimizer."""
+        return self.batch * self.micro_steps

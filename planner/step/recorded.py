@@ -1,0 +1,62 @@
+"""What a recording knows beside its times: the settings of the run, and what each op asks of a device.
+
+An op is made of parts, each of one kind of kernels; what its parts do not explain is the host's (Python,
+launching). Parts are what moves a recorded step to another device or another batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from planner.step.facts import Facts
+
+# Beside the kinds of `planner.rates.kernels`: overhead, what an op costs however little it does; host, what
+# lies between kernels; input, what comes before the first op of the network.
+OVERHEAD, HOST, INPUT = "overhead", "host", "input"
+FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+
+
+class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The kernels of one kind inside one op. `share` is of the op's recorded time. `flops`, `edge_flops` and
+    `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.rates.kernels`).
+    A format `tf32` means single precision, in tf32 where the device has it."""
+
+    kind: str
+    share: float
+    launches: float = 0.0
+    flops: float = 0.0
+    row_flops: float = 0.0
+    edge_flops: float = 0.0
+    moved_bytes: float = 0.0
+    weight_bytes: float = 0.0
+    format: str = "fp32"
+
+
+class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds of a mean step in which the device did not compute, or waited: `step_s` is the whole,
+    `untraced_s` a step without the profiler."""
+
+    step_s: float
+    input_s: float = 0.0
+    communication_s: float = 0.0
+    idle_s: float = 0.0
+    untraced_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Of a profile: `work` maps the name of an op to its parts, `launch_s` to what the host took to issue it
+    where a device beside it computes."""
+
+    facts: Facts
+    work: Mapping[str, tuple[OpPart, ...]] = field(default_factory=dict)
+    exposed: Exposed | None = None
+    launch_s: Mapping[str, float] = field(default_factory=dict)
+
+
+def host_share(parts: Iterable[OpPart]) -> float:
+    """What the parts of an op leave to the host."""
+    return max(1.0 - sum(part.share for part in parts), 0.0)
