@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.errors import BadInput
 from planner.search.request import Request
-from planner.search.space import Space
+from planner.search.space import Space, kinds
 
 
 def left_out_words(space: Space) -> list[str]:
@@ -27,7 +27,10 @@ def no_plans(space: Space, request: Request) -> str:
     """Why a space is empty, in a sentence, and what would make it less so."""
     lost = space.dropped + space.out_of_reach
     if not lost and not space.left_out:
-        raise BadInput(f"no hardware matches {','.join(request.hardware_words)}; see `planner hardware`")
+        raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
+            f"--exchange {','.join(kinds(request))} cannot fill {','.join(request.hardware_words)}, "
+            "and workers fill whole machines; name others, or ask `planner simulate` for a part of one"
+        )
     reasons = ", ".join(
         [
             *(f"{reason} ({count})" for reason, count in lost.most_common(3)),

@@ -109,6 +109,14 @@ def test_one_host_by_any_word() -> None:
         assert plan.exchange.host == host
 
 
+def test_an_exchange_that_cannot_fill_a_machine_is_said() -> None:
+    """One device of eight trains alone, and machines are rented whole."""
+    request = Request(model="alexnet", hardware=("p4d.24xlarge",), workers=(1,), exchanges=(("alone", {}),))
+    with pytest.raises(BadInput, match=r"--exchange alone cannot fill p4d\.24xlarge"):
+        recommend_for(request)
+    assert simulation_for(request).scored.plan.workers == 1
+
+
 def test_an_automatic_batch_of_one_plan_is_the_largest_that_fits() -> None:
     request = asked(model="vgg16", hardware="p3.2xlarge", batch="auto")
     batch = one_plan(request).batch

@@ -1,0 +1,22 @@
+"""The mutants written by hand still stand for a line of the code."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from mutants import AREAS, drawn_mutants, written_mutants
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_every_pattern_stands_in_one_place(area):
+    """A change of the line that it names moves the pattern in benchmarks/mutants.toml too."""
+    written = written_mutants(area)
+    assert written
+    for mutant in [*written, *drawn_mutants(area, 5, seed=0)]:
+        path = Path(__file__).parents[1] / mutant.path
+        text = path.read_text("utf-8")
+        assert text[mutant.start : mutant.end] != mutant.new
+        compile(text[: mutant.start] + mutant.new + text[mutant.end :], mutant.path, "exec")
