@@ -1,4 +1,5 @@
-"""The next best change: what another choice of exchange, one more worker or a larger batch would bring."""
+"""The next best change: what another choice of exchange, one more worker, a larger batch or fewer bits would
+bring."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from planner.answers.results import Change
 from planner.plan import Plan
+from planner.precision import PRECISIONS
 from planner.search.cases import Cases
 from planner.search.heats import Heat, cannot_tell, cautious
 from planner.search.scored import ScoredPlan
@@ -19,6 +21,14 @@ from planner.simulator.prediction import Prediction
 
 WORTH = 0.02  # a smaller gain is not worth a sentence
 SHOWN = 3
+# what to try instead of a number format; of several in brackets the first that the device has
+LOWER: dict[str, tuple[tuple[str, ...], ...]] = {
+    "fp32": (("tf32",), ("bf16", "fp16")),
+    "tf32": (("bf16", "fp16"),),
+    "bf16": (("fp8",),),
+    "fp16": (("fp8",),),
+    "fp8": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +114,17 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
     if cases.request.profile is None:
         words = f"twice the batch ({plan.batch * 2}; it may need more epochs)"
         yield Option("batch", words, replace(plan, batch=plan.batch * 2))
+    yield from _lower_precisions(plan, cases)
+
+
+def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:
+    """Fewer bits that the device computes in, where the request leaves that open."""
+    request = cases.request
+    if request.profile is not None or request.formats is not None:
+        return
+    has = cases.market.machine(plan.machine).device.flops
+    for names in LOWER[plan.precision.name]:
+        found = next((name for name in names if name in has), None)
+        if found is not None and (found != "fp8" or cases.model.sequence_length is not None):
+            words = f"{found} instead of {plan.precision.name} (check that it converges)"
+            yield Option("precision", words, replace(plan, precision=PRECISIONS[found]))

@@ -22,6 +22,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases) -> list[str]:
         *_money(plans, kinds, cases),
         *_network(kinds, request),
         *_compute(plans, cases),
+        *_input(cases),
         *_measured(plans, cases),
         *_running(plans, cases),
         *_retired(kinds),
@@ -128,6 +129,22 @@ def _compute(plans: list[Plan], cases: Cases) -> list[str]:
             f"Compute: {one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
         )
     )
+
+
+def _input(cases: Cases) -> list[str]:
+    """What is assumed of the data, which decides fast networks over images."""
+    if cases.request.profile is not None:
+        return []
+    from planner.rates.constants import constants
+    from planner.rates.kernels import network_of
+
+    limit = ""
+    if network_of(cases.model) == "cnn":
+        limit = (
+            "; JPEG files that eight processes of the host decode give a device at most "
+            f"{constants().loader_images_per_s:,.0f} images/s"
+        )
+    return [f"Input: no device waits for data, as with DALI or synthetic data{limit}."]
 
 
 def _measured(plans: list[Plan], cases: Cases) -> list[str]:

@@ -1,12 +1,14 @@
-"""The baseline of every answer: one device alone, on the machine that the answer is about."""
+"""The baseline of every answer: one device alone, of the kind that the answer is about."""
 
 from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import replace
+from math import inf
 
 from planner.cut import WHOLE
 from planner.exchange import Alone
+from planner.hardware import Hardware
 from planner.plan import Plan
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
@@ -14,9 +16,33 @@ from planner.search.simulations import Simulations
 
 
 def alone_on(plan: Plan, cases: Cases) -> Plan | None:
-    """One device of the plan's machine alone; None where it cannot hold the model and the batch."""
-    alone = replace(plan, workers=1, exchange=Alone(), cut=WHOLE, accumulate=1)
+    """One device of the plan's kind alone, on the cheapest machine that has it; None where it cannot hold
+    the model and the batch."""
+    machine = _cheapest(cases.market.machine(plan.machine), cases)
+    alone = replace(
+        plan,
+        machine=machine.name,
+        workers=1,
+        workers_per_machine=machine.device_count,
+        exchange=Alone(),
+        cut=WHOLE,
+        accumulate=1,
+    )
     return alone if cases.fitting.possible(alone) else None
+
+
+def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
+    """Of the machines that the request is about the cheapest with the same device: nobody rents eight of them
+    to use one."""
+    request, market = cases.request, cases.market
+    if request.profile is not None or machine.device_count == 1:
+        return machine
+    alike = [
+        kind
+        for kind in market.matching(request.hardware_words)
+        if kind.device == machine.device and kind.kernels == machine.kernels and market.usd_per_hour(kind)
+    ]
+    return min([machine, *alike], key=lambda kind: (market.usd_per_hour(kind) or inf, kind.name))
 
 
 def baseline_of(scored: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:

@@ -28,6 +28,11 @@ class Training:
         """None where the plan's machines have no price."""
         return self.seconds(scored) / 3600 * scored.usd_per_hour if scored.priced else None
 
+    def slowest_s(self, scored: ScoredPlan) -> float:
+        """At the slow end of the range in which nine of ten runs are."""
+        low = scored.samples_per_s if scored.range is None else scored.range[0]
+        return self.seconds(scored) * scored.samples_per_s / low
+
     def figures(self, scored: ScoredPlan) -> dict[str, Any]:
         """What JSON says of the job on a plan."""
         return {"job_samples": self.samples, "job_s": self.seconds(scored), "job_usd": self.usd(scored)}

@@ -85,7 +85,7 @@ def command(
     with flags.progress(quiet) as report, executor_of(None, jobs, cluster) as pool:
         result = compare_for(request, executor=pool, progress=report)
     emit(
-        folded(comparison_tables(result, energy=energy), explain=explain),
+        folded(comparison_tables(result, energy=energy), explain=explain, energy=energy),
         format,
         output,
         data=result.as_dict(),

@@ -122,7 +122,7 @@ def command(
 
         result = recommend_for(request, executor=pool, progress=watch, trials=sampled, study=study, seen=seen)
     emit(
-        folded(recommendation_tables(result, energy=energy), explain=explain),
+        folded(recommendation_tables(result, energy=energy), explain=explain, energy=energy),
         format,
         output,
         data=result.as_dict(),

@@ -88,7 +88,7 @@ def command(
             progress=report,
         )
     emit(
-        folded(saturation_tables(result, energy=energy), explain=explain),
+        folded(saturation_tables(result, energy=energy), explain=explain, energy=energy),
         format,
         output,
         data=result.as_dict(),

@@ -74,7 +74,7 @@ def command(
     with flags.progress(quiet) as report:
         result = simulation_for(request, progress=report)
     emit(
-        folded(simulation_tables(result, energy=energy), explain=explain),
+        folded(simulation_tables(result, energy=energy), explain=explain, energy=energy),
         format,
         output,
         data=result.as_dict(),

@@ -17,17 +17,30 @@ from planner.report.answer_words import (
     saturation_words,
     several,
     so_far,
-    times_alone,
     usd,
     usd_or_never,
 )
-from planner.report.decision import busy_words, decision_lines, decision_row, job_columns
+from planner.report.decision import (
+    beside_words,
+    busy_words,
+    decision_lines,
+    decision_row,
+    job_columns,
+    why_style,
+)
 from planner.report.output import Column, Table
 from planner.report.phases import falling
-from planner.report.recommendation import ENERGY, comparison_tables, energy_words, recommendation_tables
+from planner.report.recommendation import (
+    ENERGY,
+    NARROW,
+    comparison_tables,
+    energy_words,
+    recommendation_tables,
+)
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
+    from planner.answers.jobs import Training
     from planner.answers.questions import Simulation
     from planner.answers.results import Saturation, SaturationPoint
     from planner.search.scored import ScoredPlan
@@ -72,10 +85,11 @@ def saturation_tables(result: Saturation, *, energy: bool = False) -> list[Table
         ),
         *(ENERGY if energy else []),
         Column("_limit", "busiest", spare=True),
-        MARKS,
+        Column("_marks", "", style=why_style, enough=NARROW),
     ]
     lines = [
-        *decision_lines(chosen, request, training, baseline=result.baseline),
+        *decision_lines(chosen, request, training, why=_why(result), baseline=result.baseline),
+        *_cheaper(result, training),
         f"{saturation_words(result, chosen.plan.machine)} {limit_words(result)}",
     ]
     points = [(point.workers, point.scored.prediction) for point in result.points]
@@ -88,6 +102,25 @@ def saturation_tables(result: Saturation, *, energy: bool = False) -> list[Table
     notes = [*plan_words(chosen), *energy_words(chosen), *result.assumptions]
     tables.append(Table([], title="Assumed", notes=notes))
     return tables
+
+
+def _why(result: Saturation) -> str:
+    """Why so many workers."""
+    if result.request.deadline_s is not None:
+        return "the cheapest number of workers in time"
+    if result.chosen.workers == result.saturation_workers:
+        return "more workers hardly pay"
+    return (
+        "the most workers that were tried" if result.chosen is result.points[-1] else "the most within limits"
+    )
+
+
+def _cheaper(result: Saturation, training: Training | None) -> list[str]:
+    """The number of workers with the lowest cost a sample, where it is another."""
+    if not result.points[0].scored.priced:
+        return []
+    best = min(result.points, key=lambda point: point.scored.usd_per_million_samples)
+    return [] if best is result.chosen else [beside_words("The cheapest", training, best.scored)]
 
 
 def _marks(point: SaturationPoint, result: Saturation) -> list[str]:
@@ -159,8 +192,6 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
 
     scored, plan = result.scored, result.scored.plan
     out = []
-    if plan.how:
-        out.append(("computed in", plan.how))
     if scored.range is not None and scored.error is not None:
         low, high = scored.range
         out.append(
@@ -169,10 +200,6 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
     if result.request.profile is not None:
         return out
     model = model_of(result.request)
-    if (tokens := scored.tokens_per_s) is not None:
-        billion = scored.usd_per_billion_tokens
-        cost = f", ${usd(billion)} a billion" if scored.priced and billion is not None else ""
-        out.append(("tokens/s", f"{rate(tokens)}{cost}"))
     device = result.request.market.machine(plan.machine).device
     use = model_flop_use(model, scored.samples_per_s, plan.workers, device, plan.precision)
     if use is not None and device.kind == "gpu":
@@ -192,12 +219,10 @@ def simulation_tables(result: Simulation, *, energy: bool = False) -> list[Table
     million, priced = usd(scored.usd_per_million_samples), scored.priced
     stale = f"{prediction.staleness_mean:.1f} updates by others in a step, {prediction.staleness_max} at most"
     figures: list[tuple[str, str]] = [
-        ("samples/s", rate(scored.samples_per_s)),
         ("upper bound", f"{rate(scored.bound_samples_per_s)} samples/s, {scored.bound_share:.0%} reached"),
         ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
         ("price", f"${scored.usd_per_hour:.2f} an hour, ${million} a million samples" if priced else "-"),
         ("bottleneck", bottleneck_words(scored)),
-        *(("beside one device", words) for words in times_alone(scored, result.baseline)),
         *([("staleness", stale)] if prediction.staleness_max else []),
         (
             "simulated",
@@ -206,7 +231,7 @@ def simulation_tables(result: Simulation, *, energy: bool = False) -> list[Table
             f"({prediction.confidence:.0%} interval of the simulation alone)",
         ),
     ]
-    figures[1:1] = _use(result)
+    figures[0:0] = _use(result)
     record: dict[str, Any] = scored.as_dict() | {
         "precision": prediction.precision,
         **{f"step_s_{name}": value for name, value in spread.items()},

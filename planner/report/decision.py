@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import plan_row, rate, resource_words, several, usd
-from planner.report.output import Column
+from planner.report.output import CHOICE, Column
 from planner.units import format_seconds
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
-CHOICE = ">"
 CLOSE = 0.02  # a difference in speed that nobody chooses by
 
 
@@ -100,7 +100,7 @@ def decision_lines(
         lines.append(job_words(training, one))
     lines += filter(None, [missed_words(one, request, training)])
     if baseline is not None and baseline.plan != one.plan:
-        lines.append(beside_words("One device alone", training, baseline))
+        lines.append(alone_words(one, baseline, training))
     return [*lines, *filter(None, [staleness_words(one)])]
 
 
@@ -138,6 +138,18 @@ def _between(low: str, high: str) -> str:
     return f"{least} to {most} {other}" if one == other else f"{low} to {high}"
 
 
+def alone_words(one: ScoredPlan, baseline: ScoredPlan, training: Training | None) -> str:
+    """What one device alone gives, and how many times that a plan is."""
+    times = one.samples_per_s / baseline.samples_per_s
+    cost = ""
+    if one.priced and baseline.priced:
+        ratio = one.usd_per_million_samples / baseline.usd_per_million_samples
+        cost = f" at {ratio:.2g} times its cost a sample"
+    said = beside_words("One device alone", training, baseline).removesuffix(".")
+    many = f"{several(one.plan.workers, 'device')} {'are' if one.plan.workers > 1 else 'is'}"
+    return f"{said}; {many} {times:.3g} times as fast{cost}."
+
+
 def beside_words(name: str, training: Training | None, other: ScoredPlan) -> str:
     """`One device alone (1 x g5.xlarge): 626 samples/s, 34 min, $0.57.`"""
     said = [f"{rate(other.samples_per_s)} samples/s"]
@@ -156,8 +168,11 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
 
     if words := missed(one, request, training):
         return words
+    late_s = request.deadline_s
+    late = training is not None and late_s is not None and training.slowest_s(one) > late_s
+    risk = ["may miss the deadline"] if late else []
     if one.plan.key == chosen.plan.key:
-        return "choice"
+        return ", ".join(["choice", *risk])
     slower = one.samples_per_s < chosen.samples_per_s * (1 - CLOSE)
     dearer = one.priced and one.usd_per_million_samples > chosen.usd_per_million_samples * (1 + CLOSE)
     first, second = ("slower", "dearer") if request.goal == "fastest" else ("dearer", "slower")
@@ -165,13 +180,20 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
     said = [word for word in (first, second) if held[word]]
     if not said:
         said = [{"value": "less value"}.get(request.goal, "no better")]
-    return ", ".join(said)
+    return ", ".join([*said, *risk])
 
 
 def job_columns(priced: bool = True) -> list[Column]:
     """What the job takes and costs."""
-    time = Column("job_s", "time", show=format_seconds, align="right")
-    return [time, Column("job_usd", "USD", show=usd)] if priced else [time]
+    time = Column("job_s", "job time", show=format_seconds, align="right")
+    return [time, Column("job_usd", "job USD", show=usd)] if priced else [time]
+
+
+def why_style(row: Mapping[str, Any]) -> str:
+    """The choice stands out, what misses a limit too, and what lost does not."""
+    if row.get("_choice") == CHOICE:
+        return "bold green"
+    return "red" if row.get("misses") else "dim"
 
 
 def busy_words(one: ScoredPlan) -> str:
@@ -185,6 +207,8 @@ def decision_row(
     one: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
     """The row of a candidate, with what people read in it."""
+    from planner.answers.jobs import missed
+
     row = plan_row(one)
     row |= {
         "_choice": CHOICE if one.plan.key == chosen.plan.key else "",
@@ -197,7 +221,7 @@ def decision_row(
     }
     if training is not None:
         row |= training.figures(one)
-    return row
+    return row | {"misses": missed(one, request, training) or None}
 
 
 def is_async(scored: ScoredPlan) -> bool:

@@ -8,12 +8,14 @@ from dataclasses import replace
 
 from planner.report.output import Table
 
-KEPT = ("Plan:", "Price", "Compute:", "Note:", "Left out:", "Spot:", "Measured:", "One device alone")
-FEW = 3  # names of a list that say what it is about
+KEPT = ("Plan:", "Price", "Compute:", "Input:", "Note:", "Spot:", "Measured:")
+ENERGY = "Energy:"
+LEFT_OUT = "Left out: "
+FEW = 3  # sentences of a kind that a screen has room for
 
 
-def folded(tables: Sequence[Table], *, explain: bool) -> list[Table]:
-    """The tables of an answer as a screen has room for them."""
+def folded(tables: Sequence[Table], *, explain: bool, energy: bool = False) -> list[Table]:
+    """The tables of an answer as a screen has room for them; how `energy` was counted, where it is shown."""
     if explain:
         return list(tables)
     out = []
@@ -21,23 +23,33 @@ def folded(tables: Sequence[Table], *, explain: bool) -> list[Table]:
         if table.title == "Looked at":
             continue
         if table.title == "Assumed":
-            kept = [_short(note) for note in table.notes if note.startswith(KEPT)]
+            wanted = (*KEPT, ENERGY) if energy else KEPT
+            kept = [note for note in table.notes if note.startswith(wanted)]
             for what in ("Price:", "Compute:"):
                 alike = [note for note in kept if note.startswith(what)]
                 kept = [note for note in kept if note not in alike[FEW:]]
-            less = len(table.notes) - len(kept)
+            left = [note for note in table.notes if note.startswith(LEFT_OUT)]
+            less = len(table.notes) - len(kept) - len(left)
             more = [f"{less} more with --explain, and all names."] if less else []
-            table = replace(table, notes=[*kept, *more])
+            table = replace(table, notes=[*kept, *_joined(left), *more])
         out.append(table)
     return out
 
 
-def _short(note: str) -> str:
-    """A sentence about many machines with the first few of them, and how many there are."""
-    match = re.fullmatch(r"(Left out: )((?:[^\s,]+, )+[^\s,]+)( .+)", note, re.DOTALL)
-    if match is None:
-        return note
-    names = match[2].split(", ")
-    if len(names) <= FEW:
-        return note
-    return f"{match[1]}{len(names)} machines ({', '.join(names[:FEW])}, ...) that {match[3].strip()}"
+def _joined(notes: Sequence[str]) -> list[str]:
+    """Sentences about machines that were left out as one: how many for each reason, the most first."""
+    found = []
+    for note in notes:
+        match = re.fullmatch(rf"{LEFT_OUT}((?:[^\s,]+, )*[^\s,]+) (.+)\.", note, re.DOTALL)
+        if match is None:
+            return list(notes)
+        found.append((match[1].split(", "), match[2]))
+    if len(found) < 2 and all(len(names) <= FEW for names, _ in found):
+        return list(notes)
+    found.sort(key=lambda one: -len(one[0]))
+    parts = [
+        f"{names[0]} {reason}" if len(names) == 1 else f"{len(names)} ({names[0]}, ...) {reason}"
+        for names, reason in found
+    ]
+    many = sum(len(names) for names, _ in found)
+    return [f"{LEFT_OUT}{many} machines: {'; '.join(parts)}."]

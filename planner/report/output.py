@@ -21,6 +21,7 @@ from planner.files.atomic import write_file
 from planner.printable import is_unicode, printable, printable_json, printable_lines
 from planner.report.wrapping import wrapped_columns
 
+CHOICE = ">"  # in the key `_choice` of a row: what was chosen
 FILE_WIDTH = 160  # of a table that no terminal shows
 SPARE_WIDTH = 24  # below which a spare column is left out
 
@@ -44,8 +45,10 @@ class Column:
     title: str | None = None
     show: Callable[[Any], str] | None = None
     align: str = ""
-    style: str = ""  # of rich
-    spare: bool = False  # words that a narrow terminal does without
+    style: str | Callable[[Mapping[str, Any]], str] = ""  # of rich, of the column or of each row
+    spare: int = 0  # a narrow terminal does without it; the highest goes first
+    whole: bool = False  # names that break last of all
+    enough: int | None = None  # a width that its words can do with, broken into lines
 
     @property
     def heading(self) -> str:
@@ -188,7 +191,11 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
         if index:
             parts.append(Text())
         if table.title:
-            parts.append(Text(printable_lines(table.title), style="bold"))
+            first, *more = printable_lines(table.title).split("\n")
+            parts.append(Text(first, style="bold"))
+            parts += map(Text, more)
+            if more and table.rows:
+                parts.append(Text())
         if table.rows:
             grid = RichTable(
                 box=box.SIMPLE_HEAD,
@@ -204,16 +211,21 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
                 [[column.heading, *(column.cell(row) for row in table.rows)] for column in columns],
                 [side == "right" for side in sides],
                 width,
+                [column.whole for column in columns],
             )
             for column, side, (heading, *_) in zip(columns, sides, cells, strict=True):
                 grid.add_column(
                     Text(heading),
                     justify=side,  # type: ignore[arg-type]
-                    style=column.style,
+                    style=column.style if isinstance(column.style, str) else "",
                     overflow="fold",
                 )
-            for row in zip(*(below for _, *below in cells), strict=True):
-                grid.add_row(*map(Text, row))
+            for row, shown in zip(table.rows, zip(*(below for _, *below in cells), strict=True), strict=True):
+                painted = [column.style(row) if callable(column.style) else "" for column in columns]
+                grid.add_row(
+                    *(Text(cell, style) for cell, style in zip(shown, painted, strict=True)),
+                    style="bold" if row.get("_choice") == CHOICE else "",
+                )
             parts.append(grid)
             if table.notes:
                 parts.append(Text())
@@ -226,9 +238,11 @@ def _fitting(table: Table, width: int) -> list[Column]:
     columns = list(table.shown())
 
     def wants(column: Column) -> int:
-        return 2 + max(len(column.heading), *(len(column.cell(row)) for row in table.rows))
+        widest = max(len(column.heading), *(len(column.cell(row)) for row in table.rows))
+        return 2 + (widest if column.enough is None else min(widest, column.enough))
 
-    for spare in [column for column in reversed(columns) if column.spare]:
+    spares = [column for column in reversed(columns) if column.spare]
+    for spare in sorted(spares, key=lambda column: -column.spare):
         others = [column for column in columns if column is not spare]
         if width - sum(map(wants, others)) < min(SPARE_WIDTH, wants(spare)):
             columns = others

@@ -12,7 +12,6 @@ from planner.report.answer_words import (
     saturation_words,
     several,
     so_far,
-    times_alone,
     usd,
 )
 from planner.report.decision import (
@@ -21,6 +20,7 @@ from planner.report.decision import (
     decision_row,
     is_async,
     job_columns,
+    why_style,
 )
 from planner.report.output import Column, Table
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
 
 MOST_ROWS = 10
+NARROW = 22  # of the reasons, which go on in the next line
 ALONE = "one device alone"
 ENERGY = (
     Column("kwh_per_million_samples", "kWh/M", show=lambda v: f"{v:.3g}"),
@@ -45,7 +46,7 @@ def recommendation_tables(result: Recommendation, *, energy: bool = False) -> li
     training = training_of(result.request)
     told = [
         decision_row(one, result.chosen, result.request, training)
-        for one in _most_telling(result.plans, result.chosen)
+        for one in _most_telling(result.plans, result.chosen, _sure(result, training))
     ]
     rows = _with_baseline(told, result.baseline, result.chosen, result.request, training)
     columns = columns_of(rows, training, result.request, energy=energy)
@@ -110,7 +111,7 @@ def columns_of(
     """Batch and number format appear where they differ between rows, the job where there is one, tokens for
     networks over sequences."""
     differ = [
-        Column(key, title, spare=key != "batch")
+        Column(key, title, spare=0 if key == "batch" else 2)
         for key, title in (("batch", "batch"), ("_how", "computed in"))
         if len({row[key] for row in rows}) > 1
     ]
@@ -122,19 +123,19 @@ def columns_of(
     )
     return [
         Column("_choice", "", style="bold green"),
-        Column("_workers", "machines"),
-        Column("_run", "run as"),
+        Column("_workers", "machines", whole=True),
+        Column("_run", "run as", whole=True),
         *differ,
         Column("samples_per_s", "samples/s", show=rate),
-        *([Column("_range", "range", align="right", spare=True)] if rows and rows[0]["_range"] else []),
+        *([Column("_range", "range", align="right", spare=2)] if rows and rows[0]["_range"] else []),
         *([Column("tokens_per_s", "tokens/s", show=rate)] if tokens else []),
         *(job_columns() if training is not None else []),
-        Column("usd_per_hour", "USD/h", show=usd),
+        Column("usd_per_hour", "USD/h", show=usd, spare=training is not None),
         *([Column("_paid", "paid")] if request.spot else []),
         cost,
         *(ENERGY if energy else []),
-        Column("_limit", "limited by", spare=True),
-        Column("_why", "", style="bold green"),
+        Column("_limit", "limited by", spare=3),
+        Column("_why", "", style=why_style, enough=NARROW),
     ]
 
 
@@ -172,9 +173,28 @@ def _answer(result: Recommendation, training: Training | None) -> str:
     cheapest = min(result.plans, key=lambda plan: plan.usd_per_million_samples, default=one)
     if cheapest.plan.key != one.plan.key:
         lines.append(beside_words("The cheapest", training, cheapest))
+    lines += _risk(result, training)
     if is_async(one) and (rival := _best_synchronous(result)) is not None:
         lines.append(beside_words("The best that trains synchronously", training, rival))
     return so_far(result) + "\n".join(lines)
+
+
+def _sure(result: Recommendation, training: Training | None) -> ScoredPlan | None:
+    """The cheapest plan that meets the deadline even at the slow end of its range."""
+    late_s = result.request.deadline_s
+    if training is None or late_s is None:
+        return None
+    sure = [one for one in result.plans if training.slowest_s(one) <= late_s]
+    return min(sure, key=lambda one: one.usd_per_million_samples, default=None)
+
+
+def _risk(result: Recommendation, training: Training | None) -> list[str]:
+    """Where the choice may miss the deadline by its range: the cheapest plan that does not."""
+    late_s, sure = result.request.deadline_s, _sure(result, training)
+    if training is None or late_s is None or training.slowest_s(result.chosen) <= late_s:
+        return []
+    slow = "It may miss the deadline: at the slow end of its range it takes longer."
+    return [slow] if sure is None else [f"{slow} {beside_words('Sure by its range', training, sure)}"]
 
 
 def _best_synchronous(result: Recommendation) -> ScoredPlan | None:
@@ -185,21 +205,24 @@ def _best_synchronous(result: Recommendation) -> ScoredPlan | None:
     return min(rivals, key=lambda one: one.usd_per_million_samples, default=None)
 
 
-def _most_telling(plans: Sequence[ScoredPlan], chosen: ScoredPlan) -> list[ScoredPlan]:
+def _most_telling(
+    plans: Sequence[ScoredPlan], chosen: ScoredPlan, sure: ScoredPlan | None = None
+) -> list[ScoredPlan]:
     """At most a screenful: the choice, the marked plans, the cheapest of each machine, the rest of the front;
     the choice first, then by cost."""
     marked = [plan for plan in plans if plan.marks]
     best_of: dict[str, ScoredPlan] = {}
     for plan in plans:
         best_of.setdefault(plan.plan.machine, plan)
-    wanted = [*(plan for plan in plans if plan.plan == chosen.plan), *marked, *best_of.values(), *plans]
+    first = [plan for plan in plans if plan.plan == chosen.plan]
+    wanted = [*first, *([sure] if sure else []), *marked, *best_of.values(), *plans]
     kept = list({plan.plan.key: plan for plan in wanted}.values())[: MOST_ROWS - 1]  # and one device alone
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
 def _next(result: Recommendation) -> list[str]:
     one = result.chosen
-    out = [bottleneck_words(one), *times_alone(one, result.baseline)]
+    out = [bottleneck_words(one)]
     curve = result.saturation
     if curve is not None:
         out.append(saturation_words(curve, one.plan.machine))

@@ -29,19 +29,24 @@ _LEAST: tuple[Least, ...] = (
 
 
 def wrapped_columns(
-    columns: Sequence[Sequence[str]], to_the_right: Sequence[bool], width: int
+    columns: Sequence[Sequence[str]],
+    to_the_right: Sequence[bool],
+    width: int,
+    whole: Sequence[bool] = (),
 ) -> list[list[str]]:
     """The columns, each a heading and its cells, with lines broken to fit into `width` all together; figures
-    are set to the right. What does not fit without cutting words comes back as it is."""
+    are set to the right, and `whole` columns break as late as they do. What does not fit without cutting
+    words comes back as it is."""
+    whole = whole or [False] * len(columns)
     widths = [max(map(len, cells)) for cells in columns]
     room = width - GAP * (len(columns) - 1)
     for least in _LEAST:
         floors = [
             max(
                 _longest(_WORD, heading),
-                *(least(cell, right and _FIGURE.match(cell) is not None) for cell in cells),
+                *(least(cell, late or (right and _FIGURE.match(cell) is not None)) for cell in cells),
             )
-            for (heading, *cells), right in zip(columns, to_the_right, strict=True)
+            for (heading, *cells), right, late in zip(columns, to_the_right, whole, strict=True)
         ]
         if sum(floors) <= room:
             widths = _shrunk(widths, floors, room)

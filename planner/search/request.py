@@ -187,10 +187,12 @@ class Request:
 
     @property
     def goal(self) -> Objective:
-        """What decides: the fastest where money is capped, else the cheapest."""
+        """What decides: the fastest where money is capped, else the cheapest; a deadline says how fast is
+        fast enough."""
         if self.objective is not None:
             return self.objective
-        return "fastest" if self.budget_usd_per_hour is not None else "cheapest"
+        capped = self.budget_usd_per_hour is not None and self.deadline_s is None
+        return "fastest" if capped else "cheapest"
 
     @property
     def network_used(self) -> Network:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import planner
+from planner.answers.choice import choose
 from planner.answers.jobs import training_of
 from planner.answers.results import Recommendation
-from planner.report.decision import run_words, verb
+from planner.report.decision import alone_words, run_words, verb
 from planner.report.folding import folded
+from planner.report.output import Table
 from planner.report.recommendation import recommendation_tables
+from planner.search.left_out import left_out_words
 from planner.search.request import Request
+from planner.search.space import Space
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +74,83 @@ def test_assumptions_are_folded_to_what_matters(answer: Recommendation) -> None:
     assert any(note.startswith("Price:") for note in few["Assumed"])
     assert not any(note.startswith("Network:") for note in few["Assumed"])
     assert few["Assumed"][-1].endswith("--explain, and all names.")
+
+
+def test_what_was_left_out_is_one_sentence_with_the_most_first() -> None:
+    left = [
+        "Left out: a, b have no price.",
+        "Left out: c has no published network figure; give --bandwidth to count it in.",
+        "Left out: d, e, f, g cost too much.",
+    ]
+    (table,) = folded([Table([], title="Assumed", notes=["Price: 1.", *left])], explain=False)
+    assert table.notes[-1] == (
+        "Left out: 7 machines: 4 (d, ...) cost too much; 2 (a, ...) have no price; "
+        "c has no published network figure; give --bandwidth to count it in."
+    )
+    (whole,) = folded([Table([], title="Assumed", notes=left)], explain=True)
+    assert list(whole.notes) == left
+
+
+def test_one_machine_that_is_left_out_has_a_verb_of_its_own() -> None:
+    space = Space(left_out={"have no price": ["one"], "lack memory": ["two"], "do not compute": ["x", "y"]})
+    assert left_out_words(space) == [
+        "Left out: one has no price.",
+        "Left out: two lacks memory.",
+        "Left out: x, y do not compute.",
+    ]
+
+
+def test_energy_is_told_where_it_is_shown() -> None:
+    tables = [Table([], title="Assumed", notes=["Energy: 2 kWh.", "Network: 10 Gbit/s."])]
+    assert "Energy: 2 kWh." in folded(tables, explain=False, energy=True)[0].notes
+    assert "Energy: 2 kWh." not in folded(tables, explain=False)[0].notes
+
+
+def test_one_device_alone_is_rented_where_it_is_cheapest() -> None:
+    answer = planner.compare(
+        "alexnet", hardware="g4dn.xlarge,g4dn.12xlarge", workers=4, interval_width=0.05, max_steps=200
+    )
+    assert answer.baseline is not None
+    assert answer.baseline.plan.machine == "g4dn.xlarge"  # not one of the four of the other
+    several = next(row for row in answer.rows if row.plan.machine == "g4dn.12xlarge")
+    words = alone_words(several, answer.baseline, None)
+    assert words.endswith("times its cost a sample.")
+    assert f"4 devices are {several.samples_per_s / answer.baseline.samples_per_s:.3g} times as fast" in words
+
+
+def test_a_deadline_asks_for_the_cheapest_plan_in_time_and_says_where_it_is_a_close_call() -> None:
+    request = Request(model="alexnet", samples=1e6, deadline_s=60.0, budget_usd_per_hour=20.0)
+    assert request.goal == "cheapest"
+    assert request.but(deadline_s=None).goal == "fastest"
+    free = planner.recommend(
+        "alexnet", hardware="g4dn.xlarge,g5.xlarge", workers=1, interval_width=0.05, max_steps=200
+    )
+    by_cost = sorted(free.plans, key=lambda one: one.usd_per_million_samples)
+    samples = 1e7
+    late_s = samples / by_cost[0].samples_per_s * 1.05
+    asked = free.request.but(samples=samples, deadline_s=late_s)
+    answer = replace(free, request=asked, chosen=by_cost[0])
+    title = recommendation_tables(answer)[0].title
+    assert "It may miss the deadline: at the slow end of its range it takes longer." in title
+    (row,) = [row for row in recommendation_tables(answer)[0].rows if row["_choice"]]
+    assert "may miss the deadline" in row["_why"]
+    easy = replace(answer, request=asked.but(deadline_s=10 * late_s))
+    assert "may miss" not in recommendation_tables(easy)[0].title
+
+
+def test_hardly_dearer_and_faster_wins_where_there_is_a_deadline(answer: Recommendation) -> None:
+    slow = min(answer.everything, key=lambda one: one.samples_per_s)
+    costs = (replace(slow.costs[0], usd_per_hour=slow.usd_per_hour * 2.02),)
+    prediction = replace(slow.prediction, samples_per_s=slow.samples_per_s * 2)
+    twice = replace(slow, plan=replace(slow.plan, workers=64), costs=costs, prediction=prediction)
+    request = answer.request.but(deadline_s=1e9)
+    assert choose([slow, twice], request)[1].plan == twice.plan
+    assert choose([slow, twice], request.but(deadline_s=None))[1].plan == slow.plan
+    dearer = replace(twice, costs=(replace(costs[0], usd_per_hour=slow.usd_per_hour * 2.2),))
+    assert choose([slow, dearer], request)[1].plan == slow.plan
+
+
+def test_what_is_assumed_of_the_input_is_said(answer: Recommendation) -> None:
+    (said,) = [note for note in answer.assumptions if note.startswith("Input: ")]
+    assert "DALI" in said
+    assert "2,204 images/s" in said
