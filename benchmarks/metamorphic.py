@@ -266,19 +266,28 @@ def spaces(seed: int) -> Iterator[Request]:
 
 def run(plans: int, small: int, curves: int, seed: int, say: Callable[[str], None]) -> Counts:
     """All relations over so many plans, spaces and curves."""
-    counts = Counts()
-    begin = time.process_time()
+    counts, begin, told = Counts(), time.process_time(), set[str]()
+
+    def tell() -> None:
+        for name, count in counts.by_relation.items():
+            for words in set(count.broken) - told:
+                told.add(words)
+                say(f"BROKEN {name}: {words}")
+
     for number in range(1, plans + 1):
         check_plan(numbered(seed, number), counts, [list(CHANGES)[number // 4 % len(CHANGES)]])
+        tell()
         if number % 200 == 0:
             say(f"{number} plans, {time.process_time() - begin:.0f} s of CPU, {counts.broken} broken")
     endless, done = spaces(seed), 0
     while done < small:
         done += check_space(next(endless), counts)
+        tell()
         if done and done % 50 == 0:
             say(f"{done} spaces, {time.process_time() - begin:.0f} s of CPU, {counts.broken} broken")
     for number in range(curves):
         check_saturation(numbered(seed + 1, number), counts)
+        tell()
     return counts
 
 
@@ -289,8 +298,6 @@ def report(counts: Counts) -> None:
     print("plans by exchange:", ", ".join(f"{n} {name}" for name, n in counts.by_exchange.items()))
     print("plans by precision:", ", ".join(f"{n} {name}" for name, n in counts.by_precision.items()))
     for name, count in counts.by_relation.items():
-        for words in count.broken:
-            print(f"BROKEN {name}: {words}")
         for words in count.allowed:
             print(f"by theory, {name}: {words}")
 
