@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -75,16 +76,46 @@ def show(
 ) -> None:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
     from planner.computation.opening import open_profile
-    from planner.report.profile import profile_tables
+    from planner.computation.told import told
+    from planner.report.profile import profile_tables, recording_tables
     from planner.step.summary import summarize
     from planner.units import bandwidth_bytes_per_s
 
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
     profile = open_profile(file)
     summary = summarize(profile, rate, slowest)
-    emit(profile_tables(summary), format, output, data=summary)
+    recording = told(profile)
+    tables = profile_tables(summary) if recording is None else recording_tables(recording, summary)
+    emit(tables, format, output, data={**asdict(summary), "recording": recording})
     if html is not None:
         from planner.report.html_layers import profile_page
         from planner.report.page import write_page
 
         write_page(profile_page(profile, summary, reproducing()), html)
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A recording (`planner record`).")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    *,
+    format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Set two recordings side by side: what each kind of op took, and what was set otherwise."""
+    from planner.computation.opening import open_profile
+    from planner.computation.told import beside, told
+    from planner.errors import BadInput
+    from planner.report.profile import beside_tables
+
+    found = []
+    for path in (first, second):
+        recording = told(open_profile(path))
+        if recording is None:
+            raise BadInput(f"{path}: holds no kinds of ops; compare recordings (`planner record`)")
+        found.append(recording)
+    names = (first.name.split(".")[0], second.name.split(".")[0])
+    if names[0] == names[1]:
+        names = (str(first), str(second))
+    both = beside(found[0], found[1])
+    emit(beside_tables(both, names), format, output, data=both)

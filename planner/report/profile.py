@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
+from planner.computation.told import Beside, RecordingSummary
 from planner.report.output import Column, Table
 from planner.step.overhead import Overhead
 from planner.step.summary import Summary
@@ -41,6 +42,90 @@ def profile_tables(summary: Summary) -> list[Table]:
     if summary.notes:
         tables.append(Table([], title="notes", notes=[f"- {text}" for text in summary.notes]))
     return tables
+
+
+def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
+    """A recording for people: what ran, where its time goes by kind of op, what is suspicious."""
+    facts, exposed = told.facts, told.exposed
+    step_s = exposed.step_s
+    lines = [
+        f"model      {told.model}, batch {facts.batch}"
+        + (f" x {facts.micro_steps} accumulated" if facts.micro_steps > 1 else "")
+        + (f", input {'x'.join(map(str, facts.input_shape))}" if facts.input_shape else ""),
+        f"device     {facts.device or 'not noted'}"
+        + (f" ({told.device} of the catalogue)" if told.device and told.device != facts.device else "")
+        + f", {facts.precision}",
+        f"strategy   {STRATEGY[facts.strategy]}"
+        + (f", {facts.world_size} ranks" if facts.world_size > 1 else "")
+        + (f", buckets of {format_bytes(facts.bucket_bytes)}" if facts.bucket_bytes else "")
+        + (", compiled" if facts.compiled else ""),
+        f"framework  {facts.framework or 'not noted'}"
+        + (f", {facts.optimizer}" if facts.optimizer else "")
+        + (f", {sum(size for _, size in facts.parameters):,} parameters" if facts.parameters else ""),
+        f"step       {format_seconds(step_s)}, mean of {told.steps}"
+        + (f"; {format_seconds(exposed.untraced_s)} without the profiler" if exposed.untraced_s else ""),
+        f"exposed    input {_part(exposed.input_s, step_s)}, communication "
+        f"{_part(exposed.communication_s, step_s)}, idle {_part(exposed.idle_s, step_s)}",
+    ]
+    kinds = [
+        Column("kind"),
+        Column("time_s", "time a step", format_seconds, "right"),
+        Column("share", "share", lambda v: f"{v:.0%}", "right"),
+        Column("flops_per_s", "GFLOP/s", lambda v: f"{v / 1e9:,.0f}", "right"),
+        Column("meaning", "what"),
+    ]
+    ops = profile_tables(summary)
+    suspicious = [*told.suspicious, *summary.suspicious]
+    return [
+        Table(
+            [asdict(one) for one in told.kinds],
+            kinds,
+            f"{told.model}: recorded on {told.device or facts.device or 'an unnamed device'}",
+            lines,
+        ),
+        replace(ops[1], notes=[]),
+        Table(
+            [],
+            title="suspicious" if suspicious else "nothing suspicious",
+            notes=[f"- {text}" for text in suspicious],
+        ),
+        *ops[3:],
+    ]
+
+
+STRATEGY = {"alone": "one device alone", "ddp": "DistributedDataParallel", "fsdp": "fully sharded (FSDP)"}
+
+
+def _part(spent_s: float, step_s: float) -> str:
+    return f"{spent_s / step_s:.0%}" if step_s else "-"
+
+
+def beside_tables(found: Beside, names: tuple[str, str]) -> list[Table]:
+    """Two recordings side by side, by kind of op."""
+    settings = [
+        Column("setting"),
+        Column("first", names[0]),
+        Column("second", names[1]),
+    ]
+    kinds = [
+        Column("kind"),
+        Column("first_s", names[0], lambda v: format_seconds(v) if v else "-", "right"),
+        Column("second_s", names[1], lambda v: format_seconds(v) if v else "-", "right"),
+        Column("ratio", "ratio", lambda v: f"{v:.2f}", "right"),
+    ]
+    rates = found.samples_per_s
+    faster = rates[1] / rates[0] if rates[0] else 0.0
+    tables = [
+        Table(
+            [asdict(one) for one in found.kinds],
+            kinds,
+            f"{names[1]} does {rates[1]:,.4g} samples/s, {faster:.2f} times the {rates[0]:,.4g} of "
+            f"{names[0]}",
+        )
+    ]
+    rows = [{"setting": name, "first": one, "second": other} for name, one, other in found.settings]
+    differ = "they differ in" if rows else "recorded with the same settings"
+    return [*tables, Table(rows, settings if rows else [], differ)]
 
 
 def _facts(summary: Summary) -> list[str]:

@@ -152,7 +152,7 @@ def _suspicious(profile: Profile, bandwidth: float | None) -> list[str]:
     if measured and profile.ops > MANY_OPS:
         out.append(f"{profile.ops} traced ops a step: tracing can add 5 to 9%; compare with an untraced step")
     out += [f"{note}" for note in profile.notes if "lost" in note or "rounded" in note]
-    if bandwidth is None:
+    if bandwidth is None and profile.recorded is None:
         out.append("no bandwidth is recorded; times of links are unknown, give --bandwidth")
     worker = profile.durations_s[:, profile.resource == WORKER].sum(axis=1)
     if not worker.any():
