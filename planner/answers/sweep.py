@@ -112,6 +112,7 @@ class SweepResult(Shown):
     total: int
     dropped: Mapping[str, int] = field(default_factory=dict)
     partial: bool = False
+    request: Request | None = None  # one of those that were asked, for what all of them have in common
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -256,7 +257,7 @@ def _sampled(
             break
     if not rows and partly:
         raise KeyboardInterrupt
-    return SweepResult(list(rows.values()), {}, len(rows), dropped, partly)
+    return SweepResult(list(rows.values()), {}, len(rows), dropped, partly, requests[0])
 
 
 def _machines(request: Request) -> list[Hardware]:
@@ -283,7 +284,7 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
             rows.append(grid.simulations[number].cases.scored(plan, found))
     if not rows and partial:
         raise KeyboardInterrupt
-    return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial)
+    return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial, grid.simulations[0].request)
 
 
 def requests_from(scenarios: list[Scenario]) -> list[Request]:

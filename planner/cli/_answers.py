@@ -287,6 +287,15 @@ def draw(
         say(f"timeline in {timeline}; open it at ui.perfetto.dev")
 
 
+def draw_tables(tables: Any, title: str, html: Path | None) -> None:
+    """Write tables as a page, where one is asked for."""
+    if html is not None:
+        from planner.report.html_tables import write_tables
+
+        write_tables(tables, html, title, reproducing())
+        say(f"report in {html}")
+
+
 def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
     """Write the file that starts a plan, where one is asked for."""
     if path is None:

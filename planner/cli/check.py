@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli._answers import HtmlOption, draw_tables
 from planner.printable import printable
 
 
@@ -23,6 +24,7 @@ def command(
     ] = None,
     note: Annotated[str, typer.Option("--note", help="A word to keep with it.")] = "",
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Use it in later answers.")] = True,
+    html: HtmlOption = None,
     listed: Annotated[bool, typer.Option("--list", help="Show the runs that are kept.")] = False,
     forget: Annotated[
         str | None, typer.Option("--forget", metavar="N|DEVICE|all", help="Forget runs that are kept.")
@@ -33,7 +35,7 @@ def command(
     Later answers for that device are multiplied by what was measured, and say so; `--forget` takes it back.
     """
     from planner.errors import BadInput
-    from planner.report.check import check_lines, kept_lines
+    from planner.report.check import check_lines, check_table, kept_lines
 
     if forget is not None:
         from planner.measured import remove
@@ -79,8 +81,10 @@ def command(
             note=note,
         )
         add(kept)
-    for line in check_lines(found, plan, kept):
-        typer.echo(printable(line))
+    lines = [printable(line) for line in check_lines(found, plan, kept)]
+    for line in lines:
+        typer.echo(line)
+    draw_tables(check_table(found, lines), f"planner check: {answer.name}", html)
 
 
 def device_of(device: str, machine: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli._answers import HtmlOption, draw_tables
 from planner.cli._options import FormatOption, OutputOption
 from planner.report.output import Format
 
@@ -19,6 +20,7 @@ def command(
         float | None,
         typer.Option("--fail-over", metavar="USD", help="Leave with 3 where a million samples cost more."),
     ] = None,
+    html: HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -31,6 +33,7 @@ def command(
     before, after = chosen_plan(old), chosen_plan(new)
     found = difference(before, after)
     emit(diff_tables(found), format, output, data=found)
+    draw_tables(diff_tables(found), f"planner diff: {old.name} and {new.name}", html)
     cost = after.usd_per_million_samples
     if fail_over is not None and cost is not None and cost > fail_over:
         from planner.cli._say import say

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from planner.cli._answers import HtmlOption, reproducing
+from planner.cli._answers import HtmlOption, draw_tables, reproducing
 from planner.cli._options import FormatOption, OutputOption, checked
 from planner.errors import BadInput
 from planner.printable import printable
@@ -94,8 +94,8 @@ def show(
     alone = next((flag for flag, value in asked.items() if value is not None), None)
     if alone and not memory:
         raise BadInput(f"{alone} says how a model is trained; ask with --memory what that holds")
-    if name is None and (html is not None or memory or seq_length):
-        flag = "--html" if html is not None else "--memory" if memory else "--seq-length"
+    if name is None and (memory or seq_length):
+        flag = "--memory" if memory else "--seq-length"
         raise BadInput(f"{flag} is about one model; name it, as `planner models vgg11 {flag}`")
     if name is None:
         models, unread = [], []
@@ -105,19 +105,19 @@ def show(
             except BadInput as error:  # of the user's own folder: the others are there all the same
                 unread.append(str(error))
         emit(report.list_table(models, unread), format, output)
+        draw_tables(report.list_table(models, unread), "planner models", html)
         return
     model = load_model(name)
     if seq_length:
         model = model.with_sequence_length(seq_length)
     if memory:
-        if html is not None:
-            raise BadInput("--html draws layers; leave --memory out")
         from planner.report.memory import TrainingSettings, memory_data, memory_table
 
         training = TrainingSettings.asked(
             model, batch, precision, devices, optimizer, checkpointing, autocast
         )
         emit(memory_table(model, training), format, output, data=memory_data(model, training))
+        draw_tables(memory_table(model, training), f"planner models: what {model.name} holds", html)
     else:
         folded = format in (Format.table, Format.markdown)
         tables = report.model_tables(model, folded=folded)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import NoColorOption, QuietOption, progress
+from planner.cli._answers import HtmlOption, NoColorOption, QuietOption, progress, reproducing
 from planner.cli._options import FormatOption, OutputOption
+from planner.cli._say import say
 from planner.report.output import Format, emit
 
 
@@ -35,6 +36,7 @@ def command(
     ] = False,
     runner_ups: Annotated[int, typer.Option("--runner-ups", min=0, help="How many to show.")] = 7,
     network: Annotated[str, typer.Option("--network", help="baseline or burst.")] = "baseline",
+    html: HtmlOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
     format: FormatOption = Format.table,
@@ -81,3 +83,9 @@ def command(
     wanted = format is Format.json
     data = partition_data(result, dnn, machine, request, prediction) if wanted else None
     emit(tables, format, output, data=data)
+    if html is not None:
+        from planner.report.html_tables import partition_page
+        from planner.report.page import write_page
+
+        write_page(partition_page(tables, dnn.name, reproducing()), html)
+        say(f"report in {html}")

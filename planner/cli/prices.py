@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from planner.cli._answers import HtmlOption, draw_tables
 from planner.cli._options import FormatOption, OutputOption
 from planner.report.output import Format, emit
 
@@ -52,6 +53,7 @@ def show(
         typer.Argument(metavar="NAME|PATTERN", help="Machines whose prices to list; else a line a provider."),
     ] = None,
     *,
+    html: HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -59,10 +61,9 @@ def show(
     from planner.catalog import match_hardware
     from planner.report.prices import prices_table, providers_table
 
-    if name is None:
-        emit(providers_table(match_hardware("*")), format, output)
-    else:
-        emit(prices_table(match_hardware(name)), format, output)
+    table = providers_table(match_hardware("*")) if name is None else prices_table(match_hardware(name))
+    emit(table, format, output)
+    draw_tables(table, "planner prices", html)
 
 
 @app.command("diff")
@@ -73,6 +74,7 @@ def diff(
     new: Annotated[str, typer.Argument(metavar="NEW", help="The same, or `now`: what counts now.")],
     *,
     provider: ProviderOption = None,
+    html: HtmlOption = None,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -82,3 +84,4 @@ def diff(
 
     changes = changes_between(prices_named(old, provider), prices_named(new, provider))
     emit(changes_table(changes, old, new), format, output)
+    draw_tables(changes_table(changes, old, new), f"planner prices: {old} and {new}", html)

@@ -21,6 +21,7 @@ def command(
     ] = Path("sweep.db"),
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,
+    html: flags.HtmlOption = None,
     quiet: flags.QuietOption = False,
     format: FormatOption = Format.table,
     output: OutputOption = None,
@@ -36,4 +37,5 @@ def command(
     with flags.progress(quiet) as report:
         result = sweep(config, store, jobs=jobs, cluster=cluster, progress=report)
     emit(sweep_tables(result), format, output, data=result.as_dict())
+    flags.draw(result, html=html)
     flags.finish(result.partial)

@@ -45,20 +45,10 @@ if TYPE_CHECKING:
     from planner.answers.results import Saturation, SaturationPoint
     from planner.search.scored import ScoredPlan
 
-WORKERS = Column("_workers", "workers")
 RATE = Column("samples_per_s", "samples/s", show=rate)
-EXCHANGE = Column("_exchange", "exchange")
-INTERVAL = Column("_interval", "samples/s", align="right")
-BOUND = Column("bound_share", "of bound", show=lambda v: f"{v:.0%}", spare=True)
 USD_PER_HOUR = Column("usd_per_hour", "USD/h", show=usd)
 USD_PER_MILLION = Column("usd_per_million_samples", "USD/M", show=usd)
-BOTTLENECK = Column("_bottleneck", "busiest", spare=True)
 MARKS = Column("_marks", "", style="bold green")
-
-
-def plan_columns() -> list[Column]:
-    """The columns of a scored plan, without its marks."""
-    return [WORKERS, EXCHANGE, INTERVAL, BOUND, USD_PER_HOUR, USD_PER_MILLION, BOTTLENECK]
 
 
 def saturation_tables(result: Saturation, *, energy: bool = False) -> list[Table]:

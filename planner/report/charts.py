@@ -207,16 +207,16 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
             "bargap": 0.35,
             "height": max(180, 110 + 28 * len(plans)),
             "xaxis": {"title": {"text": "USD per million samples"}},
-            "yaxis": _row_axis([label(_short(name)) for name in names]),
+            "yaxis": row_axis([label(_short(name)) for name in names]),
         },
-        "narrow": _narrow_rows(names),
+        "narrow": narrow_rows(names),
     }
     caption = "Each plan's price by the hour over its throughput; what lives on worker nodes costs nothing."
     title = "Where the money goes" if len(roles) > 1 else "What a million samples cost"
     return Chart("cost", title, caption, spec, wide)
 
 
-def _row_axis(names: list[str]) -> Spec:
+def row_axis(names: list[str]) -> Spec:
     """Rows from the top; names are labels and not categories, for two rows may have the same."""
     return {
         "autorange": "reversed",
@@ -231,7 +231,7 @@ def _short(text: str, most: int = 44) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _narrow_rows(names: Sequence[str]) -> Spec:
+def narrow_rows(names: Sequence[str]) -> Spec:
     """Names of bars in two lines at most, and room for them."""
     lines = [wrapped(name, NARROW).split("\n") for name in names]
     short = [
@@ -268,9 +268,9 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
         "height": max(180, 90 + 30 * len(names)),
         "bargap": 0.35,
         "xaxis": {"range": [0, 1], "tickformat": ".0%", "title": {"text": "used"}},
-        "yaxis": _row_axis([label(word) for word in words]),
+        "yaxis": row_axis([label(word) for word in words]),
     }
-    spec = {"data": data, "layout": layout, "narrow": _narrow_rows(words)}
+    spec = {"data": data, "layout": layout, "narrow": narrow_rows(words)}
     what = resource_words(top, one.plan)
     full = f"The bottleneck, in red, is {what}." if is_full(one) else f"None is full; the busiest is {what}."
     caption = f"{full} Links: of their capacity; others: of the time."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from planner.answers.answer_files import ChosenPlan
 from planner.answers.checking import Check
 from planner.measured import Measured, factor_for, load
+from planner.report.output import Column, Table
 
 
 def check_lines(found: Check, plan: ChosenPlan, kept: Measured | None) -> Iterator[str]:
@@ -28,6 +29,18 @@ def check_lines(found: Check, plan: ChosenPlan, kept: Measured | None) -> Iterat
             f"Kept: answers for {kept.device} ({_REACH[kept.reach]}) count with {factor.words}; "
             f"`planner check --forget {kept.device}` takes it back."
         )
+
+
+def check_table(found: Check, lines: Sequence[str]) -> Table:
+    """A check for a page: what it says, and the run beside the prediction."""
+    rows = [
+        {"what": "measured", "samples_per_s": found.measured_samples_per_s},
+        {"what": "predicted", "samples_per_s": found.predicted_samples_per_s},
+        {"what": "at least, in nine of ten runs", "samples_per_s": found.low},
+        {"what": "at most, in nine of ten runs", "samples_per_s": found.high},
+    ]
+    columns = [Column("what", ""), Column("samples_per_s", "samples/s", show=lambda value: f"{value:,.4g}")]
+    return Table(rows, columns, title=lines[0], notes=lines[1:])
 
 
 _REACH = {"device": "one device", "machine": "one machine", "machines": "several machines"}

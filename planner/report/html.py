@@ -38,7 +38,12 @@ def page_of(result: Any, command: str = "") -> Page:
     from planner.answers.order_request import OrderAnswer
     from planner.answers.questions import Simulation
     from planner.answers.results import Comparison, Recommendation, Saturation
+    from planner.answers.sweep import SweepResult
 
+    if isinstance(result, SweepResult):
+        from planner.report.html_tables import sweep_page
+
+        return sweep_page(result, command)
     if isinstance(result, OrderAnswer):
         from planner.report.html_order import order_page
 

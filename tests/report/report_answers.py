@@ -73,6 +73,28 @@ def ordered():
 
 
 @cache
+def swept():
+    """Every plan of a small grid, as a sweep gives it."""
+    from planner.answers.sweep import SweepResult
+
+    result = recommended()
+    rows = list({one.plan.key: one for one in [*result.everything, *result.screened]}.values())
+    return SweepResult(rows, {}, len(rows), {}, False, result.request)
+
+
+@cache
+def partitioned():
+    """The tables of a small partition."""
+    from planner.catalog import load_hardware, load_model
+    from planner.partition.search import PartitionRequest, partition
+    from planner.report.partition import partition_tables
+
+    model, machine = load_model(hostile_model()), load_hardware("c4.8xlarge")
+    request = PartitionRequest(4)
+    return partition_tables(partition(model, machine, request), model, machine, request)
+
+
+@cache
 def profiled():
     from planner.catalog import load_hardware, load_model
 

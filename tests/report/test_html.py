@@ -17,10 +17,12 @@ from report_answers import (
     hostile_model,
     many_plans,
     ordered,
+    partitioned,
     profiled,
     recommended,
     saturated,
     simulated,
+    swept,
 )
 
 from planner.catalog import load_model
@@ -28,6 +30,7 @@ from planner.report import answer_words, charts, html
 from planner.report.charts_step import BINS, _bars
 from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
+from planner.report.html_tables import MOST_ROWS, partition_page, tables_page
 from planner.report.page import label, render_page, script_json
 from planner.step.summary import summarize
 
@@ -40,6 +43,9 @@ KINDS = {
     "saturation": lambda: page_of(saturated(), COMMAND),
     "simulate": lambda: page_of(simulated(), COMMAND),
     "order": lambda: page_of(ordered(), COMMAND),
+    "sweep": lambda: page_of(swept(), COMMAND),
+    "partition": lambda: partition_page(partitioned(), HOSTILE, COMMAND),
+    "tables": lambda: tables_page(partitioned(), "planner hardware", COMMAND),
     "model": lambda: model_page(load_model(hostile_model()), COMMAND),
     "profile": lambda: profile_page(profiled(), summarize(profiled(), 1e8), COMMAND),
 }
@@ -75,7 +81,7 @@ def test_a_page_is_one_file_that_says_how_to_get_it_again(kind):
     assert found.addresses == []
     assert found.handlers == []
     assert "img" not in found.tags
-    scripts = 4 + 2 * bool(made.what_if)  # charts, plotly, ours; tables; the what-if and its data
+    scripts = 1 + 3 * bool(made.charts) + 2 * bool(made.what_if)  # tables; charts, plotly, ours; sliders
     assert found.tags.count("script") == scripts
     assert COMMAND in found.text
     assert all(line in found.text for line in made.answer.splitlines())
@@ -250,3 +256,50 @@ def test_a_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
     bare = render_page(replace(full, assumptions=[], command=""))
     assert "What this rests on" not in bare
     assert "How to get this again" not in bare
+
+
+def test_a_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
+    result = swept()
+    made = page("sweep")
+    (chart,) = made.charts
+    assert sum(len(trace["x"]) for trace in chart.spec["data"] if trace["mode"] == "markers") == len(
+        result.rows
+    )
+    assert len(made.tables[0].rows) == len(result.rows)
+    assert len(made.what_if["points"]) == len(result.rows)
+    cheapest = min(result.rows, key=lambda one: one.usd_per_million_samples)
+    assert f"${answer_words.usd(cheapest.usd_per_million_samples)} a million samples" in made.answer
+
+
+def test_several_models_have_a_chart_each_and_no_sliders():
+    result = swept()
+    other = [replace(one, plan=replace(one.plan, model="other")) for one in result.rows]
+    made = page_of(replace(result, rows=[*result.rows, *other]))
+    assert [chart.key for chart in made.charts] == ["pareto-0", "pareto-1"]
+    assert made.charts[1].title.endswith(": other")
+    for chart in made.charts:
+        drawn = [trace for trace in chart.spec["data"] if trace["mode"] == "markers"]
+        assert sum(len(trace["x"]) for trace in drawn) == len(other)
+    assert made.what_if == {}
+
+
+def test_the_parts_of_an_epoch_add_up_in_the_chart():
+    split, layers, _ = partitioned()
+    charts_by_key = {chart.key: chart for chart in page("partition").charts}
+    bars = charts_by_key["split"].spec["data"]
+    whole = split.rows[-1]
+    assert sum(bars[0]["x"]) == pytest.approx(whole["compute_s"])
+    assert sum(bars[1]["x"]) == pytest.approx(whole["network_s"])
+    assert len(charts_by_key["layers"].spec["data"][0]["x"]) == len(layers.rows)
+
+
+def test_a_table_that_is_too_long_for_a_page_says_so():
+    from planner.report.output import Table
+
+    rows = [{"place": place} for place in range(MOST_ROWS + 5)]
+    made = tables_page([Table(rows, title="Many")], "planner hardware")
+    assert len(made.tables[0].rows) == MOST_ROWS
+    assert made.tables[0].notes == [
+        f"The first {MOST_ROWS:,} of {MOST_ROWS + 5:,} rows; JSON and CSV have all."
+    ]
+    assert made.answer == "Many"

@@ -1,0 +1,81 @@
+"""`--html` in every command that answers."""
+
+import importlib
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from planner.cli._app import COMMANDS
+
+ANSWERS = {"check", "compare", "diff", "hardware", "models", "order", "partition", "prices", "profile"}
+ANSWERS |= {"recommend", "saturation", "simulate", "sweep", "validate"}
+OTHERS = {"calibrate", "record"}  # write files of their own
+
+
+def run(*words):
+    module = importlib.import_module(f"planner.cli.{words[0]}")
+    app = getattr(module, "app", None) or typer.Typer(add_completion=False)
+    if not hasattr(module, "app"):
+        app.command()(module.command)
+    return CliRunner().invoke(app, [str(word) for word in words[1:]])
+
+
+def flags_of(command):
+    return {flag for param in command.params for flag in param.opts}
+
+
+def test_every_command_that_answers_has_the_flag():
+    assert set(COMMANDS) == ANSWERS | OTHERS
+    for name in ANSWERS:
+        module = importlib.import_module(f"planner.cli.{name}")
+        if hasattr(module, "command"):
+            app = typer.Typer(add_completion=False)
+            app.command()(module.command)
+            assert "--html" in flags_of(typer.main.get_command(app)), name
+        else:
+            group = typer.main.get_command(module.app)
+            assert any("--html" in flags_of(one) for one in group.commands.values()), name
+
+
+@pytest.fixture
+def answer(tmp_path):
+    path = tmp_path / "answer.json"
+    flags = ["--model", "alexnet", "--hardware", "g5.xlarge", "--workers", "1", "--max-steps", "20"]
+    done = run("simulate", *flags, "--format", "json", "--output", path)
+    assert done.exit_code == 0, done.output
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hardware", "g5.*"], "g5.xlarge"),
+        (["hardware", "g5.xlarge"], "g5.xlarge"),
+        (["hardware", "--gpu", "A10G"], "g5.xlarge"),
+        (["prices", "show", "g5.*"], "g5.xlarge"),
+        (["models"], "resnet50"),
+        (["models", "alexnet", "--memory"], "alexnet"),
+        (["partition", "--model", "alexnet", "--hardware", "c4.8xlarge", "-n", "2"], "c4.8xlarge"),
+    ],
+)
+def test_a_page_holds_what_the_terminal_says(tmp_path, words, said):
+    path = tmp_path / "page.html"
+    done = run(*words, "--html", path)
+    assert done.exit_code == 0, done.output
+    text = path.read_text()
+    assert said in text
+    assert "<h1>planner " + words[0] in text
+    assert "How to get this again" in text
+
+
+def test_checks_and_differences_have_pages(tmp_path, answer):
+    page = tmp_path / "page.html"
+    assert run("diff", answer, answer, "--html", page).exit_code == 0
+    assert "planner diff: answer.json and answer.json" in page.read_text()
+    predicted = json.loads(answer.read_text())["plan"]["samples_per_s"]
+    done = run("check", answer, "--measured", predicted / 2, "--no-keep", "--html", page)
+    assert done.exit_code == 0, done.output
+    assert "outside of the range, -50.0%" in page.read_text()
+    assert f"{predicted / 2:,.4g}</td>" in page.read_text()
