@@ -6,10 +6,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
+
 from planner.cluster import Cluster, Node
 from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.simulator import Case
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 
 def random_profile(rng: random.Random, servers: int, layers: int = 6) -> Profile:
@@ -84,6 +86,24 @@ def random_policy(rng: random.Random, profile: Profile) -> Policy:
         if profile.is_transfer[i] and rng.random() < 0.7:
             blocks.setdefault((int(profile.resource[i]), int(profile.server[i])), []).append(name)
     return Blocks(blocks=tuple(tuple(names) for names in blocks.values()), overhead_s=overhead)
+
+
+def hosted(rng: random.Random, profile: Profile) -> Profile:
+    """The step with some of its first ops done by the host."""
+    resource = profile.resource.copy()
+    for op in np.flatnonzero(resource == WORKER).tolist():
+        if profile.names[op].startswith("forward") and rng.random() < 0.5:
+            resource[op] = HOST
+    resource.flags.writeable = False
+    return replace(profile, resource=resource)
+
+
+def random_host_case(seed: int) -> tuple[Profile, Cluster, Policy, Mode]:
+    """One plan with work for hosts, on nodes of which some have few cores."""
+    profile, cluster, policy, mode = random_case(seed)
+    rng = random.Random(seed)
+    nodes = tuple(replace(node, cores=rng.choice((None, 1, 2))) for node in cluster.nodes)
+    return hosted(rng, profile), replace(cluster, nodes=nodes), policy, mode
 
 
 def random_case(seed: int) -> tuple[Profile, Cluster, Policy, Mode]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.precision import FP32, PRECISIONS, Precision
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
 
 def computation_of(profile: Profile) -> Computation:
@@ -106,7 +106,7 @@ def _parameters(
             for after in index[start[waiting[0]] : start[waiting[0] + 1]].tolist():
                 if after in place:
                     readers.setdefault(int(profile.tensor[op]), set()).add(place[after])
-                elif profile.resource[after] == WORKER:
+                elif profile.resource[after] in (WORKER, HOST):
                     waiting.append(after)
             waiting.pop(0)
     sizes: dict[int, int] = {}

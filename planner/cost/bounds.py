@@ -7,7 +7,8 @@ A plan moves samples no faster than each of these allows:
 - the workers of one node together: their downloads pass the node's ingress, their uploads its egress;
 - every node that holds servers: what leaves it (downloads of the workers elsewhere, uploads of its own
   workers to servers elsewhere) passes its egress; ingress likewise;
-- all these nodes together: where each has workers too, none can be spared at the expense of another.
+- all these nodes together: where each has workers too, none can be spared at the expense of another;
+- the cores of every node: they update for the servers that live there and parse for its workers.
 
 In `async` mode workers run at different rates (one beside its server asks less of the network), so the bound
 of a shared NIC is the best mix: maximise the sum of the rates x_n of nodes subject to sum a_n x_n <= capacity
@@ -79,17 +80,20 @@ def upper_bound(
     worker_node = np.array(cluster.worker_nodes)
     nodes = np.unique(worker_node)
     if mode == "sync":
-        return _sync_bound(demand, cluster, step_s)
+        return _sync_bound(demand, cluster, step_s, steps)
     alone = np.array([np.sum(1.0 / step_s[worker_node == node]) for node in nodes])
     most = alone.copy()
     for at, node in enumerate(nodes):
         down, up = _own_traffic(demand, cluster, int(node))
         machine = cluster.nodes[node]
         most[at] = min(
-            most[at], _per(machine.ingress_bytes_per_s, down), _per(machine.egress_bytes_per_s, up)
+            most[at],
+            _per(machine.ingress_bytes_per_s, down),
+            _per(machine.egress_bytes_per_s, up),
+            _per(machine.cores or math.inf, demand.host_s(steps)),
         )
     best, reason = float(most.sum()), "worker step" if most.sum() >= alone.sum() else "worker NIC"
-    for name, capacity, asked in _server_nics(demand, cluster, nodes):
+    for name, capacity, asked in _at_servers(demand, cluster, nodes, steps):
         rate = _knapsack(capacity, asked, most)
         if rate < best:
             best, reason = rate, name
@@ -102,7 +106,7 @@ def window_tolerance(steps: int, workers: int, runs: int = 1) -> float:
     return workers * runs / max(1, steps)
 
 
-def _sync_bound(demand: StepDemand, cluster: Cluster, step_s: Floats) -> Bound:
+def _sync_bound(demand: StepDemand, cluster: Cluster, step_s: Floats, steps: Steps) -> Bound:
     workers = np.bincount(cluster.worker_nodes, minlength=len(cluster.nodes)).astype(float)
     nodes = np.flatnonzero(workers)
     best, reason = 1.0 / float(step_s.max()), "worker step"
@@ -112,10 +116,11 @@ def _sync_bound(demand: StepDemand, cluster: Cluster, step_s: Floats) -> Bound:
         rate = min(
             _per(machine.ingress_bytes_per_s, down * workers[node]),
             _per(machine.egress_bytes_per_s, up * workers[node]),
+            _per(machine.cores or math.inf, demand.host_s(steps) * workers[node]),
         )
         if rate < best:
             best, reason = rate, "worker NIC"
-    for name, capacity, asked in _server_nics(demand, cluster, nodes):
+    for name, capacity, asked in _at_servers(demand, cluster, nodes, steps):
         rate = _per(capacity, float(asked @ workers[nodes]))
         if rate < best:
             best, reason = rate, name
@@ -162,11 +167,11 @@ def _own_traffic(demand: StepDemand, cluster: Cluster, node: int) -> tuple[float
     return float(demand.down_bytes[away].sum()), float(demand.up_bytes[away].sum())
 
 
-def _server_nics(
-    demand: StepDemand, cluster: Cluster, nodes: npt.NDArray[np.intp]
+def _at_servers(
+    demand: StepDemand, cluster: Cluster, nodes: npt.NDArray[np.intp], steps: Steps
 ) -> list[tuple[str, float, Floats]]:
     """For each NIC of a node that holds servers: its name, capacity and the bytes a step of a worker on each
-    of `nodes` sends through it."""
+    of `nodes` sends through it; and its cores, with the seconds that such a step takes of them."""
     nics = []
     server_node = np.array(cluster.server_nodes)
     for host in np.unique(server_node):
@@ -180,6 +185,10 @@ def _server_nics(
     for name, of_one_kind in (("egress", nics[::2]), ("ingress", nics[1::2])):
         capacities, asked = [nic[1] for nic in of_one_kind], [nic[2] for nic in of_one_kind]
         nics.append((f"the servers' {name}", sum(capacities), np.asarray(np.sum(asked, axis=0))))
+    update_s, host_s = demand.update_s(steps), demand.host_s(steps)
+    for host in np.unique(server_node):
+        taken = update_s[server_node == host].sum() + np.where(nodes == host, host_s, 0.0)
+        nics.append((f"node {host} cores", cluster.nodes[host].cores or math.inf, taken))
     return nics
 
 

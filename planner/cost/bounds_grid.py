@@ -37,6 +37,8 @@ class Plans:
     colocated: npt.ArrayLike = False
     flow_bytes_per_s: npt.ArrayLike = math.inf
     speed: npt.ArrayLike = 1.0
+    worker_cores: npt.ArrayLike = math.inf  # of a node
+    server_cores: npt.ArrayLike = math.inf  # likewise, for servers on nodes of their own
 
     def __post_init__(self) -> None:
         names = [column.name for column in fields(self)]
@@ -74,11 +76,11 @@ class Plans:
 
         workers, servers, per_node = int(at("workers")), int(at("servers")), int(at("workers_per_node"))
         nic = at("worker_nic_bytes_per_s")
-        nodes = [Node(nic, nic)] * int(self.nodes[plan])
+        nodes = [Node(nic, nic, "", _cores(at("worker_cores")))] * int(self.nodes[plan])
         first = 0
         if not at("colocated"):
             server_nic = at("server_nic_bytes_per_s")
-            nodes = [Node(server_nic, server_nic)] * servers + nodes
+            nodes = [Node(server_nic, server_nic, "", _cores(at("server_cores")))] * servers + nodes
             first = servers
         return Cluster(
             nodes=tuple(nodes),
@@ -125,7 +127,7 @@ def bound_families(
     least = least_steps_s([(part.demand, part.rates) for _, part in parts], policy, mode, steps)
     out = [np.zeros(len(family.plans)) for family in families]
     for (number, part), step_s in zip(parts, least, strict=True):
-        part.take(step_s)
+        part.take(step_s, steps)
         rate = part.sync() if mode == "sync" else part.asynchronous()
         out[number][part.rows] = rate * part.demand.profile.batch
     return out
@@ -156,6 +158,8 @@ class _Alike:
     rows: npt.NDArray[np.intp]
     colocated: bool
     _steps: dict[int, Floats] = field(default_factory=dict)
+    _update_s: Floats = field(default_factory=lambda: np.zeros(0))  # of a core, by server
+    _host_s: float = 0.0
 
     def sync(self) -> Floats:
         """All workers at one rate, that of the most loaded place."""
@@ -163,8 +167,14 @@ class _Alike:
         for local in (-1, *self.hosts):
             down, up = self.own_bytes(local)
             size = self.size(local)
+            parse_s = size * self._host_s
             least = np.minimum.reduce(
-                [1.0 / self.step_s(local), _ratio(self.nic, size * down), _ratio(self.nic, size * up)]
+                [
+                    1.0 / self.step_s(local),
+                    _ratio(self.nic, size * down),
+                    _ratio(self.nic, size * up),
+                    _ratio(self.cores, parse_s),
+                ]
             )
             exists = self.free_nodes > 0 if local < 0 else True
             rate = np.where(exists, np.minimum(rate, least), rate)
@@ -174,8 +184,15 @@ class _Alike:
             away = self.workers - size
             out = away * self.demand.down_bytes[server] + size * own_up
             into = away * self.demand.up_bytes[server] + size * own_down
-            capacity = self.server_nic
-            rate = np.minimum.reduce([rate, _ratio(capacity, out), _ratio(capacity, into)])
+            capacity, taken_s = self.server_nic, self.workers * self._update_s[server] + size * self._host_s
+            rate = np.minimum.reduce(
+                [
+                    rate,
+                    _ratio(capacity, out),
+                    _ratio(capacity, into),
+                    _ratio(self.server_cores, taken_s),
+                ]
+            )
         return np.asarray(rate * self.workers)
 
     def asynchronous(self) -> Floats:
@@ -186,7 +203,8 @@ class _Alike:
         total = np.where(self.free_nodes > 0, rest, 0.0)
         if not self.colocated:
             busiest = max(float(down.max()), float(up.max()))
-            return np.asarray(np.minimum(total, _ratio(self.server_nic, busiest)))
+            by_cores = _ratio(self.server_cores, float(self._update_s.max()))
+            return np.asarray(np.minimum.reduce([total, _ratio(self.server_nic, busiest), by_cores]))
         host = {server: self.most(server, self.size(server)) for server in self.hosts}
         total = total + sum(host.values())
         best = total
@@ -195,7 +213,9 @@ class _Alike:
             own_down, own_up = self.own_bytes(server)
             out = _mixed(self.nic, [(float(down[server]), others), (own_up, own)])
             into = _mixed(self.nic, [(float(up[server]), others), (own_down, own)])
-            best = np.minimum.reduce([best, out, into])
+            update_s = float(self._update_s[server])
+            by_cores = _mixed(self.cores, [(update_s, others), (update_s + self._host_s, own)])
+            best = np.minimum.reduce([best, out, into, by_cores])
         return np.asarray(np.minimum.reduce([best, *self.all_hosts(total, host)]))
 
     def all_hosts(self, total: Floats, host: Mapping[int, Floats]) -> Iterator[Floats]:
@@ -221,6 +241,14 @@ class _Alike:
     @cached_property
     def server_nic(self) -> Floats:
         return self.nic if self.colocated else self._column("server_nic_bytes_per_s")
+
+    @cached_property
+    def cores(self) -> Floats:
+        return self._column("worker_cores")
+
+    @cached_property
+    def server_cores(self) -> Floats:
+        return self.cores if self.colocated else self._column("server_cores")
 
     @cached_property
     def per_node(self) -> Floats:
@@ -258,7 +286,14 @@ class _Alike:
         """The most steps a second of so many workers on one node."""
         down, up = self.own_bytes(local)
         return np.asarray(
-            np.minimum.reduce([workers / self.step_s(local), _ratio(self.nic, down), _ratio(self.nic, up)])
+            np.minimum.reduce(
+                [
+                    workers / self.step_s(local),
+                    _ratio(self.nic, down),
+                    _ratio(self.nic, up),
+                    _ratio(self.cores, self._host_s),
+                ]
+            )
         )
 
     def step_s(self, local: int) -> Floats:
@@ -289,14 +324,19 @@ class _Alike:
         per_byte = np.where(local_rows, 0.0, rows[:, :1])
         return Rates(per_byte, per_byte, rows[:, 1], rows[:, 1], rows[:, 2], local_rows)
 
-    def take(self, least_s: Floats) -> None:
-        """Take over the least step times that belong to `rates`."""
+    def take(self, least_s: Floats, steps: Steps) -> None:
+        """Take over the least step times that belong to `rates`, and what a step asks of cores."""
+        self._update_s, self._host_s = self.demand.update_s(steps), self.demand.host_s(steps)
         _, kind = self._kinds
         table = least_s.reshape(len(self.places), -1)
         self._steps = {local: table[at][kind] for at, local in enumerate(self.places)}
 
     def _column(self, name: str) -> Floats:
         return self.plans.column(name, self.rows)
+
+
+def _cores(count: float) -> int | None:
+    return None if math.isinf(count) else int(count)
 
 
 def _ratio(capacity: Floats, demand: Floats | float) -> Floats:

@@ -52,7 +52,8 @@ def cluster_of(
     kinds = [kind for kind, _ in machines]
     rates = {kind.name: bandwidth_bytes_per_s or network_figure(kind, network).bytes_per_s for kind in kinds}
     worker_node, server_node = (
-        Node(rates[kind.name], rates[kind.name], kind.name) for kind in (worker_kind, server_kind)
+        Node(rates[kind.name], rates[kind.name], kind.name, host_cores(kind))
+        for kind in (worker_kind, server_kind)
     )
     worker_machines = math.ceil(workers / worker_kind.device_count)
     own = 0 if colocated else servers  # machines of servers come first, as in Cluster.uniform
@@ -105,6 +106,14 @@ def network_figure(hardware: Hardware, network: Network = "baseline") -> Network
         else:
             words += f" baseline (burst {format_bandwidth(burst)} lasts minutes)"
     return NetworkFigure(rate, basis, f"{words}, {basis}")
+
+
+def host_cores(hardware: Hardware) -> int | None:
+    """The cores of a machine's processors, which parse messages and update parameters; None if not known.
+    A provider's vCPU is a thread, of which a core has two."""
+    if hardware.device.kind == "cpu":
+        return hardware.device.cores
+    return None if hardware.vcpus is None else max(1, hardware.vcpus // 2)
 
 
 def flow_limit_bytes_per_s(hardware: Hardware, placement_group: bool = True) -> float:

@@ -4,9 +4,9 @@ Equation 1 bounds a step's makespan by the busiest resource: max over resources 
 We take the larger of two bounds, each valid for every policy that shares the links:
 
 - the critical path, each transfer at the best rate its flow can have;
-- for every resource of the worker (`worker`, a link to one server, a server's time for it, its NIC in one
-  direction): head + total + tail, where head is the least path before any op of that resource and tail the
-  least path after any: the resource cannot start earlier, and something must still follow its last op.
+- for every resource of the worker (`worker`, `host`, a link to one server, a server's time for it, its NIC in
+  one direction): head + total + tail, where head is the least path before any op of that resource and tail
+  the least path after any: it cannot start earlier, and something must still follow its last op.
 
 A worker's steps do not overlap, in synchronous mode either (a step ends when all its ops have), so the bound
 of n steps is the sum of theirs. In the mean over many steps a third one holds where downloads come in random
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from planner.cost.paths import Floats, PathGraph, graph_of
 from planner.cost.queueing import Releases, queues_at_random, releases_of
 from planner.policy import Fifo, Mode, Multiplexed, Ordered, Policy, Sliced, overheads_s
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
 Ops = npt.NDArray[np.intp]
 Steps = Literal["fastest", "mean"]
@@ -75,6 +75,19 @@ class StepDemand:
     @cached_property
     def up_bytes(self) -> Floats:
         return self.graph.bytes_by_server(UPLINK)
+
+    def update_s(self, steps: Steps) -> Floats:
+        """Seconds of a core that each server spends on a step."""
+        ops = self.graph.on(PS)
+        return np.bincount(self.profile.server[ops], self._core_s(ops, steps), self.profile.servers)
+
+    def host_s(self, steps: Steps) -> float:
+        """Seconds of a core that the host spends on a step."""
+        return float(self._core_s(self.graph.on(HOST), steps).sum())
+
+    def _core_s(self, ops: Ops, steps: Steps) -> Floats:
+        durations_s = self.profile.durations_s[:, ops]
+        return np.asarray(durations_s.min(axis=0) if steps == "fastest" else durations_s.mean(axis=0))
 
 
 def least_steps_s(
@@ -135,7 +148,8 @@ class _Paths:
     def any_order_s(self, rates: Rates) -> Floats:
         """Critical path and busiest resource, for each column."""
         graph = self.graph
-        bounds = [np.asarray((self.heads + self.cost).max(axis=0)), self.around(graph.on(WORKER))]
+        bounds = [np.asarray((self.heads + self.cost).max(axis=0))]
+        bounds += [self.around(graph.on(kind)) for kind in (WORKER, HOST)]
         for server in range(graph.profile.servers):
             bounds += [self.around(graph.on(kind, server)) for kind in (DOWNLINK, UPLINK, PS)]
         bounds += [self.around(graph.on(kind), _nic_s(graph, rates, kind)) for kind in (DOWNLINK, UPLINK)]

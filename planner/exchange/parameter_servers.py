@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 from planner.computation import Computation
 from planner.cost.memory import SERVED, Held, server_misfit
-from planner.errors import BadInput
+from planner.errors import BadInput, unknown_name
+from planner.exchange import settings
 from planner.exchange._base import (
     Ask,
     Exchange,
@@ -21,6 +22,7 @@ from planner.exchange._base import (
     with_choices,
 )
 from planner.exchange.hosts import SERVER_WORDS, cheap_servers, host, hosts_of
+from planner.exchange.peers import link_words
 from planner.exchange.placement import place_model, server_bytes
 from planner.exchange.served import served_case
 from planner.exchange.site import Site
@@ -39,6 +41,8 @@ PLACEMENTS = ("greedy", "best_fit", "mxnet")
 FEW_PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
 EVENLY = "mxnet"  # the placement that splits tensors over all servers
 SPAN_POLICIES = ("multiplexed", "fifo")
+BLOCK_POLICIES = ("prophet",)  # put the transfers of one device together, which several cannot do as one
+Aggregate = Literal["device", "machine"]
 SIZES = (1, 2, 3, 4, 6, 8)
 ORDERS = ("tic",)
 _RULES = {
@@ -47,11 +51,14 @@ _RULES = {
     "greedy": "size (the next largest to the emptiest server)",
     "best_fit": "best fit",
 }
+_SUMMED: dict[Aggregate, str] = {"device": "", "machine": ", gradients summed inside each machine first"}
 RESOURCES = {
     "downlink": "sending parameters from server {}",
     "uplink": "receiving gradients at server {}",
     "ps": "updating on server {}",
     "worker": "the workers' computation",
+    "host": "parsing messages on the workers' hosts",
+    "fabric": "summing gradients among the devices of a machine",
     "worker downlink": "receiving parameters at the workers' NICs",
     "worker uplink": "sending gradients from the workers' NICs",
 }
@@ -60,7 +67,8 @@ RESOURCES = {
 @dataclass(frozen=True, slots=True)
 class ParameterServers(Exchange):
     """`host` is the machine of a server, by name; None: servers live on the workers' machines, one on each of
-    the first. With one server all placements that cut no tensor are alike."""
+    the first. With one server all placements that cut no tensor are alike. `aggregate`: what talks to the
+    servers, every device or, once for all of them, every machine (`planner.exchange.aggregated`)."""
 
     kind: ClassVar[str] = "servers"
     title: ClassVar[str] = "parameter servers"
@@ -74,6 +82,11 @@ class ParameterServers(Exchange):
     placement: str = "greedy"
     policy: str = "multiplexed"
     mode: Mode = "async"
+    aggregate: Aggregate = "device"
+
+    def __post_init__(self) -> None:
+        if self.aggregate not in get_args(Aggregate):
+            raise unknown_name("aggregate", self.aggregate, get_args(Aggregate), hint="device or machine")
 
     @property
     def takes_turns(self) -> bool:
@@ -82,7 +95,12 @@ class ParameterServers(Exchange):
     @property
     def key(self) -> str:
         place = "colocated" if self.host is None else self.host
-        return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}"
+        together = "/machine" if self.aggregate == "machine" else ""
+        return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}{together}"
+
+    def sums_inside(self, site: Site) -> bool:
+        """Whether machines of a site talk to the servers, not each of their devices."""
+        return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
     def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
@@ -96,7 +114,7 @@ class ParameterServers(Exchange):
         rules = ask.placements or (FEW_PLACEMENTS if ask.brief else PLACEMENTS)
         policies = ask.policies or ("multiplexed",)
         hosts = hosts_of(site.hardware, site.market, ask.server_hardware or SERVER_WORDS)
-        mode = cast(Mode, ask.mode or "async")
+        mode, asked = cast(Mode, ask.mode or "async"), ask.choices(cls.kind).get("aggregate")
         for servers in ask.servers or (FEW_SERVERS if ask.brief else SERVERS):
             placements: Sequence[str] = rules if servers > 1 else rules[:1]
             for place in hosts:
@@ -110,7 +128,9 @@ class ParameterServers(Exchange):
                         (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
                     ]
                 for rule, policy in ways:
-                    yield cls(servers, place, rule, policy, mode)
+                    found = cls(servers, place, rule, policy, mode, _aggregate(asked, policy, site))
+                    if not found.refusal(site):
+                        yield found
 
     @classmethod
     def named(cls, ask: Ask, site: Site) -> Self:
@@ -128,12 +148,14 @@ class ParameterServers(Exchange):
             raise BadInput(f"--server-hardware names {len(hosts)} machines ({places}); this needs one")
         if not hosts:
             raise BadInput(f"--server-hardware {','.join(words)} names no machine for {site.hardware.name}")
+        policy = (ask.policies or ("multiplexed",))[0]
         return cls(
             servers=(ask.servers or (1,))[0],
             host=hosts[0],
             placement=(ask.placements or PLACEMENTS)[0],
-            policy=(ask.policies or ("multiplexed",))[0],
+            policy=policy,
             mode=cast(Mode, ask.mode or "async"),
+            aggregate=_aggregate(ask.choices(cls.kind).get("aggregate"), policy, site),
         )
 
     def refusal(self, site: Site) -> str:
@@ -150,12 +172,26 @@ class ParameterServers(Exchange):
             return f"{flag} needs servers apart from the workers; give --server-hardware"
         if many > 1 and self.policy not in SPAN_POLICIES:
             return f"{flag} runs with --policy {' or '.join(SPAN_POLICIES)}, not {self.policy}"
+        if self.aggregate == "machine" and site.devices > 1:
+            return self._cannot_sum(site)
+        return ""
+
+    def _cannot_sum(self, site: Site) -> str:
+        remedy = "use --exchange servers:aggregate=device"
+        if site.fabric is None:
+            return (
+                f"how the {site.devices} devices of {site.hardware.name} are joined is not known; add a "
+                f"[fabric] to its hardware file (docs/hardware.md), or {remedy}"
+            )
+        if self.policy in BLOCK_POLICIES:
+            return f"--policy {self.policy} orders the transfers of every device by itself; {remedy}"
         return ""
 
     def misfit(self, model: Model, precision: Precision, site: Site) -> str:
         where = ("largest server", model.name, self.servers, self.placement)
         largest = site.market.once(where, lambda: _largest_bytes(model, self.servers, self.placement))
-        return server_misfit(self.machine(site), largest, site.replicas)
+        senders = site.machines if self.sums_inside(site) else site.replicas
+        return server_misfit(self.machine(site), largest, senders)
 
     def machine(self, site: Site) -> Hardware:
         """The machine that a server lives on."""
@@ -223,7 +259,7 @@ class ParameterServers(Exchange):
             run=f"{self.mode}, {many} {apart or 'on the same machines'}",
             cell=f"{many} {apart or 'on the same machines'}",
             rest=f" + {many} {apart or 'on the same machines'}",
-            plan=f"{self.mode} training, transfers {self.policy}{placed}",
+            plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
             assumptions=tuple(self._assumptions()),
             resources=RESOURCES,
             links=("downlink[", "uplink["),
@@ -237,6 +273,11 @@ class ParameterServers(Exchange):
             if self.mode == "async"
             else "Training: synchronous SGD with parameter servers."
         )
+        if self.aggregate == "machine":
+            yield (
+                "Transfers: the devices of a machine sum their gradients over its fabric first, and one "
+                "worker a machine talks to the servers (servers:aggregate=device: every device does)."
+            )
         if self.host is None:
             yield (
                 "Transfers: between a worker and a server on one machine nothing crosses the NIC, but "
@@ -245,6 +286,12 @@ class ParameterServers(Exchange):
         if self.policy == "multiplexed":
             window = format_bytes(DEFAULT_WINDOW_BYTES)
             yield f"Transfers: HTTP/2 streams as gRPC sends them, windows of {window}."
+
+    def assumed(self, site: Site) -> tuple[str, ...]:
+        if not self.sums_inside(site):
+            return ()
+        inside = replace(site, workers=min(site.workers, site.devices))
+        return link_words(inside, settings.library("auto", "auto", site))
 
     def flat(self, machine: str) -> dict[str, Any]:
         return {
@@ -255,6 +302,14 @@ class ParameterServers(Exchange):
             "colocated": self.host is None,
             "placement": self.placement,
         }
+
+
+def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:
+    """As asked, else inside each machine where it has several devices that can."""
+    if asked is not None:
+        return cast(Aggregate, asked)
+    can = site.devices > 1 and site.fabric is not None and policy not in BLOCK_POLICIES
+    return "machine" if can else "device"
 
 
 def _largest_bytes(model: Model, servers: int, placement: str) -> int:

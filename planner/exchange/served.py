@@ -16,6 +16,7 @@ from planner.cluster import Cluster, Node
 from planner.computation import Computation
 from planner.cost import cluster as clusters
 from planner.exchange._memo import once
+from planner.exchange.aggregated import joined, summed_in_machines
 from planner.exchange.served_step import served
 from planner.exchange.site import Site
 from planner.policy import Fifo, Multiplexed, Policy
@@ -34,7 +35,13 @@ def served_case(exchange: ParameterServers, computation: Computation, site: Site
     from planner.simulator.simulate import Case
 
     profile, policy = scheduled(exchange, computation, site)
-    return Case(profile=profile, cluster=cluster_of(exchange, site), policy=policy, mode=exchange.mode)
+    cluster = cluster_of(exchange, site)
+    if exchange.sums_inside(site):
+        step = profile
+        where = ("summed", id(step), site.fabric, site.devices, min(site.workers, site.devices))
+        profile = once(computation, where, lambda: summed_in_machines(step, site))
+        cluster = joined(cluster, site)
+    return Case(profile=profile, cluster=cluster, policy=policy, mode=exchange.mode)
 
 
 def scheduled(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
@@ -64,8 +71,12 @@ def scheduled(exchange: ParameterServers, computation: Computation, site: Site) 
 def step_of(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
     """The step of a replica, before a strategy orders its transfers."""
     # with one server a rule changes nothing but the parsing that its framework does
-    where = ("step", exchange.servers, exchange.placement)
-    profile = once(computation, where, lambda: served(computation, exchange.servers, exchange.placement))
+    where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
+
+    def make() -> Profile:
+        return served(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse)
+
+    profile = once(computation, where, make)
     span = span_of(exchange, computation, site)
     if span is None:
         return profile

@@ -1,4 +1,8 @@
-"""Bounds of plans with parameter servers, thousands at once (`planner.cost.bounds_grid`)."""
+"""Bounds of plans with parameter servers, thousands at once (`planner.cost.bounds_grid`).
+
+Where the devices of a machine sum their gradients first, the machine is a worker: its step lasts at least as
+long as that of one device whose sums take no time.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from planner.cost.bounds_grid import Family, Plans, bound_families
-from planner.cost.cluster import flow_limit_bytes_per_s
+from planner.cost.cluster import flow_limit_bytes_per_s, host_cores
 from planner.exchange._base import Floats, Job
 from planner.exchange._memo import once
 from planner.exchange.served import UNRANKED, scheduled, span_of, step_of
@@ -35,6 +39,7 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
             job.site.hardware.name,
             exchange.placement,
             _deals(exchange),
+            exchange.sums_inside(job.site),
             span and (span.workers, span.cuts),
         )
         kind = (UNRANKED.get(exchange.policy), exchange.mode)
@@ -43,7 +48,7 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
         families = [_family([jobs[row] for row in rows]) for rows in by_family.values()]
         found = bound_families(families, policy, mode, steps="mean")
         for rows, bounds in zip(by_family.values(), found, strict=True):
-            out[rows] = bounds
+            out[rows] = bounds * [_devices(jobs[row]) for row in rows]
     return out
 
 
@@ -61,14 +66,24 @@ def served_ceiling(
         sent = (float(step.bytes[step.resource == way].sum()) for way in (UPLINK, DOWNLINK))
         return worker_s, max(sent)
 
-    where = ("ceiling", exchange.servers, exchange.placement)
+    where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
     worker_s, sent_bytes = once(computation, where, look)
     if not links:
         return computation.batch * site.workers / worker_s
     nic_bytes_per_s = site.market.nic_bytes_per_s(exchange.machine(site)) or math.inf
     beside = 0 if exchange.host is not None else min(site.workers, site.devices * exchange.servers)
-    wired = exchange.servers * nic_bytes_per_s / sent_bytes if sent_bytes else math.inf
+    together = min(site.workers, site.devices) if exchange.sums_inside(site) else 1
+    wired = together * exchange.servers * nic_bytes_per_s / sent_bytes if sent_bytes else math.inf
     return computation.batch * min(site.workers / worker_s, beside / worker_s + wired)
+
+
+def _devices(job: Job) -> float:
+    """Devices that a worker of the bound stands for; at one pace a half-full machine counts for as many."""
+    site = job.site
+    if not _servers(job).sums_inside(site):
+        return 1.0
+    full = min(site.workers, site.devices)
+    return site.workers / site.machines if _servers(job).mode == "sync" else float(full)
 
 
 def _family(members: Sequence[Job]) -> Family:
@@ -85,17 +100,20 @@ def _grid(members: Sequence[Job]) -> Plans:
     site = members[0].site
     worker, market, many = site.hardware, site.market, site.cut.workers
     exchanges = [_servers(job) for job in members]
+    machines = exchanges[0].sums_inside(site)
     hosts = [exchange.machine(job.site) for exchange, job in zip(exchanges, members, strict=True)]
     return Plans(
-        workers=[job.site.replicas for job in members],
+        workers=[job.site.machines if machines else job.site.replicas for job in members],
         worker_nic_bytes_per_s=(market.nic_bytes_per_s(worker) or np.nan) * many,
         servers=[exchange.servers for exchange in exchanges],
         server_nic_bytes_per_s=[market.nic_bytes_per_s(host) or np.nan for host in hosts],
-        workers_per_node=worker.device_count,
+        workers_per_node=1 if machines else worker.device_count,
         colocated=[exchange.host is None for exchange in exchanges],
         flow_bytes_per_s=[
             min(flow_limit_bytes_per_s(worker), flow_limit_bytes_per_s(host)) * many for host in hosts
         ],
+        worker_cores=host_cores(worker) or np.inf,
+        server_cores=[host_cores(host) or np.inf for host in hosts],
     )
 
 

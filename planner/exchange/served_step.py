@@ -22,7 +22,7 @@ from planner.computation.work import UPDATE_PASSES
 from planner.errors import BadInput
 from planner.exchange.placement import MXNET_RULES, TensorPart, place_parameters
 from planner.exchange.servers import on_servers
-from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step._profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 Array = npt.NDArray[np.float64]
 
@@ -33,7 +33,8 @@ UPDATE_OVERHEAD_S = 2e-6
 @dataclass(frozen=True, slots=True)
 class Parsing:
     """What the receiver pays to turn a message into a tensor: alpha * bytes + beta (Li et al., 3.2.1). For a
-    download it is an op of the worker; for an upload it is part of the update that follows on the server."""
+    download it is an op of the worker, or of the host beside its accelerator; for an upload it is part of the
+    update that follows on the server."""
 
     alpha_s_per_byte: float
     beta_s: float
@@ -74,17 +75,19 @@ def served(
     placement: str = "greedy",
     *,
     parsing: Parsing | None = None,
+    on_host: bool = False,
     server_memory_bytes_per_s: float = SERVER_MEMORY_BYTES_PER_S,
 ) -> Profile:
     """The step with its parameters on so many servers. A recorded step keeps its own transfers and updates,
-    moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the placement is MXNet's."""
+    moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the placement is MXNet's;
+    `on_host`: processors beside the device do it, else what computes."""
     if computation.step is not None:
         return on_servers(computation.step, servers, placement)
     if servers < 1:
         raise BadInput(f"servers is {servers}; a profile needs at least 1")
     if parsing is None:
         parsing = PS_LITE_PARSING if placement in MXNET_RULES else GRPC_PARSING
-    graph = _graph(computation.shape, servers, placement, bool(parsing))
+    graph = _graph(computation.shape, servers, placement, (HOST if on_host else WORKER) if parsing else None)
     once_s = np.zeros(graph.profile.ops)
     if computation.once_s is not None:
         once_s[graph.compute] = computation.once_s
@@ -108,8 +111,9 @@ def served(
 
 
 @lru_cache(maxsize=256)
-def _graph(shape: Shape, servers: int, placement: str, parsing: bool) -> ServedGraph:
-    """Cached: a search asks for the same graph with other durations again and again."""
+def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
+    """`parsing` is the resource that does it; None: there is none. Cached: a search asks for the same graph
+    with other durations again and again."""
     parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
     part_names = _part_names(parameters, parts)
@@ -126,9 +130,9 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: bool) -> ServedG
         for number, (part, name, size) in enumerate(zip(parts, part_names, down_bytes, strict=True))
     ]
     parse = [
-        add(Op(f"{part_names[number]}/parse", WORKER, deps=(op,)))
+        add(Op(f"{part_names[number]}/parse", parsing, deps=(op,)))
         for number, op in enumerate(down)
-        if parsing
+        if parsing is not None
     ]
     arrived: dict[int, list[int]] = {}  # the ops after which an op of the computation has its parameters
     for part, op in zip(parts, parse or down, strict=True):

@@ -92,6 +92,11 @@ class Site:
     def uses_rdma(self) -> bool:
         return bool(self.hardware.rdma) if self.rdma is None else self.rdma
 
+    @property
+    def hosts_parse(self) -> bool:
+        """Whether processors beside the devices parse messages; else what computes does that too."""
+        return self.hardware.device.kind == "gpu"
+
     def machine_of(self, worker: int) -> int:
         """The machine that a worker lives on."""
         return worker // self.devices

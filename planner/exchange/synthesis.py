@@ -69,5 +69,6 @@ def profile_for(
         servers,
         placement,
         parsing=parsing,
+        on_host=hardware.device.kind == "gpu",
         server_memory_bytes_per_s=server_memory_bytes_per_s,
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import BadInput
 from planner.ordering.graph import parse_ops
-from planner.step import PS, WORKER, Op, Profile
+from planner.step import HOST, PS, WORKER, Op, Profile
 
 
 def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
@@ -31,7 +31,7 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
     share = np.ones(first[-1])
     for op, own in enumerate(group):
         sizes = pieces[own] if own is not None else [int(profile.bytes[op])]
-        on_worker = profile.resource[op] == WORKER
+        on_worker = profile.resource[op] in (WORKER, HOST)
         for j, size in enumerate(sizes):
             deps: list[int] = []
             for dep in profile.deps(op).tolist():

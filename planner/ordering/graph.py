@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.errors import BadInput
 from planner.step import Profile
-from planner.step._profile import DOWNLINK, UPLINK, WORKER
+from planner.step._profile import DOWNLINK, HOST, UPLINK, WORKER
 
 
 def bits(value: int) -> Iterator[int]:
@@ -42,7 +42,7 @@ class StepGraph:
     profile: Profile
     pulls: tuple[int, ...]  # op of bit k
     needs: tuple[int, ...]  # for each op the set of downloads it waits for, direct or not
-    parses: frozenset[int]  # worker ops that parse a download
+    parses: frozenset[int]  # ops that parse a download
 
     @staticmethod
     def of(profile: Profile) -> StepGraph:
@@ -79,12 +79,12 @@ class StepGraph:
 
 
 def parse_ops(profile: Profile) -> frozenset[int]:
-    """Worker ops that only parse a download."""
+    """Ops of the worker or of its host that only parse a download."""
     named = (op for op in range(profile.ops) if profile.names[op].endswith("/parse"))
     return frozenset(
         op
         for op in named
-        if profile.resource[op] == WORKER
+        if profile.resource[op] in (WORKER, HOST)
         and len(profile.deps(op)) == 1
         and profile.resource[profile.deps(op)[0]] == DOWNLINK
     )

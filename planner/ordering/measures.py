@@ -57,7 +57,7 @@ def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = No
     cost = np.where(profile.is_transfer, profile.bytes / bandwidth_bytes_per_s, durations)
     out: dict[str, float] = {}
     for op, (resource, server) in enumerate(zip(profile.resource, profile.server, strict=True)):
-        name = RESOURCE_NAMES[resource] + ("" if resource == WORKER else f"[{server}]")
+        name = RESOURCE_NAMES[resource] + ("" if server < 0 else f"[{server}]")
         out[name] = out.get(name, 0.0) + float(cost[op])
     return Bounds(out)
 

@@ -143,7 +143,7 @@ def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
 
 
 def _resources(summary: Summary) -> Chart:
-    colours = {"downlink": "@c1", "worker": "@c3", "uplink": "@c2", "ps": "@c4"}
+    colours = {"downlink": "@c1", "worker": "@c3", "uplink": "@c2", "ps": "@c4", "host": "@c5"}
     uses = summary.resources
     data: list[Spec] = [
         {

@@ -18,11 +18,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.policy import Mode, Multiplexed, Policy
-from planner.simulator.inputs import is_lockstep
+from planner.simulator.inputs import is_lockstep, parties_of
 from planner.simulator.joins import Joins
 from planner.simulator.prediction import Prediction
 from planner.simulator.run import RunOptions, RunResult, run
@@ -282,6 +283,16 @@ def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
     return simulate(case.profile, case.cluster, case.policy, case.mode, joins=case.joins, **settings)
 
 
+def _staleness(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Updates by others in a step. Workers that joint ops tie together, as the devices of a machine, make one
+    update together."""
+    parties = parties_of(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
+    if parties.max() + 1 == case.cluster.workers:
+        return steps_of_others
+    together = case.cluster.workers / (parties.max() + 1)
+    return np.asarray(np.round(np.maximum(steps_of_others - (together - 1), 0) / together), np.int32)
+
+
 def _summary(case: Case, results: Sequence[RunResult], stages: TwoStage, effort: Effort) -> Prediction:
     batch = case.profile.batch
     rates = np.array([steps_per_s(result) for result in results]) * batch  # runs x workers
@@ -289,7 +300,7 @@ def _summary(case: Case, results: Sequence[RunResult], stages: TwoStage, effort:
     mean, half_width = interval.mean * batch, interval.half_width * batch
     pooled = [measured_steps(result) for result in results]
     lengths = np.concatenate([length for length, _ in pooled])
-    staleness = np.concatenate([stale for _, stale in pooled])
+    staleness = _staleness(case, np.concatenate([stale for _, stale in pooled]))
     used = utilisation(case.cluster, results, effort.server_cores)
     notes = []
     if interval.precision > stages.precision:

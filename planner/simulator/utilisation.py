@@ -18,11 +18,12 @@ def utilisation(
 ) -> dict[str, float]:
     """The share of its capacity that each resource used, over all runs.
 
-    `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker`, `host` and, without a limit on
-    cores, `ps[s]` are averages over workers. Where a worker's NIC can be the narrower end, `worker downlink`
-    and `worker uplink` are the busiest worker node's NIC. A link goes by its name, with the busiest of the
-    ports that its flows cross; a joint op crosses its leader's ports alone, so they stand for the other
-    members'.
+    `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker`, `host` and `ps[s]` are averages
+    over workers; what is done once for several of them counts once, and where a node has fewer cores than it
+    has workers, or a server has others, `host` and `ps[s]` are shares of those. Where a worker's NIC can be
+    the narrower end, `worker downlink` and `worker uplink` are the busiest worker node's NIC. A link goes by
+    its name, with the busiest of the ports that its flows cross; a joint op crosses its leader's ports alone,
+    so they stand for the other members'.
     """
     seconds = sum(measured_s(result) for result in results)
     sent: npt.NDArray[np.float64] = np.sum([result.link_bytes for result in results], axis=0) / seconds
@@ -37,11 +38,12 @@ def utilisation(
     out["worker"] = float(busy.mean())
     parsing = np.sum([result.host_busy_s for result in results], axis=0) / seconds
     if parsing.any():
-        out["host"] = float(parsing.mean())
+        out["host"] = _hosts(cluster, parsing)
     for s, node in enumerate(cluster.server_nodes):
         out[str(Resource("uplink", s))] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
     for s, node in enumerate(cluster.server_nodes):
-        cores = server_cores or min(nodes[node].cores or cluster.workers, cluster.workers)
+        lanes = max(np.count_nonzero(updating[:, s]), 1)
+        cores = server_cores or min(nodes[node].cores or lanes, lanes)
         out[str(Resource("ps", s))] = float(updating[:, s].sum() / cores)
     for name, direction, side in (
         ("worker downlink", 0, "ingress_bytes_per_s"),
@@ -60,6 +62,17 @@ def utilisation(
         busy_lane = float(updating[:, channel].max())  # joint ops of a known duration
         out[name] = max(busiest, busy_lane, out.get(name, 0.0))
     return out
+
+
+def _hosts(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
+    """The share of their time, or of their node's cores where these are fewer, that hosts parse for."""
+    there = np.array(cluster.worker_nodes)
+    shares = []
+    for node in np.unique(there).tolist():
+        busy = parsing[(there == node) & (parsing > 0)]
+        if len(busy):
+            shares.append(busy.sum() / min(cluster.nodes[node].cores or len(busy), len(busy)))
+    return float(np.mean(shares))
 
 
 def _busiest_port(

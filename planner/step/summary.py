@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.step._profile import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER, Profile
+from planner.step._profile import DOWNLINK, HOST, PS, RESOURCE_NAMES, UPLINK, WORKER, Profile
 from planner.units import format_bytes, format_seconds
 
 FEW_STEPS = 10
@@ -71,11 +71,11 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
     mean = profile.durations_s.mean(axis=0)
     lasts = np.where(profile.is_transfer, profile.bytes / bandwidth if bandwidth else 0.0, mean)
     resources = []
-    for resource in (DOWNLINK, WORKER, UPLINK, PS):
-        for server in range(profile.servers) if resource != WORKER else (-1,):
-            mine = (profile.resource == resource) & (profile.server == server)
-            if resource == WORKER:
-                mine = profile.resource == WORKER
+    for resource in (DOWNLINK, WORKER, HOST, UPLINK, PS):
+        for server in range(profile.servers) if resource not in (WORKER, HOST) else (-1,):
+            mine = profile.resource == resource
+            if server >= 0:
+                mine &= profile.server == server
             if mine.any():
                 link = resource in (DOWNLINK, UPLINK)
                 time_s = None if link and not bandwidth else float(lasts[mine].sum())

@@ -135,6 +135,8 @@ def test_more_servers_beside_workers_than_nodes_are_refused() -> None:
 def test_grid_equals_single_plans(seed: int) -> None:
     rng = random.Random(seed)
     profiles = {servers: cases["random_profile"](rng, servers) for servers in (1, 2, 3)}
+    if rng.random() < 0.5:
+        profiles = {servers: cases["hosted"](rng, profile) for servers, profile in profiles.items()}
     policy = cases["random_policy"](rng, profiles[1])
     count = 6
     workers = [rng.randint(1, 9) for _ in range(count)]
@@ -150,6 +152,8 @@ def test_grid_equals_single_plans(seed: int) -> None:
         server_nic_bytes_per_s=[rng.choice((3e7, 1e9)) for _ in range(count)],
         flow_bytes_per_s=[rng.choice((np.inf, 5e6)) for _ in range(count)],
         speed=[rng.choice((0.5, 1.0)) for _ in range(count)],
+        worker_cores=[rng.choice((np.inf, 1, 3)) for _ in range(count)],
+        server_cores=[rng.choice((np.inf, 1, 2)) for _ in range(count)],
     )
     for mode in ("async", "sync"):
         for steps in ("fastest", "mean"):
@@ -161,10 +165,10 @@ def test_grid_equals_single_plans(seed: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(10_000, 10**6))
-def test_no_run_exceeds_its_bound(seed: int) -> None:
+@given(seed=st.integers(10_000, 10**6), made=st.sampled_from(["random_case", "random_host_case"]))
+def test_no_run_exceeds_its_bound(seed: int, made: str) -> None:
     """Whole steps from the start: 2,000 plans in benchmarks/bounds.py, a few here."""
-    profile, cluster, policy, mode = cases["random_case"](seed)
+    profile, cluster, policy, mode = cases[made](seed)
     result = run(profile, cluster, policy, mode, RunOptions(seed=seed, steps=20))
     done = sum(len(ends) for ends in result.step_ends_s)
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))

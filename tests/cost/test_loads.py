@@ -105,9 +105,9 @@ def test_the_mean_of_the_slowest() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(seed=st.integers(10_000, 10**6))
-def test_it_is_the_closed_form_for_parameter_servers(seed: int) -> None:
-    profile, cluster, policy, mode = cases["random_case"](seed)
+@given(seed=st.integers(10_000, 10**6), made=st.sampled_from(["random_case", "random_host_case"]))
+def test_it_is_the_closed_form_for_parameter_servers(seed: int, made: str) -> None:
+    profile, cluster, policy, mode = cases[made](seed)
     closed = upper_bound(profile, cluster, policy, mode).samples_per_s
     found = loads_of(Case(profile=profile, cluster=cluster, policy=policy, mode=mode)).bound().samples_per_s
     assert found <= closed * (1 + 1e-9)

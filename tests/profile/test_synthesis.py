@@ -13,7 +13,7 @@ from planner.exchange.placement import RULES
 from planner.exchange.synthesis import GRPC_PARSING, NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
 from planner.hardware import Device, Hardware, KernelRates, Price
 from planner.model import Layer, Model, Tensor
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
 RATES = KernelRates(
     {"conv1x1": 6e12, "conv3x3": 14e12, "conv": 4e12, "fc": 6e12, "memory": 5e11}, 50e-6, "published", "test"
@@ -98,7 +98,7 @@ def test_parsing_stands_between_a_download_and_its_layer():
     assert deps["b/forward"] == {"a/forward", "b/w/parse"}
     assert deps["b/w/parse"] == {"b/w/down"}
     parse = profile.names.index("b/w/parse")
-    assert profile.resource[parse] == WORKER
+    assert profile.resource[parse] == HOST
     assert profile.durations_s[0, parse] == pytest.approx(1e-9 * 2304 + 1e-4)
 
 
@@ -124,7 +124,7 @@ def test_an_update_reads_and_writes_the_servers_memory():
 
 def test_inference_has_no_gradients():
     profile = profile_for(branching(), 4, hardware(), training=False)
-    assert set(profile.resource.tolist()) == {DOWNLINK, WORKER}
+    assert set(profile.resource.tolist()) == {DOWNLINK, WORKER, HOST}
     assert not any(name.endswith(("/backward", "/up", "/update")) for name in profile.names)
     assert profile.names[-1] == "fc/forward"
 
