@@ -22,7 +22,7 @@ from pathlib import Path
 import ddp
 import numpy as np
 import testbed
-from testbed import Point
+from testbed import TestbedPoint
 
 from planner.cluster import Cluster
 from planner.policy import Multiplexed
@@ -60,7 +60,7 @@ ABLATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    point: Point
+    point: TestbedPoint
     prediction: Prediction
     noise: float
     baselines: dict[str, float]
@@ -83,12 +83,12 @@ def policy_of(name: str) -> Multiplexed:
     return testbed.policy_of(profile_of(name, latency=True))
 
 
-def predict(point: Point, model: Model, precision: float = 0.01) -> Prediction:
+def predict(point: TestbedPoint, model: Model, precision: float = 0.01) -> Prediction:
     profile, cluster, policy = inputs(point, model)
     return simulate(profile, cluster, policy, precision=precision, fairness_sigma=model.fairness_sigma)
 
 
-def inputs(point: Point, model: Model) -> tuple[Profile, Cluster, Multiplexed]:
+def inputs(point: TestbedPoint, model: Model) -> tuple[Profile, Cluster, Multiplexed]:
     profile = profile_of(point.name, model.latency)
     policy = policy_of(point.name) if model.recorded_window else Multiplexed()
     if not model.recorded_order:
@@ -97,7 +97,7 @@ def inputs(point: Point, model: Model) -> tuple[Profile, Cluster, Multiplexed]:
     return profile, cluster, policy
 
 
-def compare(point: Point) -> Result:
+def compare(point: TestbedPoint) -> Result:
     profile, cluster, policy = inputs(point, MODEL)
     noise = point.spread
     if math.isnan(noise):
@@ -166,7 +166,7 @@ def warn_of_tracing(results: list[Result]) -> None:
             )
 
 
-def ablate(points: list[Point]) -> None:
+def ablate(points: list[TestbedPoint]) -> None:
     print("\nWithout one of the effects:")
     for model in ABLATIONS:
         line(model.name, [predict(point, model).samples_per_s / point.samples_per_s - 1 for point in points])

@@ -33,6 +33,7 @@ MACHINES = {"p4d.24xlarge": (8, 16), "p5.48xlarge": (8, 32)}
 CUTS = {"": Cut(), ", tensor 2": Cut.layers(2), ", pipeline 2": Cut.layers(1, 2)}
 EXCHANGES: dict[str, Exchange] = {
     "servers": ParameterServers(),
+    "servers of machines": ParameterServers(aggregate="machine"),
     "all-reduce": AllReduce(),
     **{f"sharded stage {stage}": Sharded(stage=stage, each_pass=stage == 3) for stage in (1, 2, 3)},
 }

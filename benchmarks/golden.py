@@ -110,6 +110,13 @@ SPACES: dict[str, dict[str, Any]] = {
         "workers": "1-12",
         "seed": 3,
     },
+    "machines that sum first": {
+        "model": "resnet50",
+        "hardware": _on("gold-joined"),
+        "server_hardware": ["own", "colocated", *_on("gold-host")],
+        "policy": ["multiplexed", "tic"],
+        "workers": "4,8,16",
+    },
     "recorded steps": {
         "profile": str(DATA / "recorded.json.gz"),
         "hardware": _on("gold-one"),

@@ -169,7 +169,15 @@ def _profile(request: OrderRequest) -> Profile:
     fit = memory_fit(model, batch, hardware)
     if not fit.fits:
         raise Infeasible(fit.reason)
-    return profile_for(model, batch, hardware, request.servers, request.placement, seed=request.seed)
+    return profile_for(
+        model,
+        batch,
+        hardware,
+        request.servers,
+        request.placement,
+        seed=request.seed,
+        on_host=hardware.device.kind == "gpu",
+    )
 
 
 def _strategies(words: str) -> list[str]:

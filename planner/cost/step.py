@@ -79,7 +79,8 @@ class StepDemand:
     def update_s(self, steps: Steps) -> Floats:
         """Seconds of a core that each server spends on a step."""
         ops = self.graph.on(PS)
-        return np.bincount(self.profile.server[ops], self._core_s(ops, steps), self.profile.servers)
+        taken = np.bincount(self.profile.server[ops], self._core_s(ops, steps), self.profile.servers)
+        return taken.astype(np.float64)
 
     def host_s(self, steps: Steps) -> float:
         """Seconds of a core that the host spends on a step."""

@@ -45,6 +45,7 @@ def profile_for(
     training: bool = True,
     compute_factor: float = 1.0,
     parsing: Parsing | None = None,
+    on_host: bool = False,
     variation: Variation = Variation(),
     server_memory_bytes_per_s: float = SERVER_MEMORY_BYTES_PER_S,
 ) -> Profile:
@@ -52,7 +53,8 @@ def profile_for(
 
     `compute_factor` multiplies compute times: other frameworks than the one calibrated for, slower clocks.
     `training=False` gives a forward pass only, without gradients and updates. `parsing` is gRPC's unless
-    given, or ps-lite's where the placement is MXNet's.
+    given, or ps-lite's where the placement is MXNet's; the worker does it, as the papers have it, or the host
+    beside its accelerator (`on_host`), as plans have it.
     """
     computation = computation_for(
         model,
@@ -69,6 +71,6 @@ def profile_for(
         servers,
         placement,
         parsing=parsing,
-        on_host=hardware.device.kind == "gpu",
+        on_host=on_host,
         server_memory_bytes_per_s=server_memory_bytes_per_s,
     )

@@ -98,7 +98,12 @@ def test_parsing_stands_between_a_download_and_its_layer():
     assert deps["b/forward"] == {"a/forward", "b/w/parse"}
     assert deps["b/w/parse"] == {"b/w/down"}
     parse = profile.names.index("b/w/parse")
-    assert profile.resource[parse] == HOST
+    assert profile.resource[parse] == WORKER
+    beside = profile_for(branching(), 4, hardware(), parsing=Parsing(1e-9, 1e-4), on_host=True)
+    assert beside.names == profile.names
+    assert [name for name, kind in zip(beside.names, beside.resource, strict=True) if kind == HOST] == [
+        name for name in profile.names if name.endswith("/parse")
+    ]
     assert profile.durations_s[0, parse] == pytest.approx(1e-9 * 2304 + 1e-4)
 
 
@@ -124,7 +129,7 @@ def test_an_update_reads_and_writes_the_servers_memory():
 
 def test_inference_has_no_gradients():
     profile = profile_for(branching(), 4, hardware(), training=False)
-    assert set(profile.resource.tolist()) == {DOWNLINK, WORKER, HOST}
+    assert set(profile.resource.tolist()) == {DOWNLINK, WORKER}
     assert not any(name.endswith(("/backward", "/up", "/update")) for name in profile.names)
     assert profile.names[-1] == "fc/forward"
 

@@ -63,7 +63,7 @@ def test_one_process_a_node_and_one_track_a_resource(trace, timeline):
     processes = {e["pid"]: e["args"]["name"] for e in meta if e["name"] == "process_name"}
     tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in meta if e["name"] == "thread_name"}
     assert len(processes) == len(cluster.nodes)
-    assert len(set(tracks.values())) == len(tracks) == cluster.workers * (1 + 3 * cluster.servers)
+    assert len(set(tracks.values())) == len(tracks) == cluster.workers * (2 + 3 * cluster.servers)
     assert {(e["pid"], e["tid"]) for e in by_phase(trace)["X"]} <= set(tracks)
     assert "server 0" in processes[cluster.server_nodes[0] + 1]
 

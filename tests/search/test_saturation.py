@@ -16,6 +16,7 @@ ALEXNET = Request(
     model="alexnet",
     batches=(64,),
     hardware=("p3.2xlarge",),
+    exchanges=(("servers", {}),),
     servers=(1,),
     network="burst",
     interval_width=0.02,
@@ -44,7 +45,7 @@ def test_a_link_that_is_full_saturates():
 
 def test_what_does_not_saturate_has_a_limit_that_comes_next():
     """The workers' computation is busiest, but every worker brings its own."""
-    curve = saturation_for(ALEXNET.but(model="resnet50"), jobs=2, max_workers=2)
+    curve = saturation_for(ALEXNET.but(model="resnet50", hardware=("g4dn.xlarge",)), jobs=2, max_workers=2)
     last = curve.points[-1].scored.prediction
     assert curve.saturation_workers is None
     assert last.bottleneck == "worker"
@@ -57,40 +58,42 @@ def test_what_does_not_saturate_has_a_limit_that_comes_next():
 
 
 @pytest.fixture(scope="module")
-def resnet50():
+def inception3():
     """Two workers take turns at the server's link, which short runs do not come to; three do not."""
-    return saturation_for(Request(model="resnet50", hardware=("p3.2xlarge",)), jobs=2)
+    return saturation_for(
+        Request(model="inception3", hardware=("p3.2xlarge",), exchanges=(("servers", {}),)), jobs=2
+    )
 
 
-def test_a_wide_interval_gets_the_runs_of_simulate(resnet50):
-    wide = [point for point in resnet50.points if point.scored.prediction.precision > 0.03]
+def test_a_wide_interval_gets_the_runs_of_simulate(inception3):
+    wide = [point for point in inception3.points if point.scored.prediction.precision > 0.03]
     if not wide:
         pytest.skip("no interval is wide with the draws of this numpy")
     for point in wide:
-        whole = simulation_for(resnet50.request.but(workers=(point.workers,), servers=(1,)))
+        whole = simulation_for(inception3.request.but(workers=(point.workers,), servers=(1,)))
         assert point.scored.prediction == whole.scored.prediction
 
 
-def test_few_workers_are_not_cut_short(resnet50):
-    two = resnet50.points[1].scored
-    whole = simulation_for(resnet50.request.but(workers=(2,), servers=(1,)))
+def test_few_workers_are_not_cut_short(inception3):
+    two = inception3.points[1].scored
+    whole = simulation_for(inception3.request.but(workers=(2,), servers=(1,)))
     assert two.samples_per_s == pytest.approx(whole.scored.samples_per_s, rel=0.01)
 
 
-def test_no_server_is_advised_that_brings_nothing(resnet50):
-    assert resnet50.saturation_workers == 2
-    assert resnet50.size_advised == 1
+def test_no_server_is_advised_that_brings_nothing(inception3):
+    assert inception3.saturation_workers == 2
+    assert inception3.size_advised == 1
 
 
-def test_servers_within_the_error_are_not_judged(resnet50):
-    (_, one), (_, two) = resnet50.sizes
+def test_servers_within_the_error_are_not_judged(inception3):
+    (_, one), (_, two) = inception3.sizes
     one = replace(one, prediction=measured(one.prediction, 115, 0.5))
     two = replace(two, prediction=measured(two.prediction, 126, 0.5))
     by_servers = [(1, one), (2, two)]
     assert _advised(by_servers, 0.1) is None
     assert _advised(by_servers, 0.05) == 2
     assert _advised(by_servers, 0.12) == 1
-    unclear = replace(resnet50, sizes=by_servers, size_advised=None)
+    unclear = replace(inception3, sizes=by_servers, size_advised=None)
     assert saturation_tables(unclear)[1].title == (
         "Whether 1 server is enough for 2 workers is a close call: 2 servers give +9.6 ± 0.6%, and what "
         "counts is 10%."
@@ -143,7 +146,7 @@ def test_simulate_says_everything_of_a_plan():
     data = result.as_dict()
     assert data["plan"]["workers"] == 2
     assert data["prediction"]["samples_per_s"] == data["plan"]["samples_per_s"]
-    assert set(data["prediction"]["utilisation"]) == {"downlink[0]", "worker", "uplink[0]", "ps[0]"}
+    assert set(data["prediction"]["utilisation"]) == {"downlink[0]", "worker", "host", "uplink[0]", "ps[0]"}
 
 
 def test_a_second_server_needs_a_good_placement():
@@ -153,6 +156,7 @@ def test_a_second_server_needs_a_good_placement():
         request = Request(
             model="vgg11",
             hardware=("p3.2xlarge",),
+            exchanges=(("servers", {}),),
             workers=(8,),
             servers=(servers,),
             placements=(placement,),
@@ -174,6 +178,7 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
         model="mine",
         profile=profile,
         hardware=("p3.2xlarge",),
+        exchanges=(("servers", {}),),
         workers=(3,),
         servers=(2,),
         bandwidth_bytes_per_s=1.25e7,
@@ -186,7 +191,7 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
 
 def test_a_fall_is_explained_and_one_worker_is_one_worker():
     """Two workers on g5.xlarge take turns, three fall into step."""
-    found = planner.saturation("resnet50", hardware="g5.xlarge", max_workers=3)
+    found = planner.saturation("inception3", hardware="g5.xlarge", exchange="servers", max_workers=3)
     (note,) = saturation_tables(found)[0].notes
     assert re.match(r"3 workers give 1\d% less than 2: they fall into step", note)
     alone = replace(found, points=found.points[:1], saturation_workers=None)
