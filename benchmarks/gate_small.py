@@ -62,7 +62,7 @@ def predicted() -> dict[str, float]:
                     )
                     computation = accumulated(once, ACCUMULATE)
                     for exchange_name, exchange in EXCHANGES.items():
-                        if exchange_name == "servers":
+                        if exchange.kind == "servers":
                             if said:
                                 continue
                             case = exchange.lower(once, site)
