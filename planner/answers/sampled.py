@@ -25,18 +25,20 @@ from planner.errors import BadInput, Infeasible, Interrupted
 from planner.exchange import Exchange, Site
 from planner.files.decoding import convert
 from planner.hardware import Hardware
+from planner.holding import CHECKPOINTING
 from planner.plan import Plan, plan_from
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
+from planner.search.field import field_of
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import batches, precisions
+from planner.search.sizes import LARGE_PARAMETERS, micro_batches, node_counts, precisions
 from planner.search.space import (
     cuts,
-    exchanges,
     judged,
     left_out,
+    offered,
     plan_of,
     site_of,
     worker_machines,
@@ -70,20 +72,40 @@ class _Walk:
 
     def __init__(self, cases: Cases) -> None:
         self.request, self.cases = cases.request, cases
-        kinds = worker_machines(self.request)
+        large = cases.model.parameters >= LARGE_PARAMETERS
+        kinds = field_of(cases).machines if large else worker_machines(self.request)
         self.workers = {kind.name: kind for kind in kinds if not left_out(kind, self.request)}
         if not self.workers:
             words = ",".join(self.request.hardware_words)
             raise BadInput(f"no hardware of {words} has a price and a network figure")
+        self.cuts = {name: cuts(self.request, worker, cases.model) for name, worker in self.workers.items()}
+        self.ways = list(dict.fromkeys(cut for ways in self.cuts.values() for cut in ways))
+        self.counts = self._counts()
         self.choices = self._choices()
+
+    def _counts(self) -> list[int]:
+        """Numbers of machines that a global batch can be dealt out to in some way; none: any number."""
+        request, found = self.request, set[int]()
+        if request.global_batch is None or request.workers:
+            return []
+        for name, worker in self.workers.items():
+            replicas = {
+                (nodes, nodes * worker.device_count // cut.workers)
+                for nodes in node_counts(request, worker, self.cases.model)
+                for cut in self.cuts[name]
+                if nodes * worker.device_count % cut.workers == 0
+            }
+            found |= {nodes for nodes, many in replicas if request.global_batch % max(many, 1) == 0}
+        return sorted(found)
 
     def _choices(self) -> dict[str, dict[str, list[Any]]]:
         """For each kind of exchange the values of its fields, over the smallest and largest sites."""
         found: dict[str, dict[str, dict[Any, None]]] = {}
         for worker in self.workers.values():
-            for cut in cuts(self.request, worker, self.cases.model):
+            for cut in self.cuts[worker.name]:
                 for nodes in {cut.workers, max(cut.workers, MAX_WORKERS // worker.device_count)}:
-                    for exchange in exchanges(self.request, site_of(self.request, worker, nodes, cut)):
+                    site = site_of(self.request, worker, nodes, cut)
+                    for exchange in offered(self.request, site, self.cases.model):
                         values = found.setdefault(exchange.kind, {})
                         for name, value in exchange.record().items():
                             own = value == worker.name  # the same choice on every machine
@@ -96,28 +118,48 @@ class _Walk:
         worker = self.workers[_pick(trial, "worker_hardware", sorted(self.workers))]
         if request.workers:
             nodes = -(-_pick(trial, "workers", request.workers) // worker.device_count)
+        elif self.counts:
+            nodes = _pick(trial, "machines", self.counts)
         else:
             nodes = trial.suggest_int("machines", 1, MAX_WORKERS, log=True)
             if nodes > max(1, MAX_WORKERS // worker.device_count):
                 return "over the number of machines"
         batch = self._batch(trial, worker)
-        ways = cuts(request, worker, self.cases.model)
-        cut = _pick(trial, "workers_per_replica", ways, lambda one: one.key or one.workers)
-        if nodes * worker.device_count % cut.workers or not self.cases.fitting.can_cut(batch, worker, cut):
+        cut = _pick(trial, "workers_per_replica", self.ways, lambda one: one.key or one.workers)
+        spans = cut in self.cuts[worker.name] and nodes * worker.device_count % cut.workers == 0
+        if not spans or not self.cases.fitting.can_cut(batch, worker, cut):
             return "replicas that cannot span so many workers"
         site = site_of(request, worker, nodes, cut)
         exchange = self._exchange(trial, site)
         if exchange is None:
             return "that their machines do not allow"
-        kinds = precisions(request, self.cases.model, worker)
-        plan = plan_of(self.cases.model, batch, site, exchange, request, precision=kinds[0])
-        return judged(plan, request, self.cases.fitting)[0] or plan
+        return self._fitting(site, exchange, batch)
+
+    def _fitting(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
+        """The plan with as little computed again as memory allows, or why there is none."""
+        request, model = self.request, self.cases.model
+        again = request.checkpointing or (CHECKPOINTING if model.sequence_length else ("none",))
+        reason = ""
+        for checkpointing in again:
+            plan = plan_of(
+                model,
+                batch,
+                site,
+                exchange,
+                request,
+                precision=precisions(request, model, site.hardware)[0],
+                checkpointing=checkpointing,
+            )
+            reason = judged(plan, request, self.cases.fitting)[0]
+            if not reason:
+                return plan
+        return reason
 
     def _exchange(self, trial: Trial, site: Site) -> Exchange | None:
         """A choice at a time; one that this site leaves no choice of, as the placement on one server, is what
         it is."""
         kind = _pick(trial, "exchange", list(self.choices))
-        left = [one for one in exchanges(self.request, site) if one.kind == kind]
+        left = [one for one in offered(self.request, site, self.cases.model) if one.kind == kind]
         for name, values in self.choices[kind].items():
             picked = _pick(trial, f"{kind}.{name}", values)
             wanted = site.hardware.name if picked == OWN else picked
@@ -129,10 +171,10 @@ class _Walk:
 
     def _batch(self, trial: Trial, worker: Hardware) -> int:
         request = self.request
-        if request.profile is None and request.batches == "auto":
+        if request.profile is None and request.batches == "auto" and not self.cases.model.sequence_length:
             largest = max(8, largest_batch(self.cases.model, worker))
             return min(trial.suggest_int("batch", 8, 1024, log=True), largest)
-        return int(_pick(trial, "batch", list(batches(request, self.cases.model, worker))))
+        return int(_pick(trial, "batch", list(micro_batches(request, self.cases.model, worker))))
 
 
 def _pick(trial: Trial, name: str, options: Sequence[T], shown: Callable[[T], Any] = lambda one: one) -> T:

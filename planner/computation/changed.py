@@ -9,7 +9,7 @@ import numpy as np
 from planner.computation._computation import WAIT, Computation, Ints, Parameter, Variation
 from planner.errors import BadInput
 
-MOST_RUNS = 4
+MOST_RUNS = 3
 ROWS = 64  # steps that stand for a distribution of durations
 
 
@@ -18,7 +18,7 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
     are read in each, gradients are complete after the last.
 
     Of more than `most` passes the first and the last stay as they are, because exchanges overlap with them,
-    and those between are `most - 2` longer ones that stand for all. Where collectives run in every pass they
+    and `most - 2` longer ones stand for those between. Where collectives run in every pass they
     are longer by as much: what overlaps in one pass overlaps in the long one, and only what is not hidden at
     its ends, one unit's collective, is counted too often, by a unit of all units times runs. The wait for
     other stages of a pipeline is one of the step, dealt out to its micro-batches.

@@ -306,3 +306,16 @@ def test_a_unit_that_is_larger_than_memory_is_named() -> None:
     assert "largest unit, model.layers.0, takes 5.94 GiB" in said
     assert "4 such are gathered at once" in said
     assert "take larger devices" in said
+
+
+def test_optuna_walks_the_same_space_with_its_cuts() -> None:
+    kinds = "p5.48xlarge,g5.12xlarge"  # of eight devices and of four, so that cuts differ
+    request = asked(model="llama3-8b", hardware=kinds, machines=2, global_batch=32, budget=120.0)
+    space = {plan.key for plan in enumerate_plans(request, model_of(request)).plans}
+    best = recommend_for(request, jobs=1, advice=False).chosen
+    found = recommend_for(request, jobs=1, advice=False, trials=250)
+    plans_found = [one.plan for one in found.everything]
+    whole = [plan for plan in plans_found if plan.exchange.plain or plan.cut.workers == 1]
+    assert {plan.key for plan in whole} <= space
+    assert len({plan.cut for plan in plans_found}) > 2
+    assert found.chosen.samples_per_s > 0.8 * best.samples_per_s
