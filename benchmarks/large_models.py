@@ -26,10 +26,12 @@ import numpy as np
 from planner.errors import BadInput
 from planner.rates import constants as stored
 from planner.rates import times
+from planner.validate import large_baselines, large_shapes
 from planner.validate.figures import packed_table
 from planner.validate.large_runs import LargeRun, read_runs, untuned
 from planner.validate.large_steps import framework, predicted
 from planner.validate.layout_runs import Layout, read_layouts
+from planner.validate.suites.sharded import evidence_of
 from planner.validate.training import training_rows
 
 ROOT = Path(__file__).parent.parent / "planner"
@@ -185,6 +187,11 @@ def main() -> int:
     for title, errors in (("seen", seen), ("source left out", left)):
         table(title, runs, errors, lambda run: run.kind)
     table("source left out, by source", runs, left, lambda run: f"{run.source} {run.kind}")
+    print("\nbeside simple rules, sources left out")
+    rows = evidence_of(training_rows()).rows
+    print("\n".join(f"  {line}" for line in large_baselines.lines(large_baselines.beside(runs, rows))))
+    print("\nshapes")
+    print("\n".join(f"  {line}" for line in large_shapes.lines()))
     return 0
 
 

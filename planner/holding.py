@@ -207,32 +207,46 @@ def activations(
     only: frozenset[str] | None = None,
 ) -> Activations:
     """What one sample leaves in memory between its forward and its backward pass."""
+    layers, size = _by_name(model), _sizes(model)
     held = [layer for layer in model.layers if only is None or layer.name in only]
-    needed = _needed(held, autocast, {layer.name: layer.kind for layer in model.layers})
+    needed = _needed(held, autocast, layers)
     stored: dict[str, Kept] = {}
-    for layer in model.layers:
-        inside = Kept()
-        if only is None or layer.name in only:
-            again = checkpointing == "selective" and layer.kind == "attention"
-            inside = needed.copies.get(layer.name, Kept()) + (Kept() if again else kept(layer, flash=flash))
-        stored[layer.name] = inside + Kept(
-            elements=needed.elements.get(layer.name, 0) * layer.output_elements
-        )
-    recomputed = Kept()
+    for layer in held:
+        again = checkpointing == "selective" and layer.kind == "attention"
+        inside = _NOTHING if again else kept(layer, flash=flash)
+        stored[layer.name] = inside + needed.copies[layer.name] if layer.name in needed.copies else inside
+    for name in needed.elements:  # of layers that are held, and of those that these read
+        stored[name] = stored.get(name, _NOTHING) + Kept(elements=size[name])
+    recomputed = _NOTHING
     if checkpointing == "full":
-        recomputed = _checkpoint(model, held, stored)
+        recomputed = _checkpoint(held, stored, layers, size)
     by_kind: dict[str, Kept] = {}
-    for layer in model.layers:
-        if stored[layer.name] != Kept():
-            by_kind[layer.kind] = by_kind.get(layer.kind, Kept()) + stored[layer.name]
-    return Activations(by_kind, recomputed, _working(held, {layer.name: layer for layer in model.layers}))
+    for name, part in stored.items():
+        if part != _NOTHING:
+            kind = layers[name].kind
+            by_kind[kind] = by_kind.get(kind, _NOTHING) + part
+    return Activations(by_kind, recomputed, _working(held, layers, size))
+
+
+_NOTHING = Kept()
+
+
+@lru_cache(maxsize=64)
+def _by_name(model: Model) -> dict[str, Layer]:
+    return {layer.name: layer for layer in model.layers}
+
+
+@lru_cache(maxsize=64)
+def _sizes(model: Model) -> dict[str, int]:
+    """Elements of each layer's output."""
+    return {layer.name: layer.output_elements for layer in model.layers}
 
 
 @dataclass(frozen=True, slots=True)
 class _Needed:
-    """Outputs that are kept (1) by layer, and copies that a layer makes of what it reads."""
+    """Outputs that are kept, by layer, and copies that a layer makes of what it reads."""
 
-    elements: Mapping[str, int]
+    elements: Mapping[str, bool]
     copies: Mapping[str, Kept]
 
 
@@ -240,55 +254,55 @@ _NORMS = ("layer_norm", "rms_norm")
 _WIDE = (*_NORMS, "add", "embedding", "positions")  # in single precision under autocast
 
 
-def _needed(held: Iterable[Layer], autocast: bool, kind: Mapping[str, str]) -> _Needed:
-    elements: dict[str, int] = {}
+def _needed(held: Iterable[Layer], autocast: bool, layers: Mapping[str, Layer]) -> _Needed:
+    elements: dict[str, bool] = {}
     copies: dict[str, Kept] = {}
     for layer in held:
         row = kind_of(layer)
         if row.needs_output:
-            elements[layer.name] = 1
+            elements[layer.name] = True
         if not row.needs_input:
             continue
         for name in layer.inputs:
-            if kind[name] == "input" and layer.kind == "embedding":
+            kind = layers[name].kind
+            if kind == "input" and layer.kind == "embedding":
                 continue  # tokens: a few bytes
             if autocast and layer.kind in _NORMS:
                 copies[layer.name] = Kept(wide=layer.input_elements)
-            elif autocast and layer.kind == "linear" and kind[name] in _WIDE:
+            elif autocast and layer.kind == "linear" and kind in _WIDE:
                 copies[layer.name] = Kept(elements=layer.input_elements)
             else:
-                elements[name] = 1
+                elements[name] = True
     return _Needed(elements, copies)
 
 
-def _checkpoint(model: Model, held: list[Layer], stored: dict[str, Kept]) -> Kept:
+def _checkpoint(
+    held: list[Layer], stored: dict[str, Kept], layers: Mapping[str, Layer], size: Mapping[str, int]
+) -> Kept:
     """Leave in `stored` what full checkpointing keeps: what enters a block. What a block keeps while it is
     computed again, of the largest."""
-    block = {layer.name: layer.block for layer in model.layers}
-    size = {layer.name: layer.output_elements for layer in model.layers}
     inside: dict[str, Kept] = {}
     entering: set[str] = set()
     for layer in held:
         if layer.block is not None:
-            inside[layer.block] = inside.get(layer.block, Kept()) + stored[layer.name]
-            stored[layer.name] = Kept()
-            entering.update(name for name in layer.inputs if block[name] != layer.block)
-    for name in entering:
+            inside[layer.block] = inside.get(layer.block, _NOTHING) + stored[layer.name]
+            stored[layer.name] = _NOTHING
+            entering.update(name for name in layer.inputs if layers[name].block != layer.block)
+    for name in sorted(entering):
         stored[name] = Kept(elements=size[name])
-    return max(inside.values(), key=lambda part: part.bytes(2), default=Kept())
+    return max(inside.values(), key=lambda part: part.bytes(2), default=_NOTHING)
 
 
-def _working(held: Iterable[Layer], layers: Mapping[str, Layer]) -> Kept:
+def _working(held: Iterable[Layer], layers: Mapping[str, Layer], size: Mapping[str, int]) -> Kept:
     """Gradients of the output and the inputs of the layer where these are largest."""
-    best = Kept()
+    best, most = _NOTHING, 0
     for layer in held:
-        read = sum(layers[name].output_elements for name in layer.inputs if layers[name].kind != "input")
+        read = sum(size[name] for name in layer.inputs if layers[name].kind != "input")
+        wide = 0
         if layer.kind == "cross_entropy":
-            part = Kept(
-                elements=read, wide=read
-            )  # of the logits, in single precision and as the head takes it
+            elements = wide = read  # of the logits, in single precision and as the head takes it
         else:
-            part = Kept(elements=layer.output_elements + (0 if kind_of(layer).in_place else read))
-        if part.bytes(2) > best.bytes(2):
-            best = part
+            elements = size[layer.name] + (0 if kind_of(layer).in_place else read)
+        if 2 * elements + 4 * wide > most:
+            best, most = Kept(elements=elements, wide=wide), 2 * elements + 4 * wide
     return best

@@ -38,6 +38,9 @@ class Market:
 
     def machine(self, name: str) -> Hardware:
         """The machine of a name, or a refusal that lists similar ones."""
+        if name in self._found:
+            known: Hardware = self._found[name]
+            return known
         from planner.catalog import load_hardware
 
         own = (kind for kind in self.own if kind.name == name)

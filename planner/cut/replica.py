@@ -107,7 +107,7 @@ def unit_times(
     chain = chain_of(model)
     forward_s = chain.summed(times.forward_s)
     sums = np.zeros(len(model.layers))
-    at = {layer.name: place for place, layer in enumerate(model.layers)}
+    at = _places(model)
     for one in cut.sums:
         sums[at[one.layer]] = costs.sum_s(float(one.elements) * batch)
     recompute = np.zeros(chain.length)
@@ -116,7 +116,7 @@ def unit_times(
     elif checkpointing == "selective":
         scores = [isinstance(layer.detail, Attention) for layer in model.layers]
         recompute = chain.summed(np.where(scores, times.forward_s, 0.0))
-    widest = max((layer.output_elements for layer in model.layers if layer.kind == "add"), default=0)
+    widest = _widest(model)
     return UnitTimes(
         chain,
         forward_s,
@@ -127,6 +127,18 @@ def unit_times(
         times.optimizer_s,
         float(widest) * batch / tensor,
     )
+
+
+@lru_cache(maxsize=64)
+def _places(model: Model) -> dict[str, int]:
+    """Where each layer stands."""
+    return {layer.name: place for place, layer in enumerate(model.layers)}
+
+
+@lru_cache(maxsize=64)
+def _widest(model: Model) -> int:
+    """Elements of a sample that go from one unit to the next."""
+    return max((layer.output_elements for layer in model.layers if layer.kind == "add"), default=0)
 
 
 def stage_work(

@@ -35,13 +35,16 @@ def balanced(
         return None
     state = np.zeros(blocks) if state_bytes is None else np.asarray(state_bytes, np.float64)
     kept = np.zeros(blocks) if activation_bytes is None else np.asarray(activation_bytes, np.float64)
-    time_s, state, kept = (_spans(each) for each in (times, state, kept))
+    bounded = memory_bytes < np.inf
+    time_s = _spans(times)
+    if bounded:
+        state, kept = _spans(state), _spans(kept)
     best = np.full(blocks + 1, np.inf)
     best[0] = 0.0
     cut_at = np.zeros((stages, blocks + 1), np.intp)
     for stage in range(stages):
         slowest = np.maximum(best[:, None], time_s)
-        if memory_bytes < np.inf:
+        if bounded:
             slowest[state + in_flight(stage, stages, micro_batches) * kept > memory_bytes] = np.inf
         cut_at[stage] = np.argmin(slowest, axis=0)
         best = slowest.min(axis=0)

@@ -9,7 +9,8 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from planner.exchange.sharded import groups
 
 if TYPE_CHECKING:
     from planner.exchange.allreduce import AllReduce
-    from planner.exchange.sharded import Sharded
+    from planner.exchange.sharded import Sharded, ShardTraffic
 
 
 def allreduce_bound(exchange: AllReduce, job: Job) -> float:
@@ -55,39 +56,60 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What the collectives of one micro-batch take: one after another, and of each level's time; and those
+    that nothing can hide."""
+
+    gathers_s: float
+    scatters_s: float
+    gathers_busy_s: Mapping[str, float]
+    scatters_busy_s: Mapping[str, float]
+    exposed_s: float
+
+
+def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers) -> _Sent:
+    whole, across = groups(exchange, peers)
+    gathers = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]
+    scatters = []
+    for size, times in traffic.scatters:
+        scatters.append((library.phases("reduce_scatter", size, whole), whole, times))
+        if across is not None:
+            scatters.append((library.phases("all_reduce", size, across), across, times))
+    alone, busy = [], []
+    for sent in (gathers, scatters):
+        alone.append(sum(alone_s(phases, group) * times for phases, group, times in sent))
+        levels: dict[str, float] = {}
+        for phases, group, times in sent:
+            for level, busy_s in _busy_s(phases, library, group).items():
+                levels[level] = levels.get(level, 0.0) + busy_s * times
+        busy.append(levels)
+    exposed_s = library.seconds("all_gather", traffic.first, whole)
+    exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
+    return _Sent(alone[0], alone[1], busy[0], busy[1], exposed_s)
+
+
 def sharded_bound(exchange: Sharded, job: Job) -> float:
     """Samples a second at most."""
     computation, site = job.computation, job.site
     library = settings.library(exchange.library, "auto", site)
-    peers = peers_of(site, library)
-    whole, across = groups(exchange, peers)
-    traffic = exchange.traffic(computation)
+    traffic, peers = exchange.traffic(computation), peers_of(site, library)
+    key = ("sent", traffic, exchange.within, exchange.library)
+    sent = site.once(key, lambda: _sent(exchange, traffic, library, peers))
     slowest = min(site.speeds, default=1.0)
-    levels: dict[str, float] = {}
-    alone = 0.0
     gathered = job.accumulate if exchange.stage == 3 else 1
     scattered = job.accumulate if exchange.each_pass else 1
-    sent = [
-        (library.phases("all_gather", size, whole), whole, times * gathered)
-        for size, times in traffic.gathers
-    ]
-    for size, times in traffic.scatters:
-        sent.append((library.phases("reduce_scatter", size, whole), whole, times * scattered))
-        if across is not None:
-            sent.append((library.phases("all_reduce", size, across), across, times * scattered))
-    for phases, group, times in sent:
-        alone += alone_s(phases, group) * times
-        for level, busy_s in _busy_s(phases, library, group).items():
-            levels[level] = levels.get(level, 0.0) + busy_s * times
+    alone = gathered * sent.gathers_s + scattered * sent.scatters_s
     mean = job.accumulate * _total_s(computation) - (job.accumulate - 1) * _wait_s(computation)
     beside = 0.0 if exchange.blocking or mean <= 0 else min(alone / mean, 1.0)
     compute_s = mean * (1 + exchange.slowdown * beside) / slowest
-    if exchange.blocking and across is None:
+    if exchange.blocking and exchange.within == "all":
         step_s = compute_s + alone
     else:
-        exposed_s = library.seconds("all_gather", traffic.first, whole)
-        exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
-        step_s = max(compute_s + exposed_s, *levels.values(), 0.0)
+        step_s = compute_s + sent.exposed_s
+        for level in (*sent.gathers_busy_s, *sent.scatters_busy_s):
+            busy_s = gathered * sent.gathers_busy_s.get(level, 0.0)
+            step_s = max(step_s, busy_s + scattered * sent.scatters_busy_s.get(level, 0.0))
     step_s += computation.optimizer_s / exchange.shards(site) / slowest
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 

@@ -29,7 +29,7 @@ def _stages(plan: Plan, model: Model, site: Site) -> Iterator[tuple[Holding, Sha
     most micro-batches are in flight, and the last, which has the logits."""
     cut = plan.cut
     kept = site.once(
-        ("held", plan.exchange, plan.precision),
+        ("held", plan.exchange, plan.precision.name),
         lambda: plan.exchange.held(model, plan.precision, replicas_site(site)),
     )
     for stage in (0, cut.pipeline - 1) if cut.pipeline > 1 else (0,):

@@ -56,6 +56,8 @@ class Fitting:
         """Why the plan's workers or servers cannot hold what they must; None if they can."""
         if self.request.profile is not None:
             return None
+        if self._by_kinds(plan):  # quicker found than remembered
+            return self._misfit(plan)
         if plan not in self._misfits:
             self._misfits[plan] = self._misfit(plan)
         return self._misfits[plan]

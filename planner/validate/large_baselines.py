@@ -1,0 +1,138 @@
+"""What simple rules make of published runs of large models, beside the package.
+
+Two rules people use. Constant model-FLOP use: 6 (8 where the forward pass is computed twice) x parameters x
+tokens over 0.4 of the peak. Linear scaling: what a device did in the smallest run of the same series, however
+many there are. Both know nothing of communication, so runs are told apart by how much of their step it takes
+by our own split: above a tenth it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from planner.computation import SUM, WAIT, Variation
+from planner.cut import Cut
+from planner.errors import BadInput
+from planner.exchange.groups import replicas_site
+from planner.exchange.replica import replica_computation
+from planner.exchange.site import Site
+from planner.validate.evidence import Compared
+from planner.validate.large_machines import machine_of
+from planner.validate.large_runs import LargeRun
+from planner.validate.large_steps import framework
+
+MATTERS = 0.1  # of the step
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A run with its step as measured, as predicted with its source left out, and by the two rules; `exposed`
+    is the share of communication in the step as predicted."""
+
+    run: LargeRun
+    predicted_s: float
+    rule_s: float | None
+    linear_s: float | None
+    exposed: float
+
+    @property
+    def matters(self) -> bool:
+        return self.exposed > MATTERS
+
+
+def beside(runs: Sequence[LargeRun], rows: Sequence[Compared]) -> list[Beside]:
+    """The runs that evidence has predictions of, with the rules."""
+    by_id = {row.id: row for row in rows}
+    linear = linear_s(runs)
+    found = []
+    for run in runs:
+        row = by_id.get(run.id)
+        if row is None:
+            continue
+        exposed = exposed_share(run, row.predicted)
+        if exposed is not None:
+            left_out = row.predicted if row.left_out is None else row.left_out
+            found.append(Beside(run, left_out, row.rule, linear.get(run.id), exposed))
+    return found
+
+
+def linear_s(runs: Sequence[LargeRun]) -> dict[str, float]:
+    """Seconds by linear scaling, of runs that are not the smallest of their kind: what a device did there in
+    a second, as often as there are devices."""
+    series: dict[tuple[str, ...], list[LargeRun]] = {}
+    for run in runs:
+        what = (run.source, run.series, run.model.name, run.device, run.precision.name, run.checkpointing)
+        series.setdefault((*what, f"{run.tensor}x{run.pipeline} {run.micro_batch}"), []).append(run)
+    found = {}
+    for alike in series.values():
+        least = min(alike, key=lambda run: run.devices)
+        rate = least.tokens_per_step / least.step_s / least.devices
+        for run in alike:
+            if run.devices > least.devices:
+                found[run.id] = run.tokens_per_step / (rate * run.devices)
+    return found
+
+
+def exposed_share(run: LargeRun, step_s: float) -> float | None:
+    """What is left of a predicted step without computation, optimizer and bubble, as a share of it."""
+    hardware = machine_of(run)
+    if hardware is None:
+        return None
+    site = Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
+    try:
+        once = replica_computation(
+            run.model,
+            run.micro_batch,
+            site,
+            run.precision,
+            checkpointing=run.checkpointing,
+            framework=framework(run),
+            variation=Variation(0.0, 0.0),
+            steps=1,
+        )
+    except BadInput:
+        return None
+    assert once.once_s is not None
+    assert once.work is not None
+    wait_s = float(once.once_s[once.work == WAIT].sum())
+    busy_s = float(once.once_s[(once.work != WAIT) & (once.work != SUM)].sum()) * run.accumulate
+    shards = replicas_site(site).workers if run.stage else 1
+    return max(step_s - busy_s - wait_s - once.optimizer_s / shards, 0.0) / step_s
+
+
+def error(predicted_s: float | None, run: LargeRun) -> float | None:
+    return None if predicted_s is None else abs(predicted_s / run.step_s - 1)
+
+
+def medians(found: Sequence[Beside]) -> Mapping[str, tuple[float, int]]:
+    """Median error and number of runs of each way; ours on the same runs as each rule as well."""
+    ways = {
+        "ours": [error(one.predicted_s, one.run) for one in found],
+        "constant MFU": [error(one.rule_s, one.run) for one in found],
+        "linear scaling": [error(one.linear_s, one.run) for one in found],
+        "ours where linear scaling can say": [
+            error(one.predicted_s, one.run) for one in found if one.linear_s is not None
+        ],
+    }
+    said = {name: [value for value in values if value is not None] for name, values in ways.items()}
+    return {name: (median(values), len(values)) for name, values in said.items() if values}
+
+
+def lines(found: Sequence[Beside]) -> list[str]:
+    """In words, for a benchmark."""
+    out = []
+    for title, some in (
+        (f"communication above {MATTERS:.0%} of the step", [one for one in found if one.matters]),
+        ("communication below", [one for one in found if not one.matters]),
+    ):
+        if not some:
+            continue
+        by_way = medians(some)
+        ours = by_way["ours"][0]
+        out.append(f"{title}: {len(some)} runs")
+        for name, (value, count) in by_way.items():
+            against = f", ours {ours / max(value, 1e-9):.2f} of it" if not name.startswith("ours") else ""
+            out.append(f"  {name:34} {value:6.1%} on {count} runs{against}")
+    return out
