@@ -102,3 +102,14 @@ def test_what_follows_from_ops_is_found_once_for_all_batches() -> None:
     other = replica_computation(load_model("gpt2"), 1, site, FP32)
     assert other.layout is one.layout
     assert Sharded().traffic(other).first == 2 * Sharded().traffic(one).first
+
+
+@pytest.mark.parametrize("exchange", [Sharded(), Sharded(stage=2), Sharded(stage=1, each_pass=False)])
+@pytest.mark.parametrize("times", [1, 3])
+def test_on_slow_links_all_that_is_sent_counts(exchange: Exchange, times: int) -> None:
+    """Gathers and scatters share one wire, which is never idle for long."""
+    computation = steadied(chain([20_000_000] * 8, 1e-4))
+    job = Job(exchange, computation, Site(load_hardware("p3.2xlarge"), 8, SLOW), times)
+    (bound,) = Sharded.bounds([job])
+    rate = times * 8 * computation.batch / step_s(job.case())
+    assert 0.9 < rate / bound < 1.004

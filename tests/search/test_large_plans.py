@@ -318,4 +318,5 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     whole = [plan for plan in plans_found if plan.exchange.plain or plan.cut.workers == 1]
     assert {plan.key for plan in whole} <= space
     assert len({plan.cut for plan in plans_found}) > 2
+    assert all(plan.cut.tensor <= plan.workers_per_machine for plan in plans_found)
     assert found.chosen.samples_per_s > 0.8 * best.samples_per_s
