@@ -5,7 +5,8 @@
 OLD and NEW are virtual environments or their python executables, each with planner installed. Lists every
 plan whose throughput or price per hour moved by more than the threshold, or that only one version accepts,
 and exits with 1 if there are any. Each version is asked by itself (`gate_plans.py`), in a process that sees
-nothing of the other and nothing of this checkout. About a minute of CPU for each.
+nothing of the other and nothing of this checkout. Steps through servers by the Python API, and every
+exchange and cut as `planner simulate` answers. About two minutes of CPU for each.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import gate  # noqa: E402
+import gate_plans  # noqa: E402
+
+from planner.exchange import EXCHANGES  # noqa: E402
 
 ONE = {"samples_per_s": 100.0, "low": 99.0, "high": 101.0, "usd_per_hour": 3.0}
 
@@ -53,3 +56,15 @@ def test_an_environment_without_python_is_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.startswith("gate: no python at")
+
+
+def test_every_exchange_and_both_cuts_are_asked() -> None:
+    asked = list(gate_plans.commands().values())
+    assert {one[one.index("--exchange") + 1].partition(":")[0] for one in asked} == set(EXCHANGES)
+    assert {"--tensor", "--pipeline"} <= {word for one in asked for word in one}
+
+
+def test_a_command_that_is_refused_is_told_apart() -> None:
+    found = gate_plans.answered(["--model", "resnet50", "--hardware", "nosuch", "--workers", "1"], 0.01, 0)
+    assert found.keys() == {"refused"}
+    assert "nosuch" in found["refused"]
