@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recorded_examples import DATA, ELEMENTS, loaded, on_gpu, trace_of, written
 from typer.testing import CliRunner
 
 from planner.cli._app import app
@@ -15,8 +16,6 @@ from planner.computation.opening import open_step
 from planner.computation.told import beside, told
 from planner.search.request import Request
 from planner.step import files
-from tests.recorder.on_gpu import on_gpu
-from tests.recorder.test_recordings import DATA, ELEMENTS, loaded, trace_of, written
 
 QUICK = ("--interval-width", "0.2", "--format", "json", "--quiet")
 

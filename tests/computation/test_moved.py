@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from recorded_examples import DATA, loaded, on_gpu, trace_of, written
 
 from planner.catalog import load_hardware
 from planner.computation.batched import at_batch, between, growth, lines
@@ -21,8 +23,6 @@ from planner.computation.recordings import Recordings
 from planner.errors import BadInput
 from planner.step import PS, WORKER, Profile
 from planner.step.recorded import OpPart
-from tests.recorder.on_gpu import on_gpu
-from tests.recorder.test_recordings import DATA, loaded, trace_of, written
 
 A10G, H100, T4, A100 = (
     load_hardware(name).device for name in ("g5.xlarge", "p5.48xlarge", "g4dn.xlarge", "p4d.24xlarge")
@@ -175,7 +175,7 @@ def test_names_of_drivers_are_those_of_the_catalogue() -> None:
     from planner.catalog.folders import shipped_folder
 
     known = tomllib.loads((shipped_folder("hardware") / "devices.toml").read_text())["devices"]
-    named = tomllib.loads((Path("planner/computation/device_names.toml")).read_text())["devices"]
+    named = tomllib.loads((files("planner.computation") / "device_names.toml").read_text())["devices"]
     assert set(named) <= set(known)
 
 

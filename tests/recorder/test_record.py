@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any
 import pytest
 
 import planner
+from planner.computation.importers import import_profile
+from planner.computation.recorded import computation_of
 from planner.errors import BadInput
+from planner.step import DOWNLINK, UPLINK
 
 torch = pytest.importorskip("torch")
 
@@ -21,14 +25,19 @@ TRAIN = """
 import sys, torch
 from torch import nn
 
-def train(steps, micro_steps=1, amp=False, ddp=False, compiled=False):
+def train(steps, micro_steps=1, amp=False, ddp=False, fsdp=False, compiled=""):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
-    if ddp:
+    if ddp or fsdp:
         torch.distributed.init_process_group("gloo")
+    if ddp:
         model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+    if fsdp:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
     if compiled:
-        model = torch.compile(model, backend="eager")
+        model = torch.compile(model, backend=compiled)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -42,6 +51,8 @@ if __name__ == "__main__":
     train(12, **{word: int(value) for word, _, value in (arg.partition("=") for arg in sys.argv[1:])})
 """
 TENSORS = [["0.weight", 216], ["0.bias", 8], ["3.weight", 2880], ["3.bias", 10]]
+BYTES = sorted(4 * size for _, size in TENSORS)
+COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 
 
 @pytest.fixture
@@ -69,7 +80,8 @@ def facts_of(path: Path) -> dict[str, Any]:
         ({}, {}),
         ({"micro_steps": 4}, {"micro_steps": 4}),
         ({"amp": True}, {"precision": "bf16"}),
-        ({"compiled": True}, {"compiled": True}),
+        ({"compiled": "aot_eager"}, {"compiled": True}),
+        pytest.param({"compiled": "inductor"}, {"compiled": True}, marks=COMPILER),
     ],
 )
 def test_a_loop_is_recorded_with_its_settings(
@@ -80,7 +92,8 @@ def test_a_loop_is_recorded_with_its_settings(
         train(script, 12, **settings)
     told = facts_of(path)
     assert told["batch"] == 4
-    assert [[name.removeprefix("_orig_mod."), size] for name, size in told["parameters"]] == TENSORS
+    assert told["parameters"] == TENSORS
+    assert told["model"] == "Sequential"
     assert {key: told.get(key, default) for key, default in (("micro_steps", 1), ("precision", "fp32"))} == {
         "micro_steps": expected.get("micro_steps", 1),
         "precision": expected.get("precision", "fp32"),
@@ -93,6 +106,11 @@ def test_a_loop_is_recorded_with_its_settings(
         if event.get("name", "").startswith("ProfilerStep#") and event.get("cat") == "user_annotation"
     ]
     assert len(set(marks)) == 4
+    profile = import_profile([path])
+    assert (profile.batch, profile.steps) == (4 * expected.get("micro_steps", 1), 4)
+    for resource in (DOWNLINK, UPLINK):
+        assert sorted(profile.bytes[profile.resource == resource].tolist()) == BYTES
+    assert computation_of(profile).precision.compute == expected.get("precision", "fp32")
 
 
 def command(script: Path, output: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -125,7 +143,25 @@ def test_of_two_ranks_the_first_is_recorded(script: Path, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     told = facts_of(path)
     assert (told["strategy"], told["world_size"], told["bucket_bytes"]) == ("ddp", 2, 1 << 20)
-    assert [[name.removeprefix("module."), size] for name, size in told["parameters"]] == TENSORS
+    assert told["parameters"] == TENSORS
+    profile = import_profile([path])
+    assert profile.tensors == ("bucket_0",)
+    assert int(profile.bytes[profile.resource == UPLINK].sum()) == sum(BYTES)
+
+
+def test_fully_sharded_ranks_are_recorded_with_whole_tensors(script: Path, tmp_path: Path) -> None:
+    path = tmp_path / "step.json.gz"
+    launcher = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    done = command(script, path, *launcher, "train.py", "fsdp=1")
+    assert done.returncode == 0, done.stderr
+    told = facts_of(path)
+    assert (told["strategy"], told["world_size"], told["model"]) == ("fsdp", 2, "Sequential")
+    assert told["parameters"] == TENSORS
+    profile = import_profile([path])
+    assert sorted(profile.bytes[profile.resource == UPLINK].tolist()) == BYTES
+    assert profile.recorded is not None
+    assert profile.recorded.exposed is not None
+    assert profile.recorded.exposed.communication_s > 0
 
 
 def test_the_program_keeps_its_exit_status(script: Path, tmp_path: Path) -> None:

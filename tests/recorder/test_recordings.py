@@ -4,43 +4,20 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from recorded_examples import CASES, DATA, ELEMENTS, SHAPES, loaded, trace_of, written
 
 from planner.computation.importers import import_profile
 from planner.computation.moved import seconds_by_kind
 from planner.computation.recorded import computation_of
 from planner.errors import BadInput
-from planner.step import DOWNLINK, UPLINK, WORKER, Profile, files
-
-DATA = Path(__file__).parents[1] / "data" / "recordings"
-CASES = ("plain", "accumulated", "autocast", "compiled", "ddp", "fsdp")
-# stem 32x3x3x3, depthwise 32x1x3x3, 1x1 32x32, batch norm, 3x3 32x32, layer norm, 96x32, 32x32, 10x32
-SHAPES = (
-    *((32, 3, 3, 3), (32,), (32, 1, 3, 3), (32,), (32, 32, 1, 1), (32,), (32,), (32,), (32, 32, 3, 3), (32,)),
-    *((32,), (32,), (96, 32), (96,), (32, 32), (32,), (10, 32), (10,)),
-)
-ELEMENTS = sum(map(prod, SHAPES))
-
-
-def loaded(name: str) -> Profile:
-    return import_profile([DATA / f"{name}.json.gz"])
-
-
-def trace_of(name: str = "plain") -> dict[str, Any]:
-    whole = json.loads(gzip.decompress((DATA / f"{name}.json.gz").read_bytes()))
-    assert isinstance(whole, dict)
-    return whole
-
-
-def written(path: Path, trace: dict[str, Any]) -> Path:
-    path.write_text(json.dumps(trace))
-    return path
+from planner.recorder.trace import check_version
+from planner.step import DOWNLINK, UPLINK, WORKER, files
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -235,3 +212,13 @@ def test_the_worker_computes_in_a_chain() -> None:
     worker = np.flatnonzero(profile.resource == WORKER)
     assert profile.names[worker[0]] == "input"
     assert all(before in profile.deps(int(after)) for before, after in itertools.pairwise(worker))
+
+
+def test_an_older_torch_is_told_what_is_needed() -> None:
+    with pytest.raises(
+        BadInput, match=r"needs PyTorch 2.4 or later, and this is 1.13.1; update it, or profile"
+    ):
+        check_version("1.13.1+cu117".partition("+")[0])
+    check_version("2.4.0")
+    check_version("2.13.0+cpu")
+    check_version("nightly")

@@ -1,9 +1,41 @@
-"""A recording as a GPU would have made it: calls of a CPU recording, with kernels that run behind them."""
+"""Real recordings of one small network (tests/data/recordings), for tests of several folders."""
 
 from __future__ import annotations
 
 import copy
+import gzip
+import json
+from math import prod
+from pathlib import Path
 from typing import Any
+
+from planner.computation.importers import import_profile
+from planner.step import Profile
+
+DATA = Path(__file__).parent / "data" / "recordings"
+CASES = ("plain", "accumulated", "autocast", "compiled", "ddp", "fsdp")
+# stem 32x3x3x3, depthwise 32x1x3x3, 1x1 32x32, batch norm, 3x3 32x32, layer norm, 96x32, 32x32, 10x32
+SHAPES = (
+    *((32, 3, 3, 3), (32,), (32, 1, 3, 3), (32,), (32, 32, 1, 1), (32,), (32,), (32,), (32, 32, 3, 3), (32,)),
+    *((32,), (32,), (96, 32), (96,), (32, 32), (32,), (10, 32), (10,)),
+)
+ELEMENTS = sum(map(prod, SHAPES))
+
+
+def loaded(name: str) -> Profile:
+    return import_profile([DATA / f"{name}.json.gz"])
+
+
+def trace_of(name: str = "plain") -> dict[str, Any]:
+    whole = json.loads(gzip.decompress((DATA / f"{name}.json.gz").read_bytes()))
+    assert isinstance(whole, dict)
+    return whole
+
+
+def written(path: Path, trace: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(trace))
+    return path
+
 
 LAG_US = 200.0
 
