@@ -56,13 +56,20 @@ def test_a_step_is_its_ops_its_optimizer_and_the_communication_it_waited_for(nam
 
 
 def test_sharded_training_waits_for_its_collectives_and_they_are_no_computation() -> None:
-    """Gathering and scattering are most of these steps; what is left is like the plain run."""
+    """Waits are much of these steps; ops of the threads that gather and scatter are nobody's computation."""
     profile = loaded("fsdp")
     assert profile.recorded is not None
     assert profile.recorded.exposed is not None
     assert profile.recorded.exposed.communication_s > 0.1 * profile.recorded.exposed.step_s
     named = {name.partition("/")[2].rpartition("_")[0] for name in profile.names}
-    assert not named & {"split_with_sizes_copy", "all_gather_copy_in", "_allgather_base"}
+    assert "_allgather_base_" not in named
+    trace = trace_of("fsdp")["traceEvents"]
+    helpers = {e["tid"] for e in trace if e["name"].startswith("gloo:")}
+    dropped = [e for e in trace if e["cat"] == "cpu_op" and e["tid"] in helpers]
+    assert len(dropped) > 10
+    shapes = {tuple(e["args"]["Input Dims"][0]) for e in dropped if e["name"] == "aten::div_"}
+    assert shapes  # gradients are averaged there
+    assert "div_" not in named
 
 
 @pytest.mark.parametrize("name", ["plain", "autocast", "compiled", "fsdp", "accumulated"])

@@ -4,7 +4,7 @@ An op is an event that no other op of its thread encloses: `aten::conv2d` in the
 `autograd::engine::evaluate_function: X` in the backward pass. `fwdbwd` flow events tie a backward op to the
 forward op it differentiates. Steps are the `ProfilerStep#` annotations that `prof.step()` makes. Where
 kernels of a GPU were traced, the time of an op is that of its kernels (`on_device`), not that of launching
-them. Time in collective calls, and in what sharded training does around them, is not an op's.
+them. Time in collective calls, and in which sharded training waits for them, is not an op's.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def _steps(trace: Trace, where: str) -> list[Step]:
         if e.cat == "fwdbwd" and e.ph in ("s", "f"):
             flows[e.id][e.ph] = e
     windows = _windows(where, notes, ops)
-    talking = Spans(
-        (e.ts, e.end)
-        for e in (*ops, *notes)
-        if e.name.startswith((COLLECTIVE_CALL, SHARDED)) and (e.pid, e.tid) not in helpers
-    )
+    # what sharded training does around collectives is its own (copies), but for the wait for them
+    sharded = Spans((e.ts, e.end) for e in notes if e.name.startswith(SHARDED))
+    collectives = Spans((e.ts, e.end) for e in notes if e.name.startswith(COLLECTIVE))
+    calls = ((e.ts, e.end) for e in ops if e.name.startswith(COLLECTIVE_CALL))
+    talking = Spans([*calls, *sharded.common(collectives)])
     outer, inner = _outermost(where, ops)
     _read_inner(inner, outer)
     pairs = _flow_pairs(outer, flows)
@@ -270,7 +270,7 @@ def _step(
             f"(repeat=1), {RECORD}"
         )
     ended = max(op.end_us for op in ops)
-    collectives = [e.end for e in notes if e.name.startswith((*COLLECTIVE, SHARDED)) and e.ts < stop]
+    collectives = [e.end for e in notes if e.name.startswith(COLLECTIVE) and e.ts < stop]
     busy_until = min(max([ended, *collectives]), max(stop, ended))
     optimizer_us = sum(min(e.end, high) - e.ts for e in optimizer)  # our recorder marks steps inside it
     tail_us = max(high - busy_until, optimizer_us)

@@ -26,6 +26,18 @@ class Spans:
             at += 1
         return filled
 
+    def common(self, other: Spans) -> list[tuple[float, float]]:
+        """What both fill."""
+        out = []
+        for start, end in zip(self._starts, self._ends, strict=True):
+            at = max(bisect_right(other._starts, start) - 1, 0)
+            while at < len(other._starts) and other._starts[at] < end:
+                low, high = max(start, other._starts[at]), min(end, other._ends[at])
+                if low < high:
+                    out.append((low, high))
+                at += 1
+        return out
+
     def holds(self, low: float, high: float) -> bool:
         """Whether one of the spans has all of this one."""
         at = bisect_right(self._starts, low) - 1
