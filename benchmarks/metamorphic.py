@@ -44,6 +44,7 @@ from planner.simulator.simulate import Case, Effort, predict
 NEAR_FASTEST = 0.02  # "fastest" is the cheapest of the plans within this of the highest throughput
 NARROW = {"interval_width": 0.004, "max_steps": 4000}
 ROUNDING = 1e-9
+NOTHING = 1e-4  # the intervals of plans in lockstep are narrower than what is worth a word
 SHORT_LOOK = 0.04  # points of a curve may be off by so much beyond their intervals (planner/search/heats.py)
 
 
@@ -145,7 +146,7 @@ def predicted(request: Request) -> tuple[Plan, Cases, Prediction]:
 
 def worse(before: Prediction, after: Prediction) -> float:
     """By which share the second is below the first beyond both intervals; 0 if it is not."""
-    if after.samples_per_s_high >= before.samples_per_s_low * (1 - ROUNDING):
+    if after.samples_per_s_high >= before.samples_per_s_low * (1 - NOTHING):
         return 0.0
     return 1 - after.samples_per_s / before.samples_per_s
 

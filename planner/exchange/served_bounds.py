@@ -17,6 +17,7 @@ from planner.cost.cluster import flow_limit_bytes_per_s, host_cores
 from planner.exchange._base import Floats, Job
 from planner.exchange._memo import once
 from planner.exchange.served import UNRANKED, scheduled, span_of, step_of
+from planner.ordering import STRATEGIES, Strategy
 from planner.policy import Mode, Policy
 from planner.step import DOWNLINK, UPLINK, WORKER
 
@@ -38,7 +39,7 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
             id(job.computation),
             job.site.hardware.name,
             exchange.placement,
-            _deals(exchange),
+            exchange.policy if _rewritten(exchange) else "",
             exchange.sums_inside(job.site),
             span and (span.workers, span.cuts),
         )
@@ -91,7 +92,7 @@ def _family(members: Sequence[Job]) -> Family:
     for job in sorted(members, key=lambda job: _servers(job).servers):
         exchange, of = _servers(job), (job.computation, job.site)
         profiles[exchange.servers] = (
-            scheduled(exchange, *of)[0] if _deals(exchange) else step_of(exchange, *of)
+            scheduled(exchange, *of)[0] if _rewritten(exchange) else step_of(exchange, *of)
         )
     return Family(profiles, _grid(members))
 
@@ -121,6 +122,8 @@ def _servers(job: Job) -> ParameterServers:
     return cast("ParameterServers", job.exchange)
 
 
-def _deals(exchange: ParameterServers) -> bool:
-    """P3 deals slices over the servers: other bytes on each than the placement says."""
-    return exchange.policy == "p3" and exchange.servers > 1
+def _rewritten(exchange: ParameterServers) -> bool:
+    """Whether the policy changes the step itself: P3 and ByteScheduler cut transfers, which then overlap with
+    what the whole had to wait for, and P3 deals them over the servers. What is bounded is what is run."""
+    strategy = STRATEGIES.get(exchange.policy)
+    return strategy is not None and strategy.rewrite is not Strategy.rewrite
