@@ -9,11 +9,11 @@ from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
 
 
-def asked(policy, mode, **more):
+def asked(policy, mode, machine="g4dn.12xlarge", **more):
     request = Request(
         model="alexnet",
         batches=(32,),
-        hardware=("g4dn.12xlarge",),
+        hardware=(machine,),
         workers=(4,),
         server_hardware=("own",),
         policies=(policy,),
@@ -38,6 +38,6 @@ def test_no_prediction_exceeds_its_bound(policy, mode, servers):
 
 @pytest.mark.parametrize("policy", ["p3", "bytescheduler", "prophet"])
 def test_what_is_bounded_is_what_is_run(policy):
-    plan, cases = asked(policy, "sync", servers=(1,))
+    plan, cases = asked(policy, "sync", "g4dn.xlarge", servers=(1,))
     raised = 1 + cases.request.interval_width
     assert cases.bound(plan) / raised == pytest.approx(bounds_of([cases.case(plan)])[0])
