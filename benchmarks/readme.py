@@ -1,0 +1,50 @@
+"""README's examples and its table of accuracy, made anew: `python benchmarks/readme.py`.
+
+An example is a comment `<!-- output: planner ... -->` and the text after it, which are the lines up to
+`Assumed`. The table is that of docs/validation.md (`planner validate --document docs/validation.md`).
+`tests/test_docs_readme.py` fails where README says something else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = re.compile(r"(<!-- output: planner (.*?) -->\n```text\n)(.*?)(```)", re.DOTALL)
+TABLE = re.compile(r"(<!-- accuracy: [^\n]*-->\n)(.*?)(<!-- accuracy ends -->)", re.DOTALL)
+WIDTH = 110
+
+
+def answer(command: str) -> str:
+    """What a command prints in a terminal of README's width, up to what it assumes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", *shlex.split(command), "--quiet"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"},
+    )
+    shown = done.stdout.split("\nAssumed\n")[0]
+    return "\n".join(line.rstrip() for line in shown.splitlines()).rstrip() + "\n...\n"
+
+
+def accuracy(document: str) -> str:
+    """The table of docs/validation.md with its parts and targets."""
+    part = document.split("## Part by part, with targets\n")[1].split("\n## ", maxsplit=1)[0]
+    return "\n".join(line for line in part.splitlines() if line.startswith("|")) + "\n"
+
+
+def renewed(readme: str) -> str:
+    made = EXAMPLE.sub(lambda found: found[1] + answer(found[2]) + found[4], readme)
+    table = accuracy((ROOT / "docs/validation.md").read_text("utf-8"))
+    return TABLE.sub(lambda found: found[1] + table + found[3], made)
+
+
+if __name__ == "__main__":
+    path = ROOT / "README.md"
+    path.write_text(renewed(path.read_text("utf-8")), "utf-8")
