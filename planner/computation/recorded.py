@@ -79,9 +79,7 @@ def _optimizer_s(profile: Profile) -> float:
 def _parses(profile: Profile, op: int) -> bool:
     """Whether an op only turns a message into a tensor: it waits for one download and for nothing else."""
     deps = profile.deps(op).tolist()
-    return (
-        profile.names[op].endswith("/parse") and len(deps) == 1 and int(profile.resource[deps[0]]) == DOWNLINK
-    )
+    return bool(profile.parses[op]) and len(deps) == 1 and int(profile.resource[deps[0]]) == DOWNLINK
 
 
 def _compute_before(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:

@@ -66,6 +66,7 @@ def summed_in_machines(step: Profile, site: Site) -> Profile:
                 int(step.tensor[op]),
                 -1 if resource == WORKER else MACHINE,
                 float(step.latency_s[op]),
+                bool(step.parses[op]),
             ),
             op,
         )

@@ -130,7 +130,7 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
         for number, (part, name, size) in enumerate(zip(parts, part_names, down_bytes, strict=True))
     ]
     parse = [
-        add(Op(f"{part_names[number]}/parse", parsing, deps=(op,)))
+        add(Op(f"{part_names[number]}/parse", parsing, deps=(op,), parses=True))
         for number, op in enumerate(down)
         if parsing is not None
     ]

@@ -63,6 +63,7 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
                     bytes=size,
                     deps=tuple(deps),
                     tensor=-1 if tensor < 0 else int(first_part[tensor]) + k,
+                    parses=bool(profile.parses[op]),
                 )
             )
     moved = Profile.build(

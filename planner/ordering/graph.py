@@ -80,10 +80,9 @@ class StepGraph:
 
 def parse_ops(profile: Profile) -> frozenset[int]:
     """Ops of the worker or of its host that only parse a download."""
-    named = (op for op in range(profile.ops) if profile.names[op].endswith("/parse"))
     return frozenset(
         op
-        for op in named
+        for op in np.flatnonzero(profile.parses).tolist()
         if profile.resource[op] in (WORKER, HOST)
         and len(profile.deps(op)) == 1
         and profile.resource[profile.deps(op)[0]] == DOWNLINK

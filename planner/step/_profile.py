@@ -14,7 +14,8 @@ when op i started after the start of step k (for a transfer: when it was request
 `scope[i]` >= 0 makes op i a joint op: the group of workers that the cluster has in that scope does it
 together. It starts when it is ready at every member, runs once, on the lane of the group's leader, and ends
 for all. `latency_s[i]` is a time that every chunk of a transfer takes before its bytes flow, besides the
-policy's overhead (a block of transfers: that of its first).
+policy's overhead (a block of transfers: that of its first). `parses[i]`: op i only turns a message into a
+tensor, so what waits for it waits for the transfer before it.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Op:
     tensor: int = -1
     scope: int = -1
     latency_s: float = 0.0
+    parses: bool = False  # it only turns a message into a tensor
 
 
 def _frozen(values: Any, dtype: Any) -> npt.NDArray[Any]:
@@ -74,6 +76,7 @@ class Profile:
     tensors: tuple[str, ...]
     scope: npt.NDArray[np.int32]  # -1: each worker does the op for itself
     latency_s: npt.NDArray[np.float64]
+    parses: npt.NDArray[np.bool_]
     durations_s: npt.NDArray[np.float64]  # steps x ops
     order: npt.NDArray[np.int32] | None = None  # steps x ops
     starts_s: npt.NDArray[np.float64] | None = None  # steps x ops
@@ -122,6 +125,7 @@ class Profile:
             tensors=tuple(tensors),
             scope=_frozen([op.scope for op in ops], np.int32),
             latency_s=_frozen([op.latency_s for op in ops], np.float64),
+            parses=_frozen([op.parses for op in ops], np.bool_),
             durations_s=_frozen(np.atleast_2d(np.asarray(durations_s, np.float64)), np.float64),
             order=None if order is None else _frozen(np.atleast_2d(np.asarray(order)), np.int32),
             starts_s=(
@@ -143,7 +147,7 @@ class Profile:
             )
         if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or self.durations_s.shape[0] < 1:
             raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
-        for column in ("resource", "server", "bytes", "tensor", "scope", "latency_s"):
+        for column in ("resource", "server", "bytes", "tensor", "scope", "latency_s", "parses"):
             if len(getattr(self, column)) != n:
                 raise BadInput(f"{column} has {len(getattr(self, column))} entries for {n} ops")
         if (

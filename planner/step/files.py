@@ -21,6 +21,7 @@ from planner.step.recorded import Exposed, OpPart, Recorded
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
 VERSION: Literal[1] = 1
+NAMED_PARSE = "/parse"  # how files without `parses` name such ops
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
 MAX_VALUES = 30_000_000
@@ -44,6 +45,7 @@ class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     bytes: Count = 0
     deps: tuple[Index, ...] = ()
     tensor: Index | None = None
+    parses: bool = False
 
 
 class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -120,14 +122,16 @@ def encode(profile: Profile) -> bytes:
             bytes=size,
             deps=tuple(index[start[i] : start[i + 1]]),
             tensor=tensor if tensor >= 0 else None,
+            parses=parses,
         )
-        for i, (name, resource, server, size, tensor) in enumerate(
+        for i, (name, resource, server, size, tensor, parses) in enumerate(
             zip(
                 profile.names,
                 profile.resource.tolist(),
                 profile.server.tolist(),
                 profile.bytes.tolist(),
                 profile.tensor.tolist(),
+                profile.parses.tolist(),
                 strict=True,
             )
         )
@@ -196,6 +200,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
                     bytes=op.bytes,
                     deps=op.deps,
                     tensor=-1 if op.tensor is None else op.tensor,
+                    parses=op.parses or op.name.endswith(NAMED_PARSE),
                 )
                 for op in record.ops
             ],

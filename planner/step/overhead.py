@@ -162,6 +162,7 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
             int(profile.bytes[i]),
             deps,
             int(profile.tensor[i]),
+            parses=bool(profile.parses[i]),
         )
         place[i] = len(ops)
         ops.append(op)
@@ -171,7 +172,7 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
                 raise BadInput(f"the profile has parse ops already ({name!r})")
             resource, server = (WORKER, -1) if op.resource == DOWNLINK else (PS, op.server)
             parsers.append((len(ops), i))
-            ops.append(Op(name, resource, server, deps=(len(ops) - 1,)))
+            ops.append(Op(name, resource, server, deps=(len(ops) - 1,), parses=True))
             place[i] = len(ops) - 1
     own = {name: k for k, name in enumerate(profile.names)}
     columns = [own.get(op.name, -1) for op in ops]

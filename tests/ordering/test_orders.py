@@ -185,8 +185,8 @@ def test_parsing_is_part_of_the_transfer() -> None:
     ops = [
         Op("w0", DOWNLINK, 0, bytes=10**6, tensor=0),
         Op("w1", DOWNLINK, 0, bytes=9 * 10**6, tensor=1),
-        Op("w0/parse", WORKER, deps=(0,)),
-        Op("w1/parse", WORKER, deps=(1,)),
+        Op("w0/parse", WORKER, deps=(0,), parses=True),
+        Op("w1/parse", WORKER, deps=(1,), parses=True),
         Op("conv0", WORKER, deps=(2,)),
         Op("conv1", WORKER, deps=(4, 3)),
         Op("g1", UPLINK, 0, bytes=9 * 10**6, deps=(5,), tensor=1),

@@ -26,8 +26,8 @@ def two_layers(servers: int = 1) -> Profile:
     ops = [
         Op("a/down", DOWNLINK, 0, bytes=10, tensor=0),
         Op("b/down", DOWNLINK, servers - 1, bytes=25, tensor=1),
-        Op("a/parse", WORKER, deps=(0,)),
-        Op("b/parse", WORKER, deps=(1,)),
+        Op("a/parse", WORKER, deps=(0,), parses=True),
+        Op("b/parse", WORKER, deps=(1,), parses=True),
         Op("a/forward", WORKER, deps=(2,)),
         Op("b/forward", WORKER, deps=(3, 4)),
         Op("b/backward", WORKER, deps=(5,)),

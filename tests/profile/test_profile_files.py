@@ -22,6 +22,7 @@ FIELDS = (
     "dep_start",
     "dep_index",
     "tensor",
+    "parses",
     "durations_s",
     "order",
     "starts_s",
@@ -221,3 +222,17 @@ def test_times_that_are_no_times_are_not_simulated(tmp_path):
     (tmp_path / "p.json").write_bytes(two)
     with pytest.raises(BadInput, match="computes 0 s in a step"):
         open_step(tmp_path / "p.json")
+
+
+def test_what_parses_is_a_column_and_older_files_say_it_by_name() -> None:
+    ops = [
+        Op("w/down", DOWNLINK, 0, 8, tensor=0),
+        Op("turned", WORKER, deps=(0,), parses=True),
+        Op("loss", WORKER, deps=(1,)),
+    ]
+    profile = Profile.build(ops, [[0.0, 0.1, 0.2]], model="m", batch=1, tensors=("w",))
+    data = files.encode(profile)
+    assert files.decode(data).parses.tolist() == [False, True, False]
+    older = data.replace(b',"parses":true', b"").replace(b'"turned"', b'"w/parse"')
+    assert b"parses" not in older
+    assert files.decode(older).parses.tolist() == [False, True, False]
