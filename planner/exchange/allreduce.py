@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class AllReduce(Exchange):
     """`bucket_bytes` and `first_bucket_bytes` are the caps of buckets; `rebuilt`: in the order in which
     gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
-    by the device), `algorithm` one of NCCL's. `slowdown` and `jitter`: see
-    `planner.exchange.joint`."""
+    by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
+    the precision; autocast over DDP sends fp32). `slowdown` and `jitter`: see `planner.exchange.joint`."""
 
     kind: ClassVar[str] = "allreduce"
     title: ClassVar[str] = "all-reduce"
@@ -47,6 +47,7 @@ class AllReduce(Exchange):
     rebuilt: bool = True
     library: str = "auto"
     algorithm: str = "auto"
+    gradients: str = "auto"
     slowdown: float = SLOWDOWN
     jitter: float = JITTER
 
@@ -55,6 +56,7 @@ class AllReduce(Exchange):
         settings.positive("allreduce:first_bucket_bytes", self.first_bucket_bytes)
         settings.known("library", self.library, settings.LIBRARIES)
         settings.known("algorithm", self.algorithm, settings.ALGORITHMS)
+        settings.known("allreduce:gradients", self.gradients, ("auto", *settings.GRADIENTS))
         settings.share("allreduce:slowdown", self.slowdown)
         settings.share("allreduce:jitter", self.jitter)
 
@@ -79,7 +81,8 @@ class AllReduce(Exchange):
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def held(self, model: Model, precision: Precision, site: Site) -> Held:
-        return Held(buffers_bytes=float(model.parameters * precision.gradient_bytes))
+        width = settings.gradient_bytes(self.gradients, precision)
+        return Held(gradients=width / precision.gradient_bytes, buffers_bytes=float(model.parameters * width))
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, self.algorithm, site)
@@ -103,9 +106,10 @@ class AllReduce(Exchange):
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
         """What is summed together, in the order in which it is; recorded buckets stay as they were unless
         other sizes are asked for."""
+        width = settings.gradient_bytes(self.gradients, computation.precision)
         if computation.buckets and self.bucket_bytes == CAP_BYTES:
-            return bucketed(computation, 1, 1, True)
-        return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, self.rebuilt)
+            return bucketed(computation, 1, 1, True, width)
+        return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, self.rebuilt, width)
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
@@ -140,8 +144,8 @@ class AllReduce(Exchange):
 
 
 @lru_cache(maxsize=64)
-def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool) -> tuple[Bucket, ...]:
-    return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt)
+def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
+    return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
 
 
 def overlap(

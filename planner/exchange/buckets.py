@@ -34,10 +34,12 @@ def buckets(
     cap_bytes: int = CAP_BYTES,
     first_bytes: int = FIRST_CAP_BYTES,
     rebuilt: bool = True,
+    width: int | None = None,
 ) -> tuple[Bucket, ...]:
-    """The buckets of a computation in the order in which they are reduced."""
+    """The buckets of a computation in the order in which they are reduced. `width`: bytes of an element, if
+    not those of the computation's precision."""
     trained = [(at, one) for at, one in enumerate(computation.parameters) if one.ready is not None]
-    width = computation.precision.gradient_bytes
+    width = width or computation.precision.gradient_bytes
     if rebuilt:
         arrival = sorted(trained, key=lambda pair: (pair[1].ready, -pair[0]))
         groups = _cut(arrival, width, cap_bytes, first_bytes)

@@ -11,8 +11,10 @@ from planner.errors import BadInput, unknown_name
 from planner.exchange._base import Exchange
 from planner.exchange.collectives import Gloo, Library, Nccl
 from planner.exchange.site import Site
+from planner.precision import Precision
 
 LIBRARIES = ("auto", "nccl", "gloo")
+GRADIENTS = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of an element, as they are sent
 ALGORITHMS = ("auto", "ring", "tree", "hierarchical")
 
 E = TypeVar("E", bound=Exchange)
@@ -38,6 +40,11 @@ def library(name: str, algorithm: str, site: Site) -> Library:
     if name == "auto":
         name = "nccl" if site.hardware.device.kind == "gpu" else "gloo"
     return Nccl(algorithm) if name == "nccl" else Gloo()  # type: ignore[arg-type]
+
+
+def gradient_bytes(name: str, precision: Precision) -> int:
+    """Of an element of the gradients that are sent; `auto` is what the precision says."""
+    return GRADIENTS.get(name, precision.gradient_bytes)
 
 
 def refusal(name: str, site: Site) -> str:

@@ -46,7 +46,8 @@ LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 @dataclass(frozen=True, slots=True)
 class Sharded(Exchange):
     """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
-    no_sync, ZeRO-2). `blocking`: computation waits for every collective, as FSDP2 on CPUs does. Blocks of
+    no_sync, ZeRO-2). `gradients` is the format that they are scattered in, FSDP's reduce_dtype (auto: that of
+    the precision). `blocking`: computation waits for every collective, as FSDP2 on CPUs does. Blocks of
     fewer than `least_unit` elements are wrapped together. `slowdown` and `jitter` are those of
     `planner.exchange.joint`."""
 
@@ -61,6 +62,7 @@ class Sharded(Exchange):
     each_pass: bool = True
     blocking: bool = False
     library: str = "auto"
+    gradients: str = "auto"
     least_unit: int = LEAST_UNIT
     slowdown: float = SLOWDOWN
     jitter: float = JITTER
@@ -72,6 +74,7 @@ class Sharded(Exchange):
             raise BadInput(f"sharded:prefetch is {self.prefetch}; it must not be negative")
         settings.known("sharded:within", self.within, WITHIN)
         settings.known("library", self.library, settings.LIBRARIES)
+        settings.known("sharded:gradients", self.gradients, ("auto", *settings.GRADIENTS))
         settings.share("sharded:slowdown", self.slowdown)
         settings.share("sharded:jitter", self.jitter)
 
@@ -112,10 +115,16 @@ class Sharded(Exchange):
         whole = (1 + self.prefetch) * _largest_unit(model) * precision.parameter_bytes
         return Held(
             parameters=share if self.stage == 3 else 1.0,
-            gradients=share if self.stage >= 2 else 1.0,
+            gradients=(share if self.stage >= 2 else 1.0)
+            * self.gradient_bytes(precision)
+            / precision.gradient_bytes,
             optimizer=share,
             buffers_bytes=float(whole if self.stage == 3 else 0),
         )
+
+    def gradient_bytes(self, precision: Precision) -> int:
+        """Of an element, as it is sent and kept."""
+        return settings.gradient_bytes(self.gradients, precision)
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, "auto", site)
@@ -131,10 +140,10 @@ class Sharded(Exchange):
 
     def traffic(self, computation: Computation) -> ShardTraffic:
         """What is sent in a step."""
-        key = ("traffic", computation.precision, self.stage, self.least_unit, self.each_pass)
-        return once_for_ops(
-            computation, key, lambda: traffic_of(computation, self.stage, self.least_unit, self.each_pass)
-        )
+        width = self.gradient_bytes(computation.precision)
+        of = (self.stage, self.least_unit, self.each_pass, width)
+        key = ("traffic", computation.precision, *of)
+        return once_for_ops(computation, key, lambda: traffic_of(computation, *of))
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         if self.stage > 1:
@@ -191,7 +200,10 @@ class ShardTraffic:
     last: float
 
 
-def traffic_of(computation: Computation, stage: int, least_unit: int, each_pass: bool) -> ShardTraffic:
+def traffic_of(
+    computation: Computation, stage: int, least_unit: int, each_pass: bool, width: int
+) -> ShardTraffic:
+    """`width`: bytes of an element of the gradients."""
     units, precision = units_of(computation, least_unit), computation.precision
     found = stretches(computation, units)
     gathers: dict[float, float] = {}
@@ -202,7 +214,7 @@ def traffic_of(computation: Computation, stage: int, least_unit: int, each_pass:
             size = float(units[stretch.unit].elements * precision.parameter_bytes)
             gathers[size] = gathers.get(size, 0.0) + (stretch.stands_for if stage == 3 else 1.0)
         for number in stretch.scatters if stretch.final or each_pass else ():
-            last = float(units[number].elements * precision.gradient_bytes)
+            last = float(units[number].elements * width)
             scatters[last] = scatters.get(last, 0.0) + stretch.stands_for
     first = float(units[found[0].unit].elements * precision.parameter_bytes)
     return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
@@ -267,7 +279,7 @@ class _Lowering:
     def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
         """Reduce and scatter a unit's gradients; what is kept is summed with other machines' parts."""
         steps, exchange = self.steps, self.exchange
-        size = float(unit.elements * steps.computation.precision.gradient_bytes)
+        size = float(unit.elements * exchange.gradient_bytes(steps.computation.precision))
         together = exchange.stage == 3 and not exchange.blocking
         opposed = together and any(later.gathers for later in self.stretches[at + 1 :])
         times = self.stretches[at].stands_for

@@ -14,6 +14,7 @@ from planner.catalog import load_hardware, load_model
 from planner.computation import Variation
 from planner.computation.changed import accumulated, steadied
 from planner.cut import Cut
+from planner.errors import BadInput
 from planner.exchange import Exchange, Job, Site
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.groups import replicas_site
@@ -113,3 +114,27 @@ def test_on_slow_links_all_that_is_sent_counts(exchange: Exchange, times: int) -
     (bound,) = Sharded.bounds([job])
     rate = times * 8 * computation.batch / step_s(job.case())
     assert 0.9 < rate / bound < 1.004
+
+
+def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
+    """Sixteen bits by default, as the precision says; DDP under autocast sends thirty-two."""
+    model, site = load_model("gpt2"), Site(load_hardware("g5.xlarge"), 8, SLOW)
+    once = replica_computation(model, 1, site, BF16)
+    narrow, wide = AllReduce(), AllReduce(gradients="fp32")
+    sent = [sum(bucket.bytes for bucket in one.buckets(once)) for one in (narrow, wide)]
+    assert sent == [2 * once.elements, 4 * once.elements]
+    slow, fast = (float(AllReduce.bounds([Job(one, once, site)])[0]) for one in (wide, narrow))
+    assert slow == pytest.approx(fast / 2, rel=0.05)
+    assert wide.held(model, BF16, site).gradients == 2 * narrow.held(model, BF16, site).gradients
+    assert wide.held(model, FP32, site) == narrow.held(model, FP32, site)
+    for stage in (1, 2, 3):
+        half, full = Sharded(stage=stage).traffic(once), Sharded(stage=stage, gradients="fp32").traffic(once)
+        assert full.gathers == half.gathers
+        assert [2 * size for size, _ in half.scatters] == [size for size, _ in full.scatters]
+        held = [Sharded(stage=stage, gradients=name).held(model, BF16, site) for name in ("auto", "fp32")]
+        assert held[1].gradients == 2 * held[0].gradients
+        assert held[1].optimizer == held[0].optimizer
+    assert AllReduce().key == "allreduce"
+    assert wide.key == "allreduce/gradients=fp32"
+    with pytest.raises(BadInput, match="gradients"):
+        AllReduce(gradients="fp8")
