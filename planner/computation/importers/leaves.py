@@ -33,7 +33,7 @@ _FORMAT = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "c10::Float8_e4m3fn": "
 PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "_scaled_mm": 0}  # where the first factor is
 BATCHED = {"bmm": 0, "baddbmm": 1}
 CONVOLUTION, CONVOLUTION_BACKWARD = "convolution", "convolution_backward"
-OVERHEAD_US = {"cpu": 20.0, "gpu": 5.0}  # what a call costs however little it does
+OVERHEAD_US = {"cpu": 20.0, "gpu": 5.0}  # what a call costs however little it does; others are like GPUs
 _VIEWS = frozenset(
     (
         *("view", "as_strided", "t", "transpose", "permute", "expand", "select", "slice", "detach", "alias"),
@@ -101,7 +101,7 @@ def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str
     times: dict[tuple[str, str], float] = {}
     for at, found in enumerate(leaves):
         for leaf in found:
-            short = leaf.kind == "memory" and leaf.us < OVERHEAD_US[device_kind]
+            short = leaf.kind == "memory" and leaf.us < OVERHEAD_US.get(device_kind, OVERHEAD_US["gpu"])
             key = (OVERHEAD if short else leaf.kind, "fp32" if short else leaf.format)
             times[key] = times.get(key, 0.0) + leaf.us / steps
             if at == 0:
