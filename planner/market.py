@@ -20,13 +20,15 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Market:
     """`bandwidth_bytes_per_s` replaces the figure of every NIC; `own` are machines that the catalogue does
-    not hold: those of the user's files, and the one that a profile was recorded on."""
+    not hold: those of the user's files, and the one that a profile was recorded on. `rdma`: whether
+    collectives between machines bypass the kernel; None: where the machine can."""
 
     network: Network = "baseline"
     bandwidth_bytes_per_s: float | None = None
     region: str | None = None
     spot: bool = False
     own: tuple[Hardware, ...] = field(default=(), hash=False)
+    rdma: bool | None = None
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -88,6 +90,17 @@ class Market:
         rented on demand."""
         where = "" if self.region is None else f" in region {self.region!r}"
         return f"no {'' if self.spot else 'on-demand '}price{where}"
+
+    def no_rdma(self, hardware: Hardware) -> str:
+        """Why a machine has not the network that is asked for, with the remedy; empty if it has."""
+        if not self.rdma or hardware.rdma:
+            return ""
+        if hardware.rdma is False:
+            return f"{hardware.name} has no RDMA; use --network tcp"
+        return (
+            f"{hardware.name} is not known to have RDMA; use --network tcp, or say rdma = true in a hardware "
+            "file of your own"
+        )
 
     def check_prices(self, kinds: Iterable[Hardware]) -> None:
         """Refuse a request that pays for none of the machines it would rent. Machines without any price in

@@ -44,7 +44,7 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
         provider=hardware.provider if rentable else None,
         region=price.region or None if rentable and price is not None else None,
         spot=scored.spot is not None and rentable,
-        fast_network=hardware.rdma is True,
+        fast_network=hardware.rdma is True and request.rdma is not False,
         parameter_servers=int(plan.exchange.flat(plan.machine).get("servers") or 0),
         settings=settings,
         comments=(f"{plan.cluster_text}: {plan.exchange.words().plan}.", f"{speed}{cost}."),

@@ -15,9 +15,10 @@ from planner.answers.recommend import recommend_for
 from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
 from planner.answers.saturation import fewest_workers, saturation_of
 from planner.answers.scenario import Scenario, request_from
+from planner.computation.recorded import has_servers
 from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
-from planner.exchange import EXCHANGES, Site
+from planner.exchange import EXCHANGES, AllReduce, Site
 from planner.hardware import Hardware
 from planner.measured import load
 from planner.plan import Plan
@@ -28,10 +29,9 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import batches, precisions
-from planner.search.space import cuts, exchanges, plan_of, undealt_words
+from planner.search.space import cuts, exchanges, kinds, plan_of, takes, undealt_words
 
-DEFAULT_MACHINE = "p3.2xlarge"
-DEFAULT_EXCHANGE = "servers"  # of one plan, where the request names none
+DEFAULT_MACHINE = "g5.xlarge"
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False
     kind = one_machine(request)
     if request.recordings is not None and (words := request.recordings.refusal(kind)):
         raise BadInput(words)
+    if words := request.market.no_rdma(kind):
+        raise BadInput(words)
     request = _connected(request, kind, joined=joined or default_workers > 1)
     for flag, values in (
         ("--workers", request.workers),
@@ -88,7 +90,7 @@ def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False
         cut = cuts(request, kind, model)[0]
     workers = (request.workers or (max(default_workers, cut.workers),))[0]
     site = Site(kind, workers, request.market, cut, seed=request.seed)
-    chosen = request.exchanges[0][0] if request.exchanges else DEFAULT_EXCHANGE
+    chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
     fixed = request.choices(chosen)
     exchange = next(exchanges(request, site), None) if fixed else EXCHANGES[chosen].named(request, site)
     if exchange is None:
@@ -107,6 +109,20 @@ def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False
         raise BadInput(f"{kind.device.name} does not compute in {asked}; it has {has}")
     again = (request.checkpointing or ("none",))[0]
     return plan_of(model, possible[-1], site, exchange, request, precision=found[0], checkpointing=again)
+
+
+def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
+    """The exchange of one plan, where the request names none: one device alone, several by all-reduce.
+    Choices of servers mean servers, and so do steps that were recorded with them and replicas that are cut by
+    features; devices of which nobody knows how they are joined can talk to servers only. `joined`: see
+    `one_plan`."""
+    meant = kinds(request)
+    recorded = request.profile is not None and has_servers(request.profile)
+    if recorded or meant != tuple(EXCHANGES) or not takes(AllReduce, site.cut):
+        return "servers" if "servers" in meant else meant[0]
+    if site.workers == 1 and not joined:
+        return "alone"
+    return "servers" if AllReduce().refusal(site) else "allreduce"
 
 
 def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:

@@ -146,10 +146,9 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         samples = scenario.epochs * model.samples_per_epoch
     if samples is None and not (scenario.deadline is None and scenario.spend is None) and profile is None:
         samples = model.samples_per_epoch  # the job that every answer is about, where nothing else is said
-    if scenario.bandwidth is not None and scenario.network is not None:
-        raise BadInput("--bandwidth and --network contradict each other; give one of them")
-    if scenario.network not in (None, "baseline", "burst"):
-        raise BadInput(f"--network is {scenario.network!r}; it is one of baseline, burst")
+    network, rdma = _network(scenario.network)
+    if scenario.bandwidth is not None and network is not None:
+        raise BadInput(f"--bandwidth and --network {network} contradict each other; give one of them")
     given: dict[str, Any] = {
         "hardware": _words(scenario.hardware),
         "gpu": None if scenario.gpu is None else ",".join(_words(scenario.gpu) or ()),
@@ -176,7 +175,8 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "interruptions": None if scenario.interruptions is None else share(scenario.interruptions),
         "checkpoint_every_s": _duration(scenario.checkpoint_every, "--checkpoint-every"),
         "restart_s": _duration(scenario.restart, "--restart"),
-        "network": scenario.network,
+        "network": network,
+        "rdma": rdma,
         "bandwidth_bytes_per_s": (
             None if scenario.bandwidth is None else bandwidth_bytes_per_s(scenario.bandwidth)
         ),
@@ -214,6 +214,21 @@ def token_count(words: str | float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise BadInput(f"--tokens is {words!r}; write a number above zero, as 15B, 300M or 2T")
     return value
+
+
+def _network(words: str | None) -> tuple[str | None, bool | None]:
+    """`burst`, `tcp` or `burst,tcp`: which figure of the NIC, and whether RDMA is used."""
+    known = {"baseline": 0, "burst": 0, "tcp": 1, "rdma": 1}
+    found: list[str | None] = [None, None]
+    for word in _words(words) or ():
+        if word not in known:
+            raise BadInput(f"--network is {words!r}; it is baseline or burst, and tcp or rdma, as burst,tcp")
+        if found[known[word]] not in (None, word):
+            raise BadInput(
+                f"--network {found[known[word]]} and {word} contradict each other; give one of them"
+            )
+        found[known[word]] = word
+    return found[0], None if found[1] is None else found[1] == "rdma"
 
 
 def _formats(words: str | float | list[str] | None) -> tuple[str, ...] | None:

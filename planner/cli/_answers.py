@@ -139,7 +139,11 @@ SpendOption = Annotated[
 ]
 NetworkOption = Annotated[
     str | None,
-    _option("--network", help="baseline (what long training gets) or burst (minutes).", panel=LIMITS),
+    _option(
+        "--network",
+        help="baseline (long training) or burst (minutes); tcp or rdma: 'burst,tcp'.",
+        panel=LIMITS,
+    ),
 ]
 BandwidthOption = Annotated[
     str | None, _option("--bandwidth", help="Every NIC's bandwidth as measured: 9.4Gbit.", panel=LIMITS)

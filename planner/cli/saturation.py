@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """How many workers before throughput saturates, and how many servers for my workers?
 
-    planner saturation --model inception3 --batch 32 --hardware p3.2xlarge
+    planner saturation --model inception3 --batch 32 --hardware g5.xlarge
     """
     given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.answers.questions import saturation_for

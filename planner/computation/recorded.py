@@ -130,3 +130,10 @@ def _role(name: str) -> int:
     """By the end of a synthesized op's name, or the beginning of a recorded one's."""
     roles = {"forward": FORWARD, "backward": BACKWARD}
     return roles.get(name.rpartition("/")[2], roles.get(name.partition("/")[0], OTHER))
+
+
+def has_servers(profile: Profile) -> bool:
+    """Whether a step was recorded with parameter servers: some op of theirs is no optimizer of a worker's
+    own, which traces of PyTorch name `update/`."""
+    on_servers = np.flatnonzero(profile.resource == PS).tolist()
+    return any(not profile.names[op].startswith("update/") for op in on_servers)

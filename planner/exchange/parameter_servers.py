@@ -288,10 +288,13 @@ class ParameterServers(Exchange):
             yield f"Transfers: HTTP/2 streams as gRPC sends them, windows of {window}."
 
     def assumed(self, site: Site) -> tuple[str, ...]:
+        found = ()
+        if site.market.rdma:
+            found = ("Network: servers are reached over TCP; RDMA (--network rdma) is for collectives.",)
         if not self.sums_inside(site):
-            return ()
+            return found
         inside = replace(site, workers=min(site.workers, site.devices))
-        return link_words(inside, settings.library("auto", "auto", site))
+        return (*found, *link_words(inside, settings.library("auto", "auto", site)))
 
     def flat(self, machine: str) -> dict[str, Any]:
         return {

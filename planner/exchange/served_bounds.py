@@ -14,12 +14,13 @@ import numpy as np
 
 from planner.cost.bounds_grid import Family, Plans, bound_families
 from planner.cost.cluster import flow_limit_bytes_per_s, host_cores
+from planner.cost.paths import graph_of
 from planner.exchange._base import Floats, Job
 from planner.exchange._memo import once
 from planner.exchange.served import UNRANKED, scheduled, span_of, step_of
 from planner.ordering import STRATEGIES, Strategy
 from planner.policy import Mode, Policy
-from planner.step import DOWNLINK, UPLINK, WORKER
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 
 if TYPE_CHECKING:
     from planner.computation import Computation
@@ -56,26 +57,34 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
 def served_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
-    """More than a plan can reach, for next to nothing: no worker is faster than its own work, and (`links`)
-    what does not come from a server's own machine goes through its NIC. Infinite for cut replicas."""
+    """More than a plan can reach, for next to nothing: no worker is faster than its step without transfers,
+    and (`links`) what does not come from a server's own machine goes through its NIC, and all updates through
+    its cores. Infinite for cut replicas."""
     if site.cut.workers > 1 or exchange.policy not in UNRANKED:
         return math.inf
 
-    def look() -> tuple[float, float]:
+    def look() -> tuple[float, float, float]:
         step = step_of(exchange, computation, site)
-        worker_s = float(step.durations_s[:, step.resource == WORKER].sum(axis=1).mean())
+        cost = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))[:, None]
+        graph = graph_of(step)
+        path_s = float((graph.heads_s(cost) + cost).max())
+        lanes_s = (float(cost[step.resource == kind].sum()) for kind in (WORKER, HOST))
         sent = (float(step.bytes[step.resource == way].sum()) for way in (UPLINK, DOWNLINK))
-        return worker_s, max(sent)
+        return max(path_s, *lanes_s), max(sent), float(cost[step.resource == PS].sum())
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
-    worker_s, sent_bytes = once(computation, where, look)
+    worker_s, sent_bytes, update_s = once(computation, where, look)
     if not links:
         return computation.batch * site.workers / worker_s
-    nic_bytes_per_s = site.market.nic_bytes_per_s(exchange.machine(site)) or math.inf
+    host = exchange.machine(site)
+    nic_bytes_per_s = site.market.nic_bytes_per_s(host) or math.inf
     beside = 0 if exchange.host is not None else min(site.workers, site.devices * exchange.servers)
     together = min(site.workers, site.devices) if exchange.sums_inside(site) else 1
     wired = together * exchange.servers * nic_bytes_per_s / sent_bytes if sent_bytes else math.inf
-    return computation.batch * min(site.workers / worker_s, beside / worker_s + wired)
+    updated = (
+        together * exchange.servers * (host_cores(host) or math.inf) / update_s if update_s else math.inf
+    )
+    return computation.batch * min(site.workers / worker_s, beside / worker_s + wired, updated)
 
 
 def _devices(job: Job) -> float:

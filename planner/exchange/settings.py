@@ -57,8 +57,8 @@ def refusal(name: str, site: Site) -> str:
             f"how the {site.devices} devices of {hardware.name} are joined is not known; add a [fabric] to "
             "its hardware file (docs/hardware.md)"
         )
-    if site.machines > 1 and site.rdma and hardware.rdma is False:
-        return f"{hardware.name} has no RDMA; use --network tcp"
+    if site.machines > 1 and (words := site.no_rdma):
+        return words
     if site.machines > 1 and site.market.nic_bytes_per_s(hardware) is None:
         return f"the NIC of {hardware.name} is not published; give --bandwidth"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Site:
     """So many workers, each one device, on machines of one kind that are filled one after another.
 
-    `rdma`: whether transfers between machines bypass the kernel, as the request says, or as the machine can
-    (None). `cut`: over how many workers a replica is spread. `market` gives other machines by their names.
+    `rdma`: whether transfers between machines bypass the kernel; None: as the request says, or as the machine
+    can. `cut`: over how many workers a replica is spread. `market` gives other machines by their names.
     `seed`: of what is drawn once for a plan, as an order of transfers.
 
     Workers and machines that are not like the others: `speeds` are those of the workers' computation (1: as
@@ -90,7 +90,14 @@ class Site:
 
     @property
     def uses_rdma(self) -> bool:
-        return bool(self.hardware.rdma) if self.rdma is None else self.rdma
+        asked = self.market.rdma if self.rdma is None else self.rdma
+        return bool(self.hardware.rdma) if asked is None else asked
+
+    @property
+    def no_rdma(self) -> str:
+        """Why RDMA that is asked for cannot be had, with the remedy; empty if it can."""
+        market = self.market if self.rdma is None else replace(self.market, rdma=self.rdma)
+        return market.no_rdma(self.hardware)
 
     @property
     def hosts_parse(self) -> bool:

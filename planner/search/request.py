@@ -77,6 +77,7 @@ class Request:
     checkpoint_every_s: float | None = None
     restart_s: float | None = None
     network: Network | None = None
+    rdma: bool | None = None  # of collectives between machines; None: where the machine can
     bandwidth_bytes_per_s: float | None = None  # of every NIC, instead of the catalogue's
     profile: Profile | None = None
     more_profiles: tuple[Profile, ...] = ()  # of the same loop and device, at other batches
@@ -239,7 +240,7 @@ class Request:
         unnamed = self.profile is not None and self.hardware is None and not self.any_device
         recorded = (self.recorded_on,) if unnamed else ()
         terms = (self.network_used, self.bandwidth_bytes_per_s, self.region, self.spot)
-        return Market(*terms, own=(*own, *recorded))
+        return Market(*terms, own=(*own, *recorded), rdma=self.rdma)
 
     @cached_property
     def recorded_on(self) -> Hardware:

@@ -147,6 +147,8 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
     named = [word for word in request.server_hardware or () if word not in SERVER_WORDS]
     if named:
         market.check_prices(market.matching(named))
+    if all(map(market.no_rdma, workers)):
+        raise BadInput(market.no_rdma(workers[0]))
     devices = list(dict.fromkeys(kind.device.name for kind in workers))
     recordings = request.recordings
     if recordings is not None:
@@ -174,6 +176,8 @@ def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> s
         return f"do not compute in {' or '.join(request.formats)}"
     if market.nic_bytes_per_s(worker) is None:
         return "have no published network figure; give --bandwidth to count them in"
+    if market.no_rdma(worker):
+        return "have no RDMA; --network tcp counts them in"
     return ""
 
 

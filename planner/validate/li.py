@@ -47,6 +47,7 @@ def saturation_points() -> list[Row]:
                 batch=batch,
                 hardware=given["hardware"],
                 network=given["network"],
+                exchange="servers",
                 interval_width=0.02,
             )
         )

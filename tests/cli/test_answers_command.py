@@ -77,14 +77,15 @@ def test_simulate_as_csv_is_a_row_of_figures():
     assert words == {
         "model", "mode", "policy", "worker_hardware", "server_hardware", "colocated", "placement", "cluster",
         "bottleneck", "fits_memory", "number_format", "exchange.kind", "exchange.host", "exchange.placement",
-        "exchange.policy", "exchange.mode", "rented.workers.machine", "rented.servers.machine",
+        "exchange.policy", "exchange.mode", "exchange.aggregate", "rented.workers.machine",
+        "rented.servers.machine",
         "range_basis", "checkpointing", "device", "energy_method", "spot", "tokens_per_s",
         "usd_per_billion_tokens",
     }  # fmt: skip
 
 
 def test_more_steps_for_a_precision_that_was_not_reached():
-    args = ("simulate", *SMALL[:-1], "0.001", "--workers", "2", "--format", "json")
+    args = ("simulate", *SMALL[:-1], "0.001", "--workers", "2", "--servers", "1", "--format", "json")
     few, more = (json.loads(planner(*args, "--max-steps", most).stdout) for most in ("300", "3000"))
     assert "within 300 steps a worker; raise max_steps" in few["notes"][0]
     assert more["prediction"]["steps"] > 3 * few["prediction"]["steps"]
@@ -110,7 +111,7 @@ def test_more_steps_for_a_precision_that_was_not_reached():
         (
             ("simulate", "-m", "vgg11", "-w", "2", "--servers", "3", "--server-hardware", "colocated"),
             2,
-            "3 servers beside the workers need 3 machines, one each, and 2 x p3.2xlarge are 2; give fewer",
+            "3 servers beside the workers need 3 machines, one each, and 2 x g5.xlarge are 2; give fewer",
         ),
         (("simulate", "--profile", "nowhere.json.gz"), 2, "nowhere.json.gz"),
         (("simulate", "--model", "vgg11", "--max-steps", "0"), 2, "--max-steps is 0"),

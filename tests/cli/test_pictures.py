@@ -21,7 +21,7 @@ def planner(*words, cwd, **variables):
 
 
 def test_simulate_writes_a_report_and_a_timeline_beside_its_table(tmp_path):
-    words = ["simulate", "--model", "alexnet", "--workers", "2", "--interval-width", "0.2"]
+    words = ["simulate", "--model", "alexnet", "--workers", "2", "--servers", "1", "--interval-width", "0.2"]
     words += ["--html", "a b.html", "--timeline", "out.json.gz", "--timeline-steps", "1"]
     done = planner(*words, cwd=tmp_path, PLANNER_SEED="7")
     assert done.returncode == 0

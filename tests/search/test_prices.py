@@ -117,7 +117,9 @@ def test_a_machine_without_any_price_shows_none(tmp_path, command, more):
 
 
 def test_servers_cost_what_they_cost_and_not_what_a_subtraction_leaves():
-    request = Request(model="alexnet", hardware=("p3.2xlarge",), workers=(2,), interval_width=0.1)
+    request = Request(
+        model="alexnet", hardware=("p3.2xlarge",), workers=(2,), servers=(1,), interval_width=0.1
+    )
     plan = simulation_for(request).scored.as_dict()
     assert plan["server_usd_per_hour"] == 3.06
     assert plan["worker_usd_per_hour"] == 2 * 3.06

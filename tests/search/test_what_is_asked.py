@@ -104,7 +104,7 @@ def test_a_default_is_no_sentinel(words: dict[str, str], says: str) -> None:
 
 def test_one_host_by_any_word() -> None:
     for words, host in (("own", "p3.2xlarge"), ("colocated", None), ("c5n.large", "c5n.large")):
-        plan = one_plan(asked(model="alexnet", server_hardware=words))
+        plan = one_plan(asked(model="alexnet", hardware="p3.2xlarge", server_hardware=words))
         assert isinstance(plan.exchange, ParameterServers)
         assert plan.exchange.host == host
 

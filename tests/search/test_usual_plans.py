@@ -1,0 +1,104 @@
+"""What one plan is where a request leaves it open: its exchange, its machine, the network of collectives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import planner
+from planner.answers.questions import one_plan, simulation_for
+from planner.answers.scenario import Scenario, request_from
+from planner.catalog import load_hardware
+from planner.errors import BadInput
+from planner.plan import Plan
+from planner.search.request import Request, model_of
+from planner.search.space import enumerate_plans
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def plan(*, joined: bool = False, **words: object) -> Plan:
+    return one_plan(request_from(Scenario(model="resnet50", **words))[0], joined=joined)  # type: ignore[arg-type]
+
+
+def test_one_device_is_alone_and_several_sum() -> None:
+    assert plan().exchange.kind == plan(workers="1").exchange.kind == "alone"
+    assert plan(workers="4").exchange.kind == "allreduce"
+    assert plan(joined=True).exchange.kind == "allreduce"  # alone does not grow
+    assert plan(hardware="p4d.24xlarge", workers="8").exchange.kind == "allreduce"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"servers": "1"},
+        {"policy": "tic"},
+        {"placement": "mxnet"},
+        {"mode": "sync"},
+        {"server_hardware": "own"},
+        {"exchange": "servers"},
+        {"hardware": "c4.8xlarge", "workers": "4", "workers_per_replica": "2", "server_hardware": "own"},
+    ],
+)
+def test_choices_of_servers_mean_servers(words: dict[str, str]) -> None:
+    assert plan(**words).exchange.kind == "servers"
+
+
+def test_the_usual_machine_can_be_rented() -> None:
+    machine = load_hardware(plan().machine)
+    assert machine.can_be_had
+    assert machine.still_sold
+    assert machine.device_count == 1
+
+
+def test_steps_recorded_with_servers_go_on_with_them() -> None:
+    files = sorted((DATA / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))
+    profile = replace(planner.import_profile(files, batch=16), model="alexnet")
+    asked = Request(model="alexnet", profile=profile, workers=(3,), bandwidth_bytes_per_s=1.25e7)
+    assert one_plan(asked).exchange.kind == "servers"
+
+
+def test_the_network_of_collectives_is_said_and_counts() -> None:
+    words = {"hardware": "p4d.24xlarge", "workers": "16", "exchange": "allreduce", "interval_width": 0.05}
+    found = {}
+    for network in ("tcp", "rdma", None):
+        request = request_from(Scenario(model="resnet50", network=network, **words))[0]  # type: ignore[arg-type]
+        answer = simulation_for(request)
+        (said,) = [line for line in answer.assumptions if "between machines over" in line]
+        assert ("TCP, without RDMA" in said) == (network == "tcp")
+        found[network] = answer.scored.samples_per_s
+    assert found["rdma"] == found[None]
+    assert found["tcp"] < 0.95 * found["rdma"]
+
+
+def test_rdma_is_refused_where_it_is_not() -> None:
+    with pytest.raises(BadInput, match=r"^g5\.xlarge has no RDMA; use --network tcp$"):
+        plan(hardware="g5.xlarge", workers="2", network="rdma")
+    with pytest.raises(BadInput, match=r"g4dn\.metal is not known to have RDMA; use --network tcp, or say"):
+        plan(hardware="g4dn.metal", network="rdma")
+    request = request_from(Scenario(model="resnet50", hardware="g5.xlarge,p4d.24xlarge", network="rdma"))[0]
+    space = enumerate_plans(request.but(workers=(8,)), model_of(request))
+    assert {one.machine for one in space.plans} == {"p4d.24xlarge"}
+    assert space.left_out == {"have no RDMA; --network tcp counts them in": ["g5.xlarge"]}
+    with pytest.raises(BadInput, match="no RDMA"):
+        enumerate_plans(request.but(hardware=("g5.xlarge",)), model_of(request))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("tcp,rdma", "--network tcp and rdma contradict each other"),
+        ("burst,baseline", "--network burst and baseline contradict each other"),
+        ("infiniband", "baseline or burst, and tcp or rdma"),
+    ],
+)
+def test_words_of_the_network(words: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        plan(network=words)
+    request = request_from(Scenario(model="resnet50", network="burst,tcp"))[0]
+    assert (request.network, request.rdma) == ("burst", False)
+    request_from(Scenario(model="resnet50", network="tcp", bandwidth="10Gbit"))
+    with pytest.raises(BadInput, match="--bandwidth and --network burst contradict"):
+        request_from(Scenario(model="resnet50", network="burst,tcp", bandwidth="10Gbit"))
