@@ -288,7 +288,7 @@ class ParameterServers(Exchange):
             yield f"Transfers: HTTP/2 streams as gRPC sends them, windows of {window}."
 
     def assumed(self, site: Site) -> tuple[str, ...]:
-        found = ()
+        found: tuple[str, ...] = ()
         if site.market.rdma:
             found = ("Network: servers are reached over TCP; RDMA (--network rdma) is for collectives.",)
         if not self.sums_inside(site):
