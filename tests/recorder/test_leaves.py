@@ -196,3 +196,24 @@ def test_what_the_host_takes_to_issue_an_op_is_without_its_waits_for_the_device(
     assert lasts["forward/outer_sum_0"] == pytest.approx(750 - 600 - 90)
     assert profile.recorded is not None
     assert profile.recorded.launch_s["forward/outer_sum_0"] == pytest.approx(130e-6)
+
+
+def test_kernels_are_joined_by_correlation_where_there_is_one() -> None:
+    """As PyTorch of 2022 wrote it: the external id of a kernel is its correlation, no call's."""
+
+    def kernel(number: int, start: float, lasts: float) -> Any:
+        return call("k", start, lasts, 0, cat="kernel", pid=0, tid=7) | {
+            "args": {"External id": number, "correlation": number, "device": 0}
+        }
+
+    def launch(number: int, start: float) -> Any:
+        ids = {"External id": number, "correlation": number}
+        return call("cudaLaunchKernel", start, 5, 0, cat="cuda_runtime") | {"args": ids}
+
+    # 5 is the external id of another call
+    events = [*step(), launch(5, 115), kernel(5, 300, 70), launch(6, 310), kernel(6, 400, 30)]
+    events += [launch(7, 420), kernel(7, 500, 20)]
+    linear, outer, back, _ = read(events).ops
+    assert [leaf.us for leaf in linear.leaves] == [0.0, 70.0]
+    assert [leaf.us for leaf in outer.leaves] == [0.0, 30.0]
+    assert (back.start_us, back.end_us) == (500, 520)

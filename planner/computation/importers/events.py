@@ -14,6 +14,7 @@ from planner.files.decoding import from_json
 from planner.step.facts import Facts
 
 BACKWARD = "autograd::engine::evaluate_function: "
+RUNTIME = ("cuda_runtime", "cuda_driver")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 RECORD = "docs/recording.md has the lines to record it"
 
@@ -59,6 +60,7 @@ class Trace(msgspec.Struct, gc=False):
 
 class _External(msgspec.Struct, gc=False):
     external: int = msgspec.field(name="External id", default=-1)
+    correlation: int = -1
     device: int = 0
 
 

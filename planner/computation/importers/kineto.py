@@ -19,7 +19,7 @@ import msgspec
 
 from planner.computation.importers.accumulation import joined
 from planner.computation.importers.calls import COLLECTIVE_CALL, leaves_of
-from planner.computation.importers.events import BACKWARD, GPU, RECORD, Event, Id, Trace, read_trace
+from planner.computation.importers.events import BACKWARD, GPU, RECORD, RUNTIME, Event, Id, Trace, read_trace
 from planner.computation.importers.leaves import Leaf, Shapes
 from planner.computation.importers.spans import Spans
 from planner.errors import BadInput
@@ -115,8 +115,8 @@ def _steps(trace: Trace, where: str) -> list[Step]:
     if kernels:
         from planner.computation.importers import on_device
 
-        waits = Spans((e.ts, e.end) for e in spans if e.cat == "cuda_runtime" and "Synchronize" in e.name)
-        on_device.move(steps, outer, on_device.Calls(inner, leaves, notes, waits), kernels)
+        runtime = [e for e in spans if e.cat in RUNTIME]
+        on_device.move(steps, outer, on_device.Calls(inner, leaves, notes, runtime), kernels)
     return steps
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from planner.computation.importers.events import EXTERNAL, RECORD, Event
+from planner.computation.importers.events import EXTERNAL, RECORD, Event, Id
 from planner.computation.importers.spans import Spans
 from planner.errors import BadInput
 
@@ -26,23 +26,20 @@ OPTIMIZER = "Optimizer.step#"
 
 @dataclass
 class Calls:
-    """What the host did: calls with the position of the op around each, their leaves, annotations, and when
-    it waited for the device."""
+    """What the host did: calls with the position of the op around each, their leaves, annotations, and calls
+    of the device's library."""
 
     calls: Sequence[tuple[Event, int]]
     leaves: Sequence[Leaf]
     notes: Sequence[Event]
-    waits: Spans
+    runtime: Sequence[Event]
 
 
 def move(steps: Sequence[Step], outer: Sequence[OuterOp], host: Calls, kernels: Sequence[Event]) -> None:
     """Put the times of the device into the steps."""
-    _note_launches(steps, host.waits)
+    _note_launches(steps, Spans((e.ts, e.end) for e in host.runtime if "Synchronize" in e.name))
     calls, leaves, notes = host.calls, host.leaves, host.notes
-    owner: dict[int, int] = {}
-    for index, (call, _) in enumerate(calls):
-        if call.args:
-            owner[EXTERNAL.decode(call.args).external] = index
+    owners = _Owners(host)
     computing, talking, updating = [], [], []
     optimizers = Spans((e.ts, e.end) for e in notes if e.name.startswith(OPTIMIZER))
     spans: dict[int, tuple[float, float]] = {}
@@ -53,8 +50,8 @@ def move(steps: Sequence[Step], outer: Sequence[OuterOp], host: Calls, kernels: 
             talking.append((kernel.ts, kernel.end))
             continue
         computing.append(kernel.end)
-        index = owner.get(EXTERNAL.decode(kernel.args).external, -1) if kernel.args else -1
-        if index < 0:
+        index = owners.of(kernel)
+        if index is None:
             continue
         call, at = calls[index]
         if optimizers.holds(call.ts, call.end):
@@ -67,6 +64,36 @@ def move(steps: Sequence[Step], outer: Sequence[OuterOp], host: Calls, kernels: 
         op.start_us, op.end_us = spans.get(at, (last, last))
         last = max(last, op.end_us)
     _restart(steps, sorted(computing), Spans(talking), Spans(updating))
+
+
+class _Owners:
+    """Which call launched a kernel: the innermost around the call of the library that has the kernel's
+    correlation, or the one with its external id (which is the correlation again in some versions)."""
+
+    def __init__(self, host: Calls) -> None:
+        self.external: dict[int, int] = {}
+        for index, (call, _) in enumerate(host.calls):
+            if call.args:
+                self.external[EXTERNAL.decode(call.args).external] = index
+        self.launched: dict[int, int] = {}
+        both = [(e.ts, -e.dur, index, e) for index, (e, _) in enumerate(host.calls)]
+        both += [(e.ts, 0.0, -1, e) for e in host.runtime if e.args]
+        stacks: dict[tuple[Id, Id], list[tuple[float, int]]] = {}
+        for _, _, index, e in sorted(both, key=lambda one: one[:3]):
+            stack = stacks.setdefault((e.pid, e.tid), [])
+            while stack and stack[-1][0] <= e.ts:
+                stack.pop()
+            if index >= 0:
+                stack.append((e.end, index))
+            elif stack:
+                self.launched[EXTERNAL.decode(e.args).correlation] = stack[-1][1]
+
+    def of(self, kernel: Event) -> int | None:
+        if not kernel.args:
+            return None
+        ids = EXTERNAL.decode(kernel.args)
+        found = self.launched.get(ids.correlation) if ids.correlation >= 0 else None
+        return self.external.get(ids.external) if found is None else found
 
 
 def _note_launches(steps: Sequence[Step], waits: Spans) -> None:
