@@ -85,7 +85,8 @@ def further(
     more = replace(chosen.plan, workers=2 * chosen.plan.workers)
     if refused(more, simulations.cases):
         return changes, None
-    curve = saturation_of(chosen.plan, simulations, pool, extra=2, max_workers=max(32, chosen.plan.workers))
+    most = max(32, chosen.plan.workers)
+    curve = saturation_of(chosen.plan, simulations, pool, extra=2, max_workers=most, brief=True)
     progress("looking further", 2, 2)
     return changes, curve
 

@@ -32,6 +32,7 @@ CHUNK = 2  # points simulated at once; fixed, so that the result does not depend
 MANY_WORKERS = 4096  # for the ceiling
 FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
 CLOSER: tuple[Heat, ...] = ("half", "long")  # where a short look at servers does not tell
+MANY_POINTS, FIRST_POINTS = 32, 4  # of a brief look
 WIDE = 0.03  # half the width of an interval, relative
 
 
@@ -45,10 +46,12 @@ def saturation_of(
     extra: int = 2,
     all_workers: bool = False,
     sizes: bool = False,
+    brief: bool = False,
     progress: Progress = silent,
 ) -> Saturation:
     """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end.
-    `sizes` asks too how many the exchange wants of what it can have more of, as servers."""
+    `sizes` asks too how many the exchange wants of what it can have more of, as servers. `brief`: of many
+    points the first few and then every doubling, as far as the model fits."""
     if not 0 < threshold < 1:
         raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
     check_size(max_workers)
@@ -58,6 +61,8 @@ def saturation_of(
     first = max(first, plan.cut.workers)
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
     counts = _counts(fewest, max_workers, first, per_machine)
+    if brief:
+        counts = _few([w for w in counts if cases.fitting.misfit(replace(plan, workers=w)) is None] or counts)
     if not counts:
         raise BadInput(
             f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
@@ -174,6 +179,17 @@ def _counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
         return list(range(fewest, most + 1, step))
     whole = range(2 * per_machine, most + 1, per_machine)
     return [*range(fewest, min(per_machine, most) + 1), *(count for count in whole if count > fewest)]
+
+
+def _few(counts: list[int]) -> list[int]:
+    """All of a few; of many the first of them, every doubling after it, and the last."""
+    if len(counts) <= MANY_POINTS:
+        return counts
+    kept = counts[:FIRST_POINTS]
+    for count in counts[FIRST_POINTS:]:
+        if count >= 2 * kept[-1] or count == counts[-1]:
+            kept.append(count)
+    return kept
 
 
 def _worth(first: ScoredPlan, now: ScoredPlan, more: ScoredPlan, threshold: float) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from planner.errors import BadInput
+from math import lcm
+
+from planner.errors import BadInput, Infeasible
 from planner.search.request import Request
 from planner.search.space import Space, kinds
 
@@ -27,6 +29,8 @@ def no_plans(space: Space, request: Request) -> str:
     """Why a space is empty, in a sentence, and what would make it less so."""
     lost = space.dropped + space.out_of_reach
     if not lost and not space.left_out:
+        if words := _no_replicas(request):
+            raise Infeasible(words)
         raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
             f"--exchange {','.join(kinds(request))} cannot fill {','.join(request.hardware_words)}, "
             "and workers fill whole machines; name others, or ask `planner simulate` for a part of one"
@@ -37,8 +41,35 @@ def no_plans(space: Space, request: Request) -> str:
             *(f"{', '.join(names)} {reason}" for reason, names in space.left_out.items()),
         ]
     )
-    nearest = ""
+    nearest = _nearest_batch(request, space)
     if space.cheapest_dropped is not None:
         price, plan = space.cheapest_dropped
         nearest = f"; the nearest plan is {plan.cluster_text} at ${price:.2f}/h"
     return f"no plan is left of {space.considered}: {reasons}{nearest}"
+
+
+def _no_replicas(request: Request) -> str:
+    """Why no number of machines makes whole replicas, with the nearest that does; empty if some may."""
+    if request.tensor is None and request.pipeline is None:
+        return ""
+    tensor, pipeline = request.tensor or (1,), request.pipeline or (1,)
+    kinds = request.market.matching(request.hardware_words)
+    counts = {
+        kind.name: min(lcm(t * p, kind.device_count) // kind.device_count for t in tensor for p in pipeline)
+        for kind in kinds
+    }
+    name = min(counts, key=counts.__getitem__)
+    many = " or ".join(f"{t} x {p}" for t in tensor for p in pipeline)
+    return (
+        f"no number of machines that is allowed makes whole replicas of {many} devices; the nearest that "
+        f"works is {counts[name]} x {name}"
+    )
+
+
+def _nearest_batch(request: Request, space: Space) -> str:
+    """The global batches beside the one asked for that the nearest plan could be dealt."""
+    if request.global_batch is None or space.nearest_dealt is None:
+        return ""
+    each, asked = space.nearest_dealt, request.global_batch
+    few, more = asked // each * each, -(-asked // each) * each
+    return f"; the nearest global batch that works is {f'{few} or ' if few else ''}{more}"

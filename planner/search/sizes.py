@@ -59,7 +59,9 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
     while count <= most:
         counts.append(count)
         count += 1 if count < EVERY_COUNT_TO else count // 8
-    return counts
+    if model.parameters >= LARGE_PARAMETERS:  # which global batches can be dealt out to
+        counts += [2**k for k in range(most.bit_length()) if 2**k <= most]
+    return sorted(set(counts))
 
 
 def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:

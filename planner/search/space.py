@@ -47,6 +47,9 @@ class Space:
     out_of_reach: Counter[str] = field(default_factory=Counter)  # of `plans`, by the reason
     left_out: dict[str, list[str]] = field(default_factory=dict)  # hardware, by the reason
     cheapest_dropped: tuple[float, Plan] | None = None  # over the budget, but the nearest to it
+    nearest_dealt: int | None = (
+        None  # samples that replicas take at once, of a global batch that cannot be dealt
+    )
     hopeless: int = 0  # plans that were not made, as something known is faster and cheaper
 
     def add(self, other: Space) -> None:
@@ -56,6 +59,7 @@ class Space:
             setattr(self, prices, np.concatenate([getattr(self, prices), getattr(other, prices)]))
         self.dropped += other.dropped
         self.hopeless += other.hopeless
+        self.nearest_dealt = self.nearest_dealt or other.nearest_dealt
         found = [one for one in (self.cheapest_dropped, other.cheapest_dropped) if one is not None]
         self.cheapest_dropped = min(found, key=lambda one: one[0], default=None)
 
@@ -111,12 +115,16 @@ def enumerate_plans(
                 space.cheapest_dropped is None or price < space.cheapest_dropped[0]
             ):
                 space.cheapest_dropped = (price, plan)
+            if reason == UNDEALT:
+                each = plan.batch * plan.replicas
+                space.nearest_dealt = min(each, space.nearest_dealt or each)
     space.usd_per_hour, space.usd_per_useful_hour = np.array(prices), np.array(useful)
     space.hopeless = 0 if hope is None else hope.given_up
     return space
 
 
 OVER_BUDGET = "over the budget"
+UNDEALT = "whose batches are no divisors of the global batch"
 
 
 def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, Paid]:
@@ -126,7 +134,7 @@ def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, Paid]:
     price = paid_for(rented, market, request.spot_terms, fitting.state_bytes)
     step = plan.batch * plan.accumulate * plan.replicas
     if request.global_batch is not None and step != request.global_batch:
-        return "whose batches are no divisors of the global batch", price
+        return UNDEALT, price
     if misfit := fitting.misfit(plan):
         return misfit.short, price
     if not owned(rented, market):

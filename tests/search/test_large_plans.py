@@ -19,6 +19,7 @@ from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.fitting import Fitting
 from planner.search.request import Request, model_of
+from planner.search.sizes import node_counts
 from planner.search.space import cuts, enumerate_plans, offered, plan_of, worker_machines
 
 
@@ -320,3 +321,18 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     assert len({plan.cut for plan in plans_found}) > 2
     assert all(plan.cut.tensor <= plan.workers_per_machine for plan in plans_found)
     assert found.chosen.samples_per_s > 0.8 * best.samples_per_s
+
+
+def test_an_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -> None:
+    words = {"model": "llama3-8b", "hardware": "p5.48xlarge", "machines": 2}
+    with pytest.raises(Infeasible, match=r"whole replicas of 1 x 3 devices; .* is 3 x p5.48xlarge"):
+        recommend_for(asked(**words, pipeline=3), jobs=1)
+    with pytest.raises(Infeasible, match=r"no divisors of the global batch.*works is 96 or 112"):
+        recommend_for(asked(**words, workers=16, tensor=1, batch=1, global_batch=100), jobs=1)
+
+
+def test_large_models_are_tried_on_powers_of_two_machines_too() -> None:
+    request = asked(model="llama3-8b", hardware="g5.xlarge", budget=1000.0)
+    counts = node_counts(request, request.market.machine("g5.xlarge"), model_of(request))
+    assert {128, 256, 512} <= set(counts)
+    assert counts == sorted(set(counts))

@@ -7,7 +7,7 @@ import pytest
 
 import planner
 from planner.answers.questions import one_plan, saturation_for, simulation_for
-from planner.answers.saturation import _advised
+from planner.answers.saturation import _advised, _few
 from planner.errors import BadInput, Infeasible
 from planner.report.answers import saturation_tables
 from planner.search.request import Request
@@ -197,3 +197,9 @@ def test_a_fall_is_explained_and_one_worker_is_one_worker():
     alone = replace(found, points=found.points[:1], saturation_workers=None)
     assert "does not saturate up to 1 worker with" in saturation_tables(alone)[0].title
     assert not saturation_tables(alone)[0].notes
+
+
+def test_a_brief_look_at_many_points_takes_the_first_few_and_every_doubling() -> None:
+    assert _few(list(range(8, 1025, 8))) == [8, 16, 24, 32, 64, 128, 256, 512, 1024]
+    assert _few(list(range(8, 1001, 8))) == [8, 16, 24, 32, 64, 128, 256, 512, 1000]
+    assert _few(list(range(1, 33))) == list(range(1, 33))
