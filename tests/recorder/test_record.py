@@ -193,3 +193,23 @@ def test_a_block_without_training_is_refused(tmp_path: Path) -> None:
 def test_an_error_of_the_loop_comes_through(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), planner.record(tmp_path / "s.json.gz"):
         1 / 0  # noqa: B018
+
+
+@pytest.mark.parametrize("batches", [31, 40, 50])
+def test_the_recipe_for_the_bare_profiler_records_twenty_steps_however_long_the_loop(
+    batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recording.md").read_text()
+    recipe = page.partition("## PyTorch, by hand")[2].partition("```python")[2].partition("```")[0]
+    model = torch.nn.Linear(6, 3)
+    scope = {
+        "batches": [(torch.randn(4, 6), torch.randint(0, 3, (4,)))] * batches,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "loss_function": torch.nn.functional.cross_entropy,
+    }
+    monkeypatch.chdir(tmp_path)
+    exec(recipe, scope)
+    profile = import_profile(["steps.json"], batch=4)
+    assert profile.steps == 20
+    assert sorted(profile.bytes[profile.resource == UPLINK].tolist()) == [12, 72]

@@ -122,6 +122,20 @@ def test_what_a_recording_knows_survives_the_profile_file(tmp_path: Path) -> Non
 
 def test_a_batch_that_is_given_wins_over_the_noted_one() -> None:
     assert import_profile([DATA / "plain.json.gz"], batch=5).batch == 5
+    four = import_profile([DATA / "accumulated.json.gz"], batch=64).recorded
+    assert four is not None
+    assert (four.facts.batch, four.facts.micro_steps) == (16, 4)
+    with pytest.raises(BadInput, match="--batch 5 is no multiple of the 4 passes of a step"):
+        import_profile([DATA / "accumulated.json.gz"], batch=5)
+
+
+def test_the_precision_of_a_trace_made_by_hand_is_that_of_its_arithmetic(tmp_path: Path) -> None:
+    for name, precision in (("plain", "fp32"), ("autocast", "bf16")):
+        trace = trace_of(name)
+        del trace["planner"]
+        recorded = import_profile([written(tmp_path / f"{name}.json", trace)], batch=8).recorded
+        assert recorded is not None
+        assert recorded.facts.precision == precision
 
 
 def test_a_trace_made_by_hand_needs_its_batch(tmp_path: Path) -> None:

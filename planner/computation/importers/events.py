@@ -81,7 +81,12 @@ def facts_of(trace: Trace, batch: int | None, where: str) -> Facts:
     """What the recorder noted, or as much of it as the profiler did. `batch` overrides it."""
     if trace.planner is not None:
         facts = trace.planner
-        return facts if batch is None else msgspec.structs.replace(facts, batch=batch, micro_steps=1)
+        passes = facts.micro_steps
+        if batch is None:
+            return facts
+        if batch % passes:
+            raise BadInput(f"{where}: --batch {batch} is no multiple of the {passes} passes of a step")
+        return msgspec.structs.replace(facts, batch=batch // passes)
     if batch is None:
         raise BadInput(
             f"{where}: recorded by hand, so that nobody has noted the batch: give --batch, the samples of "

@@ -12,10 +12,11 @@ does not. With DistributedDataParallel the unit of transfer is the bucket, as it
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from planner.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
@@ -102,10 +103,20 @@ def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: 
         "communication_s": [_communication_us(step.ops) + step.late_us for step in steps],
         "idle_s": [_idle_us(step, begin) for step in steps],
     }
+    if not facts.framework:  # nobody noted it: what most of the arithmetic was done in
+        facts = msgspec.structs.replace(facts, precision=_format(work.values()))
     exposed = Exposed(
         **{name: float(np.mean(values)) * 1e-6 for name, values in mean.items()}, untraced_s=facts.step_s
     )
     return Recorded(facts, work, exposed, launch_s)
+
+
+def _format(work: Iterable[tuple[OpPart, ...]]) -> str:
+    flops: Counter[str] = Counter()
+    for parts in work:
+        for part in parts:
+            flops["fp32" if part.format == "tf32" else part.format] += int(part.flops)
+    return flops.most_common(1)[0][0] if flops else "fp32"
 
 
 def _idle_us(step: Step, begin: int) -> float:
