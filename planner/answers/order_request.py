@@ -28,6 +28,15 @@ from planner.search.limits import check_size
 from planner.step import Profile
 from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
 
+UNORDERED = {  # what an order would mean for an exchange without servers
+    "allreduce": "With all-reduce there is nothing to order: buckets are summed one after another as "
+    "gradients come, and the optimizer waits for the last, which ends at the same time in any order; try "
+    "other sizes (planner simulate --exchange allreduce:bucket_bytes=4194304).",
+    "alone": "One device alone transfers nothing.",
+    "sharded": "Sharded training gathers parameters in the order in which layers need them; try another "
+    "prefetch (planner simulate --exchange sharded:prefetch=2).",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRequest:
@@ -39,6 +48,7 @@ class OrderRequest:
     batch: int | None = None
     workers: int = 2
     servers: int = 1
+    exchange: str = "servers"
     bandwidth: str | None = None
     strategies: str = "all"
     mode: str = "sync"
@@ -73,6 +83,11 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
     """Answer a request."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))
+    if request.exchange in UNORDERED:
+        words = UNORDERED[request.exchange]
+        raise BadInput(f"--exchange {request.exchange}: {words[0].lower()}{words[1:].rstrip('.')}")
+    if request.exchange != "servers":
+        raise unknown_name("exchange", request.exchange, ("servers", *UNORDERED))
     check_size(request.workers, request.servers)
     names = _strategies(request.strategies)
     options = _options(request)

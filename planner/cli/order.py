@@ -27,6 +27,9 @@ def command(
         int | None, typer.Option("--batch", "-b", min=1, help="Samples a worker takes in a step.")
     ] = None,
     workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="How many workers.")] = 2,
+    exchange: Annotated[
+        str, typer.Option("--exchange", help="servers; what an order would mean for others is said.")
+    ] = "servers",
     servers: Annotated[int, typer.Option("--servers", min=1, help="How many parameter servers.")] = 1,
     bandwidth: Annotated[
         str | None, typer.Option("--bandwidth", help="Every NIC's bandwidth: 3Gbit. Else the machine's.")
@@ -92,6 +95,7 @@ def command(
         batch=batch,
         workers=workers,
         servers=servers,
+        exchange=exchange,
         bandwidth=bandwidth,
         strategies=strategies,
         mode=mode,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from planner.answers.order_request import UNORDERED
 from planner.answers.orders import OrderComparison
 from planner.answers.tune import Tuned
 from planner.ordering import STRATEGIES
@@ -50,6 +51,7 @@ def order_table(comparison: OrderComparison, title: str, barrier: bool, tuned: T
         else "A tensor is downloaded as soon as it is updated (MXNet, BytePS); --barrier for TensorFlow."
     )
     notes = [comparison.sentence(), f"{running} A step keeps busy: {busy}."]
+    notes.append(UNORDERED["allreduce"])
     if tuned is not None:
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")

@@ -125,7 +125,7 @@ def test_progress_on_a_terminal(flags: tuple[str, ...], shown: bool) -> None:
     os.close(parent)
     assert process.wait() == 0
     text = data.decode()
-    assert ("simulating" in text and "2/2" in text) is shown
+    assert ("simulating" in text and "100%" in text) is shown
     assert shown or text == ""
 
 
@@ -137,3 +137,13 @@ def test_progress_counts_trials_and_strategies() -> None:
     order_for(request, progress=lambda *said: seen.append(said))
     assert [said for said in seen if said[0] == "tuning"] == [("tuning", 0, 2), ("tuning", 1, 2)]
     assert [said for said in seen if said[0] == "simulating"] == [("simulating", n, 3) for n in range(4)]
+
+
+@pytest.mark.parametrize("exchange", ["allreduce", "alone", "sharded"])
+def test_what_an_order_means_without_servers_is_said(exchange: str) -> None:
+    done = planner("order", "--model", "alexnet", "--hardware", "g5.xlarge", "--exchange", exchange)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"planner: --exchange {exchange}: ")
+    assert len(done.stderr.splitlines()) == 1
+    if exchange == "allreduce":
+        assert "ends at the same time in any order; try other sizes" in done.stderr
