@@ -90,7 +90,8 @@ class Plan:
         if self.accumulate > 1:
             said.append(f"{self.accumulate} micro-batches of {self.batch}")
         if self.cut.kind == "layers":
-            said.append(f"tensor {self.cut.tensor} x pipeline {self.cut.pipeline}")
+            parts = f", {self.cut.interleave} stages a device" if self.cut.interleave > 1 else ""
+            said.append(f"tensor {self.cut.tensor} x pipeline {self.cut.pipeline}{parts}")
         return ", ".join(said)
 
     def as_dict(self) -> dict[str, Any]:

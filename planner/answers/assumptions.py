@@ -162,6 +162,8 @@ def _running(plans: list[Plan], cases: Cases) -> list[str]:
     out += dict.fromkeys(words for plan in plans for words in plan.exchange.assumed(cases.site(plan)))
     for cut in dict.fromkeys(plan.cut for plan in plans if plan.cut.kind == "layers"):
         stages = f"{cut.pipeline} stages" if cut.pipeline > 1 else "one stage"
+        if cut.interleave > 1:
+            stages += f" of {cut.interleave} parts, interleaved"
         out.append(
             f"Replicas: {cut.workers} devices hold one copy of the model: {cut.tensor} share every layer, in "
             f"{stages}; one device of the slowest stage stands for all, with the wait for the others."

@@ -27,6 +27,8 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
         settings["PLANNER_CHECKPOINTING"] = plan.checkpointing
     if plan.cut.kind == "layers":
         settings |= {"PLANNER_TENSOR": str(plan.cut.tensor), "PLANNER_PIPELINE": str(plan.cut.pipeline)}
+        if plan.cut.interleave > 1:
+            settings["PLANNER_INTERLEAVE"] = str(plan.cut.interleave)
     settings |= {CHOICES[name]: str(value) for name, value in record.items() if name in CHOICES}
     speed = f"{scored.samples_per_s:,.4g} samples/s predicted"
     if scored.range is not None:

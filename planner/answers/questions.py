@@ -24,12 +24,13 @@ from planner.measured import load
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
+from planner.search.cutting import cuts
 from planner.search.executors import executor_of
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import batches, precisions
-from planner.search.space import cuts, exchanges, kinds, plan_of, takes, undealt_words
+from planner.search.space import exchanges, kinds, plan_of, takes, undealt_words
 
 DEFAULT_MACHINE = "g5.xlarge"
 
@@ -81,6 +82,7 @@ def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False
         ("--checkpointing", request.checkpointing),
         ("--tensor", request.tensor),
         ("--pipeline", request.pipeline),
+        ("--interleave", request.interleave),
         ("--exchange", request.exchanges and [name for name, _ in request.exchanges]),
     ):
         if values is not None and len(values) > 1:

@@ -29,13 +29,13 @@ from planner.holding import CHECKPOINTING
 from planner.plan import Plan, plan_from
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
+from planner.search.cutting import cuts
 from planner.search.field import field_of
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import LARGE_PARAMETERS, micro_batches, node_counts, precisions
 from planner.search.space import (
-    cuts,
     judged,
     left_out,
     offered,

@@ -78,6 +78,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tokens: str | float | None = None
     tensor: Words | None = None
     pipeline: Words | None = None
+    interleave: Words | None = None
     max_steps: int | None = None
 
 
@@ -191,6 +192,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "sequence_length": scenario.seq_length,
         "tensor": counts(scenario.tensor, "--tensor"),
         "pipeline": counts(scenario.pipeline, "--pipeline"),
+        "interleave": counts(scenario.interleave, "--interleave"),
         "max_steps": scenario.max_steps,
     }
     given = {key: value for key, value in given.items() if value is not None}

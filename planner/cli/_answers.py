@@ -206,6 +206,9 @@ SeqLengthOption = Annotated[
 ]
 TensorOption = Annotated[str | None, _option("--tensor", help="Devices that share every layer: 8 or 1,2,4.")]
 PipelineOption = Annotated[str | None, _option("--pipeline", help="Stages of layers: 4 or 1,2,4.")]
+InterleaveOption = Annotated[
+    str | None, _option("--interleave", help="Stages that each device has of a pipeline: 2 or 1,2,4.")
+]
 MaxStepsOption = Annotated[
     int | None,
     _option("--max-steps", help="Steps of a worker at most, in all runs (1000).", panel=HOW),

@@ -30,6 +30,7 @@ def command(
     checkpointing: flags.CheckpointingOption = None,
     tensor: flags.TensorOption = None,
     pipeline: flags.PipelineOption = None,
+    interleave: flags.InterleaveOption = None,
     placement: flags.PlacementOption = None,
     policy: flags.PolicyOption = None,
     mode: flags.ModeOption = None,

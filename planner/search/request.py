@@ -37,9 +37,9 @@ class Request:
     machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
     those of a worker, or "auto": powers of two up to what fits; with `accumulate` it takes so many of them
     between two exchanges, or as many as make `global_batch` of all workers. `formats` are names of precisions
-    (None: the model's own, as far as the device has it). `tensor` and `pipeline` are degrees of the cut by
-    layers. `exchanges` are kinds of `EXCHANGES`, each
-    with the choices that it fixes; `brief` asks for fewer choices where none is named. A profile whose
+    (None: the model's own, as far as the device has it). `tensor`, `pipeline` and `interleave` are degrees of
+    the cut by layers. `exchanges` are kinds of `EXCHANGES`, each with the choices that it fixes; `brief` asks
+    for fewer choices where none is named. A profile whose
     machine nobody names runs on a machine without a price.
     """
 
@@ -61,6 +61,7 @@ class Request:
     sequence_length: int | None = None
     tensor: tuple[int, ...] | None = None
     pipeline: tuple[int, ...] | None = None
+    interleave: tuple[int, ...] | None = None
     placements: tuple[str, ...] | None = None
     policies: tuple[str, ...] | None = None
     mode: Mode | None = None
@@ -134,6 +135,8 @@ class Request:
                 raise BadInput(f"--checkpointing is {name!r}; it is one of {', '.join(CHECKPOINTING)}")
         if self.accumulate is not None and self.global_batch is not None:
             raise BadInput("--accumulate and --global-batch contradict each other; give one of them")
+        if self.interleave is not None and max(self.interleave) > 1 and max(self.pipeline or (1,)) == 1:
+            raise BadInput("--interleave is about the stages of a pipeline; add --pipeline with at least 2")
         for name in ("accumulate", "global_batch", "sequence_length"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -128,6 +128,7 @@ class ScoredPlan:
             "checkpointing": plan.checkpointing,
             "tensor": plan.cut.tensor,
             "pipeline": plan.cut.pipeline,
+            "interleave": plan.cut.interleave,
             "worker_hardware": plan.machine,
             "device": self.device,
             "measured_factor": 1.0 if self.measured is None else self.measured.value,

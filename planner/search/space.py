@@ -16,8 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.cut import WHOLE, Cut
-from planner.cut.tensor import degrees, refusal
-from planner.cut.units import chain_of
 from planner.errors import BadInput
 from planner.exchange import EXCHANGES, Exchange, Rented, Site
 from planner.exchange.hosts import SERVER_WORDS
@@ -28,12 +26,11 @@ from planner.model import Model
 from planner.plan import Plan
 from planner.precision import FP32, Precision
 from planner.prices.paying import Paid, paid_for
+from planner.search.cutting import cuts
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
-from planner.search.request import DEFAULT_PER_REPLICA, Request
-from planner.search.sizes import LARGE_PARAMETERS, micro_batches, node_counts, precisions
-
-DEFAULT_STAGES = (1, 2, 4, 8, 16)
+from planner.search.request import Request
+from planner.search.sizes import micro_batches, node_counts, precisions
 
 
 @dataclass
@@ -361,27 +358,3 @@ def kinds(request: Request) -> tuple[str, ...]:
         if any(getattr(request, name) is not None for name in exchange.asked_by)
     ]
     return tuple(meant or EXCHANGES)
-
-
-def cuts(request: Request, worker: Hardware, model: Model) -> list[Cut]:
-    """How replicas may be spread on machines of this kind: over CPU workers, or by layers over the devices of
-    a machine and stages of several, for networks that are too large for one device."""
-    one = worker.device_count == 1
-    several = worker.device.kind == "cpu" and one and request.profile is None
-    large = model.parameters >= LARGE_PARAMETERS
-    named = request.workers_per_replica or ((1,) if large else DEFAULT_PER_REPLICA)
-    out = [Cut(many) for many in named if many == 1 or several]
-    asked = request.tensor is not None or request.pipeline is not None
-    if not asked and (one or request.workers_per_replica or not large):
-        return out
-    tensor = request.tensor or (degrees(model, worker.device_count) if not asked else (1,))
-    pipeline = request.pipeline or (DEFAULT_STAGES if not asked else (1,))
-    units = chain_of(model).length
-    found = [Cut.layers(t, p) for t in tensor for p in pipeline if p <= units and not refusal(model, t)]
-    if asked:
-        if not found:
-            reason = next((refusal(model, t) for t in tensor if refusal(model, t)), "")
-            few = f"--pipeline: {min(pipeline)} stages of {model.name}, which has {units} units"
-            raise BadInput(reason or f"{few}; the nearest that works is {units}")
-        return list(dict.fromkeys(found))
-    return list(dict.fromkeys([*out, *found]))

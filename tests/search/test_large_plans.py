@@ -16,11 +16,12 @@ from planner.exchange import Sharded, Site
 from planner.plan import Plan, plan_from
 from planner.precision import BF16
 from planner.search.cases import Cases
+from planner.search.cutting import cuts
 from planner.search.field import field_of
 from planner.search.fitting import Fitting
 from planner.search.request import Request, model_of
 from planner.search.sizes import node_counts
-from planner.search.space import cuts, enumerate_plans, offered, plan_of, worker_machines
+from planner.search.space import enumerate_plans, offered, plan_of, worker_machines
 
 
 def asked(**words: Any) -> Request:
@@ -336,3 +337,27 @@ def test_large_models_are_tried_on_powers_of_two_machines_too() -> None:
     counts = node_counts(request, request.market.machine("g5.xlarge"), model_of(request))
     assert {128, 256, 512} <= set(counts)
     assert counts == sorted(set(counts))
+
+
+def test_interleaved_stages_wait_less_and_hold_more() -> None:
+    words = {**LARGE, "workers": 8, "pipeline": 4, "tensor": 2, "accumulate": 8, "checkpointing": "full"}
+    plain, twice = (simulation_for(asked(**words, interleave=many)) for many in (1, 2))
+    assert plain.anatomy is not None
+    assert twice.anatomy is not None
+    assert twice.anatomy.parts.bubble_s == pytest.approx(plain.anatomy.parts.bubble_s / 2, rel=0.2)
+    assert twice.scored.samples_per_s > plain.scored.samples_per_s
+    memory = [one.as_dict()["memory"]["by_kind_bytes"]["activations"] for one in (plain, twice)]
+    assert memory[1] > memory[0]
+    assert twice.scored.plan.how.endswith("tensor 2 x pipeline 4, 2 stages a device")
+    assert twice.scored.as_dict()["interleave"] == 2
+
+
+def test_interleaving_is_offered_and_refused_with_what_works() -> None:
+    found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=16, batch=1)
+    assert {plan.cut.interleave for plan in found if plan.cut.pipeline == 2} == {1, 4}
+    assert {plan.cut.interleave for plan in found if plan.cut.pipeline == 8} == {1, 2}
+    assert {plan.cut.interleave for plan in found if plan.cut.pipeline == 1} == {1}
+    with pytest.raises(BadInput, match=r"12 x 4 stages .* 34 units; .* --interleave 8"):
+        rate(**{**LARGE, "workers": 8, "pipeline": 4, "interleave": 12})
+    with pytest.raises(BadInput, match="add --pipeline"):
+        asked(**{**LARGE, "interleave": 2})
