@@ -144,7 +144,7 @@ class KindBeside:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class RecordingsBeside:
     """Two recordings side by side: `settings` are those in which they differ."""
 
     first: RecordingSummary
@@ -154,7 +154,7 @@ class Beside:
     samples_per_s: tuple[float, float]
 
 
-def beside(first: RecordingSummary, second: RecordingSummary) -> Beside:
+def beside(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
     spent = [{one.kind: one.time_s for one in told.kinds} for told in (first, second)]
     kinds = [
         KindBeside(kind, one, other, other / one if one > 0 else None)
@@ -173,4 +173,4 @@ def beside(first: RecordingSummary, second: RecordingSummary) -> Beside:
         if (one := getattr(first.facts, name)) != (other := getattr(second.facts, name))
     )
     rates = tuple(float(np.divide(told.samples, s)) for told, s in zip((first, second), whole, strict=True))
-    return Beside(first, second, settings, tuple(kinds), (rates[0], rates[1]))
+    return RecordingsBeside(first, second, settings, tuple(kinds), (rates[0], rates[1]))

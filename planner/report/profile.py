@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
-from planner.computation.told import Beside, RecordingSummary
+from planner.computation.told import RecordingsBeside, RecordingSummary
 from planner.report.output import Column, Table
 from planner.step.overhead import Overhead
 from planner.step.summary import Summary
@@ -100,7 +100,7 @@ def _part(spent_s: float, step_s: float) -> str:
     return f"{spent_s / step_s:.0%}" if step_s else "-"
 
 
-def beside_tables(found: Beside, names: tuple[str, str]) -> list[Table]:
+def beside_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table]:
     """Two recordings side by side, by kind of op."""
     settings = [
         Column("setting"),

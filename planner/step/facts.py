@@ -5,13 +5,14 @@ They stand in the trace file under the key "planner", so that a trace stays one 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 KEY = "planner"
 VERSION = 1
 
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Strategy = Literal["alone", "ddp", "fsdp"]
 
 
@@ -20,14 +21,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     backward passes make one step of the optimizer."""
 
     version: int = VERSION
-    batch: int
-    micro_steps: int = 1
+    batch: Count
+    micro_steps: Count = 1
     model: str = ""
     device: str = ""  # as the framework names it
     device_kind: str = "cpu"
     precision: str = "fp32"
     strategy: Strategy = "alone"
-    world_size: int = 1
+    world_size: Count = 1
     compiled: bool = False
     bucket_bytes: int | None = None
     parameters: tuple[tuple[str, int], ...] = ()  # names and elements, in order of registration

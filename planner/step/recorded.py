@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import msgspec
 
+from planner.precision import Format
 from planner.step.facts import Facts
 
 # Beside the kinds of `planner.rates.kernels`: overhead, what an op costs however little it does; host, what
 # lies between kernels; input, what comes before the first op of the network.
 OVERHEAD, HOST, INPUT = "overhead", "host", "input"
-FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+Kind = Literal[
+    "matmul", "attention", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory", "overhead"
+]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -24,26 +29,26 @@ class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.rates.kernels`).
     A format `tf32` means single precision, in tf32 where the device has it."""
 
-    kind: str
-    share: float
-    launches: float = 0.0
-    flops: float = 0.0
-    row_flops: float = 0.0
-    edge_flops: float = 0.0
-    moved_bytes: float = 0.0
-    weight_bytes: float = 0.0
-    format: str = "fp32"
+    kind: Kind
+    share: Amount
+    launches: Amount = 0.0
+    flops: Amount = 0.0
+    row_flops: Amount = 0.0
+    edge_flops: Amount = 0.0
+    moved_bytes: Amount = 0.0
+    weight_bytes: Amount = 0.0
+    format: Format = "fp32"
 
 
 class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds of a mean step in which the device did not compute, or waited: `step_s` is the whole,
     `untraced_s` a step without the profiler."""
 
-    step_s: float
-    input_s: float = 0.0
-    communication_s: float = 0.0
-    idle_s: float = 0.0
-    untraced_s: float | None = None
+    step_s: Amount
+    input_s: Amount = 0.0
+    communication_s: Amount = 0.0
+    idle_s: Amount = 0.0
+    untraced_s: Amount | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,28 @@ def test_an_older_torch_is_told_what_is_needed() -> None:
     check_version("2.4.0")
     check_version("2.13.0+cpu")
     check_version("nightly")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (0, "magic", "Invalid enum value 'magic'"),
+        (1, -0.5, "Expected `float` >= 0"),
+        (8, "fp3", "Invalid enum value 'fp3'"),
+    ],
+)
+def test_parts_of_a_profile_file_are_checked(place: int, value: Any, words: str, tmp_path: Path) -> None:
+    whole = json.loads(files.encode(loaded("plain")))
+    parts = next(parts for parts in whole["recorded"]["work"].values() if len(parts[0]) > 8)
+    parts[0][place] = value
+    path = written(tmp_path / "p.json", whole)
+    with pytest.raises(BadInput, match=words):
+        files.load(path)
+
+
+def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    for name in ("batch", "micro_steps", "world_size"):
+        trace = trace_of()
+        trace["planner"][name] = 0
+        with pytest.raises(BadInput, match="Expected `int` >= 1"):
+            import_profile([written(tmp_path / "t.json", trace)])

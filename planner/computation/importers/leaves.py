@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from planner.step.recorded import OVERHEAD, OpPart
+from planner.precision import Format
+from planner.step.recorded import OVERHEAD, Kind, OpPart
 
 ITEM_BYTES = {
     "float": 4,
@@ -120,7 +121,17 @@ def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str
 
 def _part(kind: str, format: str, share: float, demand: Sequence[float]) -> OpPart:
     launches, flops, row_flops, edge_flops, moved_bytes, weight_bytes = demand
-    return OpPart(kind, share, launches, flops, row_flops, edge_flops, moved_bytes, weight_bytes, format)
+    return OpPart(
+        cast("Kind", kind),
+        share,
+        launches,
+        flops,
+        row_flops,
+        edge_flops,
+        moved_bytes,
+        weight_bytes,
+        cast("Format", format),
+    )
 
 
 def _is_shape(dims: object) -> bool:
@@ -189,7 +200,7 @@ def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
         padding = _numbers(values, 4) or [side // 2 for side in weight[2:]]
         dilation = _numbers(values, 5) or [1] * (len(image) - 2)
         output = [image[0], weight[0]] + [
-            (side + 2 * pad - far * (edge - 1) - 1) // step + 1
+            max((side + 2 * pad - far * (edge - 1) - 1) // max(step, 1) + 1, 1)
             for side, edge, step, pad, far in zip(
                 image[2:], weight[2:], stride, padding, dilation, strict=False
             )
