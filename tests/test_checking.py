@@ -110,14 +110,16 @@ def test_what_differs_is_settings_and_figures(tmp_path: Path) -> None:
     found = difference(old, new)
     assert {one.name: (one.old, one.new) for one in found.settings} == {
         "batch": ("64", "128"),
-        "exchange": ("allreduce", "sharded"),
-        "exchange bucket_bytes": ("26214400", "-"),
-        "exchange stage": ("-", "3"),
+        "exchange": ("allreduce", "sharded, stage 3"),
     }
     ratios = {one.name: one.ratio for one in found.figures}
     assert ratios["samples/s"] == pytest.approx(1.3)
     assert ratios["USD an hour"] == 1
     assert found.apart
+    larger = chosen_plan(written(tmp_path, exchange={"kind": "allreduce", "bucket_bytes": 50 * 2**20}))
+    assert [(one.name, one.old, one.new) for one in difference(old, larger).settings] == [
+        ("exchange buckets", "25.00 MiB", "50.00 MiB")
+    ]
     assert not difference(old, old).settings
     assert not difference(old, old).apart
 

@@ -35,6 +35,7 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredP
     cheapest = min(on_front, key=lambda i: (cost[i], -speed[i]))
     fastest = cheapest_of_fastest(speed, cost)
     value = on_front[knee(speed[on_front], cost[on_front])]
+    fastest, cheapest, value = (_synchronous(i, scored, speed, cost) for i in (fastest, cheapest, value))
     picked = {"fastest": fastest, "cheapest": cheapest, "value": value}[request.goal]
     if request.goal == "cheapest" and request.deadline_s is not None:
         # hardly dearer and faster: nobody saves a hundredth to come late
@@ -54,6 +55,21 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredP
     }
     shown = [replace(scored[i], marks=marks[i]) for i in sorted(chosen, key=lambda i: (cost[i], i))]
     return shown, replace(scored[picked], marks=marks[picked])
+
+
+def _synchronous(picked: int, scored: Sequence[ScoredPlan], speed: Floats, cost: Floats) -> int:
+    """The plan, or one that is as fast and as cheap within what nobody chooses by and whose gradients are not
+    stale: of those the cheapest."""
+    if not scored[picked].plan.exchange.takes_turns:
+        return picked
+    equal = [
+        i
+        for i, one in enumerate(scored)
+        if not one.plan.exchange.takes_turns
+        and speed[i] >= speed[picked] * (1 - NEAR_CHEAPEST)
+        and cost[i] <= cost[picked] * (1 + NEAR_CHEAPEST)
+    ]
+    return min(equal, key=lambda i: (cost[i], i), default=picked)
 
 
 def within(scored: list[ScoredPlan], request: Request) -> list[ScoredPlan]:

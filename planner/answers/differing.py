@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.answers.answer_files import ChosenPlan
+from planner.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ FIGURES = (
 def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
     """What changes from one plan to another."""
     before, after = _settings(old), _settings(new)
+    if old.exchange.get("kind") != new.exchange.get("kind"):
+        before, after = _kinds(before), _kinds(after)
     settings = tuple(
         ChangedFigure(name, _text(before.get(name)), _text(after.get(name)))
         for name in dict.fromkeys((*before, *after))
@@ -53,7 +56,8 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
 def _settings(plan: ChosenPlan) -> dict[str, Any]:
     rented = {f"{role} on": f"{each.machines} x {each.machine}" for role, each in plan.rented.items()}
     exchange = {
-        f"exchange {name}" if name != "kind" else "exchange": value for name, value in plan.exchange.items()
+        f"exchange {_WORDS.get(name, name)}" if name != "kind" else "exchange": _sized(name, value)
+        for name, value in plan.exchange.items()
     }
     return {
         "model": plan.model,
@@ -64,6 +68,25 @@ def _settings(plan: ChosenPlan) -> dict[str, Any]:
         "precision": plan.number_format,
         **exchange,
     }
+
+
+TELLING = ("mode", "servers", "servers on", "stage", "within")  # of an exchange, beside one of another kind
+
+
+def _kinds(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the exchange in one line: most of what one kind has says nothing beside another."""
+    told = {name: settings.get(f"exchange {name}") for name in TELLING}
+    said = [f"{name} {value}" for name, value in told.items() if value is not None]
+    kept = {name: value for name, value in settings.items() if not name.startswith("exchange ")}
+    return kept | {"exchange": ", ".join([str(settings.get("exchange")), *said])}
+
+
+_WORDS = {"bucket_bytes": "buckets", "first_bucket_bytes": "first bucket", "host": "servers on"}
+
+
+def _sized(name: str, value: Any) -> Any:
+    """Bytes as people read them."""
+    return format_bytes(value) if name.endswith("_bytes") and isinstance(value, int) else value
 
 
 def _figure(name: str, key: str, form: str, old: ChosenPlan, new: ChosenPlan) -> ChangedFigure | None:
@@ -77,4 +100,6 @@ def _figure(name: str, key: str, form: str, old: ChosenPlan, new: ChosenPlan) ->
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "-" if value is None else str(value)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from planner.policy import Mode
 from planner.report.answer_words import rate
@@ -29,7 +28,7 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
         steps.append(_step(answer, best.strategy, "best", f"One step with {best.strategy}, the fastest"))
     return Page(
         f"planner order: {answer.title}",
-        table.notes[0],
+        table.title,
         [
             Figure("fastest order", best.strategy),
             Figure("samples/s", rate(best.samples_per_s)),
@@ -38,21 +37,16 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
             Figure("no order beats", f"{rate(comparison.ideal_samples_per_s)} samples/s"),
         ],
         charts=[throughput(comparison), _measures(comparison), _waiting(comparison), *steps],
-        tables=[replace(table, rows=_marked(table.rows, best.strategy), notes=())],
+        tables=[replace(table, title="Orders", notes=())],
         assumptions=[
             (
                 "Compute",
                 f"{answer.profile.source or 'synthesized from the catalogue'} ({answer.profile.basis}).",
             ),
-            *(("", note) for note in table.notes[1:]),
+            *(("", note) for note in table.notes),
         ],
         command=command,
     )
-
-
-def _marked(rows: Sequence[Mapping[str, Any]], best: str) -> list[dict[str, Any]]:
-    """The rows, with the fastest order marked."""
-    return [{**row, "_choice": ">" if row["strategy"] == best else ""} for row in rows]
 
 
 def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Chart:

@@ -109,7 +109,7 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
             Column("bytes", "MiB", _mib),
             Column("macs", "MMACs", lambda macs: f"{macs / 1e6:,.2f}" if macs else "-"),
         ],
-        title="\n".join(words) + "\n",
+        title="\n".join(words),
     )
     largest = Table(
         largest_tensors(model),

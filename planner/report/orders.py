@@ -16,20 +16,25 @@ if TYPE_CHECKING:
     from planner.answers.order_request import OrderAnswer
 
 COLUMNS = (
-    Column("strategy"),
+    Column("_choice", "", style="bold green"),
+    Column("strategy", "order"),
     Column("step_s", "step", format_seconds, align="right"),
     Column("samples_per_s", "samples/s", lambda v: f"{v:.1f}", align="right"),
     Column("gain", "gain", lambda v: f"{v:+.1%}", align="right"),
-    Column("efficiency", "E", lambda v: f"{v:.2f}", align="right"),
-    Column("overlap", "alpha", lambda v: f"{v:.2f}", align="right"),
-    Column("straggler_share", "straggler", lambda v: f"{v:.1%}", align="right"),
-    Column("wait_s", "wait", format_seconds, align="right"),
+    Column("efficiency", "efficiency", lambda v: f"{v:.2f}", align="right"),
+    Column("overlap", "overlap", lambda v: f"{v:.2f}", align="right"),
+    Column("straggler_share", "waits for others", lambda v: f"{v:.1%}", align="right"),
+    Column("wait_s", "device idle", format_seconds, align="right"),
 )
 
 
 def rows(comparison: OrderComparison) -> list[dict[str, Any]]:
     """One row a strategy, and the ideal."""
-    out = [asdict(result) | {"summary": _summary(result.strategy)} for result in comparison.results]
+    best = max(comparison.results, key=lambda result: result.samples_per_s)
+    out = [
+        asdict(result) | {"summary": _summary(result.strategy), "_choice": ">" if result is best else ""}
+        for result in comparison.results
+    ]
     ideal = {
         "strategy": "(ideal)",
         "step_s": comparison.ideal_step_s,
@@ -38,6 +43,7 @@ def rows(comparison: OrderComparison) -> list[dict[str, Any]]:
         "efficiency": 1.0,
         "overlap": 1.0,
         "summary": "the busiest resource: no order can beat it",
+        "_choice": "",
     }
     return [*out, ideal]
 
@@ -50,12 +56,16 @@ def order_table(comparison: OrderComparison, title: str, barrier: bool, tuned: T
         if barrier
         else "A tensor is downloaded as soon as it is updated (MXNet, BytePS); --barrier for TensorFlow."
     )
+<<<<<<< HEAD
     notes = [comparison.sentence(), f"{running} A step keeps busy: {busy}."]
     notes.append(UNORDERED["allreduce"])
+=======
+    notes = [f"{running} A step keeps busy: {busy}."]
+>>>>>>> 3450101 (Choose the synchronous one of two equal plans, and speak plainly of orders and differences)
     if tuned is not None:
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")
-    return Table(rows(comparison), COLUMNS, title, notes)
+    return Table(rows(comparison), COLUMNS, f"{comparison.sentence()}\n{title}.", notes)
 
 
 def answer_tables(answer: OrderAnswer) -> list[Table]:

@@ -60,6 +60,9 @@ def _answer(result: SweepResult) -> str:
         of = f" for {model}" if len(models) > 1 else ""
         cheapest = min(mine, key=lambda one: one.usd_per_million_samples)
         fastest = max(mine, key=lambda one: one.samples_per_s)
+        if cheapest is fastest:
+            lines.append(beside_words(f"The cheapest a sample and the fastest{of}", None, cheapest))
+            continue
         lines.append(beside_words(f"The cheapest a sample{of}", None, cheapest))
         lines.append(beside_words(f"The fastest{of}", None, fastest))
     return "\n".join(lines)

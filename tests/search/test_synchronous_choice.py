@@ -1,0 +1,38 @@
+"""Of plans that nobody could tell apart, the one whose gradients are not stale is chosen."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.answers.choice import choose
+from planner.answers.questions import simulation_for
+from planner.exchange import AllReduce, ParameterServers
+from planner.search.request import Request
+
+REQUEST = Request(model="alexnet", hardware=("g5.xlarge",), workers=(2,), servers=(1,), interval_width=0.1)
+
+
+@pytest.fixture(scope="module")
+def one():
+    return simulation_for(REQUEST).scored
+
+
+def plan_of(one, exchange, rate):
+    prediction = replace(one.prediction, samples_per_s=rate)
+    return replace(one, plan=replace(one.plan, exchange=exchange), prediction=prediction)
+
+
+@pytest.mark.parametrize(("rate", "kind"), [(99.0, "allreduce"), (97.0, "servers")])
+@pytest.mark.parametrize("goal", ["fastest", "cheapest", "value"])
+def test_an_equal_synchronous_plan_goes_before_an_asynchronous_one(one, rate, kind, goal):
+    stale, fresh = plan_of(one, ParameterServers(mode="async"), 100.0), plan_of(one, AllReduce(), rate)
+    shown, chosen = choose([stale, fresh], replace(REQUEST, objective=goal))
+    assert chosen.plan.exchange.kind == kind
+    assert goal.replace("value", "best value") in chosen.marks
+    assert {mark for plan in shown for mark in plan.marks} == {"fastest", "cheapest", "best value"}
+
+
+def test_servers_in_lockstep_are_as_good_as_any(one):
+    sync, fresh = plan_of(one, ParameterServers(mode="sync"), 100.0), plan_of(one, AllReduce(), 99.0)
+    _, chosen = choose([sync, fresh], replace(REQUEST, objective="fastest"))
+    assert chosen.plan.exchange.kind == "servers"
