@@ -56,12 +56,7 @@ def order_table(comparison: OrderComparison, title: str, barrier: bool, tuned: T
         if barrier
         else "A tensor is downloaded as soon as it is updated (MXNet, BytePS); --barrier for TensorFlow."
     )
-<<<<<<< HEAD
-    notes = [comparison.sentence(), f"{running} A step keeps busy: {busy}."]
-    notes.append(UNORDERED["allreduce"])
-=======
-    notes = [f"{running} A step keeps busy: {busy}."]
->>>>>>> 3450101 (Choose the synchronous one of two equal plans, and speak plainly of orders and differences)
+    notes = [f"{running} A step keeps busy: {busy}.", UNORDERED["allreduce"]]
     if tuned is not None:
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")

@@ -125,11 +125,7 @@ def test_progress_on_a_terminal(flags: tuple[str, ...], shown: bool) -> None:
     os.close(parent)
     assert process.wait() == 0
     text = data.decode()
-<<<<<<< HEAD
     assert ("simulating" in text and "100%" in text) is shown
-=======
-    assert ("simulating, 100%" in text) is shown
->>>>>>> 3450101 (Choose the synchronous one of two equal plans, and speak plainly of orders and differences)
     assert shown or text == ""
 
 

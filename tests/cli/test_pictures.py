@@ -54,7 +54,7 @@ def test_a_model_and_a_profile_can_be_drawn(tmp_path):
         (["simulate", "--model", "alexnet", "--html", "none/x.html"], "no folder"),
         (["simulate", "--model", "alexnet", "--timeline", "none/x.json"], "no folder"),
         (["simulate", "--model", "alexnet", "--html", "-"], "need a file"),
-        (["models", "--html", "x.html"], "name it"),
+        (["models", "--html", "none/x.html"], "no folder"),
         (
             ["simulate", "--model", "alexnet", "--timeline", "x.json", "--timeline-steps", "0"],
             "--timeline-steps",
