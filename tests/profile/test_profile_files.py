@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import planner
 from planner.computation.opening import open_step
 from planner.errors import BadInput
 from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
@@ -145,6 +146,21 @@ def changed(index, **changes):
 def test_a_wrong_graph_or_wrong_json_is_refused(data, message):
     with pytest.raises(BadInput, match=message):
         files.decode(data)
+
+
+def test_a_profile_of_version_1_is_read():
+    """Written at 6e295aa from the recorded steps of tests/data/tensorflow, and simulated there."""
+    found = files.load(Path(__file__).parents[1] / "data" / "profile_v1.json.gz")
+    assert (found.model, found.batch, found.ops, found.steps, len(found.tensors)) == (
+        "alexnet",
+        64,
+        65,
+        2,
+        16,
+    )
+    cluster = planner.Cluster.uniform(4, 1, 25e6)
+    prediction = planner.simulate(found, cluster, seed=3, precision=0.05, max_steps=300)
+    assert prediction.samples_per_s == pytest.approx(543.5193921110916, rel=0.002)
 
 
 def test_gzip_trouble_is_told_apart(tmp_path):
