@@ -174,13 +174,16 @@ def kills(count: int, seed: int) -> bool:
                 wait_and_kill(process, store, total, chance, took)
             if process.wait() == -signal.SIGKILL:
                 phases[phase(store, total)] += 1
+                if phases.total() % 25 == 0:
+                    words = ", ".join(f"{many} {where}" for where, many in phases.items())
+                    print(
+                        f"{phases.total()} kills ({words}), {ended} sweeps ended, {differ} differ", flush=True
+                    )
                 continue
             ended += 1
             differ += result.read_bytes() != right
             forget(store)
             result.unlink()
-            if ended % 20 == 0:
-                print(f"{phases.total()} kills, {ended} sweeps ended, {differ} differ", flush=True)
     words = ", ".join(f"{many} {where}" for where, many in phases.items())
     print(f"{phases.total()} kills ({words}); {ended} sweeps of {total} plans ended, {differ} differ")
     return differ == 0
