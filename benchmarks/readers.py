@@ -12,6 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from mutations import Form, message, slim
 
@@ -135,9 +136,9 @@ def _measured(path: Path) -> Any:
     """What the user's own runs say: the file stands in a folder of its own."""
     from planner.measured import FILE, REACHES, factor_for, load
 
-    os.environ["PLANNER_HOME"] = str(path.parent)
     path.replace(path.parent / FILE)
-    runs = load()
+    with mock.patch.dict(os.environ, PLANNER_HOME=str(path.parent)):
+        runs = load()
     return [factor_for(runs, run.device, reach) for run in runs for reach in REACHES]
 
 

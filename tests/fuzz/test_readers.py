@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -62,7 +63,9 @@ def test_the_real_files_are_read(name, tmp_path):
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_files(name, tmp_path):
     fuzzer = Fuzzer(name, str(tmp_path), slow_s=10.0, keep=False)
+    before = dict(os.environ)
     fuzz(fuzzer, 60 if name in ("run_metadata", "pytorch") else 200, seed=1)
+    assert dict(os.environ) == before  # what comes after reads its own files
     assert not fuzzer.failures
     assert fuzzer.ends["refused"] > 0
 
