@@ -216,8 +216,8 @@ def plans_on(
         for batch in micro_batches(request, model, worker):
             spread = [cut for cut in cuts(request, worker, model) if fitting.can_cut(batch, worker, cut)]
             undealt = False
-            for nodes in node_counts(request, worker, model):
-                for cut in spread:
+            for nodes in (*one_device(request, worker, only), *node_counts(request, worker, model)):
+                for cut in spread if nodes else [WHOLE]:
                     if nodes * worker.device_count % cut.workers or full.get((nodes, cut), batch) < batch:
                         continue
                     site = sites.setdefault((nodes, cut), site_of(request, worker, nodes, cut))
@@ -225,7 +225,9 @@ def plans_on(
                     if dealt and hope is not None and not hope.at(site, batch, precision):
                         continue
                     if (nodes, cut) not in known:
-                        known[nodes, cut] = tuple(offered(request, site, model, only))
+                        known[nodes, cut] = tuple(
+                            offered(request, site, model, only if nodes else ("alone",))
+                        )
                     choices = known[nodes, cut]
                     if not dealt:
                         if not undealt and choices:
@@ -324,7 +326,16 @@ def plan_of(
 
 
 def site_of(request: Request, worker: Hardware, nodes: int, cut: Cut = WHOLE) -> Site:
-    return Site(worker, nodes * worker.device_count, request.market, cut, seed=request.seed)
+    """So many machines, all of their devices at work; 0: one device of a machine that has several."""
+    return Site(worker, nodes * worker.device_count or 1, request.market, cut, seed=request.seed)
+
+
+def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
+    """Whether one device of a machine with several is tried alone, as a number of machines: 0. Where links
+    are slow it may beat all of them together."""
+    several = worker.device_count > 1 and "alone" in (kinds(request) if only is None else only)
+    whole = request.tensor is None and request.pipeline is None
+    return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
 def exchanges(request: Request, site: Site, only: Kinds = None) -> Iterator[Exchange]:

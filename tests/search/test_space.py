@@ -26,7 +26,14 @@ def test_default_space_of_vgg11_is_large_and_within_the_budget():
 def test_a_machine_with_four_devices_is_filled():
     request = Request(model="resnet50", hardware=("p3.8xlarge",), budget_usd_per_hour=40)
     space = enumerate_plans(request, load_model("resnet50"))
-    assert {plan.workers % 4 for plan in space.plans} == {0}
+    lone = [plan for plan in space.plans if plan.exchange.kind == "alone"]
+    assert [(plan.workers, plan.machines) for plan in lone] == [(1, 1)]
+    assert {plan.workers % 4 for plan in space.plans if plan not in lone} == {0}
+    one = enumerate_plans(request.but(workers=(1,)), load_model("resnet50")).plans
+    assert {plan.workers for plan in one} == {1, 4}
+    assert {
+        plan.workers for plan in enumerate_plans(request.but(workers=(4,)), load_model("resnet50")).plans
+    } == {4}
 
 
 def test_a_batch_that_does_not_fit_is_dropped_with_its_reason():

@@ -110,11 +110,11 @@ def test_one_host_by_any_word() -> None:
 
 
 def test_an_exchange_that_cannot_fill_a_machine_is_said() -> None:
-    """One device of eight trains alone, and machines are rented whole."""
+    """One device of eight trains alone where one is asked for or none is named; two do not."""
     request = Request(model="alexnet", hardware=("p4d.24xlarge",), workers=(1,), exchanges=(("alone", {}),))
+    assert recommend_for(request).chosen.plan.workers == simulation_for(request).scored.plan.workers == 1
     with pytest.raises(BadInput, match=r"--exchange alone cannot fill p4d\.24xlarge"):
-        recommend_for(request)
-    assert simulation_for(request).scored.plan.workers == 1
+        recommend_for(request.but(workers=(2,)))
 
 
 def test_an_automatic_batch_of_one_plan_is_the_largest_that_fits() -> None:
