@@ -2,8 +2,9 @@
 
 Two rules people use. Constant model-FLOP use: 6 (8 where the forward pass is computed twice) x parameters x
 tokens over 0.4 of the peak. Linear scaling: what a device did in the smallest run of the same series, however
-many there are. Both know nothing of communication, so runs are told apart by how much of their step it takes
-by our own split: above a tenth it matters.
+many there are; beside it our prediction is taken from that run too, as its ratio. Both rules know nothing of
+communication, so runs are told apart by how much of their step it takes by our own split: above a tenth it
+matters.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from planner.validate.large_runs import LargeRun
 from planner.validate.large_steps import framework
 
 MATTERS = 0.1  # of the step
+OURS = {"constant MFU": "ours", "linear scaling": "ours from the same smallest run"}  # what to compare with
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A run with its step as measured, as predicted with its source left out, and by the two rules; `exposed`
-    is the share of communication in the step as predicted."""
+    """A run with its step as measured, as predicted with its source left out, and by the two rules;
+    `anchored_s` is as predicted from the run that linear scaling starts at; `exposed` is the share of
+    communication in the step as predicted."""
 
     run: LargeRun
     predicted_s: float
     rule_s: float | None
     linear_s: float | None
     exposed: float
+    anchored_s: float | None = None
 
     @property
     def matters(self) -> bool:
@@ -45,7 +49,7 @@ class Beside:
 def beside(runs: Sequence[LargeRun], rows: Sequence[Compared]) -> list[Beside]:
     """The runs that evidence has predictions of, with the rules."""
     by_id = {row.id: row for row in rows}
-    linear = linear_s(runs)
+    linear, smallest = linear_s(runs), anchors(runs)
     found = []
     for run in runs:
         row = by_id.get(run.id)
@@ -54,24 +58,34 @@ def beside(runs: Sequence[LargeRun], rows: Sequence[Compared]) -> list[Beside]:
         exposed = exposed_share(run, row.predicted)
         if exposed is not None:
             left_out = row.predicted if row.left_out is None else row.left_out
-            found.append(Beside(run, left_out, row.rule, linear.get(run.id), exposed))
+            start = smallest.get(run.id)
+            anchored = None
+            if start is not None and start.id in by_id:
+                anchored = start.step_s * row.predicted / by_id[start.id].predicted
+            found.append(Beside(run, left_out, row.rule, linear.get(run.id), exposed, anchored))
     return found
 
 
-def linear_s(runs: Sequence[LargeRun]) -> dict[str, float]:
-    """Seconds by linear scaling, of runs that are not the smallest of their kind: what a device did there in
-    a second, as often as there are devices."""
+def anchors(runs: Sequence[LargeRun]) -> dict[str, LargeRun]:
+    """The smallest run of the same kind, of runs that are not."""
     series: dict[tuple[str, ...], list[LargeRun]] = {}
     for run in runs:
         what = (run.source, run.series, run.model.name, run.device, run.precision.name, run.checkpointing)
         series.setdefault((*what, f"{run.tensor}x{run.pipeline} {run.micro_batch}"), []).append(run)
-    found = {}
+    found: dict[str, LargeRun] = {}
     for alike in series.values():
         least = min(alike, key=lambda run: run.devices)
+        found |= {run.id: least for run in alike if run.devices > least.devices}
+    return found
+
+
+def linear_s(runs: Sequence[LargeRun]) -> dict[str, float]:
+    """Seconds by linear scaling: what a device did in the smallest run in a second, as often as there are
+    devices."""
+    found, by_id = {}, {run.id: run for run in runs}
+    for id, least in anchors(runs).items():
         rate = least.tokens_per_step / least.step_s / least.devices
-        for run in alike:
-            if run.devices > least.devices:
-                found[run.id] = run.tokens_per_step / (rate * run.devices)
+        found[id] = by_id[id].tokens_per_step / (rate * by_id[id].devices)
     return found
 
 
@@ -112,9 +126,7 @@ def medians(found: Sequence[Beside]) -> Mapping[str, tuple[float, int]]:
         "ours": [error(one.predicted_s, one.run) for one in found],
         "constant MFU": [error(one.rule_s, one.run) for one in found],
         "linear scaling": [error(one.linear_s, one.run) for one in found],
-        "ours where linear scaling can say": [
-            error(one.predicted_s, one.run) for one in found if one.linear_s is not None
-        ],
+        "ours from the same smallest run": [error(one.anchored_s, one.run) for one in found],
     }
     said = {name: [value for value in values if value is not None] for name, values in ways.items()}
     return {name: (median(values), len(values)) for name, values in said.items() if values}
@@ -130,9 +142,9 @@ def lines(found: Sequence[Beside]) -> list[str]:
         if not some:
             continue
         by_way = medians(some)
-        ours = by_way["ours"][0]
         out.append(f"{title}: {len(some)} runs")
         for name, (value, count) in by_way.items():
-            against = f", ours {ours / max(value, 1e-9):.2f} of it" if not name.startswith("ours") else ""
+            ours = by_way.get(OURS.get(name, ""))
+            against = "" if ours is None else f", ours {ours[0] / max(value, 1e-9):.2f} of it"
             out.append(f"  {name:34} {value:6.1%} on {count} runs{against}")
     return out
