@@ -31,19 +31,17 @@ FIRST = "so far"
 
 def ask(arguments: list[str]) -> None:
     """In a process of its own: the question, and when something was first known, on stderr."""
-    from planner.cli import _answers
     from planner.cli._app import main
+    from planner.cli._progress import Watch
 
-    began = float(os.environ["BENCHMARK_BEGAN"])
-    told = False
+    began, told = float(os.environ["BENCHMARK_BEGAN"]), []
 
-    def first(words: str) -> None:
-        nonlocal told
+    def found(watch: Watch, words: str) -> None:
         if not told:
-            told = True
+            told.append(words)
             print(f"{FIRST} {time.time() - began:.3f}", file=sys.stderr)
 
-    _answers.on_first_answer = first
+    Watch.found = found  # type: ignore[method-assign]
     sys.argv = ["planner", *arguments]
     main()
 
