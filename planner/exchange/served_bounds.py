@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -54,37 +55,64 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a step asks of everybody: seconds of a worker, of its host and of all servers, bytes each way."""
+
+    worker_s: float  # at least, without transfers
+    host_s: float
+    servers_s: float
+    down_bytes: float
+    up_bytes: float
+    largest_bytes: float  # both ways, of one server
+
+
 def served_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
-    """More than a plan can reach, for next to nothing: no worker is faster than its step without transfers,
-    and (`links`) what does not come from a server's own machine goes through its NIC, and all updates through
-    its cores. Infinite for cut replicas."""
+    """More than a plan can reach, for next to nothing. No worker is faster than its step without transfers;
+    and (`links`) all parameters arrive before the forward pass is over and gradients leave after it, through
+    the NIC of a machine and one connection to each server. Servers' NICs carry what others send, their cores
+    all updates. On a server's own machine stays at most what the largest holds. Infinite for cut replicas."""
     if site.cut.workers > 1 or exchange.policy not in UNRANKED:
         return math.inf
 
-    def look() -> tuple[float, float, float]:
+    def look() -> _Asked:
         step = step_of(exchange, computation, site)
-        cost = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))[:, None]
-        graph = graph_of(step)
-        path_s = float((graph.heads_s(cost) + cost).max())
-        lanes_s = (float(cost[step.resource == kind].sum()) for kind in (WORKER, HOST))
-        sent = (float(step.bytes[step.resource == way].sum()) for way in (UPLINK, DOWNLINK))
-        return max(path_s, *lanes_s), max(sent), float(cost[step.resource == PS].sum())
+        busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
+        cost = busy_s[:, None]
+        path_s = float((graph_of(step).heads_s(cost) + cost).max())
+        worker_s, host_s, update_s = (
+            float(busy_s[step.resource == what].sum()) for what in (WORKER, HOST, PS)
+        )
+        sent = (float(step.bytes[step.resource == way].sum()) for way in (DOWNLINK, UPLINK))
+        moved = step.is_transfer
+        by_server = np.bincount(step.server[moved], step.bytes[moved], exchange.servers)
+        least_s = max(path_s, worker_s, host_s)
+        return _Asked(least_s, host_s, update_s, *sent, float(by_server.max()))
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
-    worker_s, sent_bytes, update_s = once(computation, where, look)
+    asked = once(computation, where, look)
+    alone = site.workers / asked.worker_s
     if not links:
-        return computation.batch * site.workers / worker_s
-    host = exchange.machine(site)
-    nic_bytes_per_s = site.market.nic_bytes_per_s(host) or math.inf
-    beside = 0 if exchange.host is not None else min(site.workers, site.devices * exchange.servers)
-    together = min(site.workers, site.devices) if exchange.sums_inside(site) else 1
-    wired = together * exchange.servers * nic_bytes_per_s / sent_bytes if sent_bytes else math.inf
-    updated = (
-        together * exchange.servers * (host_cores(host) or math.inf) / update_s if update_s else math.inf
-    )
-    return computation.batch * min(site.workers / worker_s, beside / worker_s + wired, updated)
+        return computation.batch * alone
+    host, servers = exchange.machine(site), exchange.servers
+    full = min(site.workers, site.devices)
+    together = full if exchange.sums_inside(site) else 1  # devices that send as one
+    senders = full // together  # of a machine
+    nic = (site.market.nic_bytes_per_s(site.hardware) or math.inf) / senders
+    flow = min(flow_limit_bytes_per_s(site.hardware), flow_limit_bytes_per_s(host))
+    cores = (host_cores(site.hardware) or math.inf) / senders
+    least_s = max(asked.worker_s, asked.host_s / cores)
+    both_ways = asked.down_bytes + asked.up_bytes
+    apart_s = max(least_s, both_ways / min(nic, servers * flow))
+    beside_s = max(least_s, (both_ways - asked.largest_bytes) / min(nic, max(servers - 1, 1) * flow))
+    server_nic = site.market.nic_bytes_per_s(host) or math.inf
+    sent = together * servers * server_nic / max(asked.up_bytes, asked.down_bytes, 1.0)
+    updated = together * servers * (host_cores(host) or math.inf) / max(asked.servers_s, 1e-12)
+    beside = 0 if exchange.host is not None else min(site.workers, site.devices * servers)
+    apart = min((site.workers - beside) / apart_s, sent)
+    return computation.batch * min(alone, beside / beside_s + apart, updated)
 
 
 def _devices(job: Job) -> float:

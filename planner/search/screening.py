@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.exchange import EXCHANGES, Exchange, Rented, Site
+from planner.exchange import EXCHANGES, Exchange, Site
 from planner.exchange.groups import replicas_site
 from planner.hardware import Hardware
 from planner.precision import Precision
@@ -88,6 +88,7 @@ class _Hope:
         self._computations: dict[Hashable, Computation] = {}
         self._workers: dict[Hashable, float] = {}
         self._counts: dict[Hashable, int] = {}
+        self._prices: dict[str, float] = {}
 
     def at(self, site: Site, batch: int, precision: Precision) -> bool:
         """The best worker of any option, as often as there are workers, for the price of these alone."""
@@ -106,9 +107,12 @@ class _Hope:
         return False
 
     def of(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool:
-        computation = self._computation(site, exchange, batch, precision)
+        best = self._workers[site.hardware.name, batch, precision, site.cut] * site.workers
         usd_per_s = self._usd_per_s(site, exchange)
-        kept = self._wins(exchange.ceiling(computation, replicas_site(site)), usd_per_s)
+        kept = self._wins(best, usd_per_s)  # as long as nothing but the price of its machines is known
+        if kept:
+            computation = self._computation(site, exchange, batch, precision)
+            kept = self._wins(exchange.ceiling(computation, replicas_site(site)), usd_per_s)
         self.given_up += not kept
         return kept
 
@@ -128,18 +132,21 @@ class _Hope:
         return max(rates, default=0.0) / wide.workers
 
     def _usd_per_s(self, site: Site, exchange: Exchange | None = None) -> float:
-        workers = Rented("workers", site.hardware.name, site.machines)
+        """At least, whatever interruptions cost."""
         more = () if exchange is None else exchange.rented(site)
-        market = self.cases.market
-        lowest = (
-            (market.usd_per_hour(market.machine(one.machine)) or 0.0) * one.count for one in (workers, *more)
-        )
-        return sum(lowest) / 3600
+        usd_per_hour = self._price(site.hardware.name) * site.machines
+        return (usd_per_hour + sum(self._price(one.machine) * one.count for one in more)) / 3600
+
+    def _price(self, machine: str) -> float:
+        if machine not in self._prices:
+            market = self.cases.market
+            self._prices[machine] = market.usd_per_hour(market.machine(machine)) or 0.0
+        return self._prices[machine]
 
     def _computation(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> Computation:
         """With nothing computed again, which is the fastest."""
-        plan = plan_of(self.cases.model, batch, site, exchange, self.cases.request, precision=precision)
-        where = (site.hardware.name, batch, precision, plan.accumulate)
+        where = (site.hardware.name, batch, precision, site.replicas)
         if where not in self._computations:
+            plan = plan_of(self.cases.model, batch, site, exchange, self.cases.request, precision=precision)
             self._computations[where] = self.cases.computation(plan)
         return self._computations[where]
