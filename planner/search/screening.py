@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.computation import Computation
     from planner.search.scored import ScoredPlan
 
-ROUNDS = 2  # of plans that rule out others
+ROUNDS = 6  # of plans that rule out others; those of them on the front are raced anyway
 MANY_MACHINES = 8  # on which every option is there
 ABOVE = 1.02  # a ceiling is raised by so much: durations vary, and are drawn anew for each exchange
 
