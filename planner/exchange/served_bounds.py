@@ -85,11 +85,11 @@ def served_ceiling(
         worker_s, host_s, update_s = (
             float(busy_s[step.resource == what].sum()) for what in (WORKER, HOST, PS)
         )
-        sent = (float(step.bytes[step.resource == way].sum()) for way in (DOWNLINK, UPLINK))
+        down, up = (float(step.bytes[step.resource == way].sum()) for way in (DOWNLINK, UPLINK))
         moved = step.is_transfer
         by_server = np.bincount(step.server[moved], step.bytes[moved], exchange.servers)
         least_s = max(path_s, worker_s, host_s)
-        return _Asked(least_s, host_s, update_s, *sent, float(by_server.max()))
+        return _Asked(least_s, host_s, update_s, down, up, float(by_server.max()))
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
     asked = once(computation, where, look)
