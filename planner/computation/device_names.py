@@ -22,15 +22,22 @@ def name_called(words: str) -> str:
     return _called().get(" ".join(words.lower().split()), words)
 
 
+def names_machine(words: str) -> bool:
+    """Whether a recording names a machine: one of the catalogue, or a file of the user's own."""
+    from planner.catalog import hardware_names
+
+    return words in hardware_names() or ".toml" in words  # names of devices may hold a slash
+
+
 @lru_cache(maxsize=64)
 def device_called(words: str) -> Device | None:
     """The device of a machine of the catalogue, or the device itself; None where it holds neither. Of a CPU
     the name alone does not tell how many cores there were: it must be named by its machine."""
-    from planner.catalog import hardware_names, load_hardware, match_hardware
+    from planner.catalog import load_hardware, match_hardware
 
     if not words:
         return None
-    if words in hardware_names() or words.endswith(".toml"):
+    if names_machine(words):
         return load_hardware(words).device
     name = name_called(words)
     kinds = (kind for kind in match_hardware("*") if kind.device.name == name and kind.device.kind == "gpu")

@@ -84,8 +84,8 @@ class Recordings:
             )
         if "cpu" in (source.kind, device.kind):
             return (
-                f"the profile was recorded on {source.name}, and nothing measured says how a step moves from "
-                f"there to {device.name}; name machines with {source.name}, or record on a GPU"
+                f"the profile was recorded on {_told(source)}, and nothing measured says how a step moves "
+                f"from there to {_told(device)}; name machines with {_told(source)}, or record on a GPU"
             )
         lacking = sorted(self.formats - {"tf32"} - set(device.flops))
         if lacking:
@@ -160,3 +160,7 @@ class Recordings:
             return said
         low, high = error.range_of(1.0)
         return f"{said}, scaled to {' and '.join(to)}: range {low:.2f} to {high:.2f} times ({error.source})"
+
+
+def _told(device: Device) -> str:
+    return f"{device.cores} cores of {device.name}" if device.kind == "cpu" else device.name

@@ -222,14 +222,10 @@ class Request:
     @property
     def any_device(self) -> bool:
         """Whether a recording of a device of the catalogue is asked about, which can be scaled to others."""
-        from planner.catalog import hardware_names
+        from planner.computation.device_names import names_machine
 
-        return (
-            self.profile is not None
-            and self.recordings is not None
-            and self.recordings.source is not None
-            and self.profile.hardware not in hardware_names()
-        )
+        known = self.recordings
+        return known is not None and known.source is not None and not names_machine(known.first.hardware)
 
     @property
     def open_choice(self) -> bool:
@@ -248,11 +244,12 @@ class Request:
     @cached_property
     def recorded_on(self) -> Hardware:
         """The machine that the profile was recorded on; one without a price where the catalogue lacks it."""
-        from planner.catalog import hardware_names, load_hardware
+        from planner.catalog import load_hardware
+        from planner.computation.device_names import names_machine
 
         assert self.profile is not None
         name = self.profile.hardware
-        return load_hardware(name) if name in hardware_names() else unnamed_machine(name)
+        return load_hardware(name) if names_machine(name) else unnamed_machine(name)
 
     def choices(self, kind: str) -> Mapping[str, str]:
         """What the request fixes of an exchange."""

@@ -191,3 +191,31 @@ def test_only_recordings_are_compared(tmp_path: Path) -> None:
     assert run("profile", "import", steps, "--batch", "4", "-o", tmp_path / "tf.json.gz").exit_code == 0
     done = run("profile", "compare", tmp_path / "tf.json.gz", DATA / "plain.json.gz")
     assert "holds no kinds of ops; compare recordings" in str(done.exception)
+
+
+OWN = """
+[machines.box]
+device = "box-cpu"
+cores = 2
+memory_gib = 16
+nic_baseline_gbit_per_s = 1
+on_demand_usd_per_hour = 0.5
+
+[devices.box-cpu]
+kind = "cpu"
+clock_ghz = 3.0
+fp32_flop_per_cycle = 32
+source = "here"
+"""
+
+
+def test_a_recording_of_a_cpu_speaks_for_the_machine_that_it_is_said_to_be(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(OWN)
+    saved = tmp_path / "p.json.gz"
+    assert run("profile", "import", DATA / "plain.json.gz", "--hardware", mine, "-o", saved).exit_code == 0
+    for words in ((), ("--hardware", mine)):
+        plan = answered("simulate", "--profile", saved, "--exchange", "alone", *words, *QUICK)["plan"]
+        assert (plan["worker_hardware"], plan["device"]) == ("box", "box-cpu")
+    done = run("simulate", "--profile", saved, "--hardware", "c5.xlarge")
+    assert "recorded on 2 cores of box-cpu, and nothing measured says how a step moves" in str(done.exception)
