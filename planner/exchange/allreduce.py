@@ -7,6 +7,7 @@ where links are fast.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -153,7 +154,8 @@ def overlap(
 ) -> float:
     """The share of the backward passes in which collectives run too."""
     backward_s = passes * _backward_s(computation)
-    busy_s = sum(library.seconds("all_reduce", bucket.bytes, peers) for bucket in found)
+    sizes = Counter(bucket.bytes for bucket in found)
+    busy_s = sum(library.seconds("all_reduce", size, peers) * many for size, many in sizes.items())
     return min(busy_s / backward_s, 1.0) if backward_s > 0 else 0.0
 
 

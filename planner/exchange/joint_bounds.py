@@ -9,7 +9,7 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -43,17 +43,27 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     dealt_s = _wait_s(computation) * (1 - 1 / job.accumulate)
     forward_s, pass_s = forward_s - dealt_s, pass_s - dealt_s
     before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
+    costs = {size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(found)}
     factor = 1 + exchange.slowdown * overlap(computation, found, library, peers, job.accumulate)
     end_s = computed_s = (forward_s + (total_s - forward_s) * factor) / slowest
     free_s: dict[str, float] = {}
     for bucket, at_s in zip(found, ready_s, strict=True):
         ready = (forward_s + (before_s + at_s - forward_s) * factor) / slowest
-        phases = library.phases("all_reduce", bucket.bytes, peers)
-        for level, busy_s in _busy_s(phases, library, peers).items():
+        alone, busy = costs[bucket.bytes]
+        for level, busy_s in busy.items():
             free_s[level] = max(free_s.get(level, 0.0), ready) + busy_s
-        end_s = max(end_s, ready + sum(phase.seconds(_rate(phase, peers)) for phase in phases))
+        end_s = max(end_s, ready + alone)
     step_s = max(end_s, computed_s, *free_s.values(), 0.0) + computation.optimizer_s / slowest
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
+
+
+def _sizes(found: Iterable[Bucket]) -> set[int]:
+    return {bucket.bytes for bucket in found}
+
+
+def _cost(phases: Sequence[Phase], library: Library, peers: Peers) -> tuple[float, dict[str, float]]:
+    """How long phases take alone, and how long they keep each level."""
+    return alone_s(phases, peers), _busy_s(phases, library, peers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,14 +100,16 @@ class Cases:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
         above its bound by its own error; the bounds are raised by the precision that is asked for."""
         out = np.zeros(len(plans))
-        alike: dict[tuple[str, Hashable], list[int]] = {}
+        alike: dict[Hashable, dict[str, list[int]]] = {}
         for index, plan in enumerate(plans):
             counts = EXCHANGES[plan.exchange.kind].counts_micro_batches and self.request.profile is None
             key: Hashable = self._kind(plan) if counts else None
-            alike.setdefault((plan.exchange.kind, key), []).append(index)
-        for (kind, key), rows in alike.items():
-            micro_batch = None if key is None else self._micro_batch(plans[rows[0]], brief=True)
-            out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batch) for row in rows])
+            alike.setdefault(key, {}).setdefault(plan.exchange.kind, []).append(index)
+        for key, by_kind in alike.items():
+            first = next(iter(by_kind.values()))[0]
+            micro_batch = None if key is None else self._micro_batch(plans[first], brief=True)
+            for kind, rows in by_kind.items():
+                out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batch) for row in rows])
         out *= 1 + self.request.interval_width
         if self.runs:
             out *= [found.value if (found := self.factor(plan)) else 1.0 for plan in plans]

@@ -72,14 +72,14 @@ def test_medians_are_told_apart_by_what_communication_takes() -> None:
 
 
 def test_beside_linear_scaling_ours_starts_at_the_same_run() -> None:
-    runs = [some_run(8, 1.0), some_run(64, 2.0)]
+    runs = [some_run(8, 1.25), some_run(64, 2.5)]
     rows = [
         Compared(id=run.id, source="", part="", what="", unit="s", measured=run.step_s, predicted=predicted)
         for run, predicted in zip(runs, (1.5, 2.7), strict=True)
     ]
     small, large = large_baselines.beside(runs, rows)
     assert small.anchored_s is None
-    assert large.anchored_s == pytest.approx(1.0 * 2.7 / 1.5)
+    assert large.anchored_s == pytest.approx(1.25 * 2.7 / 1.5)
     assert large_baselines.medians([large])["ours from the same smallest run"] == pytest.approx((0.1, 1))
     assert any(
         "linear scaling" in line and "ours 0.20 of it" in line for line in large_baselines.lines([large])
