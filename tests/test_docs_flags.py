@@ -30,3 +30,15 @@ def test_the_page_and_the_commands_have_the_same_flags() -> None:
     }
     assert told == there
     assert {"--gpu", "--provider", "--all", "--explain", "--export", "--fail-over"} <= told
+
+
+def test_the_page_names_the_commands_of_every_flag() -> None:
+    there: dict[str, set[str]] = {}
+    for name in COMMANDS:
+        for flag in flags_of(name) - {"--help"}:
+            there.setdefault(flag, set()).add(name)
+    told: dict[str, set[str]] = {}
+    for cell, commands in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", PAGE, re.M):
+        for flag in re.findall(r"--[\w-]+", cell):
+            told.setdefault(flag, set()).update(commands.split(", "))
+    assert told == there

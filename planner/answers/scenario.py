@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from planner.errors import BadInput, unknown_name
+from planner.errors import BadInput, PlannerWarning, unknown_name
 from planner.model import Model
 from planner.precision import PRECISIONS
 from planner.search.request import Request, model_of
@@ -120,6 +120,7 @@ def merged(flags: Mapping[str, Any], config: Path | None) -> Scenario:
 
 def request_from(scenario: Scenario) -> tuple[Request, Model]:
     """The request that a scenario means, and its model."""
+    scenario = _renamed(scenario)
     profiles: tuple[Profile, ...] = ()
     if scenario.profile is not None:
         from planner.computation.opening import open_step
@@ -185,7 +186,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "more_profiles": profiles[1:],
         "seed": scenario.seed,
         "interval_width": scenario.interval_width,
-        "formats": _formats(scenario.precision),
+        "formats": _words(scenario.precision),  # type: ignore[arg-type]  # no number any more
         "checkpointing": _words(scenario.checkpointing),
         "accumulate": scenario.accumulate,
         "global_batch": scenario.global_batch,
@@ -233,18 +234,25 @@ def _network(words: str | None) -> tuple[str | None, bool | None]:
     return found[0], None if found[1] is None else found[1] == "rdma"
 
 
-def _formats(words: str | float | list[str] | None) -> tuple[str, ...] | None:
-    """Names of precisions. A number is what the flag meant before: the half-width of the interval."""
-    if words is None:
-        return None
+def _renamed(scenario: Scenario) -> Scenario:
+    """Words of the release before: `precision = 0.01` was the half-width of the interval."""
     try:
-        number = float(str(words))
+        number = float(str(scenario.precision))
     except ValueError:
-        return _words(words if isinstance(words, list) else str(words))
-    raise BadInput(
-        f"--precision is {number:g}; it names number formats ({', '.join(PRECISIONS)}) now: the half-width "
-        f"of the interval is --interval-width {number:g}"
+        return scenario
+    if scenario.interval_width is not None:
+        raise BadInput(
+            f"--precision is {number:g}; it names number formats ({', '.join(PRECISIONS)}), and the "
+            "half-width of the interval is given already (--interval-width)"
+        )
+    import warnings
+
+    words = (
+        f"--precision {number:g} is --interval-width {number:g} now, as which it is taken until the next "
+        f"release; --precision names number formats ({', '.join(PRECISIONS)})"
     )
+    warnings.warn(words, PlannerWarning, stacklevel=2)
+    return msgspec.structs.replace(scenario, precision=None, interval_width=number)
 
 
 def counts(words: Words | None, flag: str) -> tuple[int, ...] | None:

@@ -56,7 +56,7 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _StepAsks:
     """What a step asks of everybody: seconds of a worker, of its host and of all servers, bytes each way."""
 
     worker_s: float  # at least, without transfers
@@ -77,7 +77,7 @@ def served_ceiling(
     if site.cut.workers > 1 or exchange.policy not in UNRANKED:
         return math.inf
 
-    def look() -> _Asked:
+    def look() -> _StepAsks:
         step = step_of(exchange, computation, site)
         busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
         cost = busy_s[:, None]
@@ -89,7 +89,7 @@ def served_ceiling(
         moved = step.is_transfer
         by_server = np.bincount(step.server[moved], step.bytes[moved], exchange.servers)
         least_s = max(path_s, worker_s, host_s)
-        return _Asked(least_s, host_s, update_s, down, up, float(by_server.max()))
+        return _StepAsks(least_s, host_s, update_s, down, up, float(by_server.max()))
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
     asked = once(computation, where, look)

@@ -27,9 +27,9 @@ class SkyPilot(Target):
 
     def refusal(self, launch: Launch) -> str:
         if launch.provider is None or launch.provider not in INFRA:
-            where = launch.provider or "a machine of your own"
+            what = f"{launch.machine} of {launch.provider}" if launch.provider else launch.machine
             return (
-                f"SkyPilot cannot rent {launch.machine} of {where}; write a torchrun script (FILE.sh) or a "
+                f"SkyPilot cannot rent {what}; write a torchrun script (FILE.sh) or a "
                 "Kubernetes manifest (FILE.k8s.yaml) instead"
             )
         return Target.refusal(self, launch)

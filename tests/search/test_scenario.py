@@ -5,7 +5,7 @@ import pytest
 
 from planner.answers.scenario import Scenario, counts, duration_s, merged, request_from
 from planner.answers.sweep import read_sweep
-from planner.errors import BadInput
+from planner.errors import BadInput, PlannerWarning
 from planner.search.request import Request
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -150,3 +150,12 @@ def test_how_spot_machines_are_counted_is_asked_in_words():
     terms = request_from(asked)[0].spot_terms
     assert (terms.interruptions, terms.checkpoint_every_s, terms.restart_s) == (0.1, 1800, 90)
     assert request_from(Scenario(model="vgg11", spot=True))[0].spot_terms.restart_s == 300
+
+
+def test_the_old_meaning_of_precision_is_taken_for_one_release_and_said():
+    with pytest.warns(PlannerWarning, match="--precision 0.02 is --interval-width 0.02 now"):
+        request = request_from(Scenario(model="vgg11", precision="0.02"))[0]
+    assert (request.interval_width, request.formats) == (0.02, None)
+    with pytest.raises(BadInput, match="is given already"):
+        request_from(Scenario(model="vgg11", precision=0.02, interval_width=0.01))
+    assert request_from(Scenario(model="vgg11", precision="bf16,fp16"))[0].formats == ("bf16", "fp16")
