@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rates_fit import FRAMEWORKS, Array, Prior, fit, log_errors, prior
+from large_fit import large_fit_runs
+from rates_fit import FRAMEWORKS, Array, Prior, fit, log_errors, of_framework, prior
 
 from planner.calibrate.hardware_file import to_toml
 from planner.catalog.folders import shipped_folder
@@ -89,6 +90,18 @@ def unfitted() -> dict[str, Any]:
     }
 
 
+def attention() -> dict[str, float]:
+    """By family, what attention alone reaches of what products do, beside A100's; later families that nobody
+    measured have the least."""
+    devices = tomllib.loads((shipped_folder("hardware") / "devices.toml").read_text())["devices"]
+    share = {}
+    for name, entry in SETTINGS["attention_tflops"].items():
+        matmul = devices[name]["matmul_tflops"]
+        share[SETTINGS["families"][name]] = entry / matmul.get("fp16", matmul.get("bf16"))
+    found = {family: one / share["A100"] for family, one in share.items()}
+    return found | {family: min(found.values()) for family in SETTINGS["as_latest"] if family not in found}
+
+
 def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateConstants) -> dict[str, Any]:
     """The parameters as the tables of the file."""
     tables = unfitted()
@@ -106,10 +119,12 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateCons
     for name in FRAMEWORKS:
         tables["frameworks"][name] |= {
             "traffic": value["traffic"] * value[f"traffic/{name}"],
-            "fixed_s": value["fixed"] * value[f"fixed/{name}"],
-            "floor_s": value["floor"] * value[f"floor/{name}"],
+            "fixed_s": value["fixed"] * value[of_framework("fixed", name)],
+            "floor_s": value["floor"] * value[of_framework("floor", name)],
             "rows": sum(run.framework == name for run in runs),
         }
+        own = {kind: value[f"{kind}/{name}"] for kind in ("matmul", "attention") if f"{kind}/{name}" in value}
+        tables["frameworks"][name] |= own
     for name, entry in SETTINGS["frameworks"].items():
         if "like" in entry:
             same = ("traffic", "fixed_s", "floor_s")
@@ -240,8 +255,10 @@ def main() -> None:
     parser.add_argument("--fit-only", action="store_true", help="write, with the errors found before")
     asked = parser.parse_args()
     all_runs = (*single_device_runs(), *one_machine_runs())
-    runs, figures = usable(all_runs), decoded(unfitted())
-    every = prior(runs, figures)
+    known = {run.id for run in all_runs}
+    larger = [run for run in large_fit_runs() if run.id not in known]
+    runs, figures = usable((*all_runs, *larger)), decoded(unfitted())
+    every = prior(runs, figures, attention())
     z = fit(runs, every, figures)
     errors = log_errors(runs, z, every, figures)
     print("in-sample", summary(errors))

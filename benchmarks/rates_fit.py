@@ -8,21 +8,24 @@ matrix products and moves W[d] bytes a second; kind i of kernels reaches the sha
     step = |(sum T, sum n h h[w])|_8                     (planner.rates.times)
 
 with one factor for each device d (by class of formats and kind, memory, cost of a kernel) and framework w
-(traffic t, cost of a kernel c, of its launch h), nothing for a network and nothing for a source. All are
-logarithms z with a prior N(mean, sigma), so that a device or framework with few rows stays near the mean of
-all, and one with none is at it:
+(traffic t, cost of a kernel c, of its launch h; products and attention of TransformerEngine, which brings
+kernels of its own), nothing for a network and nothing for a source. All are logarithms z with a prior
+N(mean, sigma), so that a device or framework with few rows stays near the mean of all, and one with none is
+at it:
 
-    minimise  sum_r w[r] rho((log predicted - log published) / 0.05)  +  sum rho'((z - mean) / sigma)
+    minimise  sum_r w[r] rho((log predicted - log published) / sigma[r])  +  sum rho'((z - mean) / sigma)
 
-rho is soft: 5% are squared, 50% are not; rho' is so for devices, as one that never reaches its published
-peaks must not move all others, and the square for all else. Runs of one series share a weight.
+rho is soft: an error of sigma[r] is squared, ten times as much is not; rho' is so for devices, as one that
+never reaches its published peaks must not move all others, and the square for all else. sigma[r] is 5% for
+networks over images and 15% for transformers, whose settings are seldom all stated. Runs of one series share
+a weight. Devices of other vendors have wide priors: they say nothing of the mean of NVIDIA's.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,14 +33,14 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.rates.constants import RateConstants
-from planner.rates.device import CLASS, family_of, is_old, matmul_flops
-from planner.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
+from planner.rates.device import CLASS, MOST_FITTED, family_of, is_old, matmul_flops
+from planner.rates.kernels import ATTENTION, CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of, network_of
 from planner.rates.times import kernel_s, needs_conversion, step_of, update_bytes
 from planner.validate.training import Run
 
 Array = npt.NDArray[np.float64]
 
-ROW_SIGMA = 0.05
+ROW_SIGMA = {"cnn": 0.05, "transformer": 0.15}
 SERIES_POWER = 0.7  # 0: every run counts as much; 1: every series does
 # Shares of what large products reach: near 1, twice that where Winograd's algorithm saves multiplications,
 # half of it for tensor cores, which convolutions do not feed as well.
@@ -60,9 +63,22 @@ SHARED = (
     "rows",
     "sides",
 )
-FRAMEWORKS = ("tensorflow", "tensorflow-1.1", "mxnet", "torch7", "pytorch", "ngc", "megatron", "xla", "fused")
+FRAMEWORKS = (
+    *("tensorflow", "tensorflow-1.1", "mxnet", "torch7", "pytorch", "ngc", "megatron", "xla", "fused"),
+    *("transformer-engine", "megatron-deepspeed"),
+)
+# Whose figure a framework has where its own runs cannot tell it: relatives of PyTorch without a compiler launch
+# as it does (their models are too large to show it), and one fork of Megatron has the kernels of the other.
+AS = {
+    "floor": {"megatron": "pytorch", "megatron-deepspeed": "pytorch", "transformer-engine": "pytorch"},
+    "fixed": {"megatron-deepspeed": "megatron"},
+}
 OVERLAP_SLOWDOWN = 0.24  # of communication beside computation: it takes cores and memory of the device
 SHARE_SIGMA, DEVICE_SIGMA, MEMORY_SIGMA, FRAMEWORK_SIGMA, LAUNCH_SIGMA = 0.3, 0.25, 0.35, 0.3, 0.5
+OTHER_VENDOR_SIGMA = 1.0
+# Attention: FlashAttention-2 alone reaches 0.66 of what products reach on A100, and so much less on Hopper
+# (`attention` in rates_settings.toml), which its kernels were not written for; TransformerEngine's were.
+ATTENTION_SIGMA, ENGINE, ENGINE_ATTENTION_SIGMA, ENGINE_MATMUL_SIGMA = 0.1, "transformer-engine", 0.5, 0.2
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,8 @@ class Prior:
         return {name: at for at, name in enumerate(self.names)}
 
 
-def prior(runs: Iterable[Run], figures: RateConstants) -> Prior:
+def prior(runs: Iterable[Run], figures: RateConstants, attention: Mapping[str, float]) -> Prior:
+    """`attention`: by family, what its kernels reach beside those of A100, of what products do."""
     known: dict[str, tuple[float, float]] = {}
     for kind_class, shares in SHARES.items():
         for kind, share in (shares | ({"depthwise": DEPTHWISE} if len(shares) > 1 else {})).items():
@@ -94,14 +111,24 @@ def prior(runs: Iterable[Run], figures: RateConstants) -> Prior:
     known["rows"] = known["sides"] = (math.log(100.0), 0.7)
     for name in FRAMEWORKS:
         known[f"traffic/{name}"] = (0.0, FRAMEWORK_SIGMA)
-        known[f"fixed/{name}"] = known[f"floor/{name}"] = (0.0, LAUNCH_SIGMA)
+        for what, others in AS.items():
+            if name not in others:
+                known[f"{what}/{name}"] = (0.0, LAUNCH_SIGMA)
+    newer = math.log(min(attention.values()))
+    known[f"attention/{ENGINE}"] = (-newer, ENGINE_ATTENTION_SIGMA)
+    known[f"matmul/{ENGINE}"] = (0.0, ENGINE_MATMUL_SIGMA)
+    known["share/half/attention"] = (math.log(SHARES["half"]["attention"]), ATTENTION_SIGMA)
     for run in runs:
         family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
+        other = run.device.vendor not in MOST_FITTED
         for one in ("fp8", "half") if kind_class == "fp8" else (kind_class,):
             for kind in SHARES[one]:
-                known[f"device/{family}/{one}/{kind}"] = (0.0, DEVICE_SIGMA)
-        known[f"device/{family}/memory"] = (0.0, MEMORY_SIGMA)
-        known[f"device/{family}/fixed"] = (0.0, DEVICE_SIGMA)
+                known[f"device/{family}/{one}/{kind}"] = (0.0, OTHER_VENDOR_SIGMA if other else DEVICE_SIGMA)
+        known[f"device/{family}/memory"] = (0.0, OTHER_VENDOR_SIGMA if other else MEMORY_SIGMA)
+        known[f"device/{family}/fixed"] = (0.0, OTHER_VENDOR_SIGMA if other else DEVICE_SIGMA)
+    for family, reached in attention.items():
+        if f"device/{family}/half/attention" in known:
+            known[f"device/{family}/half/attention"] = (math.log(reached), ATTENTION_SIGMA)
     mean, sigma = np.array(list(known.values())).T
     return Prior(tuple(known), mean, sigma)
 
@@ -115,10 +142,13 @@ class Problem:
         self.bandwidth = np.array([run.device.memory_bytes_per_s or 1.0 for run in runs])
         self.old = np.array([is_old(run.device) for run in runs]).astype(float)
         self.communication_s = np.array([run.communication_s for run in runs])
+        self.repeated = np.array([run.repeated for run in runs])
+        self.exposed_s = np.array([run.exposed_s for run in runs])
+        self.slower = np.array([run.slower for run in runs])
         last = len(prior.names)  # a parameter that is not there is one
         where = prior.at
         columns: list[list[Array]] = [[] for _ in range(8)]
-        places: list[list[Array]] = [[] for _ in range(3)]
+        places: list[list[Array]] = [[] for _ in range(4)]
         starts, per_run, run_places = [], [], []
         at = 0
         for run in runs:
@@ -150,6 +180,8 @@ class Problem:
             places[1].append(_places(where, [f"device/{family}/{name}" for name in names], last))
             traffic = [f"traffic/{run.framework}" if i == MEMORY else "" for i in kind]
             places[2].append(_places(where, traffic, last))
+            own = [f"{KINDS[i]}/{run.framework}" for i in kind]  # of a framework's own kernels
+            places[3].append(_places(where, own, last))
             kernels = kernels_of(run.model, run.flash)
             updates = 0.0 if run.optimizer == "none" else kernels.tensors * figures.update_launches
             per_run.append(
@@ -169,8 +201,8 @@ class Problem:
                     [
                         f"device/{family}/memory",
                         f"device/{family}/fixed",
-                        f"fixed/{run.framework}",
-                        f"floor/{run.framework}",
+                        of_framework("fixed", run.framework),
+                        of_framework("floor", run.framework),
                     ],
                     last,
                 )
@@ -187,7 +219,7 @@ class Problem:
             self.counts,
             self.reach,
         ) = (np.concatenate(column) for column in columns)
-        self.share, self.own, self.traffic = (np.concatenate(place) for place in places)
+        self.share, self.own, self.traffic, self.brought = (np.concatenate(place) for place in places)
         kernels_of_run, self.cache_s, self.update_s, self.updates = np.array(per_run).T
         self.run_of = np.repeat(np.arange(len(runs)), kernels_of_run.astype(int))
         self.places = np.array(run_places).T
@@ -200,7 +232,7 @@ class Problem:
         v = np.append(z, 0.0)
         one = {name: v[self.where[name]] for name in SHARED}
         memory, device_fixed, fixed, floor = v[self.places]
-        speed = np.exp(-(v[self.share] + v[self.own]))
+        speed = np.exp(-(v[self.share] + v[self.own] + v[self.brought]))
         speed = speed * (1 + self.reach / np.exp(one["fast_products"]))
         tiles_s = self.row_s * np.exp(one["rows"]) + self.edge_s * np.exp(one["sides"])
         flop_s = np.where(self.memory_bound, 0.0, (self.flop_s + tiles_s) * speed)
@@ -222,7 +254,9 @@ class Problem:
         launches = np.add.reduceat(self.launches * self.counts, self.starts) + self.updates
         step_s = step_of(device_s, launches * np.exp(one["floor"] + floor))
         beside_s = self.communication_s
-        whole_s = np.maximum(step_s, beside_s) + OVERLAP_SLOWDOWN * np.minimum(step_s, beside_s)
+        step_s = np.maximum(step_s, beside_s) + OVERLAP_SLOWDOWN * np.minimum(step_s, beside_s)
+        # exposed time is known by the constants before the fit: no less than a tenth may be left of a step
+        whole_s = np.maximum(step_s * self.repeated + self.exposed_s, 0.1 * step_s) * self.slower
         return np.asarray(np.log(whole_s))
 
     def log_errors(self, z: Array) -> Array:
@@ -259,6 +293,8 @@ def _unique(run: Run) -> tuple[Array, Array]:
     if run.recompute:
         inside = np.array([layer.block is not None for layer in run.model.layers])
         times += inside[kernels.layer] & ~kernels.backward
+    elif run.recompute_attention:
+        times += (kernels.kind == ATTENTION) & ~kernels.backward
     unique, place = np.unique(table, axis=0, return_inverse=True)
     return unique, np.bincount(place.ravel(), weights=times)
 
@@ -300,11 +336,17 @@ def _groups(
         elif what == "device":
             key, mine = (what, rest[1]), families == rest[0]
         elif rest:
-            key, mine = ("framework", what), frameworks == rest[0]
+            having = [one for one in FRAMEWORKS if of_framework(what, one) == name]
+            key, mine = ("framework", what), np.isin(frameworks, having)
         else:
             key, mine = (name, ""), everyone
         groups.setdefault(key, []).append((at, mine))
     return list(groups.values())
+
+
+def of_framework(what: str, name: str) -> str:
+    """The parameter that a framework has."""
+    return f"{what}/{AS.get(what, {}).get(name, name)}"
 
 
 def _soft(values: Array) -> Array:
@@ -316,7 +358,8 @@ def fit(runs: Sequence[Run], prior: Prior, figures: RateConstants, start: Array 
     """The parameters z of the least cost."""
     from scipy.optimize import least_squares
 
-    problem, weight = Problem(runs, prior, figures), weights(runs) / ROW_SIGMA
+    sigma = np.array([ROW_SIGMA[network_of(run.model)] for run in runs])
+    problem, weight = Problem(runs, prior, figures), weights(runs) / sigma
     groups = _groups(prior, runs, figures)
     odd = np.array(
         [name.startswith("device/") for name in prior.names]

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
-from planner.cut.schedule import bubble_s
+from planner.cut.schedule import bubble_s, exposed_sends_s
 from planner.cut.stages import balanced
 from planner.cut.tensor import shared
 from planner.cut.units import Chain, Floats, Ints, chain_of
@@ -99,10 +99,17 @@ class StageWork:
 
 
 def unit_times(
-    model: Model, batch: int, tensor: int, checkpointing: Checkpointing, costs: Costs
+    model: Model,
+    batch: int,
+    tensor: int,
+    checkpointing: Checkpointing,
+    costs: Costs,
+    *,
+    sequence: bool = True,
 ) -> UnitTimes:
-    """What each unit takes on one of `tensor` devices."""
-    cut = shared(model, tensor)
+    """What each unit takes on one of `tensor` devices. `sequence`: positions are cut over them where features
+    are not, so that each also sends its part alone to the next stage."""
+    cut = shared(model, tensor, sequence=sequence)
     times = costs.times(cut.model, batch)
     chain = chain_of(model)
     forward_s = chain.summed(times.forward_s)
@@ -125,7 +132,7 @@ def unit_times(
         chain.summed(sums),
         chain_of(cut.model).elements,
         times.optimizer_s,
-        float(widest) * batch / tensor,
+        float(widest) * batch / (tensor if sequence else 1),
     )
 
 
@@ -162,43 +169,55 @@ def stage_work(
     slowest = int(np.argmax(stage_s))
     send_s = costs.send_s(times.sent_elements) if pipeline > 1 else 0.0
     wait_s = bubble_s(stage_s, interleave) + 2 * send_s * (pipeline - 1)
+    sent_s = exposed_sends_s(send_s, interleave)
     first, last = ends[slowest], ends[slowest + 1]
     layout = _layout(
         chain,
         (first, last),
-        pipeline > 1,
+        (pipeline > 1, sent_s > 0),
         tuple(map(bool, times.sum_s[first:last])),
         tuple(map(bool, times.recompute_s[first:last])),
         tuple(times.elements[first:last].tolist()),
         checkpointing == "full",
     )
+    everywhere = np.ones(chain.length)
     table = np.stack(
-        [times.forward_s, times.sum_s, times.recompute_s, times.backward_s, np.full(chain.length, wait_s)]
+        [
+            times.forward_s,
+            times.sum_s,
+            times.recompute_s,
+            times.backward_s,
+            everywhere * wait_s,
+            everywhere * sent_s,
+        ]
     )
     held = times.elements
     share = float(held[first:last].sum() / max(held.sum(), 1))
     return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, ends, slowest)
 
 
-_FORWARD, _SUM, _RECOMPUTE, _BACKWARD, _WAIT = range(5)  # rows of the table of times
+_FORWARD, _SUM, _RECOMPUTE, _BACKWARD, _WAIT, _SEND = range(6)  # rows of the table of times
 
 
 @lru_cache(maxsize=512)
 def _layout(  # noqa: PLR0917
     chain: Chain,
     units: tuple[int, int],
-    waits: bool,
+    waits: tuple[bool, bool],
     sums: tuple[bool, ...],
     again: tuple[bool, ...],
     elements: tuple[int, ...],
     sums_again: bool,
 ) -> Layout:
     """Of units from the first to before the last: which are summed and computed again, and their elements.
-    `sums_again`: what is computed again is summed again."""
+    `waits`: for other stages in a step, and for what it sends them in a micro-batch. `sums_again`: what is
+    computed again is summed again."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
-    if waits:
+    if waits[0]:
         ops.append(("stages/wait", OTHER, WAIT, _WAIT, first))
+    if waits[1]:
+        ops.append(("stages/send", OTHER, SUM, _SEND, first))
     forward_at, backward_at = {}, {}
     for unit in range(first, last):
         name = chain.names[unit]

@@ -5,7 +5,8 @@ p - 1 - s forward passes, then one forward and one backward in turn, then the ba
 a pass waits for its neighbour's, and a send takes `send_s`. `pipeline_s` is the closed form: every
 micro-batch on the slowest stage, and the fill and drain of the others, which v interleaved stages a device
 divide by v. The closed form is exact where stages are alike and sends are free; plans are bounded and lowered
-with it.
+with it. Frameworks send and receive in one call that blocks, which the closed form counts and the played
+schedule, whose sends run beside the next pass, does not.
 """
 
 from __future__ import annotations
@@ -28,13 +29,21 @@ def pipeline_s(
     stages = len(stage_s)
     slowest = float(stage_s.max())
     steady = micro_batches * slowest
-    return steady + bubble_s(stage_s, interleave) + 2 * send_s * (stages - 1)
+    sends_s = micro_batches * exposed_sends_s(send_s, interleave) if stages > 1 else 0.0
+    return steady + bubble_s(stage_s, interleave) + 2 * send_s * (stages - 1) + sends_s
 
 
 def bubble_s(stage_s: npt.ArrayLike, interleave: int = 1) -> float:
     """Seconds in which the slowest stage waits for the others to fill and to drain."""
     times = np.asarray(stage_s, np.float64)
     return float(times.sum() - times.max()) / interleave
+
+
+def exposed_sends_s(send_s: float, interleave: int = 1) -> float:
+    """Seconds of a micro-batch in which a stage sends and receives and does nothing else, once forward and
+    once backward: with one pass after another it waits for its neighbours in turn; with interleaved stages
+    another one computes meanwhile."""
+    return 2 * send_s if interleave == 1 else 0.0
 
 
 def one_forward_one_backward_s(

@@ -54,6 +54,14 @@ def step_factors(sigma: float, workers: int) -> Floats:
     return np.asarray(factors / factors.mean())
 
 
+def slowest_factor(sigma: float, workers: int) -> float:
+    """By how much the slowest of so many workers is behind the mean of all, in the mean of steps, as each
+    draws its factor for itself."""
+    factors = step_factors(sigma, workers)
+    within = (np.arange(len(factors) + 1) / len(factors)) ** workers  # none of them above the k smallest
+    return float((factors * np.diff(within)).sum())
+
+
 def step_sigma(computation: Computation, jitter: float) -> float:
     """By how much steps differ: what the computation says, or what is usual. A step of several micro-batches
     differs less, because they differ each for themselves."""

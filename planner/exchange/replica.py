@@ -14,14 +14,15 @@ import numpy as np
 
 from planner.computation._computation import Computation, Variation
 from planner.computation.synthesis import DEFAULT_STEPS
-from planner.cut.replica import Checkpointing, Costs, stage_work, unit_times
+from planner.cut.replica import Checkpointing, Costs, StageWork, stage_work, unit_times
 from planner.exchange import settings
 from planner.exchange.groups import sharing_site, stages_cross_machines
 from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
 from planner.model import Model
 from planner.precision import Precision
-from planner.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s
+from planner.rates.constants import constants
+from planner.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
 
 OPTIMIZER = "adam"
 
@@ -38,26 +39,21 @@ def replica_computation(
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     variation: Variation = Variation(),
+    sequence: bool = True,
 ) -> Computation:
     """One micro-batch of `batch` samples on one device of the slowest stage of a replica, with the wait for
-    other stages of a whole step, which `accumulated` deals out to its micro-batches."""
+    other stages of a whole step, which `accumulated` deals out to its micro-batches. `sequence`: devices that
+    share layers cut positions too (`planner.cut.tensor`)."""
     device = site.hardware.device
-    found: list[ComputationTime] = []
-
-    def times(of: Model, samples: int) -> ComputationTime:
-        made = computation_s(of, samples, device, precision, framework, optimizer=optimizer)
-        found.append(made)
-        return made
-
-    costs = Costs(times, _sum_s(site, precision), _send_s(site, precision))
-    cut = site.cut
-    units = unit_times(model, batch, cut.tensor, checkpointing, costs)
-    work = stage_work(
-        units,
-        costs,
-        pipeline=cut.pipeline,
-        interleave=cut.interleave,
+    work, time = stage_of(
+        model,
+        batch,
+        site,
+        precision,
         checkpointing=checkpointing,
+        framework=framework,
+        optimizer=optimizer,
+        sequence=sequence,
     )
     once_s, layout = work.seconds, work.layout
     n = len(once_s)
@@ -81,10 +77,10 @@ def replica_computation(
         precision=precision,
         device=device.name,
         hardware=site.hardware.name,
-        basis=found[0].basis,
+        basis=time.basis,
         source=(
             f"synthesized for {framework} in {precision.name}; rates of {device.name}: "
-            f"{found[0].error.basis}, {found[0].error.source}"
+            f"{time.error.basis}, {time.error.source}"
         ),
         once_s=once_s,
         variation=variation,
@@ -92,8 +88,38 @@ def replica_computation(
     )
 
 
-def _sum_s(site: Site, precision: Precision) -> Callable[[float], float]:
-    """Seconds in which the devices that share layers add up so many elements."""
+def stage_of(
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    checkpointing: Checkpointing = "none",
+    framework: str = DEFAULT_FRAMEWORK,
+    optimizer: str = OPTIMIZER,
+    sequence: bool = True,
+) -> tuple[StageWork, ComputationTime]:
+    """What the slowest stage does in one micro-batch, and how long the layers of a device that had all stages
+    would take."""
+    found: list[ComputationTime] = []
+
+    def times(of: Model, samples: int) -> ComputationTime:
+        made = computation_s(of, samples, site.hardware.device, precision, framework, optimizer=optimizer)
+        found.append(made)
+        return made
+
+    launch_s = framework_named(framework, constants()).floor_s
+    costs = Costs(times, _sum_s(site, precision, launch_s), _send_s(site, precision))
+    cut = site.cut
+    units = unit_times(model, batch, cut.tensor, checkpointing, costs, sequence=sequence)
+    work = stage_work(
+        units, costs, pipeline=cut.pipeline, interleave=cut.interleave, checkpointing=checkpointing
+    )
+    return work, found[0]
+
+
+def _sum_s(site: Site, precision: Precision, launch_s: float) -> Callable[[float], float]:
+    """Seconds in which the devices that share layers add up so many elements; all of them launch it first."""
     if site.cut.tensor == 1:
         return lambda elements: 0.0
     group = sharing_site(site)
@@ -104,7 +130,7 @@ def _sum_s(site: Site, precision: Precision) -> Callable[[float], float]:
     @lru_cache(maxsize=256)
     def seconds(elements: float) -> float:
         phases = library.phases("all_reduce", elements * precision.activation_bytes, peers)
-        return sum(phase.seconds(rates[phase.level]) for phase in phases)
+        return launch_s + sum(phase.seconds(rates[phase.level]) for phase in phases)
 
     return seconds
 

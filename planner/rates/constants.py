@@ -17,7 +17,8 @@ from planner.files.decoding import convert
 
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A framework beside the mean of all: how many bytes its memory-bound kernels move, what a kernel costs
-    on the device whatever its size, and what launching it costs the host (`floor_s`)."""
+    on the device whatever its size, what launching it costs the host (`floor_s`), and how fast its matrix
+    products and its attention are where it brings kernels of its own."""
 
     traffic: float
     fixed_s: float
@@ -26,6 +27,8 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     basis: str
     rows: int = 0
     time: float = 1.0
+    matmul: float = 1.0
+    attention: float = 1.0
 
 
 class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,12 +75,7 @@ class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def constants() -> RateConstants:
     """The figures that are shipped."""
     data = files("planner.rates") / "data"
-    tables = tomllib.loads((data / "rates.toml").read_text("utf-8"))
-    beside = tomllib.loads((data / "large_frameworks.toml").read_text("utf-8"))["frameworks"]
-    for name, values in beside.items():
-        like = tables["frameworks"][values.pop("like")]
-        tables["frameworks"][name] = {**like, **values}
-    return decoded(tables)
+    return decoded(tomllib.loads((data / "rates.toml").read_text("utf-8")))
 
 
 def decoded(tables: Mapping[str, object]) -> RateConstants:

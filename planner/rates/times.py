@@ -23,7 +23,9 @@ from planner.rates.constants import Framework, RateConstants, constants
 from planner.rates.device import Basis, basis_of, device_rates
 from planner.rates.error import Error, error_of
 from planner.rates.kernels import (
+    ATTENTION,
     CONVOLUTIONS,
+    MATMUL,
     MEMORY,
     Array,
     Flags,
@@ -131,6 +133,9 @@ def _coefficients(
     traffic = np.where(kernels.kind == MEMORY, tier.traffic, 1.0)
     if needs_conversion(precision, last):
         traffic = traffic + np.where(np.isin(kernels.kind, CONVOLUTIONS), figures.layout_passes, 0.0)
+    flops = rates.flops[kernels.kind]
+    flops = flops * np.where(kernels.kind == MATMUL, tier.matmul, 1.0)
+    flops = flops * np.where(kernels.kind == ATTENTION, tier.attention, 1.0)
     second_a_byte = precision.activation_bytes / rates.memory_bytes_per_s
     fixed_s = tier.fixed_s * rates.fixed
     update_launches = 0.0 if optimizer == "none" else kernels.tensors * figures.update_launches
@@ -139,8 +144,8 @@ def _coefficients(
         kernels.layers,
         kernels.layer,
         kernels.backward,
-        (kernels.flops + figures.small_sides * kernels.edge_flops) / rates.flops[kernels.kind],
-        kernels.row_flops * figures.small_rows / rates.flops[kernels.kind],
+        (kernels.flops + figures.small_sides * kernels.edge_flops) / flops,
+        kernels.row_flops * figures.small_rows / flops,
         kernels.moved * traffic * second_a_byte,
         kernels.weights * traffic * second_a_byte,
         rates.cache_bytes / rates.memory_bytes_per_s,

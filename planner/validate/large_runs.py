@@ -21,6 +21,11 @@ Row = Mapping[str, str]
 FLAGS = re.compile(r"hidden (?P<hidden>\d+) layers (?P<layers>\d*)(?: heads (?P<heads>\d*))?")
 VOCABULARY = re.compile(r"vocab (?P<size>\d+)(?P<thousands>k?)")
 INTERLEAVED = re.compile(r"\bVP (?P<stages>\d+)")
+# Frameworks whose pipelines are interleaved, and those from before positions were cut beside features (2022).
+INTERLEAVES = re.compile(r"Megatron-LM(?!.*2020)|Megatron-Core|NeMo|NEMO|NVIDIA Release|Bridge")
+WHOLE_POSITIONS = re.compile(r"Megatron-DeepSpeed|Megatron-LM.*(2020|2021)")
+USUAL_BLOCKS = 2  # of an interleaved stage
+IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
 NO_FLASH = (
     "megatron-lm-2020",
     "megatron-lm-a100",
@@ -56,6 +61,8 @@ class LargeRun:
     step_s: float
     memory_gib: float | None
     inferred: tuple[str, ...] = ()
+    sequence: bool = True  # devices that share layers cut positions too
+    within_machine: bool = False  # shards are those of one machine
 
     @property
     def tokens_per_step(self) -> int:
@@ -127,7 +134,7 @@ def read_run(row: Row) -> LargeRun | str:
     step_s = _step_s(row, model, batch, checkpointing)
     if step_s is None:
         return "no rate that can be turned into seconds"
-    interleaved = INTERLEAVED.search(row["flags"])
+    interleave = _interleave(row, model, pipeline, inferred)
     network = known["networks"].get(row["source_id"], {"gbit_per_s": row["inter_gbps_per_node"]})[
         "gbit_per_s"
     ]
@@ -143,7 +150,7 @@ def read_run(row: Row) -> LargeRun | str:
         replicas,
         tensor,
         pipeline,
-        int(interleaved["stages"]) if interleaved else 1,
+        interleave,
         _stage(row),
         micro,
         batch // (micro * replicas),
@@ -153,6 +160,8 @@ def read_run(row: Row) -> LargeRun | str:
         step_s,
         float(row["memory_gib"]) if row["memory_gib"] else None,
         tuple(inferred),
+        sequence=not WHOLE_POSITIONS.search(row["framework"]),
+        within_machine=bool(IN_MACHINE.search(row.get("strategy", ""))),
     )
 
 
@@ -189,6 +198,19 @@ def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
 def _usual_heads(hidden: int) -> int:
     """So many that a head is as near to 128 features as can be."""
     return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
+
+
+def _interleave(row: Row, model: Model, pipeline: int, inferred: list[str]) -> int:
+    """Stages a device has, as stated. Megatron's own tables and NVIDIA's configurations interleave wherever
+    there is a pipeline; those that state how have one to four blocks a stage, most of them two."""
+    if stated := INTERLEAVED.search(row["flags"]):
+        return int(stated["stages"])
+    if pipeline == 1 or not INTERLEAVES.search(row["framework"]):
+        return 1
+    stages = max(1, len(model.blocks) // pipeline // USUAL_BLOCKS)
+    if stages > 1:
+        inferred.append(f"{stages} stages a device")
+    return stages
 
 
 def _stage(row: Row) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from planner.computation import Variation
@@ -13,6 +14,7 @@ from planner.cut import Cut
 from planner.exchange import Exchange
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.groups import replicas_site
+from planner.exchange.joint import JITTER, slowest_factor
 from planner.exchange.replica import replica_computation
 from planner.exchange.sharded import Sharded
 from planner.exchange.site import Site
@@ -27,7 +29,7 @@ from planner.validate.training import framework_of
 
 RULE_SHARE = 0.4  # of the peak, in the rule of thumb
 SINGLE = 1
-HOPPER = ("H100", "H200")
+HOPPER_AND_LATER = ("H100", "H200", "GH200", "B200", "GB200", "B300", "GB300")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +46,23 @@ def framework(run: LargeRun) -> str:
     found = framework_of(row)
     if run.framework.startswith("Megatron-DeepSpeed"):
         return "megatron-deepspeed"
-    hopper = run.device.startswith(HOPPER)
-    return "transformer-engine" if hopper and found in ("megatron", "fused") else found
+    engine = run.device.startswith(HOPPER_AND_LATER)
+    return "transformer-engine" if engine and found in ("megatron", "fused") else found
 
 
-def exchange_of(run: LargeRun) -> Exchange:
-    return Sharded(stage=run.stage, each_pass=run.stage == 3) if run.stage else AllReduce()
+def exchange_of(run: LargeRun, site: Site) -> Exchange:
+    """The exchange of a run on the site of its replicas."""
+    if not run.stage:
+        return AllReduce()
+    exchange = Sharded(stage=run.stage, each_pass=run.stage == 3)
+    inside = replace(exchange, within="machine")
+    return inside if run.within_machine and not inside.refusal(site) else exchange
 
 
 def predicted(run: LargeRun) -> LargeStep | None:
     """What the package predicts; None where the catalogue has no such machine. The closed form of the same
-    exchange that plans are bounded by, without a simulation: a hundred times as fast, and what is left to a
-    simulation is chance."""
+    exchange that plans are bounded by, at the mean of steps and with the wait for the slowest replica that a
+    simulation would draw: a hundred times as fast."""
     hardware = machine_of(run)
     if hardware is None:
         return None
@@ -69,23 +76,34 @@ def predicted(run: LargeRun) -> LargeStep | None:
         framework=framework(run),
         variation=Variation(0.0, 0.0),
         steps=SINGLE,
+        sequence=run.sequence,
     )
     computation = accumulated(once, run.accumulate)
     replicas = replicas_site(site)
     if replicas.workers == 1:
         seconds = float(computation.durations_s.sum()) + computation.optimizer_s
     else:
-        case = exchange_of(run).lower(computation, replicas)
-        seconds = computation.batch * replicas.workers / loads_of(case).bound().samples_per_s
+        case = exchange_of(run, replicas).lower(computation, replicas)
+        seconds = computation.batch * replicas.workers / loads_of(case, "mean").bound().samples_per_s
+        seconds *= slower(run)
     network = network_of(run.model)
     basis = basis_of(hardware.device, run.precision, network, constants())
     return LargeStep(seconds, error_of(basis, network))
 
 
+def slower(run: LargeRun) -> float:
+    """What the slowest replica of a step adds to the mean of all."""
+    return slowest_factor(JITTER / math.sqrt(run.accumulate), run.replicas)
+
+
 @cache
 def left_out() -> dict[str, float]:
-    """What leaving a run's source out of all fits adds to log(predicted), by the run's id."""
-    return {row["id"]: float(row["shift"]) for row in table("large_left_out.csv")}
+    """What leaving a run's source out of the fit adds to log(predicted), by the run's id."""
+    return {
+        row["id"]: float(row["source"]) - float(row["seen"])
+        for row in table("rates_left_out.csv")
+        if row["source"]
+    }
 
 
 def rule_of_thumb_s(run: LargeRun) -> float | None:

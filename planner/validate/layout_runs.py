@@ -114,6 +114,7 @@ def _layout(row: Mapping[str, str], line: int) -> Layout | str:
         FRAMEWORK,
         step_s,
         None,
+        sequence=False,
     )
     group = f"GPT {size}, {of['seq_length']} tokens, {of['gpus']} GPUs, batch {of['global_batch']}"
     return Layout(run, f"{group}, {run.device}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.model import Attention
 from planner.rates.kernels import network_of
 from planner.rates.times import computation_s
 from planner.validate.training import Run
@@ -12,7 +13,8 @@ OVERLAP_SLOWDOWN = 0.24  # of communication beside computation: it takes cores a
 
 
 def predicted_step_s(run: Run) -> float:
-    """Seconds of one batch: computation, its part of the update, communication beside it."""
+    """Seconds of a step: computation, its part of the update, communication beside it, for each of its
+    batches; and what nothing hides."""
     time = computation_s(
         run.model,
         run.batch,
@@ -28,8 +30,12 @@ def predicted_step_s(run: Run) -> float:
     if run.recompute:
         inside = np.array([layer.block is not None for layer in run.model.layers])
         step_s += float(time.forward_s[inside].sum())
+    elif run.recompute_attention:
+        scores = np.array([isinstance(layer.detail, Attention) for layer in run.model.layers])
+        step_s += float(time.forward_s[scores].sum())
     beside_s = run.communication_s
-    return max(step_s, beside_s) + OVERLAP_SLOWDOWN * min(step_s, beside_s)
+    step_s = max(step_s, beside_s) + OVERLAP_SLOWDOWN * min(step_s, beside_s)
+    return (step_s * run.repeated + run.exposed_s) * run.slower
 
 
 def kind_of(run: Run) -> str:

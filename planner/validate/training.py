@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from pathlib import Path
 from planner.catalog import load_model, model_names
 from planner.catalog.folders import shipped_folder
 from planner.catalog.model_files import model_paths
+from planner.exchange.joint import JITTER, slowest_factor
 from planner.hardware import Device
 from planner.model import Model
 from planner.precision import Precision, precision_named
@@ -46,7 +48,11 @@ class Run:
     update_share: float = 1.0  # of an optimizer's pass that falls to one batch on one device
     communication_s: float = 0.0  # of one batch, between the devices of one machine, beside the computation
     recompute: bool = False  # blocks compute forward a second time before backward
+    recompute_attention: bool = False  # attention alone does
     flash: bool | None = None
+    repeated: float = 1.0  # micro-batches of a step, and those that a pipeline's stage waits for
+    exposed_s: float = 0.0  # of a step, that no computation hides
+    slower: float = 1.0  # that the slowest of several devices is than their mean
     unexplained: str = ""
 
     @property
@@ -151,6 +157,7 @@ def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
             recompute=row["ckpt_norm"] == "full",
             update_share=_update_share(row, devices) if model.sequence_length else 1.0,
             flash=flash_of(row) if model.sequence_length else None,
+            slower=_slower(row, devices),
             unexplained=known["unexplained"].get(row["id"]) or _unexplained(row),
         )
 
@@ -158,6 +165,12 @@ def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
 def _update_share(row: Mapping[str, str], devices: int) -> float:
     """Accumulated batches share an update; sharded devices do a part of it each."""
     return 1 / max(1.0, float(row["grad_accum"] or 1)) / devices
+
+
+def _slower(row: Mapping[str, str], devices: int) -> float:
+    """Devices wait for the slowest once a step; its micro-batches differ each for themselves."""
+    sigma = JITTER / math.sqrt(max(1.0, float(row["grad_accum"] or 1)))
+    return slowest_factor(sigma, devices) if devices > 1 else 1.0
 
 
 def _sharded_in_a_machine(row: Mapping[str, str]) -> bool:

@@ -1,0 +1,87 @@
+"""Published runs of large models as the fit of kernel rates reads them: one stage of one device.
+
+    step = (computation x repeated + exposed) x slower
+
+Computation is that of a micro-batch on the slowest stage, by the formula that is fitted; repeated are the
+micro-batches and those that the stage waits for; exposed is all the rest that the package predicts (sums,
+sends, collectives that nothing hides) by the constants that are shipped, so that a fit after a fit settles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from planner.computation import WAIT
+from planner.cut import Cut
+from planner.cut.tensor import shared
+from planner.cut.units import chain_of
+from planner.errors import BadInput
+from planner.exchange.groups import replicas_site
+from planner.exchange.replica import OPTIMIZER, stage_of
+from planner.exchange.sharded import Sharded
+from planner.exchange.site import Site
+from planner.validate.large_machines import machine_of
+from planner.validate.large_runs import LargeRun, read_runs, untuned
+from planner.validate.large_steps import exchange_of, framework, predicted, slower
+from planner.validate.rates import predicted_step_s
+from planner.validate.training import Run, training_rows
+
+
+def large_fit_runs() -> Iterator[Run]:
+    """All that the package can predict."""
+    runs, _ = read_runs(row for row in training_rows() if not untuned(row))
+    for run in runs:
+        try:
+            if (found := fit_run(run)) is not None:
+                yield found
+        except BadInput:  # counted by `planner validate`
+            continue
+
+
+def fit_run(run: LargeRun) -> Run | None:
+    """A run as one that computes a micro-batch on the layers of its slowest stage; None: no such machine."""
+    hardware, step = machine_of(run), predicted(run)
+    if hardware is None or step is None:
+        return None
+    site = Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
+    work, _ = stage_of(
+        run.model,
+        run.micro_batch,
+        site,
+        run.precision,
+        checkpointing=run.checkpointing,
+        framework=framework(run),
+        sequence=run.sequence,
+    )
+    cut = shared(run.model, run.tensor, sequence=run.sequence).model
+    first, last = work.stages[work.stage], work.stages[work.stage + 1]
+    layers = [
+        layer for layer, unit in zip(cut.layers, chain_of(cut).unit, strict=True) if first <= unit < last
+    ]
+    waits = work.layout.work == WAIT
+    repeated = run.accumulate + float(work.seconds[waits].sum() / work.seconds[~waits].sum())
+    replicas = replicas_site(site)
+    exchange = exchange_of(run, replicas) if replicas.workers > 1 else None
+    shards = exchange.shards(replicas) if isinstance(exchange, Sharded) else 1
+    factor = slower(run) if replicas.workers > 1 else 1.0
+    alone = Run(
+        run.id,
+        run.source,
+        run.series,
+        replace(cut, layers=tuple(layers)),
+        run.micro_batch,
+        hardware.device,
+        run.precision,
+        framework(run),
+        OPTIMIZER,
+        "synthetic",
+        None,
+        run.step_s,
+        "",
+        update_share=1 / shards / repeated,
+        recompute=run.checkpointing == "full",
+        recompute_attention=run.checkpointing == "selective",
+    )
+    exposed_s = step.seconds / factor - predicted_step_s(alone) * repeated
+    return replace(alone, repeated=repeated, exposed_s=exposed_s, slower=factor)
