@@ -54,7 +54,9 @@ def read() -> list[Left]:
     out = []
     with LEFT_OUT.open(newline="") as file:
         for row in csv.DictReader(file):
-            run = runs.get(row["id"]) or large[row["id"]]
+            run = runs.get(row["id"]) or large.get(row["id"])
+            if run is None:  # layouts, of which `planner validate --suite layouts` tells
+                continue
             left = {
                 name: (float(row[name]), row[f"{name}_basis"]) if row[name] else None
                 for name in ("source", "device", "kind")

@@ -9,6 +9,7 @@ sends, collectives that nothing hides) by the constants that are shipped, so tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,9 +22,11 @@ from planner.exchange.groups import replicas_site
 from planner.exchange.replica import OPTIMIZER, stage_of
 from planner.exchange.sharded import Sharded
 from planner.exchange.site import Site
+from planner.validate.figures import packed_table
 from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun, read_runs, untuned
 from planner.validate.large_steps import exchange_of, framework, predicted, slower
+from planner.validate.layout_runs import left_out_id, read_layouts
 from planner.validate.rates import predicted_step_s
 from planner.validate.training import Run, training_rows
 
@@ -37,6 +40,13 @@ def large_fit_runs() -> Iterator[Run]:
                 yield found
         except BadInput:  # counted by `planner validate`
             continue
+
+
+def layout_fit_runs() -> Iterator[Run]:
+    """One model cut in every way on one machine; small models, which launches and sums take long for."""
+    for layout in read_layouts(packed_table("layouts.csv.gz"), Counter()):
+        if (found := fit_run(layout.run)) is not None:
+            yield replace(found, id=left_out_id(layout.run))
 
 
 def fit_run(run: LargeRun) -> Run | None:

@@ -14,8 +14,13 @@ largest.
 Precision: `parameter_bytes` and `gradient_bytes` of each parameter, and with the optimizer its master copy.
 `autocast`, as PyTorch does it, keeps parameters and gradients in single precision and a narrow copy of the
 parameters beside them, computes norms in single precision and makes a narrow copy for each layer that reads
-one. All but the framework's share is scaled by `FRAGMENTATION`: blocks of an allocator are never quite full.
-It and `FRAMEWORK_BYTES` come from published peaks (`benchmarks/memory.py`).
+one. Where the optimizer's state is spread (ZeRO, FSDP), each device turns its part of narrow gradients into
+single precision before the update.
+
+All but the framework's share is scaled: blocks of an allocator are never quite full, and less so where layers
+are cut over devices, whose micro-batches come and go. The framework takes its context, and buffers for each
+group of devices that it exchanges with (replicas, devices that share layers, stages). These constants come
+from published peaks (`benchmarks/memory.py`).
 
 A part of a model cut over devices: `planner.cut.tensor.shared` gives the model that one device sees, and
 `only` names the layers of a pipeline's stage.
@@ -38,9 +43,10 @@ Checkpointing = Literal["none", "selective", "full"]
 
 STATE_BYTES: dict[str, int] = {"sgd": 0, "momentum": 4, "adam": 8}  # of a parameter, in single precision
 CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "selective", "full")
-FRAGMENTATION = 1.05
+FRAGMENTATION = 1.07
+CUT_FRAGMENTATION = 1.15
 FRAMEWORK_BYTES = 1.2 * 2**30  # context, kernels and workspaces of one process
-COLLECTIVES_BYTES = 1.3 * 2**30  # buffers of a library of collectives, where several train together
+COLLECTIVES_BYTES = 1.5 * 2**30  # buffers of a library of collectives for one group of devices
 AGAIN = "one block, computed again"
 _SINGLE = 4
 
@@ -49,7 +55,8 @@ _SINGLE = 4
 class Shares:
     """How much of the whole one device holds: parts of parameters, gradients and the optimizer's state that
     an exchange spreads, and of activations that a cut does. `in_flight`: micro-batches of a pipeline that
-    wait at once for their backward pass. `buffers_bytes` come on top, whatever the share."""
+    wait at once for their backward pass. `buffers_bytes` come on top, whatever the share. `cuts`: ways in
+    which layers are cut over devices (tensor, pipeline), each with a group to exchange with."""
 
     parameters: float = 1.0
     gradients: float = 1.0
@@ -57,6 +64,7 @@ class Shares:
     activations: float = 1.0
     in_flight: float = 1.0
     buffers_bytes: float = 0.0
+    cuts: int = 0
 
 
 WHOLE = Shares()
@@ -68,12 +76,14 @@ class Holding:
 
     parameters_bytes: float
     gradients_bytes: float
-    optimizer_bytes: float  # its state and the master copy
+    optimizer_bytes: float  # its state, the master copy, gradients in single precision where it is spread
     activations_bytes: float
     working_bytes: float  # gradients of activations
     buffers_bytes: float
     framework_bytes: float
     by_kind: Mapping[str, float]  # activations, by the kind of layer that made them
+    fragmentation: float = FRAGMENTATION
+    single_gradients_bytes: float = 0.0  # of all parameters, should the optimizer's state be spread
 
     @property
     def states_bytes(self) -> float:
@@ -82,29 +92,29 @@ class Holding:
     @property
     def fragmentation_bytes(self) -> float:
         held = self.states_bytes + self.buffers_bytes + self.activations_bytes + self.working_bytes
-        return held * (FRAGMENTATION - 1)
+        return held * (self.fragmentation - 1)
 
     @property
     def fixed_bytes(self) -> float:
         """What does not depend on the batch."""
-        return (self.states_bytes + self.buffers_bytes) * FRAGMENTATION + self.framework_bytes
+        return (self.states_bytes + self.buffers_bytes) * self.fragmentation + self.framework_bytes
 
     @property
     def total_bytes(self) -> float:
-        return self.fixed_bytes + (self.activations_bytes + self.working_bytes) * FRAGMENTATION
+        return self.fixed_bytes + (self.activations_bytes + self.working_bytes) * self.fragmentation
 
     def total_for(self, batch: int, shares: Shares, devices: int = 1) -> float:
         """The total of `scaled`, without what it is made of: a search asks for tens of thousands."""
         states = (
             self.parameters_bytes * shares.parameters
             + self.gradients_bytes * shares.gradients
-            + self.optimizer_bytes * shares.optimizer
+            + self._spread_optimizer_bytes(shares)
             + shares.buffers_bytes
         )
         once = self.by_kind.get(AGAIN, 0.0)
         kept = (self.activations_bytes - once) * shares.in_flight + once + self.working_bytes
         held = states + kept * batch * shares.activations
-        return held * FRAGMENTATION + framework_bytes(devices)
+        return held * fragmentation(shares) + framework_bytes(devices, shares)
 
     def scaled(self, batch: int, shares: Shares, devices: int = 1) -> Holding:
         """What a device holds for a micro-batch, if this is what it would hold for one sample alone: all that
@@ -117,18 +127,30 @@ class Holding:
         return Holding(
             parameters_bytes=self.parameters_bytes * shares.parameters,
             gradients_bytes=self.gradients_bytes * shares.gradients,
-            optimizer_bytes=self.optimizer_bytes * shares.optimizer,
+            optimizer_bytes=self._spread_optimizer_bytes(shares),
             activations_bytes=sum(by_kind.values()),
             working_bytes=self.working_bytes * samples,
             buffers_bytes=shares.buffers_bytes,
-            framework_bytes=framework_bytes(devices),
+            framework_bytes=framework_bytes(devices, shares),
             by_kind=by_kind,
+            fragmentation=fragmentation(shares),
         )
 
+    def _spread_optimizer_bytes(self, shares: Shares) -> float:
+        spread = shares.optimizer < 1
+        whole = self.optimizer_bytes + (self.single_gradients_bytes if spread else 0.0)
+        return whole * shares.optimizer
 
-def framework_bytes(devices: int) -> float:
-    """What the framework takes for itself where so many devices train together."""
-    return FRAMEWORK_BYTES + (COLLECTIVES_BYTES if devices > 1 else 0)
+
+def framework_bytes(devices: int, shares: Shares = WHOLE) -> float:
+    """What the framework takes for itself where so many devices train together: buffers for the group of all,
+    and for those that layers are cut over."""
+    return FRAMEWORK_BYTES + COLLECTIVES_BYTES * (shares.cuts + (devices > 1))
+
+
+def fragmentation(shares: Shares) -> float:
+    """What is held for each byte that is used."""
+    return CUT_FRAGMENTATION if shares.cuts else FRAGMENTATION
 
 
 def holding(
@@ -165,15 +187,20 @@ def holding(
     if narrow:
         parameter, gradient, master = _SINGLE + width, _SINGLE, 0
     count = parameters(model, only)
+    # Gradients that are summed up in single precision need not be turned into it.
+    single = _SINGLE if master and gradient < _SINGLE and gradient_bytes is None else 0
+    state = STATE_BYTES[optimizer] + master + (single if shares.optimizer < 1 else 0)
     return Holding(
         parameters_bytes=count * parameter * shares.parameters,
         gradients_bytes=count * (gradient if gradient_bytes is None else gradient_bytes) * shares.gradients,
-        optimizer_bytes=count * (STATE_BYTES[optimizer] + master) * shares.optimizer,
+        optimizer_bytes=count * state * shares.optimizer,
         activations_bytes=sum(by_kind.values()),
         working_bytes=stored.working.bytes(width) * samples,
         buffers_bytes=shares.buffers_bytes,
-        framework_bytes=framework_bytes(devices),
+        framework_bytes=framework_bytes(devices, shares),
         by_kind=by_kind,
+        fragmentation=fragmentation(shares),
+        single_gradients_bytes=float(count * single),
     )
 
 

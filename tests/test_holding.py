@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from planner.catalog.model_files import load_model
 from planner.errors import BadInput
-from planner.holding import AGAIN, FRAGMENTATION, Shares, activations, holding, parameters
+from planner.holding import AGAIN, COLLECTIVES_BYTES, FRAGMENTATION, Shares, activations, holding, parameters
 from planner.layers import Kept
 from planner.precision import BF16, FP16, FP32
 
@@ -71,9 +71,15 @@ def test_shares_and_stages_add_up():
     tied = 50257 * 768  # both ends of a cut hold the table that they share, if they fall apart
     assert sum(parameters(model, part) for part in parts) - model.parameters in (0, tied)
     share = holding(model, 1, BF16, shares=Shares(1 / 8, 1 / 8, 1 / 8, buffers_bytes=5.0), devices=8)
-    assert share.states_bytes == pytest.approx(whole.states_bytes / 8)
+    single = 4 * model.parameters  # of the part that is updated, gradients in single precision beside
+    assert share.states_bytes == pytest.approx((whole.states_bytes + single) / 8)
+    assert whole.scaled(1, Shares(1 / 8, 1 / 8, 1 / 8), 8).states_bytes == pytest.approx(share.states_bytes)
     assert share.framework_bytes > whole.framework_bytes
     assert share.buffers_bytes == 5.0
+    cut = holding(model, 1, BF16, shares=Shares(cuts=2), devices=8)
+    groups = (cut.framework_bytes - whole.framework_bytes) / COLLECTIVES_BYTES
+    assert groups == pytest.approx(3)  # replicas, devices that share layers, stages
+    assert cut.fragmentation_bytes > whole.fragmentation_bytes
     assert (
         holding(model, 1, BF16, shares=Shares(in_flight=3)).activations_bytes == 3 * whole.activations_bytes
     )

@@ -20,7 +20,7 @@ USABLE = 0.97  # of what the driver gives; the rest is what other processes and 
 
 def held_by(plan: Plan, model: Model, site: Site) -> Holding:
     """What one device holds at its peak, of the stage that holds most."""
-    found = (one.scaled(plan.batch, shares, plan.workers) for one, shares in _stages(plan, model, site))
+    found = (one.scaled(plan.batch, shares, plan.workers // plan.cut.workers) for one, shares in _stages(plan, model, site))
     return max(found, key=lambda held: held.total_bytes)
 
 
@@ -40,6 +40,7 @@ def _stages(plan: Plan, model: Model, site: Site) -> Iterator[tuple[Holding, Sha
             optimizer=kept.optimizer,
             in_flight=in_flight(stage, cut.pipeline, plan.accumulate, cut.interleave),
             buffers_bytes=kept.buffers_bytes / cut.workers,
+            cuts=(cut.tensor > 1) + (cut.pipeline > 1),
         )
         yield one_sample(model, cut.tensor, only, plan.precision, plan.checkpointing), shares
 
@@ -77,7 +78,8 @@ def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
 def fits(plan: Plan, model: Model, site: Site) -> bool:
     most = usable_bytes(site)
     return all(
-        one.total_for(plan.batch, shares, plan.workers) <= most for one, shares in _stages(plan, model, site)
+        one.total_for(plan.batch, shares, plan.workers // plan.cut.workers) <= most
+        for one, shares in _stages(plan, model, site)
     )
 
 

@@ -18,7 +18,7 @@ from planner.cut import Cut
 from planner.cut.tensor import degrees
 from planner.cut.units import chain_of
 from planner.exchange import Site
-from planner.holding import CHECKPOINTING, FRAGMENTATION
+from planner.holding import CHECKPOINTING
 from planner.model import Model
 from planner.plan import Plan
 from planner.search.device_memory import fits, held_by, usable_bytes
@@ -56,7 +56,7 @@ def misfit_words(
         f"activations {format_bytes(held.activations_bytes + held.working_bytes)})"
     )
     gathers = plan.exchange.held(model, plan.precision, site).parameters < 1
-    if gathers and held.buffers_bytes * FRAGMENTATION + held.framework_bytes > room:
+    if gathers and held.buffers_bytes * held.fragmentation + held.framework_bytes > room:
         what += f"; {_unit_words(plan, model, held.buffers_bytes)}"
     found = remedy_of(plan, model, sites, rates)
     if found is None:

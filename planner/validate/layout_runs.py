@@ -120,6 +120,11 @@ def _layout(row: Mapping[str, str], line: int) -> Layout | str:
     return Layout(run, f"{group}, {run.device}")
 
 
+def left_out_id(run: LargeRun) -> str:
+    """What a layout of the shipped table is called among runs of the fit."""
+    return f"layouts {run.id}"
+
+
 def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
     """What we would choose in each group of at least two layouts; `groups` by the rows' ids."""
     members: dict[str, list[Compared]] = defaultdict(list)

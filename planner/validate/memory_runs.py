@@ -14,6 +14,7 @@ from planner.errors import BadInput
 from planner.holding import Holding, Optimizer, Shares, holding
 from planner.model import Model
 from planner.precision import precision_named
+from planner.validate.figures import figures
 from planner.validate.large_runs import LargeRun, read_run
 
 GIB = 2**30
@@ -61,14 +62,18 @@ def points(rows: Iterable[Row], left: Counter[str]) -> Iterator[MemoryPoint]:
         group = f"{row['source_id']} {row['model']} {row['precision_norm']} {row['strategy_norm']}"
         if row["source_id"] == "bigscience-a100":
             group = f"{row['source_id']} GPT 176B to 205B {row['precision_norm']} {row['strategy_norm']}"
-        if "noio" in row["series"]:
-            group += " (noio)"
         yield MemoryPoint(
             group, row["id"], row["source_id"], float(row["memory_gib"]), found.total_bytes / GIB, device
         )
 
 
 def _held(row: Row) -> Holding | str:
+    known = figures("memory")
+    if reason := known["unexplained"].get(row["id"]):
+        return str(reason)
+    for part, reason in known["unexplained_series"].items():
+        if part in row["series"]:
+            return str(reason)
     if row["model"] in CATALOGUE:
         if not (row["micro_batch"] and row["devices"]):
             return "its micro-batch or its devices are not stated"
@@ -97,7 +102,7 @@ def _held(row: Row) -> Holding | str:
 def held_by(run: LargeRun) -> Holding:
     """What the fullest device of a run holds: the first stage keeps most micro-batches, the last the
     logits."""
-    cut = shared(run.model, run.tensor, sequence=run.source == "nanotron").model
+    cut = shared(run.model, run.tensor, sequence=run.sequence).model
     found = []
     for stage in {0, run.pipeline - 1}:
         spread = 1 / run.replicas if run.stage else 1.0
@@ -107,6 +112,7 @@ def held_by(run: LargeRun) -> Holding:
             gradients=spread if run.stage >= 2 else 1.0,
             optimizer=spread,
             in_flight=deep,
+            cuts=(run.tensor > 1) + (run.pipeline > 1),
         )
         found.append(
             holding(
@@ -115,7 +121,7 @@ def held_by(run: LargeRun) -> Holding:
                 run.precision,
                 checkpointing=run.checkpointing,
                 shares=shares,
-                devices=run.devices,
+                devices=run.replicas,
                 gradient_bytes=SUMMED_IN_SINGLE if run.precision.name == "bf16" else None,
                 only=None if run.pipeline == 1 else _stage(cut, stage, run.pipeline),
             )

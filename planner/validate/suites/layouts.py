@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,8 +13,8 @@ from planner.errors import BadInput
 from planner.validate.evidence import Compared, Evidence, Statement
 from planner.validate.figures import packed_table
 from planner.validate.large_runs import LargeRun
-from planner.validate.large_steps import predicted
-from planner.validate.layout_runs import LayoutChoice, choices, read_layouts
+from planner.validate.large_steps import left_out, predicted
+from planner.validate.layout_runs import LayoutChoice, choices, left_out_id, read_layouts
 
 MEAN, WORST = 0.04, 0.25
 PEERS = "regret: Calculon 9.7% mean, 53% worst; llm-analysis 33%, 136%; a rule of thumb cannot rank"
@@ -29,39 +31,40 @@ def evidence_of(table: Iterable[Mapping[str, str]]) -> Evidence:
     rows = [one for layout in layouts if (one := _compared(layout.run, refused)) is not None]
     groups = {layout.run.id: layout.group for layout in layouts}
     made = choices(rows, groups)
+    apart = choices([replace(row, predicted=row.left_out or row.predicted) for row in rows], groups)
     return Evidence(
         suite="layouts",
         title="Layouts: one model cut in every way on one machine",
         quantity="step time",
-        fitted="nothing on these runs; kernel rates on others",
+        fitted="kernel rates, on these runs with all others; left out: on all others alone",
         rule="",
         peers=PEERS,
         rows=rows,
-        statements=statements(made),
+        statements=[*statements(made), *statements(apart, "left out: ")],
         refused=refused,
         notes=[f"{len(made)} choices between layouts of the same model, GPUs and batch."],
     )
 
 
-def statements(made: list[LayoutChoice]) -> list[Statement]:
+def statements(made: list[LayoutChoice], prefix: str = "") -> list[Statement]:
     regrets = [one.regret for one in made]
     ranked = [one.correlation for one in made if one.correlation is not None]
     found = []
     if regrets:
         found.append(
             Statement(
-                name="mean regret", value=float(np.mean(regrets)), target=MEAN, peer="Calculon 9.7%"
+                name=f"{prefix}mean regret", value=float(np.mean(regrets)), target=MEAN, peer="Calculon 9.7%"
             )
         )
         found.append(
-            Statement(name="worst regret", value=max(regrets), target=WORST, peer="Calculon 53%")
+            Statement(name=f"{prefix}worst regret", value=max(regrets), target=WORST, peer="Calculon 53%")
         )
         best = float(np.mean([regret < 1e-9 for regret in regrets]))
-        found.append(Statement(name="choices that are the best measured one", value=best))
+        found.append(Statement(name=f"{prefix}choices that are the best measured one", value=best))
     if ranked:
         found.append(
             Statement(
-                name="rank correlation, mean of groups", value=float(np.mean(ranked)), percent=False
+                name=f"{prefix}rank correlation, mean of groups", value=float(np.mean(ranked)), percent=False
             )
         )
     return found
@@ -76,7 +79,8 @@ def _compared(run: LargeRun, refused: Counter[str]) -> Compared | None:
     if step is None:
         refused[f"no machine of the catalogue has {run.device}"] += 1
         return None
-    low_per_s, high_per_s = step.error.range_of(1 / step.seconds)
+    left_s = step.seconds * math.exp(left_out().get(left_out_id(run), 0.0))
+    low_per_s, high_per_s = step.error.range_of(1 / left_s)
     degrees = f"tensor {run.tensor}, data {run.replicas}, pipeline {run.pipeline}"
     return Compared(
         id=run.id,
@@ -88,5 +92,5 @@ def _compared(run: LargeRun, refused: Counter[str]) -> Compared | None:
         predicted=step.seconds,
         low=1 / high_per_s,
         high=1 / low_per_s,
-        left_out=step.seconds,
+        left_out=left_s,
     )
