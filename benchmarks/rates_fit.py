@@ -67,8 +67,9 @@ FRAMEWORKS = (
     *("tensorflow", "tensorflow-1.1", "mxnet", "torch7", "pytorch", "ngc", "megatron", "xla", "fused"),
     *("transformer-engine", "megatron-deepspeed"),
 )
-# Whose figure a framework has where its own runs cannot tell it: relatives of PyTorch without a compiler launch
-# as it does (their models are too large to show it), and one fork of Megatron has the kernels of the other.
+# Whose figure a framework has where its own runs cannot tell it: relatives of PyTorch without a compiler
+# launch as it does (their models are too large to show it), and one fork of Megatron has the kernels of the
+# other.
 AS = {
     "floor": {"megatron": "pytorch", "megatron-deepspeed": "pytorch", "transformer-engine": "pytorch"},
     "fixed": {"megatron-deepspeed": "megatron"},

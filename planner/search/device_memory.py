@@ -20,7 +20,10 @@ USABLE = 0.97  # of what the driver gives; the rest is what other processes and 
 
 def held_by(plan: Plan, model: Model, site: Site) -> Holding:
     """What one device holds at its peak, of the stage that holds most."""
-    found = (one.scaled(plan.batch, shares, plan.workers // plan.cut.workers) for one, shares in _stages(plan, model, site))
+    found = (
+        one.scaled(plan.batch, shares, plan.workers // plan.cut.workers)
+        for one, shares in _stages(plan, model, site)
+    )
     return max(found, key=lambda held: held.total_bytes)
 
 

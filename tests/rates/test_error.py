@@ -51,7 +51,8 @@ def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
         for row in csv.DictReader(file):
             for what in ("source", "device", "kind"):
                 if row[what]:
-                    errors[row[f"{what}_basis"], networks.get(row["id"], "transformer")].append(abs(float(row[what])))
+                    network = networks.get(row["id"], "transformer")
+                    errors[row[f"{what}_basis"], network].append(abs(float(row[what])))
     checked = 0
     for (basis, network), mine in errors.items():
         if len(mine) >= 10:

@@ -30,7 +30,7 @@ def evidence_of(rows: Iterable[Mapping[str, str]]) -> Evidence:
         suite="sharded",
         title="Large models: FSDP, ZeRO, tensor and pipeline cuts",
         quantity="step time",
-        fitted="kernel rates and factors of frameworks (`benchmarks/calibrate_rates.py`); no network or overlap",
+        fitted="kernel rates and factors of frameworks; no network or overlap",
         rule="6 (8 with full recomputation) x parameters x tokens / 0.4 of the peak",
         peers=(
             "median error on the rows that each can express: Calculon 25% (121 rows; 22% with overlap on), "
