@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from planner.report.output import Column, Table
+from planner.report.output import CHOICE, Column, Table
 
-FEW_COLUMNS = 4  # fit on a telephone as they are
-SHORT, LONG = 24, 14  # characters: a cell that stays on one line of a screen; one that is long for a card
+FEW_COLUMNS = 3  # fit on a telephone as they are
+CROWDED = 9  # columns, beyond which words and figures may break into lines
+SHORT, LONG = 22, 14  # characters: a cell that stays on one line of a screen; one that is long for a card
+BAR = "#4a86d0"  # seen on black and on white
 _LEADING = re.compile(r"[-+]?\$?\s*([\d,]*\.?\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 
 
@@ -33,11 +35,16 @@ def table_html(table: Table) -> str:
         + "</tr>"
         for row in table.rows
     )
-    kind = ' class="many"' if len(columns) > FEW_COLUMNS else ""
+    kind = f' class="{size_of(len(columns))}"' if len(columns) > FEW_COLUMNS else ""
     return (
         f'<table role="table"{kind}><thead role="rowgroup"><tr role="row">{head}</tr></thead>\n'
         f'<tbody role="rowgroup">{body}</tbody></table>'
     )
+
+
+def size_of(columns: int) -> str:
+    """How a table of more than a few columns is set: cards on a telephone; closer where it is crowded."""
+    return "many crowded" if columns > CROWDED else "many"
 
 
 def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | None:
@@ -65,8 +72,16 @@ def _cell(column: Column, row: Mapping[str, Any], kind: str) -> str:
     number = sort_value(column, row, kind == "number")
     value = "" if number is None else f' data-value="{number:.12g}"'
     name = f' data-label="{escape(column.heading)}"' if column.heading else ""
-    return f'<td role="cell" class="{kind}"{name}{value}>{escape(column.cell(row))}</td>'
+    return f'<td role="cell" class="{kind}"{name}{value}>{_inside(column.cell(row))}</td>'
+
+
+def _inside(text: str) -> str:
+    """What a cell shows: a bar of characters, as a terminal needs it, becomes one of the page."""
+    if not text or set(text) != {"█"}:
+        return escape(text)
+    look = f"display:inline-block;height:0.75em;width:{0.6 * len(text):.1f}em;background:{BAR}"
+    return f'<span aria-hidden="true" style="{look}"></span>'
 
 
 def _chosen(row: Mapping[str, Any]) -> str:
-    return ' class="choice"' if row.get("_choice") else ""
+    return ' class="choice"' if row.get("_choice") == CHOICE else ""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 WIDE_RATIO = 8  # beyond which only a logarithmic axis shows all values
 PLOT = 270.0, 380.0  # width and height in pixels of the narrowest plot that labels must be apart on
-CHARACTER = 7.0, 18.0  # of a label
-HEIGHTS = (34, -34, 60, -60, 86, -86)  # pixels that a label may stand below (or above) its point
+CHARACTER = 8.0, 26.0  # of a label, with room for the margins of axes
+HEIGHTS = (34, -34, 64, -64, 94, -94)  # pixels that a label may stand below (or above) its point
 MOST_LABELS = 4
 
 

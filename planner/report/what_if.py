@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import usd
 from planner.report.decision import decision_row, run_words, speed
-from planner.report.html_table import kind_of
+from planner.report.html_table import kind_of, size_of
 from planner.report.output import Column
 from planner.report.page import Spec
 from planner.report.recommendation import columns_of
@@ -49,6 +49,7 @@ def what_if(plans: Sequence[ScoredPlan], request: Request, *, goal: str = "faste
         "goals": [list(one) for one in goals],
         "goal": goal if goal in dict(goals) else goals[0][0],
         "best": BEST,
+        "size": size_of(len(columns)),
         "columns": [{"title": c.heading, "kind": kind_of(c, rows)} for c in columns],
         "points": [
             _point(one, here, row, columns, request) for one, here, row in zip(kept, at, rows, strict=True)
@@ -104,6 +105,7 @@ def _point(
     columns: Sequence[Column],
     request: Request,
 ) -> Spec:
+    how = f", {one.plan.how}" if one.plan.how else ""
     price = f" for ${one.usd_per_hour:,.2f} an hour, ${usd(one.usd_per_million_samples)} a million samples"
     return {
         "at": at,
@@ -111,6 +113,6 @@ def _point(
         "y": one.usd_per_million_samples,
         "rank": {"fastest": -one.samples_per_s, "cheapest": one.usd_per_million_samples},
         "cells": [column.cell(row) for column in columns],
-        "text": f"{one.plan.cluster_text}: {run_words(one.plan, request)}, batch {one.plan.batch}, "
+        "text": f"{one.plan.cluster_text}: {run_words(one.plan, request)}{how}, batch {one.plan.batch}, "
         f"{speed(one)} samples/s{price if one.priced else ''}.",
     }

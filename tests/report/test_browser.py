@@ -183,6 +183,8 @@ for (const one of document.querySelectorAll("main *")) {
   const out = box.width && (box.right > wide + 1 || box.left < -1);
   if (out && !one.closest("svg")) found.push(one.outerHTML.slice(0, 80));
 }
+for (const table of document.querySelectorAll(".table"))
+  if (table.scrollWidth > table.clientWidth + 1) found.push(`scrolls: ${table.innerText.slice(0, 60)}`);
 for (const chart of document.querySelectorAll(".chart")) {
   const frame = chart.getBoundingClientRect();
   const texts = [...chart.querySelectorAll("text")].filter((t) => t.textContent.trim());

@@ -43,4 +43,19 @@ def test_the_choice_is_marked_and_names_are_text():
     assert "<b>" not in text
     assert 'data-label="rate" data-value="1234.5">1,234</td>' in text
     assert '<table role="table" class="many">' in text  # five columns do not fit on a telephone
-    assert 'class="many"' not in table_html(Table(ROWS, COLUMNS[:4]))
+    assert 'class="many"' not in table_html(Table(ROWS, COLUMNS[:3]))
+
+
+def test_only_the_sign_of_the_choice_marks_a_row():
+    rows = [{"_choice": "greedy", "name": "a"}, {"_choice": ">", "name": "b"}]
+    text = table_html(Table(rows, [Column("name")]))
+    assert text.count('class="choice"') == 1
+    assert text.index('class="choice"') > text.index(">a</td>")
+
+
+def test_a_bar_of_characters_is_drawn_and_words_are_kept():
+    rows = [{"bar": "█████"}, {"bar": "80% of 77 GiB"}]
+    text = table_html(Table(rows, [Column("bar", "")]))
+    assert "█" not in text
+    assert "width:3.0em" in text
+    assert "80% of 77 GiB" in text

@@ -32,7 +32,7 @@ def test_an_answer_shows_the_words_of_the_terminal_and_a_chart(kind):
         sentences = [*table.title.splitlines(), *table.notes]
         assert all(sentence in plain for sentence in sentences if sentence != "Assumed")
         cells = [column.cell(row) for row in table.rows for column in table.shown()]
-        assert all(cell in plain for cell in cells)
+        assert all(cell in plain for cell in cells if set(cell) != {"█"})
     assert text.count("<svg") == len(charts_of(result)) > 0
 
 

@@ -57,7 +57,7 @@
 
   function table(points) {
     const kind = (column) => ({ class: column.kind });
-    const out = made("table", "", { role: "table", class: "many" });
+    const out = made("table", "", { role: "table", class: asked.size });
     const head = made("tr", "", { role: "row" });
     head.append(...asked.columns.map((c) => made("th", c.title, { role: "columnheader", scope: "col", ...kind(c) })));
     const body = made("tbody", "", { role: "rowgroup" });
