@@ -12,7 +12,7 @@ from planner.search.executors import executor_of
 from planner.validate.figures import figures
 from planner.validate.row import Check, Row
 
-SOURCES = ("li", "tictac", "yan", "prophet", "ordering_abstract", "testbed", "devices")
+SOURCES = ("li", "tictac", "yan", "prophet", "ordering_abstract", "testbed", "devices", "large")
 
 
 @cache

@@ -10,6 +10,7 @@ from planner.validate import large_baselines, large_shapes
 from planner.validate.evidence import Compared
 from planner.validate.large_baselines import Beside
 from planner.validate.large_runs import LargeRun, read_runs
+from planner.validate.suite import validate
 from planner.validate.training import training_rows
 
 
@@ -92,3 +93,17 @@ def test_runs_without_evidence_are_left_out() -> None:
         id=run.id, source=run.source, part="", what="", unit="s", measured=run.step_s, predicted=run.step_s
     )
     assert [one.run.id for one in large_baselines.beside(RUNS[:5], [row])] == [run.id]
+
+
+def test_the_shapes_are_checks_that_can_be_asked_for() -> None:
+    rows = validate(["large"], jobs=1)
+    assert [row.name for row in rows] == [
+        "large/network/100",
+        "large/network/200",
+        "large/network/400",
+        "large/micro_batch/1",
+        "large/micro_batch/16",
+        "large/within/1024",
+    ]
+    assert all(row.holds for row in rows)
+    assert rows[0].published == pytest.approx(20 / 48)
