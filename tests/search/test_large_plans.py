@@ -11,7 +11,7 @@ from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from, token_count
 from planner.cut import Cut
-from planner.errors import BadInput, Infeasible
+from planner.errors import BadInput, Infeasible, PlannerWarning
 from planner.exchange import Sharded, Site
 from planner.plan import Plan, plan_from
 from planner.precision import BF16
@@ -58,8 +58,9 @@ def test_a_format_that_the_device_lacks_is_refused_with_what_it_has() -> None:
 
 
 def test_the_flags_old_meaning_is_explained() -> None:
-    with pytest.raises(BadInput, match=r"--interval-width 0\.01"):
-        request_from(Scenario(model="resnet50", precision=0.01))
+    with pytest.warns(PlannerWarning, match=r"--interval-width 0\.01"):
+        request = request_from(Scenario(model="resnet50", precision=0.01))[0]
+    assert request.interval_width == 0.01
 
 
 def test_sixteen_bits_are_faster_on_tensor_cores() -> None:
