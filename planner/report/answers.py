@@ -21,11 +21,13 @@ from planner.report.answer_words import (
     usd_or_never,
 )
 from planner.report.decision import (
+    MAY_MISS,
     beside_words,
     busy_words,
     decision_lines,
     decision_row,
     job_columns,
+    may_miss,
     why_style,
 )
 from planner.report.output import Column, Table
@@ -116,7 +118,10 @@ def _cheaper(result: Saturation, training: Training | None) -> list[str]:
 def _marks(point: SaturationPoint, result: Saturation) -> list[str]:
     from planner.answers.jobs import missed, training_of
 
-    said = [missed(point.scored, result.request, training_of(result.request))]
+    training = training_of(result.request)
+    said = [missed(point.scored, result.request, training)]
+    if may_miss(point.scored, result.request, training):
+        said.append(MAY_MISS)
     if point.workers == result.saturation_workers:
         said.append("saturation")
     if point is result.chosen:

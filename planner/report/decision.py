@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
+MAY_MISS = "may miss the deadline"
 CLOSE = 0.02  # a difference in speed that nobody chooses by
 
 
@@ -99,9 +100,19 @@ def decision_lines(
     if training is not None:
         lines.append(job_words(training, one))
     lines += filter(None, [missed_words(one, request, training)])
-    if baseline is not None and baseline.plan != one.plan:
+    if may_miss(one, request, training):
+        lines.append("It may miss the deadline: at the slow end of its range it takes longer.")
+    if baseline is not None and one.plan.workers > 1:
         lines.append(alone_words(one, baseline, training))
     return [*lines, *filter(None, [staleness_words(one)])]
+
+
+def may_miss(one: ScoredPlan, request: Request, training: Training | None) -> bool:
+    """Whether a plan that meets the deadline would not, at the slow end of its range."""
+    late_s = request.deadline_s
+    if training is None or late_s is None or training.seconds(one) > late_s:
+        return False
+    return training.slowest_s(one) > late_s
 
 
 def missed_words(one: ScoredPlan, request: Request, training: Training | None) -> str:
@@ -168,9 +179,7 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
 
     if words := missed(one, request, training):
         return words
-    late_s = request.deadline_s
-    late = training is not None and late_s is not None and training.slowest_s(one) > late_s
-    risk = ["may miss the deadline"] if late else []
+    risk = [MAY_MISS] if may_miss(one, request, training) else []
     if one.plan.key == chosen.plan.key:
         return ", ".join(["choice", *risk])
     slower = one.samples_per_s < chosen.samples_per_s * (1 - CLOSE)

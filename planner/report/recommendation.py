@@ -20,6 +20,7 @@ from planner.report.decision import (
     decision_row,
     is_async,
     job_columns,
+    may_miss,
     why_style,
 )
 from planner.report.output import Column, Table
@@ -190,11 +191,10 @@ def _sure(result: Recommendation, training: Training | None) -> ScoredPlan | Non
 
 def _risk(result: Recommendation, training: Training | None) -> list[str]:
     """Where the choice may miss the deadline by its range: the cheapest plan that does not."""
-    late_s, sure = result.request.deadline_s, _sure(result, training)
-    if training is None or late_s is None or training.slowest_s(result.chosen) <= late_s:
+    sure = _sure(result, training)
+    if sure is None or not may_miss(result.chosen, result.request, training):
         return []
-    slow = "It may miss the deadline: at the slow end of its range it takes longer."
-    return [slow] if sure is None else [f"{slow} {beside_words('Sure by its range', training, sure)}"]
+    return [beside_words("Sure to meet it by its range", training, sure)]
 
 
 def _best_synchronous(result: Recommendation) -> ScoredPlan | None:

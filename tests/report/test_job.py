@@ -178,3 +178,17 @@ def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendat
     assert any(
         note.startswith("Energy: ") for table in recommendation_tables(sequences) for note in table.notes
     )
+
+
+def test_a_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself(curve: Saturation) -> None:
+    from dataclasses import replace
+
+    first = curve.points[0].scored
+    asked = curve.request.but(budget_usd_per_hour=None, deadline_s=EPOCH / first.samples_per_s * 1.001)
+    near = replace(curve, request=asked, points=curve.points[:1], saturation_workers=1, sizes=())
+    table = tables_of(near)[0]
+    assert "It may miss the deadline" in table.title
+    assert "may miss the deadline" in table.rows[0]["_marks"]
+    assert "One device alone" not in table.title
+    easy = replace(near, request=asked.but(deadline_s=1e9))
+    assert "may miss" not in tables_of(easy)[0].title
