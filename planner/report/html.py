@@ -60,8 +60,11 @@ def page_of(result: Any, command: str = "") -> Page:
         page,
         answer=tables[0].title,
         tables=[_whole(tables[0], page.tables[0].title), *(t for t in tables[1:] if t.rows)],
-        assumptions=[_split(note) for note in _notes(tables, "Assumed")],
-        next=[*_notes(tables, "Next"), *_notes(tables, "Looked at")],
+        assumptions=[
+            *(("Looked at", note) for note in _notes(tables, "Looked at")),
+            *(_split(note) for note in _notes(tables, "Assumed")),
+        ],
+        next=_notes(tables, "Next"),
         command=command,
     )
 

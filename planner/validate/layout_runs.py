@@ -41,7 +41,7 @@ MOST = 10**7  # of any count: beyond it is a slip of the pen
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RankedLayout:
     """A measured layout; `group` is what the layouts of one choice share: model, devices, batch."""
 
     run: LargeRun
@@ -59,7 +59,7 @@ class LayoutChoice:
     correlation: float | None
 
 
-def read_layouts(rows: Iterable[Mapping[str, str]], refused: Counter[str]) -> list[Layout]:
+def read_layouts(rows: Iterable[Mapping[str, str]], refused: Counter[str]) -> list[RankedLayout]:
     """Layouts of a table; what cannot be read is counted by the reason."""
     found = []
     for at, row in enumerate(rows, 2):
@@ -71,7 +71,7 @@ def read_layouts(rows: Iterable[Mapping[str, str]], refused: Counter[str]) -> li
     return found
 
 
-def _layout(row: Mapping[str, str], line: int) -> Layout | str:
+def _layout(row: Mapping[str, str], line: int) -> RankedLayout | str:
     for key in (*COUNTS, "iteration_ms"):
         if not row.get(key, "").strip():
             return f"no {key} is given"
@@ -117,7 +117,7 @@ def _layout(row: Mapping[str, str], line: int) -> Layout | str:
         sequence=False,
     )
     group = f"GPT {size}, {of['seq_length']} tokens, {of['gpus']} GPUs, batch {of['global_batch']}"
-    return Layout(run, f"{group}, {run.device}")
+    return RankedLayout(run, f"{group}, {run.device}")
 
 
 def left_out_id(run: LargeRun) -> str:

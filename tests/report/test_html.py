@@ -303,3 +303,11 @@ def test_a_table_that_is_too_long_for_a_page_says_so():
         f"The first {MOST_ROWS:,} of {MOST_ROWS + 5:,} rows; JSON and CSV have all."
     ]
     assert made.answer == "Many"
+
+
+def test_what_was_looked_at_stands_with_what_the_answer_rests_on():
+    made = page("recommend")
+    about = dict(made.assumptions)
+    assert f"{recommended().considered:,} plans considered" in about["Looked at"]
+    assert not any("plans considered" in note for note in made.next)
+    assert made.next[0].startswith(("The bottleneck is", "No resource is full"))
