@@ -73,7 +73,7 @@ class UnitTimes:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class OpPlaces:
     """The ops of one micro-batch on a stage in their order, without their times: names, roles, what they do,
     and where their times stand: in which row (`_ROWS`) and of which unit. One object for all micro-batches
     that have the same, so that what follows from it is found once."""
@@ -91,7 +91,7 @@ class Layout:
 class StageWork:
     """What the slowest stage does in one micro-batch, and how long each of its ops takes."""
 
-    layout: Layout
+    layout: OpPlaces
     seconds: Floats
     optimizer_s: float
     stages: tuple[int, ...]  # where each begins and the last ends, in units
@@ -208,7 +208,7 @@ def _layout(  # noqa: PLR0917
     again: tuple[bool, ...],
     elements: tuple[int, ...],
     sums_again: bool,
-) -> Layout:
+) -> OpPlaces:
     """Of units from the first to before the last: which are summed and computed again, and their elements.
     `waits`: for other stages in a step, and for what it sends them in a micro-batch. `sums_again`: what is
     computed again is summed again."""
@@ -241,7 +241,7 @@ def _layout(  # noqa: PLR0917
         for unit, held in enumerate(elements, first)
         if held
     )
-    return Layout(
+    return OpPlaces(
         names,
         np.array(role, np.uint8),
         np.array(work, np.uint8),
