@@ -180,6 +180,9 @@ def test_devices_are_those_collected(row: dict[str, str], tmp_path: Path) -> Non
         if number_format == "fp16" and row["name"].startswith("P100"):  # no tensor cores, yet twice the rate
             assert peak == pytest.approx(2 * device.fp32_flops, rel=0.01)
             continue
+        if number_format == "tf32" and row["name"].startswith("RTX-PRO-6000"):  # not published
+            assert peak == pytest.approx(device.flops["bf16"] / 2)
+            continue
         assert peak == (pytest.approx(float(row[column]) * 1e12) if row[column] else None)
         measured = row[f"measured_{number_format}"].split("-") if peak else [""]
         if measured == [""]:

@@ -21,8 +21,8 @@ from planner.rates.kernels import KINDS, MATMUL, MEMORY, Array, Network
 
 # From the surest on. recorded: a profile of the run itself. fitted: published runs of this device, format and
 # kind of network. new kind: of this device and format, but another kind of network. matmul: the device's
-# matrix products were measured. peaks: nothing but published peaks is known of it. other vendor: as the three
-# before, but with another vendor's libraries than the ones that all shares were fitted to.
+# matrix products were measured. peaks: nothing but published peaks is known of it. other vendor: any of the
+# four before, but with another vendor's libraries, whose releases differ more than its devices do.
 Basis = Literal["recorded", "fitted", "new kind", "matmul", "peaks", "other vendor"]
 MOST_FITTED = ("nvidia", "")  # vendors whose libraries the shares are those of; "": not said
 
@@ -65,10 +65,10 @@ def basis_of(device: Device, precision: Precision, network: Network, constants: 
 
 def basis_for(device: Device, precision: Precision, network: Network, rows: Mapping[str, int]) -> Basis:
     """`rows`: of the fit, for the device's family and the class of the format, by kind of network."""
-    if rows.get(network):
-        return "fitted"
     if device.vendor not in MOST_FITTED:
         return "other vendor"
+    if rows.get(network):
+        return "fitted"
     if rows:
         return "new kind"
     return "matmul" if precision.compute in device.matmul_flops else "peaks"
