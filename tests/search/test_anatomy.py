@@ -95,7 +95,7 @@ def test_the_last_stage_has_the_logits() -> None:
 
 
 def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> None:
-    words = {**EIGHT, "workers": 8}
+    words = {**EIGHT, "workers": 64}
     none, full = (simulated(**words, checkpointing=kind) for kind in ("none", "full"))
     assert none.anatomy is not None
     assert full.anatomy is not None
