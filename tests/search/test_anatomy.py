@@ -95,13 +95,13 @@ def test_the_last_stage_has_the_logits() -> None:
 
 
 def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> None:
-    words = {**EIGHT, "workers": 64}
+    words = {**EIGHT, "workers": 64, "seq_length": 4096}
     none, full = (simulated(**words, checkpointing=kind) for kind in ("none", "full"))
     assert none.anatomy is not None
     assert full.anatomy is not None
     assert none.anatomy.hfu is None
     mfu, hfu = full.anatomy.mfu or 0.0, full.anatomy.hfu or 0.0
-    model = load_model("llama3-8b")
+    model = load_model("llama3-8b").with_sequence_length(4096)
     assert hfu / mfu == pytest.approx(1 + macs_again(model, "full") / (3 * model.macs))
     assert 1.2 < hfu / mfu < 4 / 3
     assert (none.anatomy.mfu or 0.0) > mfu
