@@ -67,7 +67,8 @@ def test_the_document_is_that_of_the_code(fast: list[Row]) -> None:
 
 def test_the_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
     text = PAPERS.read_text("utf-8") + SERVERS.read_text("utf-8")
-    assert [name for name in checks() if f"**{name}**" not in text] == []
+    mine = [name for name in checks() if not name.startswith("large/")]  # `planner validate large` has those
+    assert [name for name in mine if f"**{name}**" not in text] == []
     cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     holds = [row[-1] for row in cells if len(row) == 6 and row[0] != "What"]
     assert set(holds) == {"yes", "NO"}
