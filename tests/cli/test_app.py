@@ -70,9 +70,9 @@ def test_our_errors_are_one_line():
         (("models", "--format", "xml"), "'xml' is not one of 'table', 'json', 'csv', 'markdown'", "models "),
         (("recommend", "--modle", "vgg11"), "no flag --modle; did you mean --mode or --model?", "recommend "),
         (
-            ("simulate", "--budget", "3"),
+            ("order", "--budget", "3"),
             "no flag --budget here; `planner compare` or `planner recommend` has it;",
-            "simulate ",
+            "order ",
         ),
         (("compare", "--cards", "p3"), "there is no flag --cards;", "compare "),
         (("recommend", "--model"), "requires an argument", "recommend "),
