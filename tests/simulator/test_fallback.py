@@ -4,7 +4,18 @@ import subprocess
 import sys
 
 WITHOUT = "import sys; sys.modules['planner.simulator._engine'] = None; sys.argv[0] = 'planner'\n"
-ASK = ["simulate", "--model", "alexnet", "--hardware", "p3.2xlarge", "--workers", "2", "--format", "csv"]
+ASK = [
+    "simulate",
+    "--model",
+    "alexnet",
+    "--hardware",
+    "p3.2xlarge",
+    "--workers",
+    "2",
+    "--exchange",
+    "servers",
+]
+ASK += ["--format", "csv"]
 
 
 def run(code, *words):
