@@ -7,11 +7,13 @@ the variation between steps from what real traces show. docs/synthesis.md tells 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.computation._computation import BACKWARD, Computation, Variation
-from planner.computation.graph import compute_graph
+from planner.computation.graph import ComputeGraph, compute_graph
 from planner.computation.work import costs_of, work_of
 from planner.errors import BadInput
 from planner.hardware import Hardware, KernelRates
@@ -19,6 +21,17 @@ from planner.model import Model
 from planner.precision import FP32, Precision
 
 DEFAULT_STEPS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class SynthesizedTimes:
+    """Seconds of each layer and of the optimizer, and what they rest on."""
+
+    forward_s: npt.NDArray[np.float64]
+    backward_s: npt.NDArray[np.float64]
+    optimizer_s: float
+    basis: str
+    source: str
 
 
 def computation_for(
@@ -44,7 +57,39 @@ def computation_for(
     graph, work = compute_graph(model, training=training), work_of(model)
     costs = costs_of(rates) * compute_factor
     forward_s, backward_s = work.forward_s(batch, costs, training=training), work.backward_s(batch, costs)
-    once_s = np.where(graph.role == BACKWARD, backward_s[graph.layer], forward_s[graph.layer])
+    return synthesized(
+        model,
+        batch,
+        hardware,
+        precision,
+        graph=graph,
+        times=SynthesizedTimes(
+            forward_s=forward_s,
+            backward_s=backward_s,
+            optimizer_s=float(work.update @ costs),
+            basis="estimated" if rates.basis == "estimated" else "synthesized",
+            source=f"synthesized; kernel rates of {hardware.device.name}: {rates.source}",
+        ),
+        steps=steps,
+        seed=seed,
+        variation=variation,
+    )
+
+
+def synthesized(
+    model: Model,
+    batch: int,
+    hardware: Hardware,
+    precision: Precision,
+    *,
+    graph: ComputeGraph,
+    times: SynthesizedTimes,
+    steps: int,
+    seed: int,
+    variation: Variation,
+) -> Computation:
+    """Steps of a model's graph, with times of its layers from whichever rates and what steps differ by."""
+    once_s = np.where(graph.role == BACKWARD, times.backward_s[graph.layer], times.forward_s[graph.layer])
     durations_s = once_s * variation.factors(steps, len(once_s), seed)
     durations_s.flags.writeable = False
     return Computation(
@@ -58,13 +103,13 @@ def computation_for(
         dep_index=graph.dep_index,
         durations_s=durations_s,
         parameters=graph.parameters,
-        optimizer_s=float(work.update @ costs),
+        optimizer_s=times.optimizer_s,
         blocks=graph.blocks,
         precision=precision,
         device=hardware.device.name,
         hardware=hardware.name,
-        basis="estimated" if rates.basis == "estimated" else "synthesized",
-        source=f"synthesized; kernel rates of {hardware.device.name}: {rates.source}",
+        basis=times.basis,
+        source=times.source,
         once_s=once_s,
         variation=variation,
         seed=seed,

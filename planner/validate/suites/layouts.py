@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from planner.errors import BadInput
 from planner.validate.evidence import Compared, Evidence, Statement
 from planner.validate.figures import packed_table
+from planner.validate.large_compared import compared
 from planner.validate.large_runs import LargeRun
-from planner.validate.large_steps import left_out, predicted
 from planner.validate.layout_runs import LayoutChoice, choices, left_out_id, read_layouts
 
 MEAN, WORST = 0.04, 0.25
@@ -71,26 +69,11 @@ def statements(made: list[LayoutChoice], prefix: str = "") -> list[Statement]:
 
 
 def _compared(run: LargeRun, refused: Counter[str]) -> Compared | None:
-    try:
-        step = predicted(run)
-    except BadInput as error:
-        refused[f"refused by the package: {error}"] += 1
-        return None
-    if step is None:
-        refused[f"no machine of the catalogue has {run.device}"] += 1
-        return None
-    left_s = step.seconds * math.exp(left_out().get(left_out_id(run), 0.0))
-    low_per_s, high_per_s = step.error.range_of(1 / left_s)
     degrees = f"tensor {run.tensor}, data {run.replicas}, pipeline {run.pipeline}"
-    return Compared(
-        id=run.id,
-        source=run.source,
+    return compared(
+        run,
+        refused,
         part=f"{run.devices} GPUs",
         what=f"{run.model.name}, batch {run.micro_batch} x {run.accumulate}, {degrees}",
-        unit="s",
-        measured=run.step_s,
-        predicted=step.seconds,
-        low=1 / high_per_s,
-        high=1 / low_per_s,
-        left_out=left_s,
+        left_out_id=left_out_id(run),
     )

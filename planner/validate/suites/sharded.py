@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from planner.errors import BadInput
 from planner.validate.evidence import Compared, Evidence, Target
+from planner.validate.large_compared import compared
 from planner.validate.large_runs import LargeRun, read_runs, untuned
-from planner.validate.large_steps import left_out, predicted, rule_of_thumb_s
+from planner.validate.large_steps import rule_of_thumb_s
 from planner.validate.training import training_rows
 
 PARTS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
@@ -44,28 +43,13 @@ def evidence_of(rows: Iterable[Mapping[str, str]]) -> Evidence:
 
 
 def _compared(run: LargeRun, refused: Counter[str]) -> Compared | None:
-    try:
-        step = predicted(run)
-    except BadInput as error:
-        refused[f"refused by the package: {error}"] += 1
-        return None
-    if step is None:
-        refused[f"no machine of the catalogue has {run.device}"] += 1
-        return None
-    left_s = step.seconds * math.exp(left_out().get(run.id, 0.0))
-    low_per_s, high_per_s = step.error.range_of(1 / left_s)
     layout = f"tensor {run.tensor}, pipeline {run.pipeline}, stage {run.stage}"
     batch = f"batch {run.micro_batch} x {run.accumulate}"
-    return Compared(
-        id=run.id,
-        source=run.source,
+    return compared(
+        run,
+        refused,
         part=PARTS[run.kind],
         what=f"{run.model.name} {run.precision.name}, {run.devices} x {run.device}, {layout}, {batch}",
-        unit="s",
-        measured=run.step_s,
-        predicted=step.seconds,
-        low=1 / high_per_s,
-        high=1 / low_per_s,
-        left_out=left_s,
+        left_out_id=run.id,
         rule=rule_of_thumb_s(run),
     )
