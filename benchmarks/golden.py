@@ -26,6 +26,7 @@ from planner.answers.compare import compare_for
 from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from
+from planner.resource import as_text
 from planner.search.cases import Cases
 from planner.search.heats import Heat
 from planner.search.request import Request, model_of
@@ -165,8 +166,8 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
                 "samples_per_s": [found.samples_per_s, found.samples_per_s_low, found.samples_per_s_high],
                 "step_s": [found.step_s, *found.step_s_quantiles.values()],
                 "staleness": [found.staleness_mean, found.staleness_max],
-                "utilisation": found.utilisation,
-                "bottleneck": found.bottleneck,
+                "utilisation": as_text(found.utilisation),
+                "bottleneck": str(found.bottleneck),
                 "events": found.events,
             }
     return out

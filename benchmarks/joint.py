@@ -14,6 +14,7 @@ import numpy as np
 
 from planner.cluster import Cluster, Node
 from planner.policy import Fifo
+from planner.resource import Resource
 from planner.simulator import simulate
 from planner.step import UPLINK, WORKER, Op, Profile
 
@@ -60,7 +61,7 @@ def cluster(machines: int, devices: int) -> Cluster:
         tuple(w // devices for w in range(workers)),
         (),
         links=tuple(links),
-        link_names=("fabric", "nic"),
+        link_resources=(Resource.link("fabric"), Resource.link("nic")),
         leaders=(tuple(w // devices * devices for w in range(workers)), (0,) * workers),
     )
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
+from planner.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER, Op, Profile
 from planner.step.files import save
 from planner.validate.testbed import TestbedPoint, points_of, policy_of
 from planner.validate.testbed import measured as shipped
@@ -140,7 +140,7 @@ def _carried_deps(all_ops: Sequence[dict[str, Any]], kept: Sequence[int]) -> lis
 
 def _op(record: dict[str, Any], deps: tuple[int, ...]) -> Op:
     kind = record["resource"].rstrip("0123456789")
-    resource = RESOURCE_NAMES.index(kind)
+    resource = RESOURCE_KINDS.index(kind)
     server = -1 if resource == WORKER else int(record["resource"][len(kind) :] or 0)
     return Op(record["name"], resource, server, int(record.get("bytes", 0)), deps)
 

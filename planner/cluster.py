@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from planner.errors import BadInput
+from planner.resource import Resource, ResourceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Cluster:
     `worker_speeds` multiplies how fast a worker computes (1 is the speed of the profile); empty means 1 for
     all. `flow_bytes_per_s` limits every single (worker, channel, direction) flow, as clouds do. `links[w]`
     holds the ends (near, far) of worker w's channels beyond those to the servers; empty means none for all.
-    `link_names` says what they are, as "fabric". `leaders[scope][w]` is the lowest worker of the group that w
+    `link_resources` says what they are. `leaders[scope][w]` is the lowest worker of the group that w
     belongs to in that scope: a joint op of the scope runs once for each group, on its leader's lane.
     """
 
@@ -56,7 +57,7 @@ class Cluster:
     worker_speeds: tuple[float, ...] = ()
     flow_bytes_per_s: float = math.inf
     links: tuple[tuple[tuple[int, int], ...], ...] = ()
-    link_names: tuple[str, ...] = ()
+    link_resources: tuple[Resource, ...] = ()
     leaders: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,10 +87,9 @@ class Cluster:
         for node in {node for row in self.links for ends in row for node in ends}:
             if not 0 <= node < len(self.nodes):
                 raise BadInput(f"a link ends at node {node}, but there are {len(self.nodes)} nodes")
-        if self.link_names and len(self.link_names) != self.channels - self.servers:
-            raise BadInput(
-                f"{len(self.link_names)} names are given for {self.channels - self.servers} link(s) a worker"
-            )
+        names, links = len(self.link_resources), self.channels - self.servers
+        if names not in (0, links):
+            raise BadInput(f"{names} names are given for {links} link(s) a worker")
 
     def _check_leaders(self) -> None:
         for scope, leader in enumerate(self.leaders):
@@ -124,10 +124,10 @@ class Cluster:
             for node, row in zip(self.worker_nodes, links, strict=True)
         )
 
-    def channel_name(self, channel: int) -> str:
-        """What a link is called; a channel to a server goes by the server's number."""
+    def link_resource(self, channel: int) -> Resource:
+        """What a channel beyond those to the servers is."""
         place = channel - self.servers
-        return self.link_names[place] if self.link_names else f"link[{place}]"
+        return self.link_resources[place] if self.link_resources else Resource(ResourceKind.LINK, place)
 
     @staticmethod
     def uniform(workers: int, servers: int = 1, bandwidth_bytes_per_s: float = 1.25e9) -> Cluster:

@@ -2,6 +2,7 @@ import pytest
 
 from planner.cluster import Cluster, Node
 from planner.errors import BadInput
+from planner.resource import FABRIC
 
 
 def test_uniform_gives_each_worker_and_server_a_node():
@@ -44,7 +45,7 @@ PAIR = {"nodes": (Node(1, 1), Node(1, 1)), "worker_nodes": (0,), "server_nodes":
         ({"links": (((0, 1),), ((0, 1),))}, "links are given for 2 workers, but there are 1"),
         ({"links": (((0, 2),),)}, "a link ends at node 2, but there are 2 nodes"),
         ({"links": (((0, -1),),)}, "a link ends at node -1"),
-        ({"link_names": ("fabric",)}, r"1 names are given for 0 link\(s\)"),
+        ({"link_resources": (FABRIC,)}, r"1 names are given for 0 link\(s\)"),
         ({"leaders": ((0, 0),)}, "scope 0 groups 2 workers, but there are 1"),
         ({"leaders": ((-1,),)}, "led by -1"),
         ({"worker_nodes": (0, 0), "links": (((0, 1),), ())}, "as many links as the others"),
@@ -79,8 +80,8 @@ def test_a_cluster_at_its_limits_is_taken():
     cluster = Cluster(
         **(PAIR | {"worker_nodes": (0, 1), "worker_speeds": (0.1, 1.0), "leaders": ((0, 0), (0, 1))}),
         links=(((0, 1),), ((1, 0),)),
-        link_names=("fabric",),
+        link_resources=(FABRIC,),
     )
     assert cluster.channels == 2
     assert cluster.ends == (((0, 1), (0, 1)), ((1, 1), (1, 0)))
-    assert cluster.channel_name(1) == "fabric"
+    assert cluster.link_resource(1) == FABRIC

@@ -9,6 +9,7 @@ import msgspec
 
 from planner.errors import BadInput
 from planner.files.decoding import from_json
+from planner.resource import Resource
 
 VERSION = 2
 
@@ -46,6 +47,10 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     accumulate: int = 1
     memory_bytes: float | None = None
     measured_factor: float = 1.0
+
+    def used(self, resource: Resource, unknown: float) -> float:
+        """The share of a resource that was used."""
+        return self.utilisation.get(str(resource), unknown)
 
     @property
     def low(self) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from planner.answers.answer_files import ChosenPlan
 from planner.errors import BadInput
+from planner.resource import COMPUTATION
 
 CLOSE = 0.02  # of the prediction: nothing to explain
 
@@ -73,7 +74,7 @@ def _culprits(plan: ChosenPlan, measured: float) -> tuple[Culprit, ...]:
     slower = plan.samples_per_s / measured  # times as long a step
     if abs(slower - 1) <= CLOSE:
         return ()
-    computed = min(plan.utilisation.get("worker", 1.0), 1.0)
+    computed = min(plan.used(COMPUTATION, 1.0), 1.0)
     rest = 1.0 - computed
     found = []
     if (needed := slower - rest) > 0 and computed > 0:

@@ -20,6 +20,7 @@ from planner.ordering.measures import Bounds
 from planner.ordering.pipelined import pipelined
 from planner.policy import Mode, Ordered
 from planner.progress import Progress, silent
+from planner.resource import COMPUTATION, Resource, ResourceKind
 from planner.search.executors import executor_of
 from planner.simulator import Prediction, simulate
 from planner.simulator.run import RunOptions, run
@@ -111,16 +112,16 @@ def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False)
     """
     found = measures.bounds(profile, shared_bandwidth_bytes_per_s(cluster)).resource_s
     slowest = min(cluster.worker_speeds, default=1.0)
-    cost = {r: s / slowest if r == "worker" else s for r, s in found.items()}
+    cost = {r: s / slowest if r == COMPUTATION else s for r, s in found.items()}
     own = worker_bandwidth_bytes_per_s(cluster)
-    direction: dict[str, float] = {}
-    for resource, name in ((DOWNLINK, "downlink"), (UPLINK, "uplink")):
-        links = [cost.pop(r) for r in list(cost) if r.startswith(name)]
+    direction: dict[Resource, float] = {}
+    for resource, kind in ((DOWNLINK, ResourceKind.DOWNLINK), (UPLINK, ResourceKind.UPLINK)):
+        links = [cost.pop(r) for r in list(cost) if r.kind is kind]
         total_s = float(profile.bytes[profile.resource == resource].sum()) / own
         if links:
-            direction[name] = max(*links, total_s)
+            direction[Resource(kind)] = max(*links, total_s)
     if barrier and _uploads_wait_for_downloads(profile):
-        direction = {"link": sum(direction.values())}
+        direction = {Resource(ResourceKind.LINK): sum(direction.values())}
     return Bounds(direction | cost)
 
 

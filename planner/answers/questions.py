@@ -54,8 +54,8 @@ class Simulation(Shown):
             "plan": with_job(self.scored, self.request),
             "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "prediction": {
-                name: getattr(prediction, name)
-                for name in prediction.__slots__
+                name: value
+                for name, value in prediction.record().items()
                 if name not in ("timeline", "notes")
             },
             **({} if self.anatomy is None else self.anatomy.as_dict()),

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.answers.jobs import best_of, missed, training_of, with_job
 from planner.plan import Plan
+from planner.resource import Resource
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
-
-if TYPE_CHECKING:
-    pass
 
 VERSION = 2
 
@@ -127,7 +125,7 @@ class Saturation(Shown):
     points: Sequence[SaturationPoint]
     saturation_workers: int | None  # None: not reached within the workers that were tried
     ceiling_samples_per_s: float
-    bottleneck: str
+    bottleneck: Resource
     threshold: float
     sizes: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
     size_advised: int | None = None
@@ -147,11 +145,11 @@ class Saturation(Shown):
         return (fine or useful)[-1]
 
     @property
-    def limits_next(self) -> str:
+    def limits_next(self) -> Resource:
         """The link that fills first as workers are added: the busiest at the last point."""
         last = self.points[-1].scored
-        used, prefixes = last.prediction.utilisation, last.plan.exchange.words().links
-        links = [name for name in used if name.startswith(prefixes)]
+        used, kinds = last.prediction.utilisation, last.plan.exchange.words().links
+        links = [resource for resource in used if resource.kind in kinds]
         return max(links or used, key=used.__getitem__)
 
     def as_dict(self) -> dict[str, Any]:
@@ -163,7 +161,7 @@ class Saturation(Shown):
             "saturation_workers": self.saturation_workers,
             "chosen_workers": self.chosen.workers,
             "ceiling_samples_per_s": self.ceiling_samples_per_s,
-            "bottleneck": self.bottleneck,
+            "bottleneck": str(self.bottleneck),
             "threshold": self.threshold,
             "servers": [{"count": n, **with_job(scored, self.request)} for n, scored in self.sizes],
             "servers_advised": self.size_advised,

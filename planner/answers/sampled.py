@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.answers.assumptions import assumptions
@@ -23,7 +23,6 @@ from planner.cost.memory import largest_batch
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.exchange import Exchange, Site
-from planner.files.decoding import convert
 from planner.hardware import Hardware
 from planner.holding import CHECKPOINTING
 from planner.plan import Plan, plan_from
@@ -310,9 +309,7 @@ def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
 
 def _as_attr(found: ScoredPlan) -> dict[str, Any]:
     """What a study keeps of a simulated plan; its timeline is not of use later."""
-    prediction = asdict(found.prediction)
-    prediction["timeline"] = None
-    return {"plan": found.plan.as_dict(), "prediction": prediction}
+    return {"plan": found.plan.as_dict(), "prediction": found.prediction.record()}
 
 
 def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
@@ -322,5 +319,4 @@ def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
         return None
     if "exchange" not in attr["plan"]:
         raise BadInput("the study is of an older version of planner; name another --study")
-    prediction = convert(attr["prediction"], Prediction)
-    return cases.scored(plan_from(attr["plan"]), prediction)
+    return cases.scored(plan_from(attr["plan"]), Prediction.read(attr["prediction"]))

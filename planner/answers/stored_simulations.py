@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import suppress
-from dataclasses import asdict, replace
 from functools import partial
 
 import msgspec
 
 from planner.answers.store import Store, StoreFailed
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.files.decoding import convert
 from planner.plan import Plan
 from planner.search.cases import Cases
 from planner.search.executors import slots
@@ -81,13 +79,13 @@ def encoded(result: Prediction | PlannerError) -> str:
     """What a store keeps: a prediction, or why there is none."""
     if isinstance(result, PlannerError):
         return msgspec.json.encode({"refused": str(result)}).decode()
-    return msgspec.json.encode({"prediction": asdict(replace(result, timeline=None))}).decode()
+    return msgspec.json.encode({"prediction": result.record()}).decode()
 
 
 def decoded(text: str) -> Prediction | str:
     """A prediction, or the reason why there is none."""
     found = msgspec.json.decode(text)
-    return str(found["refused"]) if "refused" in found else convert(found["prediction"], Prediction)
+    return str(found["refused"]) if "refused" in found else Prediction.read(found["prediction"])
 
 
 class RememberingSimulations(Simulations):

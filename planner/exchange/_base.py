@@ -22,6 +22,7 @@ from planner.cost.memory import Held
 from planner.exchange.site import Site
 from planner.model import Model
 from planner.precision import Precision
+from planner.resource import Resource, ResourceKind
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
@@ -98,9 +99,9 @@ class Words:
 
     `cell` stands in a table's column (`2 servers on c5n.large`); `rest` follows the workers in a sentence
     (` + 2 servers on c5n.large`, empty for what adds no machine); `plan` is half a sentence about its
-    choices; `assumptions` are whole sentences. `resources` says what it means that a resource is busy, by the
-    name before the bracket, with {} for the number in it; those whose names begin with one of `links` fill as
-    workers are added. `size_noun` is what it can have more of, `size_choice` what is best chosen for each.
+    choices; `assumptions` are whole sentences. `resources` says what it means that a resource is busy, by
+    resource without its number, with {} for the number; those of one of the kinds `links` fill as workers are
+    added. `size_noun` is what it can have more of, `size_choice` what is best chosen for each.
     `run` is what practitioners call it, with {} for the devices (`DDP on {}`).
     """
 
@@ -108,8 +109,8 @@ class Words:
     rest: str
     plan: str
     assumptions: tuple[str, ...] = ()
-    resources: Mapping[str, str] = field(default_factory=dict)
-    links: tuple[str, ...] = ()
+    resources: Mapping[Resource, str] = field(default_factory=dict)
+    links: tuple[ResourceKind, ...] = ()
     size_noun: str = ""
     size_choice: str = ""
     run: str = ""

@@ -22,6 +22,7 @@ from planner.exchange import settings
 from planner.exchange.collectives import Kind
 from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
+from planner.resource import FABRIC
 from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 MACHINE = 0  # the scope
@@ -93,7 +94,7 @@ def joined(cluster: Cluster, site: Site) -> Cluster:
     return replace(
         cluster,
         links=tuple(((node, far),) for node in cluster.worker_nodes),  # nothing flows there: times are known
-        link_names=("fabric",),
+        link_resources=(FABRIC,),
         leaders=(tuple(site.machine_of(worker) * site.devices for worker in range(site.workers)),),
     )
 

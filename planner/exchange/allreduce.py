@@ -21,7 +21,7 @@ from planner.exchange import settings
 from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.exchange.collectives import Library, Peers
-from planner.exchange.joint import JITTER, SLOWDOWN, JointSteps
+from planner.exchange.joint import BETWEEN_WORKERS, JITTER, SLOWDOWN, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.model import Model
@@ -140,7 +140,7 @@ class AllReduce(Exchange):
                 "Gradients are summed while the backward pass goes on, which takes "
                 f"{self.slowdown:.0%} longer where both run at once.",
             ),
-            resources={"fabric": "the links between the devices of a machine", "network": "the NICs"},
+            resources=BETWEEN_WORKERS,
         )
 
 

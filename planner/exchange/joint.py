@@ -25,6 +25,7 @@ from planner.computation import Computation
 from planner.exchange.collectives import Kind, Library, Peers, Phase
 from planner.exchange.site import Site
 from planner.policy import Fifo
+from planner.resource import FABRIC, NETWORK, Resource
 from planner.step import UPLINK, WORKER, Op, Profile
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ LEAST_ROWS, MOST_ROWS = 64, 1024  # steps to draw from: the slowest of many rank
 # device: by published scaling of some 360 runs (benchmarks/scaling.py, docs/allreduce.md).
 JITTER = 0.03
 SLOWDOWN = 0.25
+
+BETWEEN_WORKERS = {FABRIC: "the links between the devices of a machine", NETWORK: "the NICs"}
 
 
 @lru_cache(maxsize=64)
@@ -171,7 +174,7 @@ def wired(site: Site, library: Library, peers: Peers) -> Cluster:
     machine = [site.machine_of(worker) for worker in range(site.workers)]
     nodes: list[Node] = []
     links: list[list[tuple[int, int]]] = [[] for _ in machine]
-    names: list[str] = []
+    names: list[Resource] = []
 
     def node(rate: float) -> int:
         nodes.append(Node(rate, rate, site.hardware.name))
@@ -183,14 +186,14 @@ def wired(site: Site, library: Library, peers: Peers) -> Cluster:
         ]
         for worker, row in enumerate(links):
             row += [ports[machine[worker]]] * library.in_flight
-        names += _named("fabric", library.in_flight)
+        names += _several(FABRIC, library.in_flight)
     home = list(range(0, 2 * site.machines, 2)) if peers.inside is not None else []
     if peers.between is not None:
         # All NICs at the rate of the narrowest: what goes over one goes over all.
         home = [node(peers.between.bytes_per_s) for _ in range(site.machines)]
         for row in links:
             row += [(home[0], home[1])] * library.in_flight
-        names += _named("network", library.in_flight)
+        names += _several(NETWORK, library.in_flight)
     if not nodes:
         home = [node(1e9)]
     leaders = [(0,) * site.workers]
@@ -202,13 +205,13 @@ def wired(site: Site, library: Library, peers: Peers) -> Cluster:
         server_nodes=(),
         worker_speeds=site.speeds,
         links=tuple(map(tuple, links)) if names else (),
-        link_names=tuple(names),
+        link_resources=tuple(names),
         leaders=tuple(leaders),
     )
 
 
-def _named(level: str, count: int) -> list[str]:
-    return [level] if count == 1 else [f"{level}[{at}]" for at in range(count)]
+def _several(link: Resource, count: int) -> list[Resource]:
+    return [link] if count == 1 else [link._replace(number=at) for at in range(count)]
 
 
 def _sorted(deps: Iterable[int]) -> tuple[int, ...]:

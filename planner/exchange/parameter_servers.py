@@ -30,6 +30,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.policy import DEFAULT_WINDOW_BYTES, Mode
 from planner.precision import Precision
+from planner.resource import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.units import format_bytes
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ _RULES = {
 }
 _SUMMED: dict[Aggregate, str] = {"device": "", "machine": ", gradients summed inside each machine first"}
 RESOURCES = {
-    "downlink": "sending parameters from server {}",
-    "uplink": "receiving gradients at server {}",
-    "ps": "updating on server {}",
-    "worker": "the workers' computation",
-    "host": "parsing messages on the workers' hosts",
-    "fabric": "summing gradients among the devices of a machine",
-    "worker downlink": "receiving parameters at the workers' NICs",
-    "worker uplink": "sending gradients from the workers' NICs",
+    Resource(ResourceKind.DOWNLINK): "sending parameters from server {}",
+    Resource(ResourceKind.UPLINK): "receiving gradients at server {}",
+    Resource(ResourceKind.PS): "updating on server {}",
+    COMPUTATION: "the workers' computation",
+    HOSTS: "parsing messages on the workers' hosts",
+    FABRIC: "summing gradients among the devices of a machine",
+    Resource(ResourceKind.WORKER_DOWNLINK): "receiving parameters at the workers' NICs",
+    Resource(ResourceKind.WORKER_UPLINK): "sending gradients from the workers' NICs",
 }
 
 
@@ -262,7 +263,7 @@ class ParameterServers(Exchange):
             plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
             assumptions=tuple(self._assumptions()),
             resources=RESOURCES,
-            links=("downlink[", "uplink["),
+            links=(ResourceKind.DOWNLINK, ResourceKind.UPLINK),
             size_noun="server",
             size_choice="placement",
         )

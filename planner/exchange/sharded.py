@@ -28,7 +28,7 @@ from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange._memo import once_for_ops
 from planner.exchange.allreduce import mean_s
 from planner.exchange.collectives import Kind, Library, Peers, repeated
-from planner.exchange.joint import JITTER, SLOWDOWN, JointSteps
+from planner.exchange.joint import BETWEEN_WORKERS, JITTER, SLOWDOWN, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.exchange.units import Stretch, Unit, stretches, units_of
@@ -175,7 +175,7 @@ class Sharded(Exchange):
             cell=f"sharded (stage {self.stage}{', machine' if inside else ''})",
             rest="",
             plan=f"{what[self.stage]} shared out over the workers{inside} (stage {self.stage})",
-            resources={"fabric": "the links between the devices of a machine", "network": "the NICs"},
+            resources=BETWEEN_WORKERS,
         )
 
 

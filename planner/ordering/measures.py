@@ -14,17 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.step import DOWNLINK, RESOURCE_NAMES, UPLINK, WORKER, Profile
+from planner.resource import COMPUTATION, Resource, ResourceKind
+from planner.step import DOWNLINK, UPLINK, WORKER, Profile, resource_of
 
 Timeline = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+LINKS = (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.LINK)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What the ops of a step cost on each resource (file 004, equation 1)."""
 
-    resource_s: dict[str, float]
+    resource_s: dict[Resource, float]
 
     @property
     def lower_s(self) -> float:
@@ -39,13 +41,13 @@ class Bounds:
     @property
     def communication_s(self) -> float:
         """N: the busiest link in one direction; links work side by side."""
-        links = (s for r, s in self.resource_s.items() if r.startswith(("downlink", "uplink", "link")))
+        links = (s for resource, s in self.resource_s.items() if resource.kind in LINKS)
         return max(links, default=0.0)
 
     @property
     def computation_s(self) -> float:
         """C: the worker."""
-        return self.resource_s.get("worker", 0.0)
+        return self.resource_s.get(COMPUTATION, 0.0)
 
 
 def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = None) -> Bounds:
@@ -55,10 +57,10 @@ def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = No
         raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
     durations = profile.durations_s.mean(axis=0) if step is None else profile.durations_s[step]
     cost = np.where(profile.is_transfer, profile.bytes / bandwidth_bytes_per_s, durations)
-    out: dict[str, float] = {}
+    out: dict[Resource, float] = {}
     for op, (resource, server) in enumerate(zip(profile.resource, profile.server, strict=True)):
-        name = RESOURCE_NAMES[resource] + ("" if server < 0 else f"[{server}]")
-        out[name] = out.get(name, 0.0) + float(cost[op])
+        used = resource_of(int(resource), int(server))
+        out[used] = out.get(used, 0.0) + float(cost[op])
     return Bounds(out)
 
 

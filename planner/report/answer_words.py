@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.simulator.resource import Resource
+from planner.resource import COMPUTATION, Resource
 
 if TYPE_CHECKING:
     from planner.answers.results import Comparison, Recommendation, Saturation
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 FULL = 0.8  # a resource used less is not what limits
 
 
-def resource_words(resource: str, plan: Plan) -> str:
+def resource_words(resource: Resource, plan: Plan) -> str:
     """`uplink[0]` as `receiving gradients at server 0`, as the plan's exchange says it."""
-    named = Resource.read(resource)
-    words = {"worker": "the workers' computation", **plan.exchange.words().resources}
-    return words[named.kind].format(named.number) if named.kind in words else resource
+    words = {COMPUTATION: "the workers' computation", **plan.exchange.words().resources}
+    said = words.get(resource.unnumbered)
+    return str(resource) if said is None else said.format(resource.number)
 
 
 def rate(value: float) -> str:

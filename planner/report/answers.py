@@ -242,8 +242,8 @@ def simulation_tables(result: Simulation, *, energy: bool = False) -> list[Table
         record |= {"epoch_s": epoch, "epoch_usd": spent if priced else None}
     rows = [{"figure": name, "value": value} for name, value in figures]
     used = [
-        {"resource": name, "used": share, "what": resource_words(name, plan)}
-        for name, share in prediction.utilisation.items()
+        {"resource": str(resource), "used": share, "what": resource_words(resource, plan)}
+        for resource, share in prediction.utilisation.items()
     ]
     training = training_of(result.request)
     title = "\n".join(decision_lines(scored, result.request, training, baseline=result.baseline))

@@ -256,7 +256,7 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
             "orientation": "h",
             "y": list(range(len(names))),
             "x": shares,
-            "customdata": [label(name) for name in names],
+            "customdata": [label(str(name)) for name in names],
             "text": [f"{share:.0%}" for share in shares],
             "textposition": "auto",
             "hovertemplate": "%{customdata}: %{x:.1%} used<extra></extra>",

@@ -102,14 +102,14 @@ def _kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
     if not _is_link(timeline, resource, channel):
         return KINDS[resource]
     place = channel - timeline.cluster.servers
-    return f"exchange over the {label(timeline.cluster.channel_name(channel))}", ("@c2", "@c1", "@c7")[
+    return f"exchange over the {label(str(timeline.cluster.link_resource(channel)))}", ("@c2", "@c1", "@c7")[
         place % 3
     ]
 
 
 def _lane(timeline: Timeline, resource: int, channel: int) -> str:
     if _is_link(timeline, resource, channel):
-        return timeline.cluster.channel_name(channel)
+        return str(timeline.cluster.link_resource(channel))
     return "worker" if resource == WORKER else LANES[resource].format(channel)
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from planner.files.atomic import replacing
 from planner.report.link_use import link_use
-from planner.step import DOWNLINK, HOST, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.step import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, resource_of
 
 if TYPE_CHECKING:
     from planner.answers.timeline import Timeline
@@ -89,16 +89,18 @@ def _tracks(timeline: Timeline) -> Names:
         lanes += [(WORKER, -1), *((UPLINK, s) for s in range(cluster.servers))]
         for resource, server in [*lanes, *links]:
             used[node] = used.get(node, 0) + 1
-            name = "compute" if resource == WORKER else f"{RESOURCE_NAMES[resource]}[{server}]"
-            if resource == HOST:
-                name = "host"
-            elif server >= cluster.servers:
-                name = f"{cluster.channel_name(server)}{_WAYS.get(resource, '')}"
+            name = "compute" if resource == WORKER else str(resource_of(resource, server))
+            if server >= cluster.servers:
+                name = f"{cluster.link_resource(server)}{_WAYS.get(resource, '')}"
             out[worker, resource, server] = node + 1, used[node], f"worker {worker} {name}"
     for server, node in enumerate(cluster.server_nodes):
         for worker in range(cluster.workers):
             used[node] = used.get(node, 0) + 1
-            out[worker, PS, server] = node + 1, used[node], f"ps[{server}] update for worker {worker}"
+            out[worker, PS, server] = (
+                node + 1,
+                used[node],
+                f"{resource_of(PS, server)} update for worker {worker}",
+            )
     return out
 
 
@@ -129,7 +131,7 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
         profile.names, profile.resource.tolist(), profile.server.tolist(), strict=True
     ):
         pid, tid, _ = tracks[worker, resource, server if resource != WORKER else -1]
-        kind = RESOURCE_NAMES[resource]
+        kind = RESOURCE_KINDS[resource]
         heads.append(f'{{"name":{json.dumps(name)},"cat":"{kind}","ph":"X","pid":{pid},"tid":{tid},"ts":')
     for at in range(0, len(mine), BATCH):
         rows = mine[at : at + BATCH]
@@ -213,13 +215,12 @@ def _lanes(rows: npt.NDArray[Any], where: Where) -> list[str]:
 def _counters(timeline: Timeline) -> Iterator[str]:
     """How many transfers run on each server's NIC in each direction, and how much of it they use."""
     for direction in (DOWNLINK, UPLINK):
-        kind = RESOURCE_NAMES[direction]
         for server, (times_s, active, share) in enumerate(
             link_use(timeline.rows, timeline.cluster, direction)
         ):
             pid = timeline.cluster.server_nodes[server] + 1
             times = _us(_ns(times_s, timeline))
-            link = f"{kind}[{server}]"
+            link = resource_of(direction, server)
             tail = f'"cat":"link","ph":"C","pid":{pid},"tid":0,"ts":'
             for at in range(0, len(times), BATCH):
                 part = slice(at, at + BATCH)

@@ -13,8 +13,8 @@ from planner.report.models import layer_rows, model_tables
 from planner.report.output import Table
 from planner.report.page import Chart, Figure, Page, Spec, label
 from planner.report.profile import profile_tables
-from planner.simulator.resource import Resource
-from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.resource import ResourceKind
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
 from planner.units import MIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
         bars = [
             (
                 profile.names[i],
-                f"<b>{label(profile.names[i])}</b><br>{RESOURCE_NAMES[kind]}[{profile.server[i]}]",
+                f"<b>{label(profile.names[i])}</b><br>{resource_of(kind, int(profile.server[i]))}",
                 float(profile.bytes[i]) / MIB,
             )
             for i in mine.tolist()
@@ -143,20 +143,26 @@ def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
 
 
 def _resources(summary: Summary) -> Chart:
-    colours = {"downlink": "@c1", "worker": "@c3", "uplink": "@c2", "ps": "@c4", "host": "@c5"}
+    colours = {
+        ResourceKind.DOWNLINK: "@c1",
+        ResourceKind.WORKER: "@c3",
+        ResourceKind.UPLINK: "@c2",
+        ResourceKind.PS: "@c4",
+        ResourceKind.HOST: "@c5",
+    }
     uses = summary.resources
     data: list[Spec] = [
         {
             "type": "bar",
             "orientation": "h",
-            "y": [use.resource for use in uses],
+            "y": [str(use.resource) for use in uses],
             "x": [1e3 * use.time_s if use.time_s is not None else None for use in uses],
             "text": [
                 f"{use.ops:,} ops" + (f", {format_bytes(use.bytes)}" if use.bytes else "") for use in uses
             ],
             "textposition": "auto",
             "hovertemplate": "%{y}: %{x:,.4~g} ms, %{text}<extra></extra>",
-            "marker": {"color": [colours[Resource.read(use.resource).kind] for use in uses]},
+            "marker": {"color": [colours[use.resource.kind] for use in uses]},
         }
     ]
     layout = {

@@ -195,7 +195,7 @@ def partition_data(
         "samples_per_s": prediction.samples_per_s,
         "samples_per_s_low": prediction.samples_per_s_low,
         "samples_per_s_high": prediction.samples_per_s_high,
-        "bottleneck": prediction.bottleneck,
+        "bottleneck": str(prediction.bottleneck),
     }
     return {
         "model": model.name,

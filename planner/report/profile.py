@@ -21,7 +21,7 @@ def profile_tables(summary: Summary) -> list[Table]:
     spread_column = Column("std_s", "spread", lambda v: format_seconds(v) if v else "", "right")
     tables = [
         Table(
-            [asdict(use) for use in summary.resources],
+            [asdict(use) | {"resource": str(use.resource)} for use in summary.resources],
             [Column("resource"), Column("ops"), bytes_column, time_column],
             f"{summary.model or 'profile'}: batch {summary.batch}, {summary.steps} step(s) of "
             f"{summary.ops} ops, {summary.tensors} tensors, {summary.servers} server(s)",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cost.price import usd_per_million_samples
 from planner.plan import Plan
+from planner.resource import as_text
 from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -151,8 +152,8 @@ class ScoredPlan:
             **self._energy(),
             "spot": None if self.spot is None else self.spot.as_dict(),
             "rented": {cost.role: {"machine": cost.machine, "machines": cost.count} for cost in self.costs},
-            "bottleneck": prediction.bottleneck,
-            "utilisation": dict(prediction.utilisation),
+            "bottleneck": str(prediction.bottleneck),
+            "utilisation": as_text(prediction.utilisation),
             "step_s": prediction.step_s,
             "staleness_mean": prediction.staleness_mean,
             "fits_memory": self.fits_memory,

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster
-from planner.simulator.resource import Resource
+from planner.resource import COMPUTATION, HOSTS, Resource, ResourceKind
 from planner.simulator.run import RunResult
 from planner.simulator.statistics import measured_s
 
 
 def utilisation(
     cluster: Cluster, results: Sequence[RunResult], server_cores: int | None = None
-) -> dict[str, float]:
+) -> dict[Resource, float]:
     """The share of its capacity that each resource used, over all runs.
 
     `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker`, `host` and `ps[s]` are averages
@@ -32,22 +32,22 @@ def utilisation(
     nodes = cluster.nodes
     ends = np.array(cluster.ends, np.int64).reshape(cluster.workers, cluster.channels, 2)
     sent = sent * (ends[:, :, 0] != ends[:, :, 1])
-    out: dict[str, float] = {}
+    out: dict[Resource, float] = {}
     for s, node in enumerate(cluster.server_nodes):
-        out[str(Resource("downlink", s))] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
-    out["worker"] = float(busy.mean())
+        out[Resource(ResourceKind.DOWNLINK, s)] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
+    out[COMPUTATION] = float(busy.mean())
     parsing = np.sum([result.host_busy_s for result in results], axis=0) / seconds
     if parsing.any():
-        out["host"] = _hosts(cluster, parsing)
+        out[HOSTS] = _hosts(cluster, parsing)
     for s, node in enumerate(cluster.server_nodes):
-        out[str(Resource("uplink", s))] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
+        out[Resource(ResourceKind.UPLINK, s)] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
     for s, node in enumerate(cluster.server_nodes):
         lanes = max(np.count_nonzero(updating[:, s]), 1)
         cores = server_cores or min(nodes[node].cores or lanes, lanes)
-        out[str(Resource("ps", s))] = float(updating[:, s].sum() / cores)
-    for name, direction, side in (
-        ("worker downlink", 0, "ingress_bytes_per_s"),
-        ("worker uplink", 1, "egress_bytes_per_s"),
+        out[Resource(ResourceKind.PS, s)] = float(updating[:, s].sum() / cores)
+    for kind, direction, side in (
+        (ResourceKind.WORKER_DOWNLINK, 0, "ingress_bytes_per_s"),
+        (ResourceKind.WORKER_UPLINK, 1, "egress_bytes_per_s"),
     ):
         by_node: dict[int, float] = {}
         for w, node in enumerate(cluster.worker_nodes):
@@ -56,11 +56,11 @@ def utilisation(
         narrowest = min(getattr(nodes[n], side) for n in by_node)
         servers_together = sum(getattr(nodes[n], other) for n in cluster.server_nodes)
         if narrowest < servers_together:
-            out[name] = max(value / getattr(nodes[n], side) for n, value in by_node.items())
+            out[Resource(kind)] = max(value / getattr(nodes[n], side) for n, value in by_node.items())
     for channel in range(cluster.servers, cluster.channels):
-        name, busiest = cluster.channel_name(channel), _busiest_port(cluster, ends, sent, channel)
+        link, busiest = cluster.link_resource(channel), _busiest_port(cluster, ends, sent, channel)
         busy_lane = float(updating[:, channel].max())  # joint ops of a known duration
-        out[name] = max(busiest, busy_lane, out.get(name, 0.0))
+        out[link] = max(busiest, busy_lane, out.get(link, 0.0))
     return out
 
 

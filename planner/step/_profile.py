@@ -30,10 +30,17 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
+from planner.resource import Resource, ResourceKind
 from planner.step.recorded import Recorded
 
 DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
-RESOURCE_NAMES = ("downlink", "worker", "uplink", "ps", "host")
+RESOURCE_KINDS = (
+    ResourceKind.DOWNLINK,
+    ResourceKind.WORKER,
+    ResourceKind.UPLINK,
+    ResourceKind.PS,
+    ResourceKind.HOST,
+)  # by code
 MAX_STEP_BYTES = 2**53  # transferred in one step: beyond it sums of bytes are no longer exact
 MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of the unit
 
@@ -51,6 +58,11 @@ class Op:
     scope: int = -1
     latency_s: float = 0.0
     parses: bool = False  # it only turns a message into a tensor
+
+
+def resource_of(code: int, server: int) -> Resource:
+    """The resource of ops with these values of the columns `resource` and `server`."""
+    return Resource(RESOURCE_KINDS[code], None if server < 0 else server)
 
 
 def _frozen(values: Any, dtype: Any) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ import msgspec
 from planner.errors import BadInput
 from planner.files.atomic import write_file
 from planner.files.decoding import from_json
-from planner.step._profile import DOWNLINK, HOST, RESOURCE_NAMES, UPLINK, WORKER, Op, Profile
+from planner.step._profile import DOWNLINK, HOST, RESOURCE_KINDS, UPLINK, WORKER, Op, Profile
 from planner.step.facts import Facts
 from planner.step.reading import check_values, read_bytes
 from planner.step.recorded import Exposed, OpPart, Recorded
@@ -117,7 +117,7 @@ def encode(profile: Profile) -> bytes:
     ops = [
         OpRecord(
             name=name,
-            resource=RESOURCE_NAMES[resource],  # type: ignore[arg-type]
+            resource=RESOURCE_KINDS[resource],  # type: ignore[arg-type]
             server=server if server >= 0 else None,
             bytes=size,
             deps=tuple(index[start[i] : start[i + 1]]),
@@ -195,7 +195,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
             [
                 Op(
                     name=op.name,
-                    resource=RESOURCE_NAMES.index(op.resource),
+                    resource=RESOURCE_KINDS.index(op.resource),
                     server=-1 if op.server is None else op.server,
                     bytes=op.bytes,
                     deps=op.deps,

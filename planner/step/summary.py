@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.step._profile import DOWNLINK, HOST, PS, RESOURCE_NAMES, UPLINK, WORKER, Profile
+from planner.resource import Resource, ResourceKind
+from planner.step._profile import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, Profile, resource_of
 from planner.units import format_bytes, format_seconds
 
 FEW_STEPS = 10
@@ -20,7 +21,7 @@ CLOCK_TOLERANCE_S = 1e-3
 class ResourceUse:
     """One resource in a mean step. A link's time is bytes / bandwidth; None if the bandwidth is not known."""
 
-    resource: str
+    resource: Resource
     ops: int
     bytes: int
     time_s: float | None
@@ -31,7 +32,7 @@ class OpUse:
     """One op in a mean step, with its spread over steps."""
 
     name: str
-    resource: str
+    resource: ResourceKind
     time_s: float
     std_s: float
     bytes: int
@@ -79,8 +80,8 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
             if mine.any():
                 link = resource in (DOWNLINK, UPLINK)
                 time_s = None if link and not bandwidth else float(lasts[mine].sum())
-                name = RESOURCE_NAMES[resource] + (f"[{server}]" if server >= 0 else "")
-                resources.append(ResourceUse(name, int(mine.sum()), int(profile.bytes[mine].sum()), time_s))
+                used = resource_of(resource, server)
+                resources.append(ResourceUse(used, int(mine.sum()), int(profile.bytes[mine].sum()), time_s))
     compute_s = float(mean[profile.resource == WORKER].sum())
     communication_s = float(lasts[profile.is_transfer].sum()) if bandwidth else None
     path = critical_path(profile, lasts)
@@ -107,7 +108,7 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
         slowest=tuple(
             OpUse(
                 profile.names[i],
-                RESOURCE_NAMES[profile.resource[i]],
+                RESOURCE_KINDS[profile.resource[i]],
                 float(lasts[i]),
                 0.0 if profile.is_transfer[i] else float(std[i]),
                 int(profile.bytes[i]),
@@ -200,5 +201,6 @@ def _suspicious_times(profile: Profile, bandwidth: float | None) -> list[str]:
                 busy_s = ends[:, mine].max(axis=1) - profile.starts_s[:, mine].min(axis=1)
                 used = float(np.median(profile.bytes[mine].sum() / np.maximum(busy_s, 1e-9)) / bandwidth)
                 if used > 1.1 or (used < 0.5 and profile.servers == 1):
-                    out.append(f"downlink[{server}] ran at {used:.0%} of the stated bandwidth: is it right?")
+                    link = resource_of(DOWNLINK, server)
+                    out.append(f"{link} ran at {used:.0%} of the stated bandwidth: is it right?")
     return out

@@ -18,6 +18,7 @@ from planner.exchange.collectives import Nccl
 from planner.exchange.peers import peers_of
 from planner.exchange.settings import chosen
 from planner.market import Market
+from planner.resource import FABRIC, NETWORK
 from planner.simulator import simulate
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
@@ -129,7 +130,7 @@ def test_a_half_full_machine_is_no_obstacle() -> None:
 
 def test_two_levels_use_fabric_and_network() -> None:
     case = AllReduce(algorithm="hierarchical").lower(chain([25_000_000] * 4, 1e-3), site(16))
-    assert case.cluster.link_names == ("fabric", "network")
+    assert case.cluster.link_resources == (FABRIC, NETWORK)
     assert {int(scope) for scope in case.profile.scope} == {-1, 0, 1}
     assert step_s(case) > 0
 

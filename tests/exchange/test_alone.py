@@ -17,6 +17,7 @@ from planner.computation.work import step_s
 from planner.errors import BadInput
 from planner.exchange import EXCHANGES, Alone, Site
 from planner.plan import Plan, plan_from
+from planner.resource import COMPUTATION
 from planner.search.request import Request
 from planner.search.space import enumerate_plans, kinds
 from planner.simulator import simulate
@@ -36,7 +37,7 @@ def test_it_computes_and_updates_and_waits_for_nobody(model: str) -> None:
     found = simulate(case.profile, case.cluster, case.policy, case.mode)
     assert V100.kernels is not None
     assert found.step_s == pytest.approx(step_s(network, 32, V100.kernels), rel=0.02)
-    assert found.utilisation["worker"] == pytest.approx(1.0)
+    assert found.utilisation[COMPUTATION] == pytest.approx(1.0)
     assert found.staleness_max == 0
 
 

@@ -17,6 +17,7 @@ from planner.exchange.collectives import Nccl
 from planner.exchange.peers import peers_of
 from planner.market import Market
 from planner.model import Model
+from planner.resource import COMPUTATION, HOSTS, Resource, ResourceKind
 from planner.search.request import Request
 from planner.simulator import simulate
 from planner.simulator.run import RunOptions, run
@@ -181,9 +182,9 @@ def test_parsing_does_not_occupy_the_accelerator() -> None:
     found = simulate(case.profile, case.cluster, case.policy, case.mode)
     steps_per_s = found.samples_per_s / 64
     assert computation.once_s is not None
-    assert found.utilisation["worker"] == pytest.approx(steps_per_s * computation.once_s.sum(), rel=0.01)
+    assert found.utilisation[COMPUTATION] == pytest.approx(steps_per_s * computation.once_s.sum(), rel=0.01)
     parsed = (case.profile.durations_s * (case.profile.resource == HOST)).sum(axis=1).mean()
-    assert found.utilisation["host"] == pytest.approx(steps_per_s * parsed, rel=0.01)
+    assert found.utilisation[HOSTS] == pytest.approx(steps_per_s * parsed, rel=0.01)
 
 
 def test_a_server_runs_out_of_cores() -> None:
@@ -196,7 +197,7 @@ def test_a_server_runs_out_of_cores() -> None:
     update_s = (case.profile.durations_s * (case.profile.resource == PS)).sum(axis=1).mean()
     found = simulate(case.profile, case.cluster, case.policy, case.mode)
     assert found.samples_per_s == pytest.approx(8 / update_s, rel=0.03)
-    assert found.utilisation["ps[0]"] == pytest.approx(1.0, abs=0.02)
+    assert found.utilisation[Resource(ResourceKind.PS, 0)] == pytest.approx(1.0, abs=0.02)
     (bound,) = ParameterServers.bounds([Job(exchange, computation, where)])
     assert bound == pytest.approx(8 / update_s, rel=1e-9)
     assert bounds_of([case])[0] == pytest.approx(bound, rel=1e-9)

@@ -15,6 +15,7 @@ from planner.errors import BadInput
 from planner.ordering import measures, order, priorities
 from planner.ordering.pipelined import forward_ops, pipelined
 from planner.policy import Ordered, Policy
+from planner.resource import COMPUTATION, Resource
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.step import Profile
 
@@ -42,7 +43,7 @@ def test_bounds_and_efficiency() -> None:
     """Figure 1 of file 004: two downloads and two ops of 1 s."""
     profile = chain([1, 1], [1, 1])
     found = measures.bounds(profile, MB_PER_S)
-    assert found.resource_s == {"downlink[0]": 2, "worker": 2}
+    assert found.resource_s == {Resource.read("downlink[0]"): 2, COMPUTATION: 2}
     assert (found.lower_s, found.upper_s) == (2, 4)
     assert measures.ordering_efficiency(makespan_s(profile, [0, 1]), found) == 0.5
     assert measures.ordering_efficiency(makespan_s(profile, [1, 0]), found) == 0

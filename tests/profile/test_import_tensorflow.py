@@ -20,7 +20,7 @@ from planner.computation.importers.recording import (
     add_op,
 )
 from planner.errors import BadInput
-from planner.step import DOWNLINK, PS, RESOURCE_NAMES, UPLINK, WORKER
+from planner.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER
 from planner.step.reading import read_bytes
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
@@ -36,7 +36,7 @@ def expected(name):
 def dependencies(profile):
     return {
         name: (
-            RESOURCE_NAMES[profile.resource[i]],
+            RESOURCE_KINDS[profile.resource[i]],
             int(profile.server[i]),
             int(profile.bytes[i]),
             frozenset(profile.names[d] for d in profile.deps(i)),

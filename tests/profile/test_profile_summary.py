@@ -36,7 +36,7 @@ def profile(steps=20, **about):
 
 def test_time_by_resource_critical_path_and_ratio():
     summary = summarize(profile())
-    assert [(r.resource, r.ops, r.bytes, r.time_s) for r in summary.resources] == [
+    assert [(str(r.resource), r.ops, r.bytes, r.time_s) for r in summary.resources] == [
         ("downlink[0]", 2, 400, 4.0),
         ("worker", 3, 0, 7.0),
         ("uplink[0]", 2, 400, 4.0),

@@ -14,6 +14,7 @@ from planner.cluster import Cluster, Node
 from planner.policy import Fifo
 from planner.report.chrome import write_chrome
 from planner.report.link_use import link_use
+from planner.resource import FABRIC
 from planner.simulator.simulate import Case
 from planner.step import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
 
@@ -168,7 +169,7 @@ def test_links_hosts_and_joint_ops_have_tracks_with_names(tmp_path):
         (0, 0),
         (),
         links=(((1, 2),), ((2, 1),)),
-        link_names=("fabric",),
+        link_resources=(FABRIC,),
         leaders=((0, 0),),
     )
     drawn = traced(Case(profile=profile, cluster=cluster, policy=Fifo()), seed=0, steps=2, about={})

@@ -32,6 +32,7 @@ from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
 from planner.report.html_tables import MOST_ROWS, partition_page, tables_page
 from planner.report.page import label, render_page, script_json
+from planner.resource import COMPUTATION
 from planner.step.summary import summarize
 
 COMMAND = "planner recommend --model 'a b' --budget 20"
@@ -206,8 +207,8 @@ def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
     one = simulated().scored
 
     def page(share):
-        used = dict.fromkeys(one.prediction.utilisation, 0.1) | {"worker": share}
-        scored = replace(one, prediction=replace(one.prediction, utilisation=used, bottleneck="worker"))
+        used = dict.fromkeys(one.prediction.utilisation, 0.1) | {COMPUTATION: share}
+        scored = replace(one, prediction=replace(one.prediction, utilisation=used, bottleneck=COMPUTATION))
         chart = charts.utilisation(scored)
         cards = {one.name: (one.value, one.more) for one in html._figures(scored, simulated().request)}
         return cards, chart.caption, chart.spec["data"][0]["marker"]["color"], charts.scored_words(scored)

@@ -15,6 +15,7 @@ from planner.cluster import Cluster
 from planner.errors import BadInput
 from planner.ordering import STRATEGIES, Setting
 from planner.ordering.pipelined import pipelined
+from planner.resource import Resource, ResourceKind
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
@@ -86,16 +87,18 @@ def test_it_says_when_ordering_cannot_help() -> None:
 def test_bounds_of_a_cluster() -> None:
     profile = training(compute_s=0.02)
     one = cluster_bounds(profile, machines(2, 1, GBIT))
-    assert one.resource_s["downlink"] == pytest.approx(2 * 6e6 / GBIT)
+    assert one.resource_s[Resource(ResourceKind.DOWNLINK)] == pytest.approx(2 * 6e6 / GBIT)
     assert one.computation_s == pytest.approx(0.36)
     barrier = cluster_bounds(profile, machines(2, 1, GBIT), barrier=True)
     assert barrier.communication_s == pytest.approx(4 * 6e6 / GBIT)
     # Three servers of 2 MB each: two workers load a server with 4 MB, a worker's own NIC with 6 MB.
     several = cluster_bounds(training(servers=3), machines(2, 3, GBIT))
-    assert several.resource_s["downlink"] == pytest.approx(6e6 / GBIT)
+    assert several.resource_s[Resource(ResourceKind.DOWNLINK)] == pytest.approx(6e6 / GBIT)
     slow = machines(2, 1, GBIT, slow_worker=0.5, slow_link_bytes_per_s=GBIT / 4)
     assert cluster_bounds(profile, slow).computation_s == pytest.approx(0.72)
-    assert cluster_bounds(profile, slow).resource_s["uplink"] == pytest.approx(4 * 6e6 / GBIT)
+    assert cluster_bounds(profile, slow).resource_s[Resource(ResourceKind.UPLINK)] == pytest.approx(
+        4 * 6e6 / GBIT
+    )
 
 
 def test_dealing_slices_evens_out_servers() -> None:

@@ -10,6 +10,7 @@ from planner.answers.questions import one_plan, saturation_for, simulation_for
 from planner.answers.saturation import _advised, _few
 from planner.errors import BadInput, Infeasible
 from planner.report.answers import saturation_tables
+from planner.resource import COMPUTATION, Resource, ResourceKind
 from planner.search.request import Request
 
 ALEXNET = Request(
@@ -32,7 +33,7 @@ def test_a_link_that_is_full_saturates():
     assert saturated is not None
     assert rates[saturated] - rates[saturated - 1] < 0.1 * rates[0]
     assert all(rates[w] - rates[w - 1] >= 0.1 * rates[0] for w in range(1, saturated))
-    assert curve.bottleneck.split("[")[0] in ("downlink", "uplink", "ps")
+    assert curve.bottleneck.kind in (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.PS)
     counts = [count for count, _ in curve.sizes]
     assert counts == [1, 2, 3, 4, 6, 8][: len(counts)]
     # Servers are added until one adds less than a tenth, and those before it are advised.
@@ -48,10 +49,13 @@ def test_what_does_not_saturate_has_a_limit_that_comes_next():
     curve = saturation_for(ALEXNET.but(model="resnet50", hardware=("g4dn.xlarge",)), jobs=2, max_workers=2)
     last = curve.points[-1].scored.prediction
     assert curve.saturation_workers is None
-    assert last.bottleneck == "worker"
+    assert last.bottleneck == COMPUTATION
     words = saturation_tables(curve)[0].title
     assert "What saturates" not in words
-    direction = {"downlink[0]": "sending parameters from", "uplink[0]": "receiving gradients at"}
+    direction = {
+        Resource(ResourceKind.DOWNLINK, 0): "sending parameters from",
+        Resource(ResourceKind.UPLINK, 0): "receiving gradients at",
+    }
     assert curve.limits_next in direction
     assert last.utilisation[curve.limits_next] == max(last.utilisation[link] for link in direction)
     assert f"What would limit next is {direction[curve.limits_next]} server 0" in words

@@ -8,6 +8,7 @@ from planner.cluster import Cluster, Node
 from planner.cost.loads import bounds_of, loads_of
 from planner.errors import BadInput
 from planner.policy import Fifo
+from planner.resource import HOSTS
 from planner.simulator import Case, simulate
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
@@ -97,7 +98,7 @@ def test_an_upload_can_wait_for_its_gradient_to_be_serialised() -> None:
     result = both(case.profile, case.cluster)
     assert result.step_ends_s[0].tolist() == [2.5]
     assert bounds_of([case])[0] == pytest.approx(1 / 2.5)
-    assert simulate(case.profile, case.cluster, Fifo()).utilisation["host"] == pytest.approx(0.2)
+    assert simulate(case.profile, case.cluster, Fifo()).utilisation[HOSTS] == pytest.approx(0.2)
 
 
 def test_a_node_without_cores_is_refused() -> None:

@@ -11,10 +11,13 @@ import pytest
 from planner.cluster import Cluster, Node
 from planner.errors import BadInput
 from planner.policy import Blocks, Fifo, Multiplexed
+from planner.resource import COMPUTATION, Resource
 from planner.simulator import simulate
 from planner.simulator.joins import Joins
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+
+RING = Resource.link("ring")
 
 
 def profile(ops: list[Op], durations: list[list[float]], channels: int = 1) -> Profile:
@@ -30,7 +33,7 @@ def ring(workers: int, speeds: tuple[float, ...] = (), groups: int = 1) -> Clust
         (),
         worker_speeds=speeds,
         links=tuple(((w, (w + 1) % workers),) for w in range(workers)),
-        link_names=("ring",),
+        link_resources=(RING,),
         leaders=(tuple(w // size * size for w in range(workers)),),
     )
 
@@ -146,14 +149,14 @@ def test_a_worker_alone_needs_no_channel() -> None:
     assert both(step, cluster, RunOptions(steps=3)).step_ends_s[0].tolist() == [3.0, 6.0, 9.0]
     found = simulate(step, cluster)
     assert found.samples_per_s == pytest.approx(4 / 3)
-    assert found.utilisation == {"worker": pytest.approx(1.0)}
+    assert found.utilisation == {COMPUTATION: pytest.approx(1.0)}
 
 
 def test_simulate_says_what_a_link_uses() -> None:
     found = simulate(profile(ALL_REDUCE, [[1.0, 0.0, 0.75]]), ring(4))
     assert found.samples_per_s == pytest.approx(4 * 4 / 4.0)
-    assert found.utilisation["ring"] == pytest.approx(0.5)
-    assert found.bottleneck == "ring"
+    assert found.utilisation[RING] == pytest.approx(0.5)
+    assert found.bottleneck == RING
     assert found.staleness_max == 0
 
 
@@ -180,7 +183,7 @@ def test_refusals(ops: list[Op], cluster: Cluster, policy: Fifo | Blocks, words:
         ({"links": (((0, 1),),)}, "links are given for 1 workers, but there are 2"),
         ({"links": (((0, 1),), ())}, "as many links"),
         ({"links": (((0, 2),), ((0, 1),))}, "a link ends at node 2"),
-        ({"link_names": ("a", "b")}, "2 names are given for 1 link"),
+        ({"link_resources": (RING, RING)}, "2 names are given for 1 link"),
         ({"leaders": ((0,),)}, "scope 0 groups 1 workers"),
         ({"leaders": ((0, 0), (1, 1))}, "scope 1 worker 0 is led by 1"),
     ],

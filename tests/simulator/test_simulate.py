@@ -11,6 +11,7 @@ import pytest
 from planner.cluster import Cluster, Node
 from planner.errors import BadInput
 from planner.policy import Fifo, Multiplexed, Ordered
+from planner.resource import COMPUTATION, Resource, ResourceKind, as_text
 from planner.simulator import Case, Prediction, measurement_spread, simulate, simulate_many
 from planner.simulator.simulate import FIRST_RUNS, run_length, start_offsets_s
 from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
@@ -47,8 +48,8 @@ def test_one_worker_by_hand() -> None:
     assert prediction.step_s == pytest.approx(5)
     assert prediction.step_s_quantiles == pytest.approx({"p5": 5, "p50": 5, "p95": 5})
     used = {"downlink[0]": 0.2, "worker": 0.4, "uplink[0]": 0.2, "ps[0]": 0.2}
-    assert prediction.utilisation == pytest.approx(used)
-    assert prediction.bottleneck == "worker"
+    assert as_text(prediction.utilisation) == pytest.approx(used)
+    assert prediction.bottleneck == COMPUTATION
     assert (prediction.staleness_mean, prediction.staleness_max) == (0, 0)
     assert prediction.timeline is None
     assert prediction.notes == ()
@@ -58,7 +59,7 @@ def test_a_saturated_link_is_the_bottleneck_and_is_never_exceeded() -> None:
     prediction = simulate(profile((1.0, 2.0, 3.0)), cluster(16))
     assert prediction.samples_per_s <= 8 * 1.0 * (1 + 1e-9)  # 100 bytes a step at 100 bytes/s
     assert prediction.utilisation[prediction.bottleneck] > 0.9
-    assert prediction.bottleneck in ("downlink[0]", "uplink[0]")
+    assert str(prediction.bottleneck) in ("downlink[0]", "uplink[0]")
     assert sum(prediction.worker_samples_per_s) == pytest.approx(prediction.samples_per_s)
     # Each step of a worker sees about one step of every other.
     assert prediction.staleness_mean == pytest.approx(15, rel=0.05)
@@ -135,8 +136,8 @@ def test_a_slow_worker_is_given_time_to_warm_up() -> None:
 def test_a_narrow_worker_nic_shows_in_the_utilisation() -> None:
     narrow = Cluster((Node(1e4, 1e4), Node(25.0, 25.0)), worker_nodes=(1,), server_nodes=(0,))
     prediction = simulate(profile((0.5,)), narrow)
-    assert prediction.bottleneck in ("worker downlink", "worker uplink")
-    assert prediction.utilisation["worker uplink"] == pytest.approx(4 / 9.5)
+    assert prediction.bottleneck.kind in (ResourceKind.WORKER_DOWNLINK, ResourceKind.WORKER_UPLINK)
+    assert prediction.utilisation[Resource(ResourceKind.WORKER_UPLINK)] == pytest.approx(4 / 9.5)
 
 
 def test_start_offsets_differ_by_run_and_stay_within_a_step() -> None:
