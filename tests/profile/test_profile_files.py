@@ -82,11 +82,19 @@ def test_any_duration_and_any_name_survive(durations, name):
     assert same(profile, files.decode(files.encode(profile)))
 
 
+def ordered(schema):
+    """A schema with its alternatives in one order: msgspec names them in another with each release."""
+    if isinstance(schema, dict):
+        found = {name: ordered(value) for name, value in schema.items()}
+        return found | ({"anyOf": sorted(found["anyOf"], key=json.dumps)} if "anyOf" in found else {})
+    return [ordered(value) for value in schema] if isinstance(schema, list) else schema
+
+
 def test_the_schema_in_the_docs_is_the_one_in_the_code_and_accepts_what_we_write():
     import jsonschema
 
-    assert SCHEMA.read_bytes() == files.schema()
     schema = json.loads(SCHEMA.read_text())
+    assert ordered(schema) == ordered(json.loads(files.schema()))
     jsonschema.validate(json.loads(files.encode(small(starts_s=[[0, 1, 2, 3]]))), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(json.loads(record(batch=0)), schema)

@@ -316,7 +316,7 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     request = asked(model="llama3-8b", hardware=kinds, machines=2, global_batch=32, budget=120.0)
     space = {plan.key for plan in enumerate_plans(request, model_of(request)).plans}
     best = recommend_for(request, jobs=1, advice=False).chosen
-    found = recommend_for(request, jobs=1, advice=False, trials=250)
+    found = recommend_for(request, jobs=1, advice=False, trials=400)
     plans_found = [one.plan for one in found.everything]
     whole = [plan for plan in plans_found if plan.exchange.plain or plan.cut.workers == 1]
     assert {plan.key for plan in whole} <= space
