@@ -100,8 +100,14 @@ def _spot(plans: list[Plan], cases: Cases) -> list[str]:
 def _network(kinds: list[Hardware], request: Request) -> list[str]:
     if request.bandwidth_bytes_per_s is not None:
         return [f"Network: {format_bandwidth(request.bandwidth_bytes_per_s)} for every NIC, as given."]
-    kinds = [kind for kind in kinds if request.market.nic_bytes_per_s(kind) is not None]
+    single = [kind.name for kind in kinds if request.market.nic_bytes_per_s(kind) is None]
+    kinds = [kind for kind in kinds if kind.name not in single]
     out = [f"Network: {network_figure(kind, request.network_used).words}." for kind in kinds]
+    if single:
+        names = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
+        out.append(
+            f"Note: no network figure is published of {names}: one machine; --bandwidth counts several in."
+        )
     limits = {flow_limit_bytes_per_s(kind) for kind in kinds}
     finite = [limit for limit in limits if limit < float("inf")]
     if finite:

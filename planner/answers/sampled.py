@@ -33,7 +33,7 @@ from planner.search.field import field_of
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import LARGE_PARAMETERS, micro_batches, node_counts, precisions
+from planner.search.sizes import LARGE_PARAMETERS, joined, micro_batches, node_counts, precisions
 from planner.search.space import (
     judged,
     left_out,
@@ -123,6 +123,8 @@ class _Walk:
             nodes = trial.suggest_int("machines", 1, MAX_WORKERS, log=True)
             if nodes > max(1, MAX_WORKERS // worker.device_count):
                 return "over the number of machines"
+        if nodes > 1 and not joined(request, worker):
+            return "over the number of machines"
         batch = self._batch(trial, worker)
         cut = _pick(trial, "workers_per_replica", self.ways, lambda one: one.key or one.workers)
         spans = cut in self.cuts[worker.name] and nodes * worker.device_count % cut.workers == 0

@@ -112,6 +112,8 @@ class ParameterServers(Exchange):
         """Replicas of several workers have their servers apart and their tensors split evenly, as the
         partition search reads them, where the request allows that."""
         whole = site.cut.workers == 1
+        if site.market.nic_bytes_per_s(site.hardware) is None:
+            return
         rules = ask.placements or (FEW_PLACEMENTS if ask.brief else PLACEMENTS)
         policies = ask.policies or ("multiplexed",)
         hosts = hosts_of(site.hardware, site.market, ask.server_hardware or SERVER_WORDS)

@@ -149,7 +149,7 @@ def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, str]:
             same = repr((kind.device, kind.kernels, kind.device_count, kind.provider, kind.fabric))
             groups.setdefault(same, []).append(kind)
     for same_devices in groups.values():
-        fastest_nic = 0.0
+        fastest_nic = -1.0  # a network that nobody knows counts as none
         for kind in sorted(same_devices, key=lambda one: (market.usd_per_hour(one) or 0.0, one.name)):
             nic = market.nic_bytes_per_s(kind) or 0.0
             if nic <= fastest_nic:

@@ -53,7 +53,8 @@ def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[
 def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
     """Worker machines to try: as asked, else every count within the limits, thinned out above 64."""
     if request.workers is not None:
-        return sorted({-(-count // worker.device_count) for count in request.workers})
+        asked = {-(-count // worker.device_count) for count in request.workers}
+        return sorted(asked if joined(request, worker) else asked & {1})
     counts, count = [], 1
     most = _most_nodes(request, worker, model)
     while count <= most:
@@ -62,6 +63,11 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
     if model.parameters >= LARGE_PARAMETERS:  # which global batches can be dealt out to
         counts += [2**k for k in range(most.bit_length()) if 2**k <= most]
     return sorted(set(counts))
+
+
+def joined(request: Request, worker: Hardware) -> bool:
+    """Whether several machines of a kind can be counted: what they talk over is known or given."""
+    return request.market.nic_bytes_per_s(worker) is not None
 
 
 def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
@@ -76,4 +82,4 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
         most = min(most, request.machines)
     if worker.ownership is not None and worker.ownership.machines is not None:
         most = min(most, worker.ownership.machines)
-    return most
+    return most if joined(request, worker) else min(most, 1)

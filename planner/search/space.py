@@ -179,8 +179,9 @@ def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> s
         )
     if request.formats and not set(request.formats) & set(worker.device.formats):
         return f"do not compute in {' or '.join(request.formats)}"
-    if market.nic_bytes_per_s(worker) is None:
-        return "have no published network figure; give --bandwidth to count them in"
+    fewest = min(request.workers) if request.workers else 1
+    if market.nic_bytes_per_s(worker) is None and fewest > worker.device_count:
+        return "have no published network figure; give --bandwidth to count several in"
     if market.no_rdma(worker):
         return "have no RDMA; --network tcp counts them in"
     return ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.answers.recommend import recommend_for
 from planner.catalog import load_hardware
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.market import Market
@@ -13,6 +14,7 @@ from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.machines import machine_names
 from planner.search.request import Request, model_of
+from planner.search.space import enumerate_plans
 
 
 def test_without_names_only_what_can_be_rented_of_aws_is_meant() -> None:
@@ -83,3 +85,27 @@ def test_nothing_is_outclassed_by_what_the_budget_does_not_buy() -> None:
     request = Request(model="vgg11", budget_usd_per_hour=0.4)
     field = field_of(Cases(request, model_of(request)))
     assert any(kind.device.kind == "cpu" for kind in field.machines)
+
+
+def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None:
+    """A machine of eight GPUs, or one, needs no network; servers on others and several machines do."""
+    names = ("lambda-8x-h100-sxm5", "lambda-1x-a10")
+    request = Request(model="alexnet", hardware=names)
+    space = enumerate_plans(request, model_of(request))
+    assert {(plan.machine, plan.workers) for plan in space.plans} == {
+        ("lambda-8x-h100-sxm5", 8), ("lambda-8x-h100-sxm5", 1), ("lambda-1x-a10", 1)
+    }  # fmt: skip
+    assert "servers" not in {plan.exchange.kind for plan in space.plans}
+    told = enumerate_plans(
+        request.but(bandwidth_bytes_per_s=12.5e9, budget_usd_per_hour=100.0), model_of(request)
+    )
+    assert max(plan.workers for plan in told.plans) > 8
+    both = enumerate_plans(request.but(workers=(2,)), model_of(request))
+    assert both.left_out == {
+        "have no published network figure; give --bandwidth to count several in": ["lambda-1x-a10"]
+    }
+    for trials in (None, 40):
+        answer = recommend_for(request, jobs=1, advice=False, trials=trials)
+        assert answer.chosen.plan.machine in names
+        assert {one.plan.workers for one in answer.everything} <= {1, 8}
+    assert any("no network figure is published of lambda-" in note for note in answer.assumptions)
