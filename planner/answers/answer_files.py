@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,6 +21,10 @@ class RentedRole(msgspec.Struct, frozen=True):
     machines: int = 1
 
 
+Rate = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class ChosenPlan(msgspec.Struct, frozen=True):
     """What comparing and checking need of a plan; other keys of the file are passed over."""
 
@@ -29,7 +33,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     worker_hardware: str
     workers: int
     cluster: str
-    samples_per_s: float
+    samples_per_s: Rate
     usd_per_hour: float | None = None
     usd_per_million_samples: float | None = None
     range_low: float | None = msgspec.field(default=None, name="samples_per_s_range_low")
@@ -40,7 +44,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     device: str = ""
     exchange: dict[str, Any] = {}
     rented: dict[str, RentedRole] = {}
-    utilisation: dict[str, float] = {}
+    utilisation: dict[str, Share] = {}
     step_s: float | None = None
     bottleneck: str = ""
     workers_per_replica: int = 1

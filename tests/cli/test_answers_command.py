@@ -115,7 +115,7 @@ def test_more_steps_for_a_precision_that_was_not_reached():
         ),
         (("simulate", "--profile", "nowhere.json.gz"), 2, "nowhere.json.gz"),
         (("simulate", "--model", "vgg11", "--max-steps", "0"), 2, "--max-steps is 0"),
-        (("compare", "--model", "resnet50", "--hardware", "c4.large"), 1, "network figure"),
+        (("compare", "--model", "resnet50", "--hardware", "c4.large", "-w", "2"), 1, "network figure"),
         (("simulate", "--model", "resnet50", "--bandwidth", "10"), 2, "unit"),
     ],
 )
