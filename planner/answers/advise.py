@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.answers.results import Change
+from planner.exchange import ChangeKind
 from planner.plan import Plan
 from planner.precision import PRECISIONS
 from planner.search.cases import Cases
@@ -35,7 +36,7 @@ LOWER: dict[str, tuple[tuple[str, ...], ...]] = {
 class Option:
     """A change that might be worth it: its kind, it in words, and the plan that it leads to."""
 
-    kind: str
+    kind: ChangeKind
     words: str
     plan: Plan
 
@@ -94,7 +95,7 @@ def _predicted(
 
 def _one_of_each(changes: list[Change]) -> list[Change]:
     """The best change of each kind."""
-    best: dict[str, Change] = {}
+    best: dict[ChangeKind, Change] = {}
     for change in changes:
         best.setdefault(change.kind, change)
     return list(best.values())
@@ -107,13 +108,13 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
     words = f"{added} more worker{'s' if added > 1 else ''}"
     more = replace(plan, workers=plan.workers + added)
     if not plan.exchange.refusal(cases.site(more)):
-        yield Option("workers", words, more)
+        yield Option(ChangeKind.WORKERS, words, more)
     else:
         for other in exchanges(cases.request, cases.site(more)):
-            yield Option("workers", f"{words} ({other.words().cell})", replace(more, exchange=other))
+            yield Option(ChangeKind.WORKERS, f"{words} ({other.words().cell})", replace(more, exchange=other))
     if cases.request.profile is None:
         words = f"twice the batch ({plan.batch * 2}; it may need more epochs)"
-        yield Option("batch", words, replace(plan, batch=plan.batch * 2))
+        yield Option(ChangeKind.BATCH, words, replace(plan, batch=plan.batch * 2))
     yield from _lower_precisions(plan, cases)
 
 
@@ -127,4 +128,4 @@ def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:
         found = next((name for name in names if name in has), None)
         if found is not None and (found != "fp8" or cases.model.sequence_length is not None):
             words = f"{found} instead of {plan.precision.name} (check that it converges)"
-            yield Option("precision", words, replace(plan, precision=PRECISIONS[found]))
+            yield Option(ChangeKind.PRECISION, words, replace(plan, precision=PRECISIONS[found]))

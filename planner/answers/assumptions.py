@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.hardware import Hardware
+from planner.note import Note, Topic
 from planner.plan import Plan
 from planner.prices.age import old_prices
 from planner.search.cases import Cases
@@ -14,7 +15,7 @@ from planner.search.request import Request
 from planner.units import format_bandwidth
 
 
-def assumptions(plans: Iterable[Plan], cases: Cases) -> list[str]:
+def assumptions(plans: Iterable[Plan], cases: Cases) -> list[Note]:
     """Sentences about the hardware and computation of an answer's plans."""
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
@@ -41,14 +42,14 @@ def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     return [market.machine(name) for name in names]
 
 
-def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[str]:
+def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Note]:
     request = cases.request
     rented = [kind for kind in kinds if kind.ownership is None]
     owned = [kind for kind in kinds if kind.ownership is not None]
     out = []
     if request.budget_usd_per_hour is not None:
         usd = request.budget_usd_per_hour
-        out.append(f"Budget: at most ${usd:g} an hour for the whole cluster, servers included.")
+        out.append(Note(Topic.BUDGET, f"at most ${usd:g} an hour for the whole cluster, servers included."))
     on_spot = _on_spot(plans, cases)
     prices = []
     for kind in rented:
@@ -63,16 +64,15 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[str]:
             prices.append(replace(price, as_of=dated))
             where = f" in {price.region}" if price.region else ""
             said = ", ".join(part for part in (what + where, dated, price.basis) if part)
-            out.append(f"Price: {kind.name} ${paid:g}/h {said}.")
+            out.append(Note(Topic.PRICE, f"{kind.name} ${paid:g}/h {said}."))
     if old := old_prices(prices):
-        out.append(f"Prices: {old}")
+        out.append(Note(Topic.PRICES, old))
     out += _spot(plans, cases)
     for kind in owned:
         paid = kind.price.on_demand_usd_per_hour
         if paid is not None:
-            out.append(
-                f"Price: {kind.name} ${paid:.3g}/h from capital, lifetime and energy in its file, estimated."
-            )
+            words = f"{kind.name} ${paid:.3g}/h from capital, lifetime and energy in its file, estimated."
+            out.append(Note(Topic.PRICE, words))
     return out
 
 
@@ -84,7 +84,7 @@ def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:
     return {one.machine for plan in courses for one in plan.rented(cases.market)}
 
 
-def _spot(plans: list[Plan], cases: Cases) -> list[str]:
+def _spot(plans: list[Plan], cases: Cases) -> list[Note]:
     """How interruptions were counted, of the first plan; of others whether spot pays."""
     if not cases.request.spot or not plans:
         return []
@@ -94,50 +94,45 @@ def _spot(plans: list[Plan], cases: Cases) -> list[str]:
     )
     dear = [plan.workers_text for plan in plans[1:] if cases.paid(plan).course is None]
     others = f" On demand, as spot does not pay there: {', '.join(dear)}." if dear else ""
-    return [f"Spot: {said}.{others}"]
+    return [Note(Topic.SPOT, f"{said}.{others}")]
 
 
-def _network(kinds: list[Hardware], request: Request) -> list[str]:
+def _network(kinds: list[Hardware], request: Request) -> list[Note]:
     if request.bandwidth_bytes_per_s is not None:
-        return [f"Network: {format_bandwidth(request.bandwidth_bytes_per_s)} for every NIC, as given."]
+        given = format_bandwidth(request.bandwidth_bytes_per_s)
+        return [Note(Topic.NETWORK, f"{given} for every NIC, as given.")]
     single = [kind.name for kind in kinds if request.market.nic_bytes_per_s(kind) is None]
     kinds = [kind for kind in kinds if kind.name not in single]
-    out = [f"Network: {network_figure(kind, request.network_used).words}." for kind in kinds]
+    out = [Note(Topic.NETWORK, f"{network_figure(kind, request.network_used).words}.") for kind in kinds]
     if single:
         names = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
-        out.append(
-            f"Note: no network figure is published of {names}: one machine; --bandwidth counts several in."
-        )
+        words = f"no network figure is published of {names}: one machine; --bandwidth counts several in."
+        out.append(Note(Topic.WARNING, words))
     limits = {flow_limit_bytes_per_s(kind) for kind in kinds}
     finite = [limit for limit in limits if limit < float("inf")]
     if finite:
-        out.append(
-            f"Network: one connection carries at most {format_bandwidth(min(finite))} "
-            "(machines in one cluster placement group)."
-        )
+        words = f"one connection carries at most {format_bandwidth(min(finite))}"
+        out.append(Note(Topic.NETWORK, f"{words} (machines in one cluster placement group)."))
     return out
 
 
-def _compute(plans: list[Plan], cases: Cases) -> list[str]:
+def _compute(plans: list[Plan], cases: Cases) -> list[Note]:
     request = cases.request
     if request.profile is not None and (recordings := request.recordings) is not None:
         source = request.profile.source or "the given profile"
         said = dict.fromkeys(
             recordings.words(plan.batch, request.market.machine(plan.machine).device) for plan in plans
         )
-        return [
-            f"Compute: times from your profile ({source}), {request.profile.steps} steps: {words}."
-            for words in said
-        ]
+        times = f"times from your profile ({source}), {request.profile.steps} steps"
+        return [Note(Topic.COMPUTE, f"{times}: {words}.") for words in said]
     made = map(cases.computation, plans)
-    return list(
-        dict.fromkeys(
-            f"Compute: {one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
-        )
+    sources = dict.fromkeys(
+        f"{one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
     )
+    return [Note(Topic.COMPUTE, words) for words in sources]
 
 
-def _input(cases: Cases) -> list[str]:
+def _input(cases: Cases) -> list[Note]:
     """What is assumed of the data, which decides fast networks over images."""
     if cases.request.profile is not None:
         return []
@@ -150,42 +145,44 @@ def _input(cases: Cases) -> list[str]:
             "; JPEG files that eight processes of the host decode give a device at most "
             f"{constants().loader_images_per_s:,.0f} images/s"
         )
-    return [f"Input: no device waits for data, as with DALI or synthetic data{limit}."]
+    return [Note(Topic.INPUT, f"no device waits for data, as with DALI or synthetic data{limit}.")]
 
 
-def _measured(plans: list[Plan], cases: Cases) -> list[str]:
+def _measured(plans: list[Plan], cases: Cases) -> list[Note]:
     """Which devices were corrected by real runs."""
     found = {
         f"{cases.market.machine(plan.machine).device.name}, {factor.words} (`planner check --list`)"
         for plan in plans
         if (factor := cases.factor(plan)) is not None
     }
-    return [f"Measured: {words}." for words in sorted(found)]
+    return [Note(Topic.MEASURED, f"{words}.") for words in sorted(found)]
 
 
-def _running(plans: list[Plan], cases: Cases) -> list[str]:
+def _running(plans: list[Plan], cases: Cases) -> list[Note]:
     out = list(dict.fromkeys(words for plan in plans for words in plan.exchange.words().assumptions))
     out += dict.fromkeys(words for plan in plans for words in plan.exchange.assumed(cases.site(plan)))
     for cut in dict.fromkeys(plan.cut for plan in plans if plan.cut.kind == "layers"):
         stages = f"{cut.pipeline} stages" if cut.pipeline > 1 else "one stage"
         if cut.interleave > 1:
             stages += f" of {cut.interleave} parts, interleaved"
-        out.append(
-            f"Replicas: {cut.workers} devices hold one copy of the model: {cut.tensor} share every layer, in "
+        words = (
+            f"{cut.workers} devices hold one copy of the model: {cut.tensor} share every layer, in "
             f"{stages}; one device of the slowest stage stands for all, with the wait for the others."
         )
+        out.append(Note(Topic.REPLICAS, words))
     for many in sorted({plan.cut.workers for plan in plans if plan.cut.kind == "features"} - {1}):
         steps = " or ".join(
             str(samples) for samples in sorted({p.samples_per_step for p in plans if p.cut.workers == many})
         )
-        out.append(
-            f"Replicas: {many} workers share one copy of the model, cut by the partition search, and take "
+        words = (
+            f"{many} workers share one copy of the model, cut by the partition search, and take "
             f"{steps} samples in a step; training goes as with that batch, which may need more epochs."
         )
+        out.append(Note(Topic.REPLICAS, words))
     return out
 
 
-def _retired(kinds: list[Hardware]) -> list[str]:
+def _retired(kinds: list[Hardware]) -> list[Note]:
     from planner.cost.still_sold import nearest_current
 
     out = []
@@ -193,5 +190,5 @@ def _retired(kinds: list[Hardware]) -> list[str]:
         if not kind.still_sold:
             near = nearest_current(kind)
             instead = f"; the nearest that is sold: {near.hardware.name} ({near.reason})" if near else ""
-            out.append(f"Note: {kind.name} is no longer sold{instead}.")
+            out.append(Note(Topic.WARNING, f"{kind.name} is no longer sold{instead}."))
     return out

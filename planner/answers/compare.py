@@ -20,7 +20,7 @@ from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.heats import Heat
-from planner.search.left_out import left_out_words, no_plans
+from planner.search.left_out import left_out_notes, no_plans
 from planner.search.race import race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
@@ -113,7 +113,7 @@ def compare_for(
         simulated=simulated,
         assumptions=[
             *assumptions([row.plan for row in rows], cases),
-            *left_out_words(space),
+            *left_out_notes(space),
         ],
         left_out=dict(space.dropped),
         partial=partial,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from planner.errors import BadInput, Infeasible
 from planner.exchange import EXCHANGES, AllReduce, Site
 from planner.hardware import Hardware
 from planner.measured import load
+from planner.note import Note
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
@@ -42,7 +44,7 @@ class Simulation(Shown):
     request: Request
     scored: ScoredPlan
     samples_per_epoch: int | None
-    assumptions: list[str] = field(default_factory=list)
+    assumptions: Sequence[Note] = field(default_factory=list)
     baseline: ScoredPlan | None = None  # one device alone
     anatomy: Anatomy | None = None
 
@@ -60,7 +62,7 @@ class Simulation(Shown):
             },
             **({} if self.anatomy is None else self.anatomy.as_dict()),
             "notes": list(prediction.notes),
-            "assumptions": list(self.assumptions),
+            "assumptions": list(map(str, self.assumptions)),
         }
 
 

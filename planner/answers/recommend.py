@@ -21,7 +21,7 @@ from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.front import Floats
 from planner.search.heats import Heat
-from planner.search.left_out import left_out_words, no_plans
+from planner.search.left_out import left_out_notes, no_plans
 from planner.search.race import COURSE, Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
@@ -159,7 +159,7 @@ def recommend_for(
         simulated=len(simulated),
         assumptions=[
             *assumptions([chosen.plan], cases),
-            *left_out_words(space),
+            *left_out_notes(space),
         ],
         changes=changes,
         saturation=curve,

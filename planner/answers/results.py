@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.answers.jobs import best_of, missed, training_of, with_job
+from planner.exchange import ChangeKind
+from planner.note import Note
 from planner.plan import Plan
 from planner.resource import Resource
 from planner.search.request import Request
@@ -35,7 +37,7 @@ class Change:
     """A change to the chosen plan and what it would bring."""
 
     words: str
-    kind: str
+    kind: ChangeKind
     scored: ScoredPlan
     gain: float  # relative, in throughput
     usd_per_hour: float  # more, or less, than now
@@ -58,7 +60,7 @@ class Recommendation(Shown):
     considered: int
     pruned: Mapping[str, int]
     simulated: int
-    assumptions: Sequence[str]
+    assumptions: Sequence[Note]
     changes: Sequence[Change] = ()
     saturation: Saturation | None = None
     baseline: ScoredPlan | None = None  # one device alone
@@ -81,7 +83,7 @@ class Recommendation(Shown):
             "next_changes": [
                 {
                     "change": change.words,
-                    "kind": change.kind,
+                    "kind": change.kind.value,
                     "gain": change.gain,
                     "usd_per_hour": change.usd_per_hour,
                     "within_budget": change.within_budget,
@@ -90,7 +92,7 @@ class Recommendation(Shown):
                 for change in self.changes
             ],
             "saturation": None if self.saturation is None else self.saturation.as_dict(),
-            "assumptions": list(self.assumptions),
+            "assumptions": list(map(str, self.assumptions)),
             "partial": self.partial,
         }
 
@@ -129,7 +131,7 @@ class Saturation(Shown):
     threshold: float
     sizes: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
     size_advised: int | None = None
-    assumptions: Sequence[str] = field(default=())
+    assumptions: Sequence[Note] = field(default=())
     partial: bool = False
     baseline: ScoredPlan | None = None  # one device alone
 
@@ -165,7 +167,7 @@ class Saturation(Shown):
             "threshold": self.threshold,
             "servers": [{"count": n, **with_job(scored, self.request)} for n, scored in self.sizes],
             "servers_advised": self.size_advised,
-            "assumptions": list(self.assumptions),
+            "assumptions": list(map(str, self.assumptions)),
             "partial": self.partial,
         }
 
@@ -180,7 +182,7 @@ class Comparison(Shown):
     samples_per_epoch: int | None
     considered: int
     simulated: int
-    assumptions: Sequence[str]
+    assumptions: Sequence[Note]
     left_out: Mapping[str, int] = field(default_factory=dict)
     partial: bool = False
     baseline: ScoredPlan | None = None  # one device alone, on the best machine
@@ -205,7 +207,7 @@ class Comparison(Shown):
             "considered": self.considered,
             "simulated": self.simulated,
             "left_out": dict(self.left_out),
-            "assumptions": list(self.assumptions),
+            "assumptions": list(map(str, self.assumptions)),
             "partial": self.partial,
         }
 

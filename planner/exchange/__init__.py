@@ -5,7 +5,17 @@ by search, answers, report and cli; imports nouns, cost and the simulator's `Cas
 """
 
 from planner.cost.memory import Held
-from planner.exchange._base import Ask, Exchange, Job, Neighbour, Rented, Size, Words, with_choices
+from planner.exchange._base import (
+    Ask,
+    ChangeKind,
+    Exchange,
+    Job,
+    Neighbour,
+    Rented,
+    Size,
+    Words,
+    with_choices,
+)
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.alone import Alone
 from planner.exchange.parameter_servers import ParameterServers
@@ -21,6 +31,7 @@ __all__ = [
     "AllReduce",
     "Alone",
     "Ask",
+    "ChangeKind",
     "Exchange",
     "Held",
     "Job",

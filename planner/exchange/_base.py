@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -21,6 +22,7 @@ from planner.computation.changed import accumulated
 from planner.cost.memory import Held
 from planner.exchange.site import Site
 from planner.model import Model
+from planner.note import Note
 from planner.precision import Precision
 from planner.resource import Resource, ResourceKind
 
@@ -75,11 +77,29 @@ class Rented:
     count: int
 
 
+class ChangeKind(StrEnum):
+    """What a change to a plan changes, by the word that JSON has for it."""
+
+    WORKERS = "workers"
+    BATCH = "batch"
+    PRECISION = "precision"
+    SERVER = "server"
+    PLACEMENT = "placement"
+    ORDER = "order"
+    NIC = "faster NIC"
+    BUCKET = "bucket"
+    ALGORITHM = "algorithm"
+    STAGE = "stage"
+    WITHIN = "within"
+    PREFETCH = "prefetch"
+    EXCHANGE = "exchange"
+
+
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A change of the exchange that might make a plan faster. Of each kind of `change` the best is shown."""
+    """A change of the exchange that might make a plan faster. Of each kind of change the best is shown."""
 
-    change: str  # the kind of change: "server", "placement"
+    change: ChangeKind
     words: str  # "a second server (greedy placement)"
     exchange: Exchange
 
@@ -99,7 +119,7 @@ class Words:
 
     `cell` stands in a table's column (`2 servers on c5n.large`); `rest` follows the workers in a sentence
     (` + 2 servers on c5n.large`, empty for what adds no machine); `plan` is half a sentence about its
-    choices; `assumptions` are whole sentences. `resources` says what it means that a resource is busy, by
+    choices; `assumptions` is what it rests on. `resources` says what it means that a resource is busy, by
     resource without its number, with {} for the number; those of one of the kinds `links` fill as workers are
     added. `size_noun` is what it can have more of, `size_choice` what is best chosen for each.
     `run` is what practitioners call it, with {} for the devices (`DDP on {}`).
@@ -108,7 +128,7 @@ class Words:
     cell: str
     rest: str
     plan: str
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
     resources: Mapping[Resource, str] = field(default_factory=dict)
     links: tuple[ResourceKind, ...] = ()
     size_noun: str = ""
@@ -212,7 +232,7 @@ class Exchange(ABC):
         from planner.exchange.sharded import STAGES, Sharded
 
         for stage in STAGES:
-            yield Neighbour("stage", f"sharded:stage={stage}", Sharded(stage=stage))
+            yield Neighbour(ChangeKind.STAGE, f"sharded:stage={stage}", Sharded(stage=stage))
 
     def sizes(self, site: Site) -> Iterator[Size]:
         """The exchange with more and more of what it can have more of; nothing if there is no such thing."""
@@ -222,7 +242,7 @@ class Exchange(ABC):
     def words(self) -> Words:
         """It in words."""
 
-    def assumed(self, site: Site) -> tuple[str, ...]:
+    def assumed(self, site: Site) -> tuple[Note, ...]:
         """What it takes for granted about the links of a site, in sentences."""
         return ()
 

@@ -18,13 +18,14 @@ import numpy as np
 from planner.computation import BACKWARD, Computation
 from planner.cost.memory import Held
 from planner.exchange import settings
-from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
+from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.exchange.collectives import Library, Peers
 from planner.exchange.joint import BETWEEN_WORKERS, JITTER, SLOWDOWN, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.model import Model
+from planner.note import Note
 from planner.precision import Precision
 
 if TYPE_CHECKING:
@@ -122,11 +123,13 @@ class AllReduce(Exchange):
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         for size in (self.bucket_bytes // 4, self.bucket_bytes * 4):
             words = f"buckets of {size / MIB:.3g} MiB"
-            yield Neighbour("bucket", words, replace(self, bucket_bytes=size))
+            yield Neighbour(ChangeKind.BUCKET, words, replace(self, bucket_bytes=size))
         if site.machines > 1 and site.devices > 1 and self.algorithm != "hierarchical":
-            yield Neighbour("algorithm", "two levels of rings", replace(self, algorithm="hierarchical"))
+            yield Neighbour(
+                ChangeKind.ALGORITHM, "two levels of rings", replace(self, algorithm="hierarchical")
+            )
 
-    def assumed(self, site: Site) -> tuple[str, ...]:
+    def assumed(self, site: Site) -> tuple[Note, ...]:
         return link_words(site, settings.library(self.library, self.algorithm, site))
 
     def words(self) -> Words:
@@ -137,8 +140,11 @@ class AllReduce(Exchange):
             rest="",
             plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB{how}",
             assumptions=(
-                "Gradients are summed while the backward pass goes on, which takes "
-                f"{self.slowdown:.0%} longer where both run at once.",
+                Note(
+                    None,
+                    "Gradients are summed while the backward pass goes on, which takes "
+                    f"{self.slowdown:.0%} longer where both run at once.",
+                ),
             ),
             resources=BETWEEN_WORKERS,
         )

@@ -13,6 +13,7 @@ from planner.computation import Computation
 from planner.exchange._base import Ask, Exchange, Floats, Held, Job, Words
 from planner.exchange.site import Site
 from planner.model import Model
+from planner.note import Note, Topic
 from planner.policy import Fifo
 from planner.precision import Precision
 from planner.step import WORKER, Op, Profile
@@ -87,5 +88,5 @@ class Alone(Exchange):
             run="{} alone",
             rest=" alone",
             plan="one device, which updates its parameters itself",
-            assumptions=("Training: on one device, without any exchange of gradients.",),
+            assumptions=(Note(Topic.TRAINING, "on one device, without any exchange of gradients."),),
         )

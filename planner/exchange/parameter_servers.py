@@ -12,6 +12,7 @@ from planner.errors import BadInput, unknown_name
 from planner.exchange import settings
 from planner.exchange._base import (
     Ask,
+    ChangeKind,
     Exchange,
     Floats,
     Job,
@@ -28,6 +29,7 @@ from planner.exchange.served import served_case
 from planner.exchange.site import Site
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.note import Note, Topic
 from planner.policy import DEFAULT_WINDOW_BYTES, Mode
 from planner.precision import Precision
 from planner.resource import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
@@ -227,13 +229,15 @@ class ParameterServers(Exchange):
         if self.host is not None or self.servers < site.machines:
             for rule in PLACEMENTS:
                 more = replace(self, servers=self.servers + 1, placement=rule)
-                yield Neighbour("server", f"{ordinal} server ({rule} placement)", more)
+                yield Neighbour(ChangeKind.SERVER, f"{ordinal} server ({rule} placement)", more)
         for rule in PLACEMENTS if self.servers > 1 else ():
             if rule != self.placement:
-                yield Neighbour("placement", f"another placement ({rule})", replace(self, placement=rule))
+                yield Neighbour(
+                    ChangeKind.PLACEMENT, f"another placement ({rule})", replace(self, placement=rule)
+                )
         for order in ORDERS if site.cut.workers == 1 else ():
             if order != self.policy:
-                yield Neighbour("order", f"ordered transfers ({order})", replace(self, policy=order))
+                yield Neighbour(ChangeKind.ORDER, f"ordered transfers ({order})", replace(self, policy=order))
         if self.host is not None:
             yield from self._faster_hosts(site)
 
@@ -243,7 +247,7 @@ class ParameterServers(Exchange):
         for kind in [*cheap_servers(site.hardware, market), site.hardware]:
             if (market.nic_bytes_per_s(kind) or 0.0) > now and market.usd_per_hour(kind) is not None:
                 words = f"servers with a faster NIC ({kind.name})"
-                yield Neighbour("faster NIC", words, replace(self, host=kind.name))
+                yield Neighbour(ChangeKind.NIC, words, replace(self, host=kind.name))
 
     def sizes(self, site: Site) -> Iterator[Size]:
         for count in SIZES:
@@ -270,30 +274,34 @@ class ParameterServers(Exchange):
             size_choice="placement",
         )
 
-    def _assumptions(self) -> Iterable[str]:
-        yield (
-            "Training: asynchronous SGD with parameter servers; a step's gradients may be stale."
+    def _assumptions(self) -> Iterable[Note]:
+        yield Note(
+            Topic.TRAINING,
+            "asynchronous SGD with parameter servers; a step's gradients may be stale."
             if self.mode == "async"
-            else "Training: synchronous SGD with parameter servers."
+            else "synchronous SGD with parameter servers.",
         )
         if self.aggregate == "machine":
-            yield (
-                "Transfers: the devices of a machine sum their gradients over its fabric first, and one "
-                "worker a machine talks to the servers (servers:aggregate=device: every device does)."
+            yield Note(
+                Topic.TRANSFERS,
+                "the devices of a machine sum their gradients over its fabric first, and one "
+                "worker a machine talks to the servers (servers:aggregate=device: every device does).",
             )
         if self.host is None:
-            yield (
-                "Transfers: between a worker and a server on one machine nothing crosses the NIC, but "
-                "messages are still parsed, as gRPC does over loopback."
+            yield Note(
+                Topic.TRANSFERS,
+                "between a worker and a server on one machine nothing crosses the NIC, but "
+                "messages are still parsed, as gRPC does over loopback.",
             )
         if self.policy == "multiplexed":
             window = format_bytes(DEFAULT_WINDOW_BYTES)
-            yield f"Transfers: HTTP/2 streams as gRPC sends them, windows of {window}."
+            yield Note(Topic.TRANSFERS, f"HTTP/2 streams as gRPC sends them, windows of {window}.")
 
-    def assumed(self, site: Site) -> tuple[str, ...]:
-        found: tuple[str, ...] = ()
+    def assumed(self, site: Site) -> tuple[Note, ...]:
+        found: tuple[Note, ...] = ()
         if site.market.rdma:
-            found = ("Network: servers are reached over TCP; RDMA (--network rdma) is for collectives.",)
+            words = "servers are reached over TCP; RDMA (--network rdma) is for collectives."
+            found = (Note(Topic.NETWORK, words),)
         if not self.sums_inside(site):
             return found
         inside = replace(site, workers=min(site.workers, site.devices))

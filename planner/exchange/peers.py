@@ -11,6 +11,7 @@ from planner.exchange.collectives import Curves, Level, Library, Nccl, Peers
 from planner.exchange.collectives.nccl import link_of
 from planner.exchange.site import Site
 from planner.hardware import Fabric
+from planner.note import Note, Topic
 
 # Shares of a link's figure, at large messages, in measured runs (hardware/collectives/curves.csv):
 # NVLink: a ring on 8 A100 222 of 300 GB/s, on 8 H100 335 (all-gather) of 450, on 8 B200 617 of 900.
@@ -52,7 +53,7 @@ def _peers(site: Site, library: Library) -> Peers:
     return Peers(inside, between, site.workers)
 
 
-def link_words(site: Site, library: Library) -> tuple[str, ...]:
+def link_words(site: Site, library: Library) -> tuple[Note, ...]:
     """What collectives go over and how their times are known, in sentences."""
     peers, name, hardware = peers_of(site, library), library.name.upper(), site.hardware
     found = []
@@ -64,7 +65,7 @@ def link_words(site: Site, library: Library) -> tuple[str, ...]:
         if site.uses_rdma and hardware.rdma_kind:
             way = f"RDMA ({hardware.rdma_kind})"
         found.append(f"between machines over {way}, {_known(peers.between)}")
-    return tuple(f"Collectives ({name}): {words}." for words in found)
+    return tuple(Note(Topic.COLLECTIVES, f"{words}.", of=name) for words in found)
 
 
 def _known(level: Level) -> str:

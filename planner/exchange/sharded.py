@@ -24,7 +24,7 @@ from planner.computation.graph import block_of
 from planner.cost.memory import Held
 from planner.errors import BadInput
 from planner.exchange import settings
-from planner.exchange._base import Ask, Exchange, Floats, Job, Neighbour, Words
+from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange._memo import once_for_ops
 from planner.exchange.allreduce import mean_s
 from planner.exchange.collectives import Kind, Library, Peers, repeated
@@ -33,6 +33,7 @@ from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.exchange.units import Stretch, Unit, stretches, units_of
 from planner.model import Model
+from planner.note import Note
 from planner.precision import Precision
 
 if TYPE_CHECKING:
@@ -147,19 +148,21 @@ class Sharded(Exchange):
 
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         if self.stage > 1:
-            yield Neighbour("stage", f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
+            yield Neighbour(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
         if self.within == "all" and site.machines > 1 and site.devices > 1:
-            yield Neighbour("within", "sharding inside machines only", replace(self, within="machine"))
-        yield Neighbour("prefetch", "two units ahead", replace(self, prefetch=2))
+            yield Neighbour(
+                ChangeKind.WITHIN, "sharding inside machines only", replace(self, within="machine")
+            )
+        yield Neighbour(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
 
     def leaner(self) -> Iterator[Neighbour]:
         for stage in STAGES[self.stage :]:
-            yield Neighbour("stage", f"sharded:stage={stage}", replace(self, stage=stage))
+            yield Neighbour(ChangeKind.STAGE, f"sharded:stage={stage}", replace(self, stage=stage))
         if self.within == "machine":
             whole = replace(self, within="all")
-            yield Neighbour("within", f"sharded:stage={self.stage}:within=all", whole)
+            yield Neighbour(ChangeKind.WITHIN, f"sharded:stage={self.stage}:within=all", whole)
 
-    def assumed(self, site: Site) -> tuple[str, ...]:
+    def assumed(self, site: Site) -> tuple[Note, ...]:
         return link_words(site, settings.library(self.library, "auto", site))
 
     def words(self) -> Words:

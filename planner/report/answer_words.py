@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from planner.note import Note, Topic
 from planner.resource import COMPUTATION, Resource
 
 if TYPE_CHECKING:
@@ -115,8 +116,8 @@ def limit_words(curve: Saturation) -> str:
     return f"What would limit next is {resource_words(link, last.plan)}, {used:.0%} used so far."
 
 
-def plan_words(scored: ScoredPlan) -> list[str]:
-    return [f"Plan: {scored.plan.exchange.words().plan}."]
+def plan_words(scored: ScoredPlan) -> list[Note]:
+    return [Note(Topic.PLAN, f"{scored.plan.exchange.words().plan}.")]
 
 
 def several(count: int, noun: str) -> str:

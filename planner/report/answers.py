@@ -30,7 +30,7 @@ from planner.report.decision import (
     may_miss,
     why_style,
 )
-from planner.report.output import Column, Table
+from planner.report.output import Column, Section, Table
 from planner.report.phases import falling
 from planner.report.recommendation import (
     ENERGY,
@@ -92,7 +92,7 @@ def saturation_tables(result: Saturation, *, energy: bool = False) -> list[Table
     if result.sizes:
         tables.append(_sizes_table(result))
     notes = [*plan_words(chosen), *energy_words(chosen), *result.assumptions]
-    tables.append(Table([], title="Assumed", notes=notes))
+    tables.append(Table.of_notes(Section.ASSUMED, notes))
     return tables
 
 
@@ -257,10 +257,9 @@ def simulation_tables(result: Simulation, *, energy: bool = False) -> list[Table
             title="Where the time goes",
         ),
         *anatomy_tables(result.anatomy),
-        Table(
-            [],
-            title="Assumed",
-            notes=[*plan_words(scored), *prediction.notes, *energy_words(scored), *result.assumptions],
+        Table.of_notes(
+            Section.ASSUMED,
+            [*plan_words(scored), *prediction.notes, *energy_words(scored), *result.assumptions],
         ),
     ]
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.report.output import Table
+from planner.note import LeftOut, Note, Topic
+from planner.report.output import Section, Table
 
-KEPT = ("Plan:", "Price", "Compute:", "Input:", "Note:", "Spot:", "Measured:")
-ENERGY = "Energy:"
-LEFT_OUT = "Left out: "
+KEPT = (
+    Topic.PLAN,
+    Topic.PRICE,
+    Topic.PRICES,
+    Topic.COMPUTE,
+    Topic.INPUT,
+    Topic.WARNING,
+    Topic.SPOT,
+    Topic.MEASURED,
+)
+OFTEN = (Topic.PRICE, Topic.COMPUTE)  # a sentence for each machine
 FEW = 3  # sentences of a kind that a screen has room for
 
 
@@ -18,38 +26,33 @@ def folded(tables: Sequence[Table], *, explain: bool, energy: bool = False) -> l
     """The tables of an answer as a screen has room for them; how `energy` was counted, where it is shown."""
     if explain:
         return list(tables)
-    out = []
-    for table in tables:
-        if table.title == "Looked at":
-            continue
-        if table.title == "Assumed":
-            wanted = (*KEPT, ENERGY) if energy else KEPT
-            kept = [note for note in table.notes if note.startswith(wanted)]
-            for what in ("Price:", "Compute:"):
-                alike = [note for note in kept if note.startswith(what)]
-                kept = [note for note in kept if note not in alike[FEW:]]
-            left = [note for note in table.notes if note.startswith(LEFT_OUT)]
-            less = len(table.notes) - len(kept) - len(left)
-            more = [f"{less} more with --explain, and all names."] if less else []
-            table = replace(table, notes=[*kept, *_joined(left), *more])
-        out.append(table)
-    return out
+    wanted = (*KEPT, Topic.ENERGY) if energy else KEPT
+    shown = [table for table in tables if table.section is not Section.LOOKED_AT]
+    return [_fewer(table, wanted) if table.section is Section.ASSUMED else table for table in shown]
 
 
-def _joined(notes: Sequence[str]) -> list[str]:
+def _fewer(table: Table, wanted: Sequence[Topic]) -> Table:
+    """What is assumed about the topics wanted."""
+    kept = [note for note in table.notes if isinstance(note, Note) and note.topic in wanted]
+    for topic in OFTEN:
+        alike = [note for note in kept if note.topic is topic]
+        kept = [note for note in kept if note not in alike[FEW:]]
+    left = [note for note in table.notes if isinstance(note, LeftOut)]
+    less = len(table.notes) - len(kept) - len(left)
+    more = [f"{less} more with --explain, and all names."] if less else []
+    return replace(table, notes=[*kept, *_joined(left), *more])
+
+
+def _joined(left: Sequence[LeftOut]) -> Sequence[Note]:
     """Sentences about machines that were left out as one: how many for each reason, the most first."""
-    found = []
-    for note in notes:
-        match = re.fullmatch(rf"{LEFT_OUT}((?:[^\s,]+, )*[^\s,]+) (.+)\.", note, re.DOTALL)
-        if match is None:
-            return list(notes)
-        found.append((match[1].split(", "), match[2]))
-    if len(found) < 2 and all(len(names) <= FEW for names, _ in found):
-        return list(notes)
-    found.sort(key=lambda one: -len(one[0]))
+    if len(left) < 2 and all(len(one.machines) <= FEW for one in left):
+        return left
+    most_first = sorted(left, key=lambda one: -len(one.machines))
     parts = [
-        f"{names[0]} {reason}" if len(names) == 1 else f"{len(names)} ({names[0]}, ...) {reason}"
-        for names, reason in found
+        f"{one.machines[0]} {one.reason}"
+        if len(one.machines) == 1
+        else f"{len(one.machines)} ({one.machines[0]}, ...) {one.reason}"
+        for one in most_first
     ]
-    many = sum(len(names) for names, _ in found)
-    return [f"{LEFT_OUT}{many} machines: {'; '.join(parts)}."]
+    many = sum(len(one.machines) for one in left)
+    return [Note(Topic.LEFT_OUT, f"{many} machines: {'; '.join(parts)}.")]

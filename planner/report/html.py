@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.note import Note
 from planner.report import charts, charts_curves
 from planner.report.answer_words import busiest, rate, resource_words, usd
 from planner.report.answers import tables_of
 from planner.report.charts_step import step_timeline
-from planner.report.output import Table
+from planner.report.output import Section, Table
 from planner.report.page import Chart, Figure, Page, write_page
 from planner.report.what_if import what_if
 from planner.units import format_seconds
@@ -61,30 +62,28 @@ def page_of(result: Any, command: str = "") -> Page:
         answer=tables[0].title,
         tables=[_whole(tables[0], page.tables[0].title), *(t for t in tables[1:] if t.rows)],
         assumptions=[
-            *(("Looked at", note) for note in _notes(tables, "Looked at")),
-            *(_split(note) for note in _notes(tables, "Assumed")),
+            *((Section.LOOKED_AT.value, str(note)) for note in _notes(tables, Section.LOOKED_AT)),
+            *(_headed(note) for note in _notes(tables, Section.ASSUMED)),
         ],
-        next=_notes(tables, "Next"),
+        next=list(map(str, _notes(tables, Section.NEXT))),
         command=command,
     )
 
 
-def _notes(tables: Sequence[Table], title: str) -> list[str]:
-    return [note for table in tables if table.title == title for note in table.notes]
+def _notes(tables: Sequence[Table], section: Section) -> list[str | Note]:
+    return [note for table in tables if table.section is section for note in table.notes]
 
 
-def _split(note: str) -> tuple[str, str]:
-    """`Price: p3.2xlarge ...` as what it is about and what it says."""
-    about, colon, text = note.partition(": ")
-    return (about, text) if colon and about.count(" ") < 2 else ("", note)
+def _headed(note: str | Note) -> tuple[str, str]:
+    """What a sentence is about and what it says."""
+    return (note.heading, note.text) if isinstance(note, Note) else ("", note)
 
 
 def _whole(table: Table, title: str) -> Table:
     """The table with every row: a page can sort and fold what a screen has no room for."""
     shown = {row.get("cluster") for row in table.rows}
     more = [row for row in table.records if "_run" in row and row["cluster"] not in shown]
-    notes = [note for note in table.notes if not more or "JSON and CSV have all" not in note]
-    return replace(table, rows=[*table.rows, *more], title=title, notes=notes)
+    return replace(table, rows=[*table.rows, *more], title=title, rest=None if more else table.rest)
 
 
 def _figures(one: ScoredPlan, request: Request) -> list[Figure]:

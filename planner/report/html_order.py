@@ -43,7 +43,7 @@ def order_page(answer: OrderAnswer, command: str = "") -> Page:
                 "Compute",
                 f"{answer.profile.source or 'synthesized from the catalogue'} ({answer.profile.basis}).",
             ),
-            *(("", note) for note in table.notes),
+            *(("", note) for note in table.sentences),
         ],
         command=command,
     )

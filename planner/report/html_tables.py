@@ -33,8 +33,8 @@ def tables_page(tables: Sequence[Table], title: str, command: str = "") -> Page:
         title,
         first.title or title,
         next=[
-            *(() if first.rows else first.notes),
-            *(note for one in words for note in (one.title, *one.notes)),
+            *(() if first.rows else first.sentences),
+            *(note for one in words for note in (one.title, *one.sentences)),
         ],
         tables=[replace(first, title=""), *(table for table in others if table.rows)],
         command=command,
@@ -81,7 +81,7 @@ def partition_page(tables: Sequence[Table], model: str, command: str = "") -> Pa
     return replace(
         page,
         answer=split.title + ".",
-        next=[*split.notes, *plans.notes],
+        next=[*split.sentences, *plans.sentences],
         charts=[
             _stacked(
                 "split", "Where the time of an epoch goes", "s", parts, ("part", "compute_s", "network_s")

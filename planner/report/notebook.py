@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.report.answers import tables_of
 from planner.report.html_table import table_html
-from planner.report.output import Table
+from planner.report.output import Section, Table
 from planner.report.page import Chart
 from planner.report.svg import chart_svg
 
@@ -27,7 +27,7 @@ def notebook_html(result: Any) -> str:
     first, *others = tables_of(result)
     parts = [_table(first), *map(chart_svg, charts_of(result))]
     for table in others:
-        if table.title == "Assumed":
+        if table.section is Section.ASSUMED:
             inner = _table(replace(table, title=""))
             parts.append(f"<details><summary>What this rests on</summary>{inner}</details>")
         else:
@@ -72,4 +72,4 @@ def _table(table: Table) -> str:
         said.append(table_html(replace(table, rows=table.rows[:MOST_ROWS])))
         if len(table.rows) > MOST_ROWS:
             said.append(f"<p>The first {MOST_ROWS} of {len(table.rows):,} rows.</p>")
-    return "".join([*said, *(f"<p>{escape(note)}</p>" for note in table.notes)])
+    return "".join([*said, *(f"<p>{escape(note)}</p>" for note in table.sentences)])

@@ -18,6 +18,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.atomic import write_file
+from planner.note import Note
 from planner.printable import is_unicode, printable, printable_json, printable_lines
 from planner.report.wrapping import wrapped_columns
 
@@ -66,18 +67,39 @@ class Column:
         return self.align or ("right" if numbers else "left")
 
 
+class Section(Enum):
+    """What a table of an answer is for, where that matters to who shows it."""
+
+    NEXT = "Next"
+    LOOKED_AT = "Looked at"
+    ASSUMED = "Assumed"
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows, which columns of them people see (CSV and JSON have every key), and the words around them.
 
     A key that begins with an underscore is for people only: CSV and JSON leave it out. Where people read
-    sentences, `records` are what programs get instead of the rows."""
+    sentences, `records` are what programs get instead of the rows. `rest` speaks of rows that a screen has no
+    room for."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column] = ()
     title: str = ""
-    notes: Sequence[str] = ()
+    notes: Sequence[str | Note] = ()
     records: Sequence[Mapping[str, Any]] = ()
+    section: Section | None = None
+    rest: str | None = None
+
+    @staticmethod
+    def of_notes(section: Section, notes: Sequence[str | Note]) -> Table:
+        """A section of sentences alone."""
+        return Table([], title=section.value, notes=notes, section=section)
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is said below the rows."""
+        return [*map(str, self.notes), *([] if self.rest is None else [self.rest])]
 
     def shown(self) -> Sequence[Column]:
         return self.columns or [Column(key) for key in self.keys()]
@@ -227,9 +249,9 @@ def rich_of(tables: Sequence[Table], width: int = FILE_WIDTH) -> Any:
                     style="bold" if row.get("_choice") == CHOICE else "",
                 )
             parts.append(grid)
-            if table.notes:
+            if table.sentences:
                 parts.append(Text())
-        parts += [Text(printable_lines(note)) for note in table.notes]
+        parts += [Text(printable_lines(note)) for note in table.sentences]
     return Group(*parts)
 
 
@@ -296,7 +318,7 @@ def _markdown(table: Table) -> str:
         for row in table.rows:
             lines.append("| " + " | ".join(_escaped(column.cell(row)) for column in columns) + " |")
         lines.append("")
-    for note in table.notes:
+    for note in table.sentences:
         lines += [printable_lines(note), ""]
     return "\n".join(lines)
 

@@ -199,7 +199,7 @@ def _charts(charts: Sequence[Chart]) -> list[str]:
 
 def _table(table: Table) -> str:
     title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
-    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in table.sentences)
     return f'<section>{title}<div class="table">{table_html(table)}</div>{notes}</section>'
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.note import Note, Topic
 from planner.report.answer_words import (
     bottleneck_words,
     plan_words,
@@ -23,7 +24,7 @@ from planner.report.decision import (
     may_miss,
     why_style,
 )
-from planner.report.output import Column, Table
+from planner.report.output import Column, Section, Table
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
@@ -53,12 +54,11 @@ def recommendation_tables(result: Recommendation, *, energy: bool = False) -> li
     columns = columns_of(rows, training, result.request, energy=energy)
     return [
         Table(rows, columns, title=_answer(result, training), records=told),
-        Table([], title="Next", notes=_next(result)),
-        Table([], title="Looked at", notes=[_looked_at(result)]),
-        Table(
-            [],
-            title="Assumed",
-            notes=[*plan_words(result.chosen), *energy_words(result.chosen), *result.assumptions],
+        Table.of_notes(Section.NEXT, _next(result)),
+        Table.of_notes(Section.LOOKED_AT, [_looked_at(result)]),
+        Table.of_notes(
+            Section.ASSUMED,
+            [*plan_words(result.chosen), *energy_words(result.chosen), *result.assumptions],
         ),
     ]
 
@@ -87,23 +87,23 @@ def comparison_tables(result: Comparison, *, energy: bool = False) -> list[Table
     if worst is not best:
         lines.append(beside_words("The dearest a sample", training, worst))
     more = len(result.rows) - len(few)
-    notes = [f"{several(more, 'more machine')}, dearer a sample; JSON and CSV have all."] if more > 0 else []
+    rest = f"{several(more, 'more machine')}, dearer a sample; JSON and CSV have all." if more > 0 else None
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
     looked = f"{result.considered:,} plans considered, {result.simulated:,} simulated."
     return [
-        Table(rows, columns, title=so_far(result) + "\n".join(lines), notes=notes, records=told),
-        Table([], title="Assumed", notes=[looked, *left, *energy_words(best), *result.assumptions]),
+        Table(rows, columns, title=so_far(result) + "\n".join(lines), rest=rest, records=told),
+        Table.of_notes(Section.ASSUMED, [looked, *left, *energy_words(best), *result.assumptions]),
     ]
 
 
-def energy_words(one: ScoredPlan) -> list[str]:
+def energy_words(one: ScoredPlan) -> list[Note]:
     """What a million samples draw, and how that was counted; nothing where nobody gives the power."""
     row = one.as_dict()
     kwh, kg = row["kwh_per_million_samples"], row["kg_co2e_per_million_samples"]
     if kwh is None:
         return []
     carbon = "" if kg is None else f" and {kg:.3g} kg CO2e"
-    return [f"Energy: {kwh:.3g} kWh{carbon} a million samples: {row['energy_method']}."]
+    return [Note(Topic.ENERGY, f"{kwh:.3g} kWh{carbon} a million samples: {row['energy_method']}.")]
 
 
 def columns_of(

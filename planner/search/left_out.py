@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import lcm
 
 from planner.errors import BadInput, Infeasible
+from planner.note import LeftOut
 from planner.search.request import Request
 from planner.search.space import Space, kinds
 
 
-def left_out_words(space: Space) -> list[str]:
+def left_out_notes(space: Space) -> list[LeftOut]:
     return [
-        f"Left out: {', '.join(names)} {reason if len(names) > 1 else _of_one(reason)}."
+        LeftOut.because(names, reason if len(names) > 1 else _of_one(reason))
         for reason, names in space.left_out.items()
     ]
 

@@ -203,13 +203,13 @@ def test_refusals_name_the_remedy() -> None:
 
 
 def test_answers_say_what_collectives_go_over() -> None:
-    words = " ".join(AllReduce().assumed(site(16, "p4d.24xlarge")))
+    words = " ".join(map(str, AllReduce().assumed(site(16, "p4d.24xlarge"))))
     assert "over NVSwitch, times as measured (a100-sxm)" in words
     assert "over RDMA (EFA), times as measured" in words
-    tcp = " ".join(AllReduce().assumed(site(16, "p4d.24xlarge", rdma=False)))
+    tcp = " ".join(map(str, AllReduce().assumed(site(16, "p4d.24xlarge", rdma=False))))
     assert "over TCP, without RDMA" in tcp
-    assert "PCIe" in AllReduce().assumed(site(4, "g5.12xlarge"))[0]
-    assert "estimated" in AllReduce().assumed(site(4, "g5.12xlarge"))[0]
+    assert "PCIe" in AllReduce().assumed(site(4, "g5.12xlarge"))[0].text
+    assert "estimated" in AllReduce().assumed(site(4, "g5.12xlarge"))[0].text
     assert AllReduce().assumed(site(1)) == ()
 
 

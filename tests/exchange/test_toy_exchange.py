@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from planner.cli._app import app
 from planner.cluster import Cluster
 from planner.exchange import EXCHANGES, Exchange, Held, Neighbour, Words, with_choices
+from planner.note import Note, Topic
 from planner.policy import Fifo
 from planner.resource import Resource, ResourceKind
 from planner.simulator.simulate import Case
@@ -73,7 +74,7 @@ class Broadcast(Exchange):
             cell="from worker 0",
             rest=" with a broadcast from worker 0",
             plan=f"gradients gathered at worker 0 in {self.pieces} pieces",
-            assumptions=("Training: synchronous SGD, parameters broadcast from worker 0.",),
+            assumptions=(Note(Topic.TRAINING, "synchronous SGD, parameters broadcast from worker 0."),),
             resources={Resource(ResourceKind.DOWNLINK): "sending parameters from worker 0"},
         )
 

@@ -10,11 +10,12 @@ import planner
 from planner.answers.choice import choose
 from planner.answers.jobs import training_of
 from planner.answers.results import Recommendation
+from planner.note import LeftOut, Note, Topic
 from planner.report.decision import alone_words, run_words, verb
 from planner.report.folding import folded
-from planner.report.output import Table
+from planner.report.output import Section, Table
 from planner.report.recommendation import recommendation_tables
-from planner.search.left_out import left_out_words
+from planner.search.left_out import left_out_notes
 from planner.search.request import Request
 from planner.search.space import Space
 
@@ -67,33 +68,37 @@ def test_nobody_is_told_to_rent_what_nobody_rents_out() -> None:
 
 def test_assumptions_are_folded_to_what_matters(answer: Recommendation) -> None:
     tables = recommendation_tables(answer)
-    few = {table.title: table.notes for table in folded(tables, explain=False)}
-    all_of_them = {table.title: table.notes for table in folded(tables, explain=True)}
-    assert "Looked at" in all_of_them
-    assert "Looked at" not in few
-    assert any(note.startswith("Price:") for note in few["Assumed"])
-    assert not any(note.startswith("Network:") for note in few["Assumed"])
-    assert few["Assumed"][-1].endswith("--explain, and all names.")
+    few = {table.section: table.notes for table in folded(tables, explain=False)}
+    all_of_them = {table.section: table.notes for table in folded(tables, explain=True)}
+    assert Section.LOOKED_AT in all_of_them
+    assert Section.LOOKED_AT not in few
+    *kept, more = few[Section.ASSUMED]
+    assert Topic.PRICE in {note.topic for note in kept if isinstance(note, Note)}
+    assert Topic.NETWORK not in {note.topic for note in kept if isinstance(note, Note)}
+    assert str(more).endswith("--explain, and all names.")
 
 
 def test_what_was_left_out_is_one_sentence_with_the_most_first() -> None:
     left = [
-        "Left out: a, b have no price.",
-        "Left out: c has no published network figure; give --bandwidth to count it in.",
-        "Left out: d, e, f, g cost too much.",
+        LeftOut.because(["a", "b"], "have no price"),
+        LeftOut.because(["c"], "has no published network figure; give --bandwidth to count it in"),
+        LeftOut.because(["d", "e", "f", "g"], "cost too much"),
     ]
-    (table,) = folded([Table([], title="Assumed", notes=["Price: 1.", *left])], explain=False)
-    assert table.notes[-1] == (
+    said = [Note(Topic.PRICE, "1."), *left]
+    (table,) = folded([Table.of_notes(Section.ASSUMED, said)], explain=False)
+    assert table.sentences[-1] == (
         "Left out: 7 machines: 4 (d, ...) cost too much; 2 (a, ...) have no price; "
         "c has no published network figure; give --bandwidth to count it in."
     )
-    (whole,) = folded([Table([], title="Assumed", notes=left)], explain=True)
+    (whole,) = folded([Table.of_notes(Section.ASSUMED, left)], explain=True)
     assert list(whole.notes) == left
+    (few,) = folded([Table.of_notes(Section.ASSUMED, left[:1])], explain=False)
+    assert few.sentences == ["Left out: a, b have no price."]
 
 
 def test_one_machine_that_is_left_out_has_a_verb_of_its_own() -> None:
     space = Space(left_out={"have no price": ["one"], "lack memory": ["two"], "do not compute": ["x", "y"]})
-    assert left_out_words(space) == [
+    assert list(map(str, left_out_notes(space))) == [
         "Left out: one has no price.",
         "Left out: two lacks memory.",
         "Left out: x, y do not compute.",
@@ -101,9 +106,10 @@ def test_one_machine_that_is_left_out_has_a_verb_of_its_own() -> None:
 
 
 def test_energy_is_told_where_it_is_shown() -> None:
-    tables = [Table([], title="Assumed", notes=["Energy: 2 kWh.", "Network: 10 Gbit/s."])]
-    assert "Energy: 2 kWh." in folded(tables, explain=False, energy=True)[0].notes
-    assert "Energy: 2 kWh." not in folded(tables, explain=False)[0].notes
+    said = [Note(Topic.ENERGY, "2 kWh."), Note(Topic.NETWORK, "10 Gbit/s.")]
+    tables = [Table.of_notes(Section.ASSUMED, said)]
+    assert "Energy: 2 kWh." in folded(tables, explain=False, energy=True)[0].sentences
+    assert "Energy: 2 kWh." not in folded(tables, explain=False)[0].sentences
 
 
 def test_one_device_alone_is_rented_where_it_is_cheapest() -> None:
@@ -151,6 +157,6 @@ def test_hardly_dearer_and_faster_wins_where_there_is_a_deadline(answer: Recomme
 
 
 def test_what_is_assumed_of_the_input_is_said(answer: Recommendation) -> None:
-    (said,) = [note for note in answer.assumptions if note.startswith("Input: ")]
+    (said,) = [note.text for note in answer.assumptions if note.topic is Topic.INPUT]
     assert "DALI" in said
     assert "2,204 images/s" in said

@@ -12,6 +12,7 @@ import planner
 from planner.answers.jobs import OVER_BUDGET, OVER_SPEND, TOO_LATE, missed, training_of
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
+from planner.note import Topic
 from planner.report.answers import tables_of
 from planner.report.output import to_json
 from planner.report.recommendation import recommendation_tables
@@ -138,7 +139,7 @@ def test_one_plan_says_which_limit_it_misses_and_how_stale_it_is(simulated: Simu
     assert simulated.as_dict()["plan"]["misses"] == OVER_SPEND
     assert f"{simulated.scored.prediction.staleness_mean:.1f} updates old on average" in title
     assert "on spot machines" in title
-    counted = [note for note in simulated.assumptions if note.startswith("Spot: ")]
+    counted = [note.text for note in simulated.assumptions if note.topic is Topic.SPOT]
     assert len(counted) == 1
     assert "AWS Spot Advisor" in counted[0]
 
@@ -176,7 +177,7 @@ def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendat
         assert plan["kg_co2e_per_million_samples"] / kwh == pytest.approx(0.38, abs=0.1)
         assert "PUE" in plan["energy_method"]
     assert any(
-        note.startswith("Energy: ") for table in recommendation_tables(sequences) for note in table.notes
+        note.startswith("Energy: ") for table in recommendation_tables(sequences) for note in table.sentences
     )
 
 

@@ -29,7 +29,7 @@ def test_an_answer_shows_the_words_of_the_terminal_and_a_chart(kind):
     assert len(text) < 400_000
     plain = unescape(re.sub(r"<[^>]*>", " ", text))
     for table in tables_of(result):
-        sentences = [*table.title.splitlines(), *table.notes]
+        sentences = [*table.title.splitlines(), *table.sentences]
         assert all(sentence in plain for sentence in sentences if sentence != "Assumed")
         cells = [column.cell(row) for row in table.rows for column in table.shown()]
         assert all(cell in plain for cell in cells if set(cell) != {"█"})

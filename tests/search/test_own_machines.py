@@ -59,7 +59,7 @@ def test_absolute_paths_and_threads_in_python(lab):
         "alexnet", hardware=str(lab), batch=64, workers=4, servers=1, interval_width=0.1, jobs=2
     )
     assert found.chosen.plan.machine == "lab-4xt4"
-    assert any("lab-4xt4 $2/h" in line for line in found.assumptions)
+    assert any("lab-4xt4 $2/h" in note.text for note in found.assumptions)
 
 
 def test_a_sweep_takes_a_file(lab, tmp_path):
@@ -94,4 +94,4 @@ def test_a_price_without_region_and_date_is_said_without_them(tmp_path):
     found = planner.recommend(
         "alexnet", hardware=str(tmp_path / "lab.toml"), workers="1", servers="1", interval_width=0.1
     )
-    assert "Price: lab $0.8/h on demand, estimated." in found.assumptions
+    assert "Price: lab $0.8/h on demand, estimated." in map(str, found.assumptions)

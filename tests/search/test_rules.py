@@ -177,7 +177,7 @@ def test_synchronous_training_is_recommended_where_it_is_asked_for() -> None:
     assert {one.plan.exchange.mode for one in found.everything} == {"sync"}  # type: ignore[attr-defined]
     assert found.chosen.prediction.staleness_max == 0
     assert found.chosen.as_dict()["mode"] == "sync"
-    assert "Training: synchronous SGD with parameter servers." in found.assumptions
+    assert "Training: synchronous SGD with parameter servers." in map(str, found.assumptions)
 
 
 def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None:

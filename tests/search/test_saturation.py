@@ -190,7 +190,7 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
     result = simulation_for(request)
     assert result.scored.plan.batch == 16
     assert result.scored.prediction.samples_per_s <= result.scored.bound_samples_per_s
-    assert any("your profile" in line for line in result.assumptions)
+    assert any("your profile" in note.text for note in result.assumptions)
 
 
 def test_a_fall_is_explained_and_one_worker_is_one_worker():

@@ -64,7 +64,7 @@ def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wi
     alone = recommend_for(request_wide.but(workers_per_replica=(1,)), jobs=2, advice=False)
     assert answer.chosen.samples_per_s > 1.5 * alone.chosen.samples_per_s
     assert answer.considered > alone.considered
-    assert any("share one copy of the model" in line for line in answer.assumptions)
+    assert any("share one copy of the model" in note.text for note in answer.assumptions)
     everything = recommend_for(request_wide, jobs=2, exhaustive=True, advice=False)
     assert answer.simulated < everything.simulated
     for goal in ("fastest", "cheapest", "value"):  # the pruning loses nothing

@@ -97,7 +97,7 @@ def test_the_network_of_collectives_is_said_and_counts() -> None:
     for network in ("tcp", "rdma", None):
         request = request_from(Scenario(model="resnet50", network=network, **words))[0]  # type: ignore[arg-type]
         answer = simulation_for(request)
-        (said,) = [line for line in answer.assumptions if "between machines over" in line]
+        (said,) = [note.text for note in answer.assumptions if "between machines over" in note.text]
         assert ("TCP, without RDMA" in said) == (network == "tcp")
         found[network] = answer.scored.samples_per_s
     assert found["rdma"] == found[None]
