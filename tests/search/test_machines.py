@@ -108,4 +108,4 @@ def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None
         answer = recommend_for(request, jobs=1, advice=False, trials=trials)
         assert answer.chosen.plan.machine in names
         assert {one.plan.workers for one in answer.everything} <= {1, 8}
-    assert any("no network figure is published of lambda-" in note for note in answer.assumptions)
+    assert any("no network figure is published of lambda-" in note.text for note in answer.assumptions)
