@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,10 @@ def _safetensors(path: Path) -> Any:
     from planner.catalog.netlist.importers.hugging_face import read_header
 
     text = path.read_bytes()
-    path.write_bytes(len(text).to_bytes(8, "little") + text)
-    return read_header(path)
+    with tempfile.NamedTemporaryFile(suffix=path.suffix) as whole:  # what is replayed stays as it is
+        whole.write(len(text).to_bytes(8, "little") + text)
+        whole.flush()
+        return read_header(Path(whole.name))
 
 
 def _onnx(path: Path) -> Any:

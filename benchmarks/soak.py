@@ -200,11 +200,14 @@ def kills(count: int, seed: int) -> bool:
 def wait_and_kill(
     process: subprocess.Popen[bytes], store: Path, total: int, chance: random.Random, took: float
 ) -> None:
-    """At a random moment of a run, or just when all is stored and the result is written."""
-    if chance.random() < 0.2:
-        while process.poll() is None and done_in(store) < total:
+    """At a random moment of a run, just when so many results are stored, or all and the whole is written."""
+    when = chance.random()
+    if when < 0.4:
+        enough = total if when < 0.2 else chance.randrange(1, total)
+        while process.poll() is None and done_in(store) < enough:
             time.sleep(0.002)
-        time.sleep(chance.random() * 0.1)
+        if enough == total:
+            time.sleep(chance.random() * 0.1)
     else:
         time.sleep(chance.random() * 2 * took)
     if process.poll() is None:

@@ -42,7 +42,9 @@ def read_or_refused(reader, path):
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_what_once_failed_is_read_or_refused(path):
+    kept = path.read_bytes()
     read_or_refused(READERS[path.parent.name], path)
+    assert path.read_bytes() == kept
 
 
 @pytest.mark.parametrize("name", READERS)
