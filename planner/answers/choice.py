@@ -22,6 +22,7 @@ from planner.search.front import Floats, cheapest_of_fastest, front, knee
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.staleness import worths
 
 NEAR_CHEAPEST = 0.02
 
@@ -29,13 +30,13 @@ NEAR_CHEAPEST = 0.02
 def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredPlan], ScoredPlan]:
     """The plans to show, by cost a sample with their marks, and the one that the objective picks."""
     scored = sorted(scored, key=lambda one: one.plan.key)
-    speed = np.array([one.samples_per_s for one in scored])
-    cost = np.array([one.usd_per_million_samples for one in scored])
+    worth = worths([one.plan for one in scored], request)
+    speed = np.array([one.samples_per_s for one in scored]) * worth
+    cost = np.array([one.usd_per_million_samples for one in scored]) / worth
     on_front = front(speed, cost)
     cheapest = min(on_front, key=lambda i: (cost[i], -speed[i]))
     fastest = cheapest_of_fastest(speed, cost)
     value = on_front[knee(speed[on_front], cost[on_front])]
-    fastest, cheapest, value = (_synchronous(i, scored, speed, cost) for i in (fastest, cheapest, value))
     picked = {"fastest": fastest, "cheapest": cheapest, "value": value}[request.goal]
     if request.goal == "cheapest" and request.deadline_s is not None:
         # hardly dearer and faster: nobody saves a hundredth to come late
@@ -55,21 +56,6 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredP
     }
     shown = [replace(scored[i], marks=marks[i]) for i in sorted(chosen, key=lambda i: (cost[i], i))]
     return shown, replace(scored[picked], marks=marks[picked])
-
-
-def _synchronous(picked: int, scored: Sequence[ScoredPlan], speed: Floats, cost: Floats) -> int:
-    """The plan, or one that is as fast and as cheap within what nobody chooses by and whose gradients are not
-    stale: of those the cheapest."""
-    if not scored[picked].plan.exchange.takes_turns:
-        return picked
-    equal = [
-        i
-        for i, one in enumerate(scored)
-        if not one.plan.exchange.takes_turns
-        and speed[i] >= speed[picked] * (1 - NEAR_CHEAPEST)
-        and cost[i] <= cost[picked] * (1 + NEAR_CHEAPEST)
-    ]
-    return min(equal, key=lambda i: (cost[i], i), default=picked)
 
 
 def within(scored: list[ScoredPlan], request: Request) -> list[ScoredPlan]:

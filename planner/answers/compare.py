@@ -26,6 +26,7 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
+from planner.search.staleness import worths
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -76,6 +77,7 @@ def compare_for(
                 round_size=ROUND,
                 # bounds are raised by the precision: what could gain less than it in the long run is left
                 tolerance=2 * request.interval_width,
+                worth=worths(plans, request),
             )
             if outcome.partial:  # what was under way counts too
                 found = {i: simulations.known(plan) for i, plan in enumerate(plans)}

@@ -16,13 +16,14 @@ from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
 from planner.measured import load
 from planner.progress import Progress, silent
+from planner.search.aims import BETWEEN, CHOICE, OTHER_END, race_for
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.front import Floats
 from planner.search.heats import Heat
 from planner.search.left_out import left_out_notes, no_plans
-from planner.search.race import COURSE, Outcome, race
+from planner.search.race import Outcome
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
@@ -39,7 +40,9 @@ FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further
 STAGES = {
     FIELD: 0.1,
     GLANCE: 0.3,
-    **{f"simulating, {heat} of {len(COURSE)}": 0.3 + 0.12 * heat for heat in range(1, len(COURSE) + 1)},
+    CHOICE: 0.65,
+    OTHER_END: 0.75,
+    BETWEEN: 0.9,
     FURTHER: 1.0,
 }
 
@@ -103,20 +106,17 @@ def recommend_for(
             latest.update(zip(batch, found, strict=True))
             return found
 
-        def told(heat: int, scored: int, left: int) -> None:
-            progress(f"simulating, {heat} of {len(COURSE)}", scored, scored + left)
-            if not left and seen is not nobody:
+        def told(aim: str, done: int, of: int) -> None:
+            progress(aim, done, of)
+            if not done % 100 and seen is not nobody:
                 look([cases.scored(plans[i], found) for i, found in latest.items()])
 
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
             outcome = Outcome(scores=dict(scores), long=set(scores))
         else:
-            outcome = race(
-                bounds[keep],
-                space.usd_per_useful_hour[keep],
-                evaluate,
-                progress=told,
+            outcome = race_for(
+                request, plans, bounds[keep], space.usd_per_useful_hour[keep], evaluate, told=told
             )
         partial = outcome.partial
         if partial:  # what was under way counts too

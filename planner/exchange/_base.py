@@ -160,6 +160,7 @@ class Exchange(ABC):
     asked_by: ClassVar[tuple[str, ...]] = ()  # choices of a request (`Ask`) that mean this exchange
     plain: ClassVar[bool] = False  # what people run first: where it fits, nobody shards
     most_parameters: ClassVar[float] = inf  # of a model that it is offered for, unless it is named
+    most_replicas: ClassVar[float] = inf  # that it is offered for, unless it or one of its choices is named
     spare: ClassVar[bool] = False  # offered where no plain exchange fits in memory
     counts_micro_batches: ClassVar[bool] = False  # whether `bounds` takes jobs with `accumulate` above 1
     many: ClassVar[bool] = False  # it has dozens of options on a site

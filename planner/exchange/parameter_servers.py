@@ -79,6 +79,7 @@ class ParameterServers(Exchange):
     cuts: ClassVar[tuple[str, ...]] = ("features",)
     many: ClassVar[bool] = True
     most_parameters: ClassVar[float] = 2e9  # beyond it nobody trains with servers
+    most_replicas: ClassVar[float] = 32  # a gradient is about as many updates old
 
     servers: int = 1
     host: str | None = None

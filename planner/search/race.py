@@ -13,10 +13,10 @@ others the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of 
 
 S = TypeVar("S", bound=Score)
 Evaluate = Callable[[Sequence[int], Heat], Sequence[S]]
+NOTHING: Mapping[int, Any] = {}
 Progress = Callable[[int, int, int], None]  # heat (from 1), plans scored in it, plans left in it
 
 
@@ -86,28 +87,37 @@ def race(
     heats: bool = True,
     round_size: int = ROUND,
     tolerance: float = 0.0,
+    worth: Floats | None = None,
+    course: Sequence[Heat] = COURSE,
+    known: Mapping[int, S] = NOTHING,
+    only: Container[int] | None = None,
     progress: Progress = lambda heat, scored, left: None,
 ) -> Outcome[S]:
     """Score every plan that can be on the front of (throughput, cost a sample) or, for a narrower `goal`,
     only those that can be its cheapest end, or the cheapest of its fastest.
 
     A plan that cannot be faster or cheaper than another by more than `tolerance` is not looked at any more.
+    `worth` is what throughputs are multiplied by before they are compared (`planner.search.staleness`).
+    `known` are final scores of some plans, which rule out others from the start; `only` these are looked at.
     Without `heats` every plan that survives its bound is scored in full, which makes the front exactly
     the one that scoring all plans would give.
     """
-    runner = _Race(usd_per_hour / 3600, evaluate, progress, goal, tolerance)
-    bound = bound_samples_per_s
+    worth = np.ones(len(bound_samples_per_s)) if worth is None else worth
+    rules = _Rules(goal, tolerance, tuple(course))
+    runner = _Race(usd_per_hour / 3600, worth, evaluate, progress, rules=rules, known=known)
+    bound = bound_samples_per_s * worth
+    order = [i for i in turns(bound, runner.usd_per_s, goal) if only is None or i in only]
     try:
         if heats:
-            entrants = runner.heat(COURSE[0], turns(bound, runner.usd_per_s, goal), bound, round_size)
+            entrants = runner.heat(course[0], order, bound, round_size)
             bounded = runner.outcome.pruned_by_bound
-            for last, heat in pairwise(COURSE):
+            for last, heat in pairwise(course):
                 ceiling = runner.narrow(entrants, bound, last)
                 entrants = runner.heat(heat, runner.finalists(entrants, ceiling, last), ceiling, LONG_ROUND)
             runner.outcome.pruned_by_bound = bounded
             runner.outcome.pruned_by_race = len(runner.outcome.scores) - len(runner.outcome.long)
         else:
-            runner.heat("long", turns(bound, runner.usd_per_s, goal), bound, round_size)
+            runner.heat("long", order, bound, round_size)
     except KeyboardInterrupt:
         runner.outcome.partial = True
     return runner.outcome
@@ -124,60 +134,73 @@ def turns(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]
     return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
 
 
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    goal: Goal
+    tolerance: float
+    course: tuple[Heat, ...]
+
+
 class _Race(Generic[S]):
     def __init__(
         self,
         usd_per_s: Floats,
+        worth: Floats,
         evaluate: Evaluate[S],
         progress: Progress,
-        goal: Goal,
-        tolerance: float,
+        *,
+        rules: _Rules,
+        known: Mapping[int, S],
     ) -> None:
         self.usd_per_s = usd_per_s
+        self.worth = worth
         self.evaluate = evaluate
         self.progress = progress
-        self.goal: Goal = goal
-        self.tolerance = tolerance
+        self.goal, self.tolerance, self.course = rules.goal, rules.tolerance, rules.course
+        self.known = known
         self.outcome: Outcome[S] = Outcome()
 
     def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
         """Score the plans of `order` that nothing scored in this heat dominates; returns those scored."""
         frontier, done, left = Frontier(self.goal, self.tolerance), list[int](), list(order)
+        for i, score in self.known.items():
+            self._add(frontier, score.samples_per_s, i)
         while left:
             alive = [i for i in left if not frontier.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
             self.outcome.pruned_by_bound += len(left) - len(alive)
             batch, left = alive[:round_size], alive[round_size:]
             for i, score in zip(batch, self.evaluate(batch, heat), strict=True):
                 self.outcome.scores[i] = score
-                if heat == "long":
+                if heat in ("long", self.course[-1]):
                     self.outcome.long.add(i)
-                sure = score.samples_per_s if heat == "long" else score.samples_per_s_low
-                if sure > 0:
-                    frontier.add(sure, self.usd_per_s[i] / sure, i)
+                self._add(frontier, score.samples_per_s if heat == "long" else score.samples_per_s_low, i)
             done += batch
-            self.progress(COURSE.index(heat) + 1, len(done), len(left))
+            self.progress(self.course.index(heat) + 1 if heat in self.course else 1, len(done), len(left))
         return done
+
+    def _add(self, frontier: Frontier, samples_per_s: float, plan: int) -> None:
+        if (sure := samples_per_s * self.worth[plan]) > 0:
+            frontier.add(sure, self.usd_per_s[plan] / sure, plan)
 
     def narrow(self, entrants: Sequence[int], bound: Floats, heat: Heat) -> Floats:
         """Upper bounds after a heat: the widened interval's upper end, where it is lower."""
         ceiling = bound.copy()
         for i in entrants:
-            ceiling[i] = min(ceiling[i], cautious(self.outcome.scores[i], heat)[1])
+            ceiling[i] = min(ceiling[i], cautious(self.outcome.scores[i], heat)[1] * self.worth[i])
         return ceiling
 
     def finalists(self, entrants: Sequence[int], ceiling: Floats, heat: Heat) -> list[int]:
-        """The plans whose widened interval reaches the front, the likeliest first."""
-        floors = Frontier(self.goal, self.tolerance)
+        """The plans whose widened interval reaches the front, the likeliest first. Here nothing is tolerated:
+        of two plans that are close, each would rule out the other."""
+        floors = Frontier(self.goal, 0.0)
         for i in entrants:
-            floor = cautious(self.outcome.scores[i], heat)[0]
-            if floor > 0:
-                floors.add(floor, self.usd_per_s[i] / floor, i)
+            self._add(floors, cautious(self.outcome.scores[i], heat)[0], i)
         reach = [i for i in entrants if not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
         return self.by_looks(sorted(reach))
 
     def by_looks(self, plans: Sequence[int]) -> list[int]:
         """Those on the front as it looks now, then the others."""
-        speed = np.array([self.outcome.scores[i].samples_per_s for i in plans])
+        speed = np.array([self.outcome.scores[i].samples_per_s * self.worth[i] for i in plans])
         if not (speed > 0).all():  # a rough run in which no step ended
             return list(plans)
         cost = self.usd_per_s[list(plans)] / speed

@@ -21,6 +21,7 @@ from planner.search.cases import Cases
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
 from planner.search.space import Space, enumerate_plans, kinds, offered, plan_of
+from planner.search.staleness import worth_of
 
 if TYPE_CHECKING:
     from planner.computation import Computation
@@ -86,17 +87,13 @@ class _Hope:
         self.kinds = kinds
         self.given_up = 0
         self._computations: dict[Hashable, Computation] = {}
-        self._workers: dict[Hashable, float] = {}
+        self._workers: dict[Hashable, tuple[float, float]] = {}
         self._counts: dict[Hashable, int] = {}
         self._prices: dict[str, float] = {}
 
     def at(self, site: Site, batch: int, precision: Precision) -> bool:
         """The best worker of any option, as often as there are workers, for the price of these alone."""
-        where = (site.hardware.name, batch, precision, site.cut)
-        if where not in self._workers:
-            self._workers[where] = self._worker(site, batch, precision)
-        usd_per_s = self._usd_per_s(site)
-        if self._wins(self._workers[where] * site.workers, usd_per_s):
+        if self._wins(self._best(site, batch, precision), self._usd_per_s(site)):
             return True
         count = (site.hardware.name, min(site.machines, MANY_MACHINES), site.cut)
         if count not in self._counts:
@@ -107,12 +104,12 @@ class _Hope:
         return False
 
     def of(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool:
-        best = self._workers[site.hardware.name, batch, precision, site.cut] * site.workers
-        usd_per_s = self._usd_per_s(site, exchange)
+        best, usd_per_s = self._best(site, batch, precision), self._usd_per_s(site, exchange)
         kept = self._wins(best, usd_per_s)  # as long as nothing but the price of its machines is known
         if kept:
             computation = self._computation(site, exchange, batch, precision)
-            kept = self._wins(exchange.ceiling(computation, replicas_site(site)), usd_per_s)
+            worth = worth_of(exchange, site.replicas, self.cases.request)
+            kept = self._wins(exchange.ceiling(computation, replicas_site(site)) * worth, usd_per_s)
         self.given_up += not kept
         return kept
 
@@ -122,14 +119,28 @@ class _Hope:
         raised = ceiling * (ABOVE + self.cases.request.interval_width)
         return not self.floors.dominates(raised, usd_per_s / raised, -1)
 
-    def _worker(self, site: Site, batch: int, precision: Precision) -> float:
-        """Samples a second of one worker at most; that of many machines, which have all options."""
+    def _best(self, site: Site, batch: int, precision: Precision) -> float:
+        """What any option is worth at most."""
+        where = (site.hardware.name, batch, precision, site.cut)
+        if where not in self._workers:
+            self._workers[where] = self._worker(site, batch, precision)
+        one, many = self._workers[where]
+        return (one if site.replicas == 1 else many) * site.workers
+
+    def _worker(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
+        """Samples a second of one worker at most, of one replica and as one of many is worth; on many
+        machines, which have all options."""
         wide = replace(site, workers=MANY_MACHINES * site.devices * site.cut.workers)
         rates = [
-            one.ceiling(self._computation(site, one, batch, precision), replicas_site(wide), links=False)
+            (rate, rate * worth_of(one, wide.replicas, self.cases.request))
             for one in offered(self.cases.request, wide, self.cases.model, self.kinds)
+            for rate in [
+                one.ceiling(self._computation(site, one, batch, precision), replicas_site(wide), links=False)
+            ]
         ]
-        return max(rates, default=0.0) / wide.workers
+        if not rates:
+            return 0.0, 0.0
+        return max(rate for rate, _ in rates) / wide.workers, max(rate for _, rate in rates) / wide.workers
 
     def _usd_per_s(self, site: Site, exchange: Exchange | None = None) -> float:
         """At least, whatever interruptions cost."""

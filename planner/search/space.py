@@ -348,10 +348,12 @@ def exchanges(request: Request, site: Site, only: Kinds = None) -> Iterator[Exch
 
 def offered(request: Request, site: Site, model: Model, only: Kinds = None) -> Iterator[Exchange]:
     """Those of them that anybody would train such a model with; all that are named."""
+    free = len(kinds(request)) == len(EXCHANGES)
     for kind in kinds(request) if only is None else only:
         exchange = EXCHANGES[kind]
         suits = request.exchanges is not None or model.parameters <= exchange.most_parameters
-        if suits and takes(exchange, site.cut):
+        few = not free or site.replicas <= exchange.most_replicas
+        if suits and few and takes(exchange, site.cut):
             yield from exchange.options(request, site)
 
 

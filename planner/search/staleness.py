@@ -1,0 +1,31 @@
+"""What asynchronous plans are worth beside synchronous ones.
+
+Gradients of asynchronous training are stale, and what that costs in epochs is not simulated. Synchronous
+training converges in fewer epochs and to better accuracies (Chen et al. 2016, Revisiting Distributed
+Synchronous SGD, arXiv:1604.00981). So where a request leaves open how to train, an asynchronous plan counts
+for a little less than it gives, and is chosen only where it is ahead of every synchronous one by more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from planner.exchange import Exchange
+from planner.plan import Plan
+from planner.search.front import Floats
+from planner.search.request import Request
+from planner.search.space import kinds
+
+AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
+
+
+def worth_of(exchange: Exchange, replicas: int, request: Request) -> float:
+    """By what the throughput of a plan is multiplied before it is compared with others."""
+    open_mode = request.mode is None and len(kinds(request)) > 1
+    return 1 / (1 + AHEAD) if open_mode and exchange.takes_turns and replicas > 1 else 1.0
+
+
+def worths(plans: Iterable[Plan], request: Request) -> Floats:
+    return np.array([worth_of(plan.exchange, plan.replicas, request) for plan in plans])

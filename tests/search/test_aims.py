@@ -1,0 +1,77 @@
+"""Both ends of the front are found as by a race over all of it; between them nothing is missed by more than a
+tenth."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_race import Exact, arrays, plans
+
+from planner.exchange import AllReduce, Alone, ParameterServers
+from planner.plan import Plan
+from planner.search.aims import BETWEEN, CHOICE, CLOSE, OTHER_END, race_for
+from planner.search.front import cheapest_of_fastest
+from planner.search.request import Request
+
+REQUEST = Request(model="resnet50")
+PLAN = Plan("resnet50", 64, "g5.xlarge", 2, AllReduce())
+
+
+def raced(request, cases, kinds=None, told=lambda aim, done, of: None):
+    bound, truth, usd = arrays(cases)
+    heats = []
+
+    def evaluate(batch, heat):
+        heats.extend((i, heat) for i in batch)
+        return [Exact(truth[i]) for i in batch]
+
+    these = kinds or [PLAN] * len(cases)
+    return race_for(request, these, bound, usd, evaluate, told=told), truth, usd / 3600 / truth, heats
+
+
+@given(plans, st.sampled_from(["cheapest", "fastest"]))
+@settings(max_examples=100)
+def test_the_ends_are_exact_and_nothing_far_better_is_missed(cases, goal):
+    outcome, truth, cost, _ = raced(replace(REQUEST, objective=goal), cases)
+    known = sorted(outcome.long)
+    assert cost[known].min() == cost.min()
+    near = cheapest_of_fastest(truth, cost)
+    assert cost[known][cheapest_of_fastest(truth[known], cost[known])] == pytest.approx(cost[near])
+    slack = 1 + CLOSE + 1e-9
+    for i in range(len(cases)):
+        assert any(truth[k] * slack >= truth[i] and cost[k] <= cost[i] * slack for k in known)
+    assert len(outcome.scores) + outcome.pruned_by_bound == len(cases)
+
+
+@given(plans)
+@settings(max_examples=50)
+def test_where_the_choice_may_lie_between_the_whole_front_is_raced(cases):
+    request = replace(REQUEST, deadline_s=3600.0, samples=1e6)
+    outcome, truth, cost, _ = raced(request, cases)
+    known = sorted(outcome.long)
+    for i in range(len(cases)):
+        assert any(truth[k] >= truth[i] and cost[k] <= cost[i] for k in known)
+
+
+def test_between_the_ends_workers_that_take_turns_run_on_powers_of_two_machines():
+    counts = [3, 4, 5, 7, 8]
+    stale = [replace(PLAN, workers=many, exchange=ParameterServers()) for many in counts]
+    steps = [(100.0 * many, 1.0, 1.0 * many**1.5) for many in counts]
+    crowd = [(100.0 - i / 10, 1.0, 0.5) for i in range(20)] + [(6400.0 - i, 1.0, 900.0) for i in range(20)]
+    cases = [*steps, *crowd]  # the first rounds at both ends are full
+    every = [*stale, *[replace(PLAN, workers=1, exchange=Alone())] * 20, *[replace(PLAN, workers=64)] * 20]
+    outcome, *_, heats = raced(REQUEST, cases, every)
+    assert {len(counts), len(counts) + 20} <= outcome.long
+    assert {(counts[i], heat) for i, heat in heats if i < len(counts)} == {
+        (many, heat) for many in (4, 8) for heat in ("glance", "short")
+    }
+
+
+def test_the_aims_are_told_in_their_order():
+    said = []
+    cases = [(float(100 + i), 0.9, float(1 + i * i)) for i in range(40)]
+    raced(REQUEST, cases, told=lambda aim, done, of: said.append((aim, done / of)))
+    assert list(dict.fromkeys(aim for aim, _ in said)) == [CHOICE, OTHER_END, BETWEEN]
+    assert np.all([0 <= part <= 1 for _, part in said])
