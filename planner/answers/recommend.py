@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,6 +144,7 @@ def recommend_for(
                 changes, curve = further(chosen, simulations, pool, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
             partial = True
+    shown, scored = ([_as_known(one, simulations) for one in some] for some in (shown, scored))
     simulated = set(outcome.scores)
     prices, bounds = space.usd_per_hour[keep], bounds[keep]
     in_full = {one.plan.key for one in scored}
@@ -226,6 +228,12 @@ def _with_rivals(
     picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
     extra = simulations.scored(picked, pool, "medium")
     return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
+
+
+def _as_known(one: ScoredPlan, simulations: Simulations) -> ScoredPlan:
+    """With the best prediction there is: what was looked at beside the choice may have been simulated longer
+    since."""
+    return replace(one, prediction=simulations.known(one.plan) or one.prediction)
 
 
 def _short_of(cases: Cases, plans: list[Plan], outcome: Outcome[Prediction]) -> str:
