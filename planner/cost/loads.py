@@ -30,9 +30,9 @@ import numpy as np
 
 from planner.cost.bounds import Bound
 from planner.cost.kinds import Floats, Ints, layout, op_costs_s, uses_of
-from planner.cost.paths import PathGraph
+from planner.cost.paths import PathGraph, structure_of
 from planner.cost.step import LEAST_S, Steps, chunk_overhead_s
-from planner.cost.together import Around, joint_work, longest_period_s, structure_of
+from planner.cost.together import Around, joint_work, longest_period_s
 from planner.policy import Blocks, Credit
 from planner.simulator.inputs import parties_of
 from planner.simulator.joins import joins_of

@@ -4,24 +4,26 @@ after an op. Made once for all profiles with the same graph, whatever their dura
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from planner.byte_cache import ByteCache
 from planner.step import Profile
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
+OP_BYTES = 500  # of an op in a graph: its name, its place, what it waits for and what waits for it
 
 
 @dataclass(frozen=True, eq=False)
 class PathGraph:
     """Ops, what they use and what they wait for, of one or many profiles."""
 
-    profile: Profile  # one of them
+    profile: Profile  # one of them, with one step of its durations
 
     @cached_property
     def order(self) -> list[int]:
@@ -69,26 +71,24 @@ class PathGraph:
 def graph_of(profile: Profile) -> PathGraph:
     """The graph of a profile; the same object for profiles that differ in durations only."""
     shape = (profile.dep_start, profile.dep_index, profile.resource, profile.server, profile.bytes)
-    return _graph(_Key((profile.servers, *(array.tobytes() for array in shape)), profile))
+    key = (profile.servers, *(array.tobytes() for array in shape))
+    return _GRAPHS.get(key, lambda: PathGraph(_brief(profile)))
 
 
-class _Key:
-    """Tells graphs apart by content and carries a profile to make one from."""
-
-    def __init__(self, content: tuple[object, ...], profile: Profile) -> None:
-        self.content = content
-        self.profile = profile
-
-    def __hash__(self) -> int:
-        return hash(self.content)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.content == other.content
+def structure_of(profile: Profile) -> PathGraph:
+    """The same, one object for all steps that differ in what their ops take and use."""
+    key = (profile.dep_start.tobytes(), profile.dep_index.tobytes())
+    return _GRAPHS.get(key, lambda: PathGraph(_brief(profile)))
 
 
-@lru_cache(maxsize=64)
-def _graph(key: _Key) -> PathGraph:
-    return PathGraph(key.profile)
+def _brief(profile: Profile) -> Profile:
+    """The profile without what takes most of its memory and no graph depends on."""
+    return replace(
+        profile, durations_s=profile.durations_s[:1].copy(), order=None, starts_s=None, recorded=None
+    )
+
+
+_GRAPHS: ByteCache[PathGraph] = ByteCache(8 << 20, lambda graph: OP_BYTES * graph.profile.ops)
 
 
 def bit_rows(sets: Iterable[int], width: int) -> Bits:

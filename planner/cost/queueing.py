@@ -22,10 +22,10 @@ for every v. It is no bound on a single step, which may be lucky, and none for p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
+from planner.byte_cache import ByteCache
 from planner.cost.paths import Floats, PathGraph, bit_rows
 from planner.policy import Fifo, Multiplexed, Policy
 from planner.step import DOWNLINK, UPLINK, WORKER, Profile
@@ -63,10 +63,15 @@ class Releases:
 
 def releases_of(graph: PathGraph, policy: Policy) -> Releases:
     """Releases under a policy that leaves downloads in random order."""
-    return _releases(graph, policy.window_bytes if isinstance(policy, Multiplexed) else None)
+    window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
+    return _RELEASES.get((graph, window_bytes), lambda: _releases(graph, window_bytes))
 
 
-@lru_cache(maxsize=64)
+_RELEASES: ByteCache[Releases] = ByteCache(
+    4 << 20, lambda found: found.delivered_bytes.nbytes + 2 * found.follow.nbytes
+)
+
+
 def _releases(graph: PathGraph, window_bytes: int | None) -> Releases:
     profile = graph.profile
     downloads, uploads, compute = graph.on(DOWNLINK), graph.on(UPLINK), graph.on(WORKER)

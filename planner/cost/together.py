@@ -14,12 +14,12 @@ for a worker computes one op at a time.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
+import numpy.typing as npt
 
+from planner.byte_cache import ByteCache
 from planner.cost.kinds import Floats, Ints, Kinds
-from planner.cost.paths import PathGraph, bit_rows
+from planner.cost.paths import PathGraph, bit_rows, structure_of
 from planner.cost.step import Steps
 from planner.step import WORKER, Profile
 
@@ -150,40 +150,24 @@ def _fewer(rows: Floats) -> Floats:
     return np.asarray(ordered[(np.arange(MOST_ROWS) * share).astype(np.intp)])
 
 
-def structure_of(profile: Profile) -> PathGraph:
-    """The graph of a step; the same object for steps that differ in what their ops take and use."""
-    return _structure(_TogetherKey((profile.dep_start.tobytes(), profile.dep_index.tobytes()), profile))
-
-
 def joint_work(profile: Profile) -> tuple[Floats, Floats]:
     """For each joint op the computation that must come before it and after it: joint ops x worker ops."""
     graph = structure_of(profile)
-    return _joint_work(graph, profile.resource.tobytes(), (profile.scope >= 0).tobytes())
+    joint = profile.scope >= 0
+    key = (graph, profile.resource.tobytes(), joint.tobytes())
+    return _JOINT_WORK.get(key, lambda: _joint_work(graph, profile.resource, joint))
 
 
-class _TogetherKey:
-    """Tells structures apart by content and carries a profile to make one from."""
-
-    def __init__(self, content: tuple[object, ...], profile: Profile) -> None:
-        self.content = content
-        self.profile = profile
-
-    def __hash__(self) -> int:
-        return hash(self.content)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _TogetherKey) and self.content == other.content
+_JOINT_WORK: ByteCache[tuple[Floats, Floats]] = ByteCache(
+    8 << 20, lambda found: found[0].nbytes + found[1].nbytes
+)
 
 
-@lru_cache(maxsize=64)
-def _structure(key: _TogetherKey) -> PathGraph:
-    return PathGraph(key.profile)
-
-
-@lru_cache(maxsize=64)
-def _joint_work(graph: PathGraph, resource: bytes, joint: bytes) -> tuple[Floats, Floats]:
-    compute = np.flatnonzero(np.frombuffer(resource, np.uint8) == WORKER)
-    ops = np.flatnonzero(np.frombuffer(joint, np.bool_)).tolist()
+def _joint_work(
+    graph: PathGraph, resource: npt.NDArray[np.uint8], joint: npt.NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    compute = np.flatnonzero(resource == WORKER)
+    ops = np.flatnonzero(joint).tolist()
     own = {int(op): 1 << at for at, op in enumerate(compute)}
     if not len(compute):
         return np.zeros((len(ops), 0)), np.zeros((len(ops), 0))

@@ -1,15 +1,18 @@
-"""What was made from a computation, kept as long as the computation lives."""
+"""What was made from a computation, kept on the computation itself: it goes when the computation goes, even
+where it holds the computation that it was made from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.computation import Computation
 
 T = TypeVar("T")
-_made: WeakKeyDictionary[object, dict[Hashable, Any]] = WeakKeyDictionary()
+P = ParamSpec("P")
+OfComputation = Callable[Concatenate[Computation, P], T]
+_PLACE = "_made"
 
 
 def once(computation: Computation, key: Hashable, make: Callable[[], T]) -> T:
@@ -24,8 +27,19 @@ def once_for_ops(computation: Computation, key: Hashable, make: Callable[[], T])
     return _once(computation.layout or computation, key, make)
 
 
+def remembered(function: OfComputation[P, T]) -> OfComputation[P, T]:
+    """A pure function of a computation and other values, whose results are kept on the computation."""
+
+    @wraps(function)
+    def found(computation: Computation, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (function, args, tuple(kwargs.items()))
+        return _once(computation, key, lambda: function(computation, *args, **kwargs))
+
+    return found
+
+
 def _once(owner: object, key: Hashable, make: Callable[[], T]) -> T:
-    known = _made.setdefault(owner, {})
+    known: dict[Hashable, Any] = vars(owner).setdefault(_PLACE, {})
     if key not in known:
         known[key] = make()
     found: T = known[key]

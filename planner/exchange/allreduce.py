@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from planner.computation import BACKWARD, Computation
 from planner.cost.memory import Held
 from planner.exchange import settings
 from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
+from planner.exchange._memo import remembered
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.exchange.collectives import Library, Peers
 from planner.exchange.joint import BETWEEN_WORKERS, JITTER, SLOWDOWN, JointSteps
@@ -150,7 +150,7 @@ class AllReduce(Exchange):
         )
 
 
-@lru_cache(maxsize=64)
+@remembered
 def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
     return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
 
@@ -165,12 +165,12 @@ def overlap(
     return min(busy_s / backward_s, 1.0) if backward_s > 0 else 0.0
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _backward_s(computation: Computation) -> float:
     return float(mean_s(computation)[computation.role == BACKWARD].sum())
 
 
-@lru_cache(maxsize=64)
+@remembered
 def mean_s(computation: Computation) -> Floats:
     """How long each op takes on average."""
     return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s

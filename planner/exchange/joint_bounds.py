@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from planner.computation import BACKWARD, WAIT, Computation
 from planner.exchange import settings
 from planner.exchange._base import Job
+from planner.exchange._memo import remembered
 from planner.exchange.allreduce import mean_s, overlap
 from planner.exchange.buckets import Bucket
 from planner.exchange.collectives import Library, Peers, Phase
@@ -124,18 +124,18 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _wait_s(computation: Computation) -> float:
     """For other stages of a pipeline, in a step."""
     return 0.0 if computation.work is None else float(mean_s(computation)[computation.work == WAIT].sum())
 
 
-@lru_cache(maxsize=64)
+@remembered
 def _total_s(computation: Computation) -> float:
     return float(mean_s(computation).sum())
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _ready_s(computation: Computation, found: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
     """Seconds until the backward pass begins, until each bucket is ready, and of all ops; not slowed."""
     ends = np.cumsum(mean_s(computation))

@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from planner.byte_cache import ByteCache
 from planner.computation import Computation, Parameter, Shape
 from planner.computation.work import UPDATE_PASSES
+from planner.cost.paths import OP_BYTES
 from planner.errors import BadInput
 from planner.exchange.placement import MXNET_RULES, TensorPart, place_parameters
 from planner.exchange.servers import on_servers
@@ -87,7 +88,8 @@ def served(
         raise BadInput(f"servers is {servers}; a profile needs at least 1")
     if parsing is None:
         parsing = PS_LITE_PARSING if placement in MXNET_RULES else GRPC_PARSING
-    graph = _graph(computation.shape, servers, placement, (HOST if on_host else WORKER) if parsing else None)
+    key = (computation.shape, servers, placement, (HOST if on_host else WORKER) if parsing else None)
+    graph = _GRAPHS.get(key, lambda: _graph(*key))
     once_s = np.zeros(graph.profile.ops)
     if computation.once_s is not None:
         once_s[graph.compute] = computation.once_s
@@ -110,10 +112,12 @@ def served(
     )
 
 
-@lru_cache(maxsize=256)
+# a search asks for the same graph with other durations again and again
+_GRAPHS: ByteCache[ServedGraph] = ByteCache(8 << 20, lambda graph: OP_BYTES * graph.profile.ops)
+
+
 def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
-    """`parsing` is the resource that does it; None: there is none. Cached: a search asks for the same graph
-    with other durations again and again."""
+    """`parsing` is the resource that does it; None: there is none."""
     parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
     part_names = _part_names(parameters, parts)

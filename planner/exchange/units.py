@@ -7,10 +7,10 @@ makes, or else to that of the op before it. So a pass is a sequence of stretches
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 from planner.computation import BACKWARD, FORWARD, Computation
+from planner.exchange._memo import remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Units:
         return len(self.units)
 
 
-@lru_cache(maxsize=64)
+@remembered
 def units_of(computation: Computation, least: int = 0) -> Units:
     """The units: blocks of the computation in their order, small ones taken together until they have `least`
     elements, as wrapping policies do."""
@@ -75,7 +75,7 @@ def units_of(computation: Computation, least: int = 0) -> Units:
     return Units(tuple(units), tuple(of_block))
 
 
-@lru_cache(maxsize=64)
+@remembered
 def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     """The step as stretches of one unit, in order."""
     n = computation.ops // computation.micro_batches

@@ -10,11 +10,11 @@ frameworks).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 
+from planner.byte_cache import cached_by_bytes
 from planner.errors import BadInput, unknown_name
 from planner.hardware import Device
 from planner.model import Model
@@ -115,7 +115,7 @@ class _Coefficients:
     error: Error
 
 
-@lru_cache(maxsize=2048)
+@cached_by_bytes(16 << 20, lambda of: 7 * of.flop_s.nbytes)
 def _coefficients(
     model: Model,
     device: Device,
@@ -168,7 +168,7 @@ def needs_conversion(precision: Precision, channels_last: bool) -> bool:
     return channels_last != (precision.compute not in ("fp32", "tf32")) and precision.compute != "tf32"
 
 
-@lru_cache(maxsize=16384)
+@cached_by_bytes(16 << 20, lambda time: time.forward_s.nbytes + time.backward_s.nbytes)
 def computation_s(
     model: Model,
     batch: int,

@@ -79,7 +79,7 @@ class Nccl:
         return min(found)
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 14)
 def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase, ...]:
     """Asked again and again for the same units and buckets on the same machines."""
     if peers.outermost is None or size <= 0:
