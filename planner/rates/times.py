@@ -115,7 +115,11 @@ class _Coefficients:
     error: Error
 
 
-@cached_by_bytes(16 << 20, lambda of: 7 * of.flop_s.nbytes)
+def _coefficients_bytes(of: _Coefficients) -> int:
+    return 7 * of.flop_s.nbytes  # as many arrays of that length
+
+
+@cached_by_bytes(16 << 20, _coefficients_bytes)
 def _coefficients(
     model: Model,
     device: Device,
@@ -168,7 +172,11 @@ def needs_conversion(precision: Precision, channels_last: bool) -> bool:
     return channels_last != (precision.compute not in ("fp32", "tf32")) and precision.compute != "tf32"
 
 
-@cached_by_bytes(16 << 20, lambda time: time.forward_s.nbytes + time.backward_s.nbytes)
+def _time_bytes(of: ComputationTime) -> int:
+    return of.forward_s.nbytes + of.backward_s.nbytes
+
+
+@cached_by_bytes(16 << 20, _time_bytes)
 def computation_s(
     model: Model,
     batch: int,
