@@ -5,7 +5,8 @@
                                                   network of a device, and writes the file and its errors
     python benchmarks/calibrate_rates.py --fit-only  writes the file with the errors that were found before
 
-Takes minutes: one fit for each group that is left out. benchmarks/devices.py prints what was found.
+Takes a minute: one fit for each group that is left out. What large models spend beside computing is known by
+the constants that are shipped, so calibrate until nothing moves. benchmarks/devices.py prints what was found.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 
 import numpy as np
 from large_fit import large_fit_runs, layout_fit_runs
-from rates_fit import FRAMEWORKS, Array, Prior, fit, log_errors, of_framework, prior
+from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
+from rates_solver import Solver
 
 from planner.calibrate.hardware_file import to_toml
 from planner.catalog.folders import shipped_folder
@@ -62,6 +64,7 @@ def unfitted() -> dict[str, Any]:
             "fixed_s": 30e-6,
             "floor_s": 40e-6,
             "time": entry.get("time", 1.0),
+            "exposed_sums": entry.get("exposed_sums", 1.0),
             "channels_last": entry["channels_last"],
             "basis": entry["words"],
         }
@@ -118,7 +121,7 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateCons
     }
     for name in FRAMEWORKS:
         tables["frameworks"][name] |= {
-            "traffic": value["traffic"] * value[f"traffic/{name}"],
+            "traffic": value["traffic"] * value[of_framework("traffic", name)],
             "fixed_s": value["fixed"] * value[of_framework("fixed", name)],
             "floor_s": value["floor"] * value[of_framework("floor", name)],
             "rows": sum(run.framework == name for run in runs),
@@ -157,13 +160,13 @@ def usable(runs: Sequence[Run]) -> list[Run]:
 Key = Callable[[Run], str]
 
 
-def leave_out(key: Key, runs: Sequence[Run], prior: Prior, figures: RateConstants, start: Array) -> Array:
+def leave_out(key: Key, runs: Sequence[Run], solver: Solver, start: Array) -> Array:
     """Errors of each run by a fit that has seen none of its group."""
     out = np.full(len(runs), np.nan)
-    for group in sorted({key(run) for run in runs} - {""}):
-        mine = [at for at, run in enumerate(runs) if key(run) == group]
-        z = fit([run for run in runs if key(run) != group], prior, figures, start)
-        out[mine] = log_errors([runs[at] for at in mine], z, prior, figures)
+    groups = np.array([key(run) for run in runs])
+    for group in sorted(set(groups) - {""}):
+        mine = groups == group
+        out[mine] = solver.log_errors(solver.fit(~mine, start))[mine]
         print(f"  without {group:45} {summary(out[mine])}", flush=True)
     return out
 
@@ -226,7 +229,7 @@ def loader_images_per_s(runs: Sequence[Run], z: Array, prior: Prior, figures: Ra
     """What eight processes that decode files give, where the device would be at least 1.5 times as fast."""
     files = [run for run in runs if run.input == "files" and run.device.vendor == "nvidia"]
     per_s = np.array([run.per_s for run in files])
-    possible = per_s * np.exp(-log_errors(files, z, prior, figures))
+    possible = per_s * np.exp(-Problem(files, prior, figures).log_errors(z))
     return float(np.median(per_s[possible > 1.5 * per_s]))
 
 
@@ -259,8 +262,9 @@ def main() -> None:
     larger = [run for run in large_fit_runs() if run.id not in known]
     runs, figures = usable((*all_runs, *larger, *layout_fit_runs())), decoded(unfitted())
     every = prior(runs, figures, attention())
-    z = fit(runs, every, figures)
-    errors = log_errors(runs, z, every, figures)
+    solver = Solver(runs, every, figures)
+    z = solver.fit()
+    errors = solver.log_errors(z)
     print("in-sample", summary(errors))
     for name, number in zip(every.names, np.exp(z), strict=True):
         if not name.startswith("device/"):
@@ -271,7 +275,7 @@ def main() -> None:
         return
     found = {}
     for name, key in group_keys(runs, figures).items():
-        found[name] = read_left_out(name, runs) if asked.fit_only else leave_out(key, runs, every, figures, z)
+        found[name] = read_left_out(name, runs) if asked.fit_only else leave_out(key, runs, solver, z)
         if name != "source":  # hundreds of runs of one device and one source must not set other ranges
             found[name][[run.id.startswith(LAYOUTS) for run in runs]] = np.nan
         print(f"leave one {name} out", summary(found[name][~np.isnan(found[name])]))

@@ -5,7 +5,7 @@ matrix products and moves W[d] bytes a second; kind i of kernels reaches the sha
 
     F = f (1 + A / A0) / (A s[i] s[d,i]),  B = b t[w] (1 + W / W0) / (W m m[d])
     T = max(F, B) + overlap min(F, B) + n c c[w] c[d]
-    step = |(sum T, sum n h h[w])|_8                     (planner.rates.times)
+    step = |(sum T, sum n h h[w])|_8 + the same of the update     (planner.rates.times)
 
 with one factor for each device d (by class of formats and kind, memory, cost of a kernel) and framework w
 (traffic t, cost of a kernel c, of its launch h; products and attention of TransformerEngine, which brings
@@ -24,7 +24,6 @@ a weight. Devices of other vendors have wide priors: they say nothing of the mea
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,16 +31,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from planner.model import Attention
 from planner.rates.constants import RateConstants
 from planner.rates.device import CLASS, MOST_FITTED, family_of, is_old, matmul_flops
-from planner.rates.kernels import ATTENTION, CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of, network_of
+from planner.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
 from planner.rates.times import kernel_s, needs_conversion, step_of, update_bytes
 from planner.validate.training import Run
 
 Array = npt.NDArray[np.float64]
 
-ROW_SIGMA = {"cnn": 0.05, "transformer": 0.15}
-SERIES_POWER = 0.7  # 0: every run counts as much; 1: every series does
 # Shares of what large products reach: near 1, twice that where Winograd's algorithm saves multiplications,
 # half of it for tensor cores, which convolutions do not feed as well.
 SHARES = {
@@ -67,12 +65,15 @@ FRAMEWORKS = (
     *("tensorflow", "tensorflow-1.1", "mxnet", "torch7", "pytorch", "ngc", "megatron", "xla", "fused"),
     *("transformer-engine", "megatron-deepspeed"),
 )
-# Whose figure a framework has where its own runs cannot tell it: relatives of PyTorch without a compiler
-# launch as it does (their models are too large to show it), and one fork of Megatron has the kernels of the
-# other.
+# Whose figure a framework has where its own runs cannot tell it from a relative's. Those of 2017 and 2018
+# launch a kernel for every op. Hand-fused code pays for as few kernels in one place as in another; one fork
+# of Megatron has the kernels of the other. Relatives of PyTorch without a compiler launch as it does (their
+# models are too large to show it).
+_OF_2017 = {"tensorflow-1.1": "mxnet", "torch7": "mxnet"}
 AS = {
+    "traffic": _OF_2017 | {"megatron-deepspeed": "megatron"},
+    "fixed": _OF_2017 | {"megatron": "fused", "megatron-deepspeed": "fused", "transformer-engine": "fused"},
     "floor": {"megatron": "pytorch", "megatron-deepspeed": "pytorch", "transformer-engine": "pytorch"},
-    "fixed": {"megatron-deepspeed": "megatron"},
 }
 OVERLAP_SLOWDOWN = 0.24  # of communication beside computation: it takes cores and memory of the device
 SHARE_SIGMA, DEVICE_SIGMA, MEMORY_SIGMA, FRAMEWORK_SIGMA, LAUNCH_SIGMA = 0.3, 0.25, 0.35, 0.3, 0.5
@@ -111,10 +112,9 @@ def prior(runs: Iterable[Run], figures: RateConstants, attention: Mapping[str, f
     known["layout"] = (0.0, 0.5)
     known["rows"] = known["sides"] = (math.log(100.0), 0.7)
     for name in FRAMEWORKS:
-        known[f"traffic/{name}"] = (0.0, FRAMEWORK_SIGMA)
         for what, others in AS.items():
             if name not in others:
-                known[f"{what}/{name}"] = (0.0, LAUNCH_SIGMA)
+                known[f"{what}/{name}"] = (0.0, FRAMEWORK_SIGMA if what == "traffic" else LAUNCH_SIGMA)
     newer = math.log(min(attention.values()))
     known[f"attention/{ENGINE}"] = (-newer, ENGINE_ATTENTION_SIGMA)
     known[f"matmul/{ENGINE}"] = (0.0, ENGINE_MATMUL_SIGMA)
@@ -179,7 +179,7 @@ class Problem:
             names = [f"{one}/{KINDS[i]}" for one, i in zip(class_of, kind, strict=True)]
             places[0].append(_places(where, [f"share/{name}" for name in names], last))
             places[1].append(_places(where, [f"device/{family}/{name}" for name in names], last))
-            traffic = [f"traffic/{run.framework}" if i == MEMORY else "" for i in kind]
+            traffic = [of_framework("traffic", run.framework) if i == MEMORY else "" for i in kind]
             places[2].append(_places(where, traffic, last))
             own = [f"{KINDS[i]}/{run.framework}" for i in kind]  # of a framework's own kernels
             places[3].append(_places(where, own, last))
@@ -251,9 +251,12 @@ class Problem:
             self.overlap,
         )
         device_s = np.add.reduceat(busy_s * self.launches * self.counts, self.starts)
-        device_s = device_s + self.update_s * slow + self.updates * fixed_s
-        launches = np.add.reduceat(self.launches * self.counts, self.starts) + self.updates
-        step_s = step_of(device_s, launches * np.exp(one["floor"] + floor))
+        launches, launch_s = (
+            np.add.reduceat(self.launches * self.counts, self.starts),
+            np.exp(one["floor"] + floor),
+        )
+        step_s = step_of(device_s, launches * launch_s)
+        step_s = step_s + step_of(self.update_s * slow + self.updates * fixed_s, self.updates * launch_s)
         beside_s = self.communication_s
         step_s = np.maximum(step_s, beside_s) + OVERLAP_SLOWDOWN * np.minimum(step_s, beside_s)
         # exposed time is known by the constants before the fit: no less than a tenth may be left of a step
@@ -295,7 +298,8 @@ def _unique(run: Run) -> tuple[Array, Array]:
         inside = np.array([layer.block is not None for layer in run.model.layers])
         times += inside[kernels.layer] & ~kernels.backward
     elif run.recompute_attention:
-        times += (kernels.kind == ATTENTION) & ~kernels.backward
+        scores = np.array([isinstance(layer.detail, Attention) for layer in run.model.layers])
+        times += scores[kernels.layer] & ~kernels.backward
     unique, place = np.unique(table, axis=0, return_inverse=True)
     return unique, np.bincount(place.ravel(), weights=times)
 
@@ -304,88 +308,6 @@ def _places(where: dict[str, int], names: Sequence[str], last: int) -> npt.NDArr
     return np.array([where.get(name, last) for name in names])
 
 
-def weights(runs: Sequence[Run]) -> Array:
-    groups = Counter((run.source, run.series) for run in runs)
-    return np.array([groups[run.source, run.series] ** (-SERIES_POWER / 2) for run in runs])
-
-
-STEP = 1e-5  # of a parameter, for derivatives
-
-
-def _groups(
-    prior: Prior, runs: Sequence[Run], figures: RateConstants
-) -> list[list[tuple[int, npt.NDArray[np.bool_]]]]:
-    """Parameters that no run has two of, together, with the runs that have each: one difference gives the
-    derivatives by all of a group."""
-    families = np.array([family_of(run.device, figures) for run in runs])
-    classes = np.array([CLASS[run.precision.compute] for run in runs])
-    frameworks = np.array([run.framework for run in runs])
-    everyone = np.ones(len(runs), np.bool_)
-
-    def of_class(name: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Runs with kernels of this class and kind; what is not a product runs in sixteen bits beside fp8."""
-        also = name[0] == "half" and name[1] != "matmul"
-        return np.asarray((classes == name[0]) | (also & (classes == "fp8")))
-
-    groups: dict[tuple[str, str], list[tuple[int, npt.NDArray[np.bool_]]]] = {}
-    for at, name in enumerate(prior.names):
-        what, *rest = name.split("/")
-        if what == "share":
-            key, mine = (what, rest[1]), of_class(rest)
-        elif what == "device" and len(rest) == 3:
-            key, mine = (what, rest[2]), (families == rest[0]) & of_class(rest[1:])
-        elif what == "device":
-            key, mine = (what, rest[1]), families == rest[0]
-        elif rest:
-            having = [one for one in FRAMEWORKS if of_framework(what, one) == name]
-            key, mine = ("framework", what), np.isin(frameworks, having)
-        else:
-            key, mine = (name, ""), everyone
-        groups.setdefault(key, []).append((at, mine))
-    return list(groups.values())
-
-
 def of_framework(what: str, name: str) -> str:
     """The parameter that a framework has."""
     return f"{what}/{AS.get(what, {}).get(name, name)}"
-
-
-def _soft(values: Array) -> Array:
-    """Square for small values, and linear for large ones once it is squared."""
-    return np.asarray(np.sign(values) * np.sqrt(2 * (np.sqrt(1 + values**2) - 1)))
-
-
-def fit(runs: Sequence[Run], prior: Prior, figures: RateConstants, start: Array | None = None) -> Array:
-    """The parameters z of the least cost."""
-    from scipy.optimize import least_squares
-
-    sigma = np.array([ROW_SIGMA[network_of(run.model)] for run in runs])
-    problem, weight = Problem(runs, prior, figures), weights(runs) / sigma
-    groups = _groups(prior, runs, figures)
-    odd = np.array(
-        [name.startswith("device/") for name in prior.names]
-    )  # one of them may be far from the mean
-
-    def residuals(u: Array) -> Array:
-        error = problem.log_errors(prior.mean + u * prior.sigma) * weight
-        return np.concatenate([_soft(error), np.where(odd, _soft(u), u)])
-
-    def jacobian(u: Array) -> Array:
-        base = residuals(u)[: len(runs)]
-        out = np.zeros((len(runs), len(u)))
-        for group in groups:
-            moved = u.copy()
-            moved[[at for at, _ in group]] += STEP
-            slope = (residuals(moved)[: len(runs)] - base) / STEP
-            for at, mine in group:
-                out[mine, at] = slope[mine]
-        slopes = np.where(odd, (_soft(u + STEP) - _soft(u)) / STEP, 1.0)
-        return np.concatenate([out, np.diag(slopes)])
-
-    first = np.zeros(len(prior.names)) if start is None else (start - prior.mean) / prior.sigma
-    found = least_squares(residuals, first, jac=jacobian, max_nfev=60, xtol=1e-5, ftol=1e-6)
-    return np.asarray(prior.mean + found.x * prior.sigma)
-
-
-def log_errors(runs: Sequence[Run], z: Array, prior: Prior, figures: RateConstants) -> Array:
-    return Problem(runs, prior, figures).log_errors(z)

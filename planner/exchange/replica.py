@@ -21,7 +21,7 @@ from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
 from planner.model import Model
 from planner.precision import Precision
-from planner.rates.constants import constants
+from planner.rates.constants import Framework, constants
 from planner.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
 
 OPTIMIZER = "adam"
@@ -108,8 +108,8 @@ def stage_of(
         found.append(made)
         return made
 
-    launch_s = framework_named(framework, constants()).floor_s
-    costs = Costs(times, _sum_s(site, precision, launch_s), _send_s(site, precision))
+    tier = framework_named(framework, constants())
+    costs = Costs(times, _sum_s(site, precision, tier), _send_s(site, precision))
     cut = site.cut
     units = unit_times(model, batch, cut.tensor, checkpointing, costs, sequence=sequence)
     work = stage_work(
@@ -118,8 +118,9 @@ def stage_of(
     return work, found[0]
 
 
-def _sum_s(site: Site, precision: Precision, launch_s: float) -> Callable[[float], float]:
-    """Seconds in which the devices that share layers add up so many elements; all of them launch it first."""
+def _sum_s(site: Site, precision: Precision, tier: Framework) -> Callable[[float], float]:
+    """Seconds that devices which share layers take to add up so many elements, beside the products that they
+    compute meanwhile; all of them launch it first."""
     if site.cut.tensor == 1:
         return lambda elements: 0.0
     group = sharing_site(site)
@@ -130,7 +131,8 @@ def _sum_s(site: Site, precision: Precision, launch_s: float) -> Callable[[float
     @lru_cache(maxsize=256)
     def seconds(elements: float) -> float:
         phases = library.phases("all_reduce", elements * precision.activation_bytes, peers)
-        return launch_s + sum(phase.seconds(rates[phase.level]) for phase in phases)
+        summed_s = sum(phase.seconds(rates[phase.level]) for phase in phases)
+        return tier.floor_s + tier.exposed_sums * summed_s
 
     return seconds
 

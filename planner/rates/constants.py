@@ -29,6 +29,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time: float = 1.0
     matmul: float = 1.0
     attention: float = 1.0
+    exposed_sums: float = 1.0  # of the sums of a tensor cut, what its products do not hide
 
 
 class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ one row, taken to be alike. Everything is a property of the network alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -61,11 +61,8 @@ def kernels_of(model: Model, flash: bool | None = None) -> Kernels:
     rows = []
     for at, asked in enumerate(demands(model, flash=flash)):
         kind = _OF_KERNEL[asked.kernel]
-        rows += [
-            _row(at, kind, one, back)
-            for back, one in enumerate((asked.forward, asked.backward))
-            if one.kernels
-        ]
+        for back, one in enumerate((asked.forward, asked.backward)):
+            rows += [_row(at, of, part, back) for of, part in _parts(kind, one, back) if part.kernels]
     table = np.array(rows or np.zeros((0, 9)))
     launches, flops, row_flops, edge_flops, moved, weights = table[:, 3:].T
     return Kernels(
@@ -82,6 +79,18 @@ def kernels_of(model: Model, flash: bool | None = None) -> Kernels:
         model.parameters,
         len(model.tensors),
     )
+
+
+def _parts(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
+    """Kernels of one kind each: attention that writes its scores is products, and passes over the scores
+    (softmax with its mask, dropout), which read and write them; backward the gradient too."""
+    passes = one.kernels - len(one.matmuls)
+    if kind != ATTENTION or passes <= 0 or one.kernels < len(one.matmuls):
+        return ((kind, one),)
+    scores = one.matmuls[0]
+    moved = passes * (2 + backward) * scores.rows * scores.columns * scores.times
+    products = replace(one, read_elements=one.read_elements - moved, kernels=len(one.matmuls))
+    return (kind, products), (MEMORY, Pass(0, 0, moved, 0, 0, passes))
 
 
 def _row(at: int, kind: int, one: Pass, backward: int) -> tuple[float, ...]:

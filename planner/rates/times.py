@@ -72,8 +72,8 @@ def kernel_s(
     return np.asarray(both + fixed_s)
 
 
-def step_of(device_s: Array, host_s: Array) -> Array:
-    """A step whose kernels take the device and whose launches take the host so long."""
+def step_of(device_s: Array | float, host_s: Array | float) -> Array:
+    """Kernels that take the device, and whose launches take the host, so long."""
     n = HOST_SHARPNESS
     return np.asarray((device_s**n + host_s**n) ** (1 / n))
 
@@ -207,16 +207,17 @@ def computation_s(
         of.fixed_s,
         constants().overlap,
     )
-    device_s, launches = busy_s.sum() + of.update_s, of.launches.sum() + of.update_launches
-    whole_s = float(step_of(device_s, launches * of.floor_s))
-    late_s = (whole_s - device_s) / launches  # that the host is late, a launch
+    # Passes and the update wait for their own launches each: shards divide the update alone, and a faster
+    # device never makes a step longer.
+    device_s, launches = busy_s.sum(), of.launches.sum()
+    late_s = (step_of(device_s, launches * of.floor_s) - device_s) / max(launches, 1.0)  # a launch
     times_s = (busy_s + late_s * of.launches) * of.time
     split = np.where(of.backward, of.layers, 0) + of.layer
     by_layer: Array = np.asarray(np.bincount(split, times_s, 2 * of.layers), np.float64)
-    optimizer_s = (of.update_s + late_s * of.update_launches) * of.time
+    optimizer_s = float(step_of(of.update_s, of.update_launches * of.floor_s)) * of.time
     waiting_s = 0.0
     if input == "files" and of.network == "cnn":
-        computed_s = whole_s * of.time
+        computed_s = float(times_s.sum()) + optimizer_s
         waiting_s = _with_loader(computed_s, batch / constants().loader_images_per_s) - computed_s
     forward_s, backward_s = by_layer[: of.layers], by_layer[of.layers :]
     forward_s.flags.writeable = backward_s.flags.writeable = False

@@ -124,8 +124,9 @@ def read_run(row: Row) -> LargeRun | str:
     if not row["global_batch"].isdigit():
         return "no global batch is stated"
     batch = int(row["global_batch"])
-    micro = int(row["micro_batch"]) if row["micro_batch"].isdigit() else 1
-    if not row["micro_batch"]:
+    stated = known["stated"].get(row["series"], {}).get(row["model"], {})
+    micro = int(row["micro_batch"]) if row["micro_batch"].isdigit() else stated.get("micro_batch", 1)
+    if not row["micro_batch"] and not stated:
         inferred.append("micro-batch 1")
     if batch % (micro * replicas):
         return "micro-batch x accumulation x replicas is not the global batch"
@@ -134,7 +135,7 @@ def read_run(row: Row) -> LargeRun | str:
     step_s = _step_s(row, model, batch, checkpointing)
     if step_s is None:
         return "no rate that can be turned into seconds"
-    interleave = _interleave(row, model, pipeline, inferred)
+    interleave = stated.get("interleave") or _interleave(row, model, pipeline, inferred)
     network = known["networks"].get(row["source_id"], {"gbit_per_s": row["inter_gbps_per_node"]})[
         "gbit_per_s"
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -29,7 +28,6 @@ from planner.validate.training import framework_of
 
 RULE_SHARE = 0.4  # of the peak, in the rule of thumb
 SINGLE = 1
-HOPPER_AND_LATER = ("H100", "H200", "GH200", "B200", "GB200", "B300", "GB300")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +40,9 @@ class LargeStep:
 
 def framework(run: LargeRun) -> str:
     """The framework whose factors a run has."""
-    row: Mapping[str, str] = {"framework": run.framework, "source_id": run.source}
-    found = framework_of(row)
-    if run.framework.startswith("Megatron-DeepSpeed"):
-        return "megatron-deepspeed"
-    engine = run.device.startswith(HOPPER_AND_LATER)
-    return "transformer-engine" if engine and found in ("megatron", "fused") else found
+    return framework_of(
+        {"framework": run.framework, "source_id": run.source, "arch": "llm", "device": run.device}
+    )
 
 
 def exchange_of(run: LargeRun, site: Site) -> Exchange:

@@ -26,6 +26,7 @@ from planner.precision import Precision, precision_named
 from planner.validate.figures import DATA, figures, table
 
 LONGEST = 10**7  # tokens of a sequence
+HOPPER_AND_LATER = ("H100", "H200", "GH200", "B200", "GB200", "B300", "GB300")
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
 
 def _update_share(row: Mapping[str, str], devices: int) -> float:
     """Accumulated batches share an update; sharded devices do a part of it each."""
-    return 1 / max(1.0, float(row["grad_accum"] or 1)) / devices
+    known = figures("training")["accumulated"].get(row["series"].split("|")[0])
+    return 1 / max(1.0, float(known["batches"] if known else row["grad_accum"] or 1)) / devices
 
 
 def _slower(row: Mapping[str, str], devices: int) -> float:
@@ -195,7 +197,8 @@ def communication_of(row: Mapping[str, str], model: Model, fabric: Mapping[str, 
 
 def model_of(row: Mapping[str, str]) -> Model | None:
     """The network of a row. BERT's vocabulary head: fine-tuning has none, and pre-training by NVIDIA's and
-    DeepSpeed's code applies it to the masked positions alone (15%, one percent of the arithmetic)."""
+    DeepSpeed's code applies it to the masked positions alone (15%, one percent of the arithmetic); Hugging
+    Face's code applies it to all."""
     model = network_named(figures("training")["models"][row["model"]])
     if model is None or model.sequence_length is None:
         return model
@@ -203,7 +206,7 @@ def model_of(row: Mapping[str, str]) -> Model | None:
     if not (length.isascii() and length.isdigit() and 0 < int(length) <= LONGEST):
         return None
     model = model.with_sequence_length(int(length))
-    if model.name.startswith("bert") and row["source_id"] != "milabench":
+    if model.name.startswith("bert") and not _whole_head(row):
         kept = tuple(
             layer
             for layer in model.layers
@@ -211,6 +214,10 @@ def model_of(row: Mapping[str, str]) -> Model | None:
         )
         model = replace(model, layers=kept)
     return model
+
+
+def _whole_head(row: Mapping[str, str]) -> bool:
+    return row["source_id"] == "milabench" or row["framework"].startswith("HuggingFace")
 
 
 def _unexplained(row: Mapping[str, str]) -> str:
@@ -240,8 +247,17 @@ def device_name(row: Mapping[str, str], names: Mapping[str, str]) -> str:
 
 
 def framework_of(row: Mapping[str, str]) -> str:
-    """Which framework's factors a row has, by what its software is called."""
+    """Which framework's factors a row has, by what its software is called; what NVIDIA trains language models
+    with brings TransformerEngine on devices that it was written for."""
+    found = _framework_of(row)
+    engine = row["arch"] == "llm" and row["device"].startswith(HOPPER_AND_LATER)
+    return "transformer-engine" if engine and found in ("megatron", "fused") else found
+
+
+def _framework_of(row: Mapping[str, str]) -> str:
     text = row["framework"]
+    if text.startswith("Megatron-DeepSpeed"):
+        return "megatron-deepspeed"
     if "MXNet" in text or row["source_id"].startswith("mlperf") or "transformer kernel" in text:
         return "fused"
     if "TensorFlow" in text or "Paddle" in text:
