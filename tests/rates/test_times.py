@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from planner.catalog import load_hardware, load_model
+from planner.demand import demands
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.precision import BF16, FP8, FP16, FP32, TF32
 from planner.rates.constants import constants
 from planner.rates.device import device_rates
+from planner.rates.kernels import ATTENTION, MEMORY, kernels_of
 from planner.rates.times import computation_s, kernel_s, step_of, update_bytes
 from planner.validate.training import device_named
 
@@ -60,6 +62,39 @@ def test_small_batches_of_an_eager_framework_wait_for_its_launches() -> None:
     assert two / one < 1.05
     launches = 1.0 * sum(1 for layer in RESNET.layers) * 2
     assert one > launches * constants().frameworks["pytorch"].floor_s
+
+
+def test_a_faster_device_never_makes_a_step_longer_whose_update_is_divided() -> None:
+    alexnet = load_model("alexnet")
+    for share in (1.0, 1 / 16):
+        steps = []
+        for times in (1.0, 1.3, 2.0, 4.0):
+            flops = {name: rate * times for name, rate in H100.flops.items()}
+            memory = (H100.memory_bytes_per_s or 0.0) * times
+            faster = Device("faster", "gpu", flops, H100.memory_bytes, memory)
+            time = computation_s(alexnet, 1, faster, BF16)
+            steps.append(time.forward_s.sum() + time.backward_s.sum() + share * time.optimizer_s)
+        assert steps == sorted(steps, reverse=True)
+
+
+def test_attention_that_writes_its_scores_is_products_and_passes_over_them() -> None:
+    long = BERT.with_sequence_length(512)
+    kernels = kernels_of(long, flash=False)
+    asked = demands(long, flash=False)
+    at = next(place for place, one in enumerate(asked) if one.kernel == "attention")
+    rows = kernels.layer == at
+    forward = rows & ~kernels.backward
+    assert kernels.launches[forward].sum() == asked[at].forward.kernels
+    assert sorted(kernels.kind[forward]) == [ATTENTION, MEMORY]
+    for mine, one in ((forward, asked[at].forward), (rows & kernels.backward, asked[at].backward)):
+        assert (kernels.moved * kernels.launches)[mine].sum() == pytest.approx(one.moved_elements)
+        assert (kernels.flops * kernels.launches)[mine].sum() == pytest.approx(one.flops)
+        passes = mine & (kernels.kind == MEMORY)
+        assert kernels.flops[passes].sum() == 0
+        scores = one.matmuls[0].rows * one.matmuls[0].columns * one.matmuls[0].times
+        # softmax and dropout: read and written; backward the gradient beside it
+        assert kernels.moved[passes].sum() == pytest.approx((2 if one is asked[at].forward else 3) * scores)
+    assert (kernels_of(long, flash=True).kind == ATTENTION).sum() == (kernels.kind == ATTENTION).sum()
 
 
 def test_lower_precisions_are_faster_where_a_device_has_them() -> None:

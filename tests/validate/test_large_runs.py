@@ -100,3 +100,11 @@ def test_a_transformer_of_given_dimensions_has_the_published_size() -> None:
     llama = transformer(Dimensions("llama", 4096, 32, 32, 128256, 8, 14336), 8192)
     assert llama.parameters == 8_030_261_248
     assert len(llama.blocks) == 32
+
+
+def test_settings_of_a_series_scripts_stand_for_those_its_table_leaves_open() -> None:
+    open_row = {"micro_batch": "", "flags": "hidden 12288 layers 80 vocab 51200", "strategy": "tp8+pp8"}
+    stated = run(**open_row, series="megatron-a100-weak-apr2021")
+    assert (stated.micro_batch, stated.accumulate, stated.interleave) == (2, 48, 2)
+    assert stated.inferred == ()
+    assert "micro-batch 1" in run(**open_row).inferred

@@ -70,3 +70,14 @@ def test_devices_that_files_hold_up_are_met_too() -> None:
     off = np.abs(np.expm1([-log_error(run) for run in files]))
     assert len(files) >= 8
     assert np.median(off) < 0.15
+
+
+def test_settings_that_a_table_leaves_open_are_those_that_its_source_states() -> None:
+    by_id = {run.id: run for run in RUNS}
+    assert by_id["T3509"].update_share == 0.1  # DeepSpeed's kernels: ten batches accumulated
+    assert by_id["T3549"].update_share == 1.0  # its fine-tuning: none
+    heads = {run.id: any(layer.name == "loss" for layer in run.model.layers) for run in RUNS}
+    assert heads["T3515"]  # Hugging Face's code applies the vocabulary to all positions
+    assert not heads["T3509"]  # NVIDIA's to the masked ones
+    machine = {run.id: run for run in one_machine_runs()}
+    assert machine["T1566"].framework == "transformer-engine"  # Megatron on B200
