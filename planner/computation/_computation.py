@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.precision import FP32, Precision
+from planner.step import OpRole
 
 if TYPE_CHECKING:
     from planner.model import Model
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-FORWARD, BACKWARD, OTHER = 0, 1, 2  # roles of ops
-ROLES = ("forward", "backward", "other")
+FORWARD, BACKWARD, OTHER = OpRole.FORWARD, OpRole.BACKWARD, OpRole.OTHER
 COMPUTE, RECOMPUTE, SUM, WAIT = 0, 1, 2, 3  # what an op does with its time
 WORK = ("compute", "recompute", "communicate inside the replica", "wait for other stages")
 
@@ -50,6 +50,9 @@ class Shape:
     deps: tuple[tuple[int, ...], ...]
     parameters: tuple[Parameter, ...]
     precision: Precision
+    roles: tuple[int, ...]
+    layer: tuple[int, ...]
+    layers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,8 @@ class Computation:
     @cached_property
     def shape(self) -> Shape:
         deps = tuple(self.deps(op) for op in range(self.ops))
-        return Shape(self.names, deps, self.parameters, self.precision)
+        columns = tuple(self.role.tolist()), tuple(self.layer.tolist())
+        return Shape(self.names, deps, self.parameters, self.precision, *columns, self.layers)
 
     def varied(self, once_s: Sequence[float] | Floats) -> Floats:
         """The durations (steps x ops) of ops that take so long without variation."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.computation._computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
+from planner.computation._computation import Computation, Parameter
 from planner.precision import FP32, PRECISIONS, Precision
-from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
+from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
 
 
 def computation_of(profile: Profile) -> Computation:
@@ -28,16 +28,15 @@ def computation_of(profile: Profile) -> Computation:
     durations_s = np.ascontiguousarray(profile.durations_s[:, kept])
     durations_s.flags.writeable = False
     names = tuple(profile.names[op] for op in kept)
-    layers = tuple(dict.fromkeys(name.rpartition("/")[0] for name in names))
     precision = precision_of(profile)
     parameters = _parameters(profile, place, behind, precision.gradient_bytes)
     return Computation(
         model=profile.model,
         batch=profile.batch,
         names=names,
-        role=np.array([_role(name) for name in names], np.uint8),
-        layer=np.array([layers.index(name.rpartition("/")[0]) for name in names], np.int32),
-        layers=layers,
+        role=np.ascontiguousarray(profile.role[kept]),
+        layer=np.ascontiguousarray(profile.layer[kept]),
+        layers=profile.layers,
         dep_start=start,
         dep_index=np.array([dep for one in deps for dep in one], np.int32),
         durations_s=durations_s,
@@ -50,7 +49,7 @@ def computation_of(profile: Profile) -> Computation:
         source=profile.source,
         notes=profile.notes,
         step=profile,
-        buckets=bool(parameters) and all(one.name.startswith("bucket_") for one in parameters),
+        buckets=profile.buckets,
     )
 
 
@@ -71,9 +70,10 @@ def precision_of(profile: Profile) -> Precision:
 def _optimizer_s(profile: Profile) -> float:
     """What the optimizer took where its time was recorded on the worker (traces of PyTorch: one update for
     each parameter); servers' updates say nothing of a device."""
-    updates = [op for op in np.flatnonzero(profile.resource == PS) if profile.names[op].startswith("update/")]
-    recorded = len(updates) == int((profile.resource == PS).sum())
-    return float(profile.durations_s[:, updates].sum(axis=1).mean()) if updates and recorded else 0.0
+    own = profile.role == OpRole.OPTIMIZER
+    if has_servers(profile) or not own.any():
+        return 0.0
+    return float(profile.durations_s[:, own].sum(axis=1).mean())
 
 
 def _parses(profile: Profile, op: int) -> bool:
@@ -126,14 +126,7 @@ def _parameters(
     )
 
 
-def _role(name: str) -> int:
-    """By the end of a synthesized op's name, or the beginning of a recorded one's."""
-    roles = {"forward": FORWARD, "backward": BACKWARD}
-    return roles.get(name.rpartition("/")[2], roles.get(name.partition("/")[0], OTHER))
-
-
 def has_servers(profile: Profile) -> bool:
     """Whether a step was recorded with parameter servers: some op of theirs is no optimizer of a worker's
-    own, which traces of PyTorch name `update/`."""
-    on_servers = np.flatnonzero(profile.resource == PS).tolist()
-    return any(not profile.names[op].startswith("update/") for op in on_servers)
+    own, as traces of PyTorch have it."""
+    return bool(((profile.resource == PS) & (profile.role != OpRole.OPTIMIZER)).any())

@@ -67,7 +67,8 @@ def summed_in_machines(step: Profile, site: Site) -> Profile:
                 int(step.tensor[op]),
                 -1 if resource == WORKER else MACHINE,
                 float(step.latency_s[op]),
-                bool(step.parses[op]),
+                int(step.role[op]),
+                int(step.layer[op]),
             ),
             op,
         )
@@ -84,7 +85,7 @@ def summed_in_machines(step: Profile, site: Site) -> Profile:
         tensors=step.tensors,
         order=None if step.order is None else step.order[:, like],
     )
-    about = ("hardware", "bandwidth_bytes_per_s", "basis", "source", "notes")
+    about = ("hardware", "bandwidth_bytes_per_s", "basis", "source", "notes", "layers", "buckets")
     return replace(made, **{name: getattr(step, name) for name in about})
 
 

@@ -85,7 +85,7 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
         from planner.partition.span import spanned
 
         assert computation.network is not None
-        return spanned(profile, span, computation.network)
+        return spanned(profile, span)
 
     return once(computation, (*where, site.hardware.name, span.cuts), spread)
 

@@ -23,7 +23,7 @@ from planner.cost.paths import OP_BYTES
 from planner.errors import BadInput
 from planner.exchange.placement import MXNET_RULES, TensorPart, place_parameters
 from planner.exchange.servers import on_servers
-from planner.step._profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
+from planner.step._profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
 Array = npt.NDArray[np.float64]
 
@@ -129,12 +129,13 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
         ops.append(op)
         return len(ops) - 1
 
+    layer = [_layer(parameters[part.tensor], shape) for part in parts]
     down = [
-        add(Op(f"{name}/down", DOWNLINK, part.server, size, (), number))
+        add(Op(f"{name}/down", DOWNLINK, part.server, size, (), number, layer=layer[number]))
         for number, (part, name, size) in enumerate(zip(parts, part_names, down_bytes, strict=True))
     ]
     parse = [
-        add(Op(f"{part_names[number]}/parse", parsing, deps=(op,), parses=True))
+        add(Op(f"{part_names[number]}/parse", parsing, deps=(op,), role=OpRole.PARSE, layer=layer[number]))
         for number, op in enumerate(down)
         if parsing is not None
     ]
@@ -144,16 +145,24 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
             arrived.setdefault(reader, []).append(op)
     first = len(ops)
     for op, name in enumerate(shape.names):
-        add(Op(name, WORKER, deps=(*(first + dep for dep in shape.deps[op]), *arrived.get(op, ()))))
+        deps = (*(first + dep for dep in shape.deps[op]), *arrived.get(op, ()))
+        add(Op(name, WORKER, deps=deps, role=shape.roles[op], layer=shape.layer[op]))
     update: list[int] = []
     for number, (part, name, size) in enumerate(zip(parts, part_names, up_bytes, strict=True)):
         ready = parameters[part.tensor].ready
         if ready is not None:
-            up = add(Op(f"{name}/up", UPLINK, part.server, size, (first + ready,), number))
-            update.append(add(Op(f"{name}/update", PS, part.server, deps=(up,), tensor=number)))
+            at = layer[number]
+            up = add(Op(f"{name}/up", UPLINK, part.server, size, (first + ready,), number, layer=at))
+            update.append(add(Op(f"{name}/update", PS, part.server, 0, (up,), number, layer=at)))
     return ServedGraph(
         profile=Profile.build(
-            ops, np.zeros((1, len(ops))), model="", batch=1, servers=servers, tensors=part_names
+            ops,
+            np.zeros((1, len(ops))),
+            model="",
+            batch=1,
+            servers=servers,
+            tensors=part_names,
+            layers=shape.layers,
         ),
         compute=np.arange(first, first + len(shape.names)),
         parse=np.array(parse, np.intp),
@@ -163,6 +172,11 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
             [size for size, part in zip(up_bytes, parts, strict=True) if _trained(parameters, part)], np.int64
         ),
     )
+
+
+def _layer(parameter: Parameter, shape: Shape) -> int:
+    """The layer that a parameter is of: that of the op which reads it first."""
+    return shape.layer[parameter.readers[0]] if parameter.readers else -1
 
 
 def _trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:

@@ -63,7 +63,8 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
                     bytes=size,
                     deps=tuple(deps),
                     tensor=-1 if tensor < 0 else int(first_part[tensor]) + k,
-                    parses=bool(profile.parses[op]),
+                    role=int(profile.role[op]),
+                    layer=int(profile.layer[op]),
                 )
             )
     moved = Profile.build(
@@ -74,6 +75,8 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
         servers=servers,
         tensors=names,
         order=None if profile.order is None else profile.order[:, source],
+        layers=profile.layers,
+        buckets=profile.buckets,
     )
     return replace(
         moved,

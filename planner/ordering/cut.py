@@ -45,7 +45,8 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
                     bytes=size if profile.is_transfer[op] else 0,
                     deps=tuple(deps),
                     tensor=int(profile.tensor[op]) if own is None else tensor_of[own, j],
-                    parses=bool(profile.parses[op]),
+                    role=int(profile.role[op]),
+                    layer=int(profile.layer[op]),
                 )
             )
             share[first[op] + j] = 1.0 if own is None else size / sum(sizes)
@@ -64,6 +65,8 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
         basis=profile.basis,
         source=profile.source,
         notes=profile.notes,
+        layers=profile.layers,
+        buckets=profile.buckets,
     )
 
 

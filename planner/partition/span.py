@@ -25,9 +25,10 @@ from planner.model import BYTES_PER_ELEMENT, Model
 from planner.partition.costs import Problem, StageSpread, spread
 from planner.partition.search import best_spreads
 from planner.partition.stages import Stage, stages_of
-from planner.step import Profile
+from planner.step import OpRole, Profile
 
 WORTH_CUTTING = 0.1  # of the reading that a span must save; without, its workers may as well be replicas
+PASSES = (OpRole.FORWARD, OpRole.BACKWARD)
 MOST_REPLICAS = 64  # that share one server, for the highest price of a byte that is looked at
 
 
@@ -87,10 +88,10 @@ def spans_of(
     in memory. `profile` is that of one worker."""
     stages = stages_of(model)
     samples = workers * profile.batch
-    once = dict(zip(profile.names, profile.durations_s.mean(axis=0).tolist(), strict=True))
+    columns = profile.layer.tolist(), profile.role.tolist(), profile.durations_s.mean(axis=0).tolist()
+    once = {(profile.layers[layer], role): s for layer, role, s in zip(*columns, strict=True) if layer >= 0}
     stage_s = tuple(
-        sum(once.get(f"{layer}/{way}", 0.0) for layer in stage.layers for way in ("forward", "backward"))
-        / profile.batch
+        sum(once.get((layer, role), 0.0) for layer in stage.layers for role in PASSES) / profile.batch
         for stage in stages
     )
     whole = replace(  # a step is one sample of one thread; a message is shared by all its samples
@@ -156,19 +157,17 @@ def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_b
     return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
 
 
-def spanned(profile: Profile, span: Span, model: Model) -> Profile:
+def spanned(profile: Profile, span: Span) -> Profile:
     """The profile of a replica from that of one worker: the same ops, with other times and bytes."""
     stage_of = {layer: at for at, stage in enumerate(span.stages) for layer in stage.layers}
-    stage_of |= {tensor.name: stage_of[layer.name] for layer in model for tensor in layer.tensors}
     times, sizes, extra = np.ones(profile.ops), np.ones(profile.ops), np.zeros(profile.ops)
-    exchange_s = {"forward": list(span.forward_s), "backward": list(span.backward_s)}
-    for op, name in enumerate(profile.names):
-        owner, _, what = name.rpartition("/")
-        at = stage_of[owner] if owner in stage_of else stage_of[owner.rpartition("/part")[0]]
-        if what in exchange_s:
+    exchange_s = {OpRole.FORWARD: list(span.forward_s), OpRole.BACKWARD: list(span.backward_s)}
+    for op, role in enumerate(map(OpRole, profile.role.tolist())):
+        at = stage_of[profile.layers[profile.layer[op]]]
+        if role in exchange_s:
             times[op] = span.compute_factor(at)
-            extra[op], exchange_s[what][at] = exchange_s[what][at], 0.0  # at the first op of the stage
-        elif what == "parse":
+            extra[op], exchange_s[role][at] = exchange_s[role][at], 0.0  # at the first op of the stage
+        elif role is OpRole.PARSE:
             times[op] = span.held_factor(at)
         else:  # down, up, update
             sizes[op] = times[op] = span.bytes_factor(at)

@@ -4,6 +4,28 @@ Also what is told from a recorded step: transmissions, the worker's port, Tensor
 A step knows no model and no plan: it imports nouns and files only.
 """
 
-from planner.step._profile import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, Op, Profile, resource_of
+from planner.step._profile import (
+    DOWNLINK,
+    HOST,
+    PS,
+    RESOURCE_KINDS,
+    UPLINK,
+    WORKER,
+    Op,
+    OpRole,
+    Profile,
+    resource_of,
+)
 
-__all__ = ["DOWNLINK", "HOST", "PS", "RESOURCE_KINDS", "UPLINK", "WORKER", "Op", "Profile", "resource_of"]
+__all__ = [
+    "DOWNLINK",
+    "HOST",
+    "PS",
+    "RESOURCE_KINDS",
+    "UPLINK",
+    "WORKER",
+    "Op",
+    "OpRole",
+    "Profile",
+    "resource_of",
+]

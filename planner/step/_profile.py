@@ -14,8 +14,8 @@ when op i started after the start of step k (for a transfer: when it was request
 `scope[i]` >= 0 makes op i a joint op: the group of workers that the cluster has in that scope does it
 together. It starts when it is ready at every member, runs once, on the lane of the group's leader, and ends
 for all. `latency_s[i]` is a time that every chunk of a transfer takes before its bytes flow, besides the
-policy's overhead (a block of transfers: that of its first). `parses[i]`: op i only turns a message into a
-tensor, so what waits for it waits for the transfer before it.
+policy's overhead (a block of transfers: that of its first). `role[i]` is an `OpRole`: what waits for an op
+that parses waits for the transfer before it. `layer[i]` is the layer of the model that op i is of (-1: none).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
@@ -34,6 +35,18 @@ from planner.resource import Resource, ResourceKind
 from planner.step.recorded import Recorded
 
 DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
+
+
+class OpRole(IntEnum):
+    """What an op is for, where that matters to somebody."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OTHER = 2
+    PARSE = 3  # it only turns a message into a tensor
+    OPTIMIZER = 4  # a worker updates parameters itself, though the step gives that to a server
+
+
 RESOURCE_KINDS = (
     ResourceKind.DOWNLINK,
     ResourceKind.WORKER,
@@ -57,7 +70,8 @@ class Op:
     tensor: int = -1
     scope: int = -1
     latency_s: float = 0.0
-    parses: bool = False  # it only turns a message into a tensor
+    role: int = OpRole.OTHER
+    layer: int = -1
 
 
 def resource_of(code: int, server: int) -> Resource:
@@ -88,7 +102,8 @@ class Profile:
     tensors: tuple[str, ...]
     scope: npt.NDArray[np.int32]  # -1: each worker does the op for itself
     latency_s: npt.NDArray[np.float64]
-    parses: npt.NDArray[np.bool_]
+    role: npt.NDArray[np.uint8]
+    layer: npt.NDArray[np.int32]
     durations_s: npt.NDArray[np.float64]  # steps x ops
     order: npt.NDArray[np.int32] | None = None  # steps x ops
     starts_s: npt.NDArray[np.float64] | None = None  # steps x ops
@@ -98,6 +113,8 @@ class Profile:
     source: str = ""
     notes: tuple[str, ...] = field(default=())
     recorded: Recorded | None = None  # what the recording knows beside its times
+    layers: tuple[str, ...] = ()  # names; the column `layer` has indices
+    buckets: bool = False  # its tensors are buckets of gradients, as they were recorded
 
     @staticmethod
     def build(
@@ -137,7 +154,8 @@ class Profile:
             tensors=tuple(tensors),
             scope=_frozen([op.scope for op in ops], np.int32),
             latency_s=_frozen([op.latency_s for op in ops], np.float64),
-            parses=_frozen([op.parses for op in ops], np.bool_),
+            role=_frozen([op.role for op in ops], np.uint8),
+            layer=_frozen([op.layer for op in ops], np.int32),
             durations_s=_frozen(np.atleast_2d(np.asarray(durations_s, np.float64)), np.float64),
             order=None if order is None else _frozen(np.atleast_2d(np.asarray(order)), np.int32),
             starts_s=(
@@ -159,7 +177,7 @@ class Profile:
             )
         if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or self.durations_s.shape[0] < 1:
             raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
-        for column in ("resource", "server", "bytes", "tensor", "scope", "latency_s", "parses"):
+        for column in ("resource", "server", "bytes", "tensor", "scope", "latency_s", "role", "layer"):
             if len(getattr(self, column)) != n:
                 raise BadInput(f"{column} has {len(getattr(self, column))} entries for {n} ops")
         if (
@@ -243,6 +261,11 @@ class Profile:
     @property
     def is_transfer(self) -> npt.NDArray[np.bool_]:
         return np.asarray((self.resource == DOWNLINK) | (self.resource == UPLINK), np.bool_)
+
+    @property
+    def parses(self) -> npt.NDArray[np.bool_]:
+        """Which ops only turn a message into a tensor."""
+        return np.asarray(self.role == OpRole.PARSE, np.bool_)
 
     def deps(self, op: int) -> npt.NDArray[np.int32]:
         return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]

@@ -14,14 +14,21 @@ import msgspec
 from planner.errors import BadInput
 from planner.files.atomic import write_file
 from planner.files.decoding import from_json
-from planner.step._profile import DOWNLINK, HOST, RESOURCE_KINDS, UPLINK, WORKER, Op, Profile
+from planner.step._profile import DOWNLINK, HOST, RESOURCE_KINDS, UPLINK, WORKER, Op, OpRole, Profile
 from planner.step.facts import Facts
 from planner.step.reading import check_values, read_bytes
 from planner.step.recorded import Exposed, OpPart, Recorded
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
 VERSION: Literal[1] = 1
-NAMED_PARSE = "/parse"  # how files without `parses` name such ops
+ROLES = {
+    "forward": OpRole.FORWARD,
+    "backward": OpRole.BACKWARD,
+    "parse": OpRole.PARSE,
+    "optimizer": OpRole.OPTIMIZER,
+}
+PASSES = {"forward", "backward"}
+ROLE_WORDS = {role: word for word, role in ROLES.items()}
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
 MAX_VALUES = 30_000_000
@@ -45,7 +52,8 @@ class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     bytes: Count = 0
     deps: tuple[Index, ...] = ()
     tensor: Index | None = None
-    parses: bool = False
+    role: Literal["forward", "backward", "parse", "optimizer"] | None = None
+    parses: bool = False  # of files that know no roles
 
 
 class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,6 +84,7 @@ class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     starts_s: list[ByOp] | None = None
     order: list[Ranks] | None = None
     recorded: RecordedRecord | None = None
+    buckets: bool = False
 
 
 class _Head(msgspec.Struct):
@@ -122,16 +131,16 @@ def encode(profile: Profile) -> bytes:
             bytes=size,
             deps=tuple(index[start[i] : start[i + 1]]),
             tensor=tensor if tensor >= 0 else None,
-            parses=parses,
+            role=ROLE_WORDS.get(OpRole(role)),  # type: ignore[arg-type]
         )
-        for i, (name, resource, server, size, tensor, parses) in enumerate(
+        for i, (name, resource, server, size, tensor, role) in enumerate(
             zip(
                 profile.names,
                 profile.resource.tolist(),
                 profile.server.tolist(),
                 profile.bytes.tolist(),
                 profile.tensor.tolist(),
-                profile.parses.tolist(),
+                profile.role.tolist(),
                 strict=True,
             )
         )
@@ -153,6 +162,7 @@ def encode(profile: Profile) -> bytes:
         starts_s=None if profile.starts_s is None else profile.starts_s.tolist(),
         order=None if profile.order is None else profile.order.tolist(),
         recorded=_record_of(profile.recorded),
+        buckets=profile.buckets,
     )
     return msgspec.json.encode(record)
 
@@ -190,6 +200,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
         for step, row in enumerate(table or ()):
             if len(row) != len(record.ops):
                 raise BadInput(f"{where}: {name}[{step}] has {len(row)} values for {len(record.ops)} ops")
+    unsaid = not any(op.role for op in record.ops)
     try:
         return Profile.build(
             [
@@ -200,7 +211,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
                     bytes=op.bytes,
                     deps=op.deps,
                     tensor=-1 if op.tensor is None else op.tensor,
-                    parses=op.parses or op.name.endswith(NAMED_PARSE),
+                    role=_named_role(op) if unsaid else _role(op),
                 )
                 for op in record.ops
             ],
@@ -217,9 +228,31 @@ def decode(data: bytes, where: str = "profile") -> Profile:
             source=record.source,
             notes=record.notes,
             recorded=_recorded(record.recorded),
+            buckets=record.buckets or (unsaid and _named_buckets(record.tensors)),
         )
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
+
+
+def _role(op: OpRecord) -> OpRole:
+    return OpRole.OTHER if op.role is None else ROLES[op.role]
+
+
+def _named_role(op: OpRecord) -> OpRole:
+    """The role of an op in a file that was written before there were roles: by the end of a synthesized op's
+    name, or the beginning of a recorded one's."""
+    first, last = op.name.partition("/")[0], op.name.rpartition("/")[2]
+    if op.parses or (last == "parse" and "/" in op.name):
+        return OpRole.PARSE
+    if op.resource == "ps":
+        return OpRole.OPTIMIZER if op.name.startswith("update/") else OpRole.OTHER
+    word = last if last in PASSES else first
+    return ROLES[word] if op.resource == "worker" and word in PASSES else OpRole.OTHER
+
+
+def _named_buckets(tensors: Sequence[str]) -> bool:
+    """Of such a file: whether its tensors are buckets."""
+    return bool(tensors) and all(name.startswith("bucket_") for name in tensors)
 
 
 def schema() -> bytes:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.files.decoding import convert, from_json
-from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 from planner.step.reading import read_bytes
 from planner.step.transmissions import streams_of
 
@@ -162,7 +162,8 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
             int(profile.bytes[i]),
             deps,
             int(profile.tensor[i]),
-            parses=bool(profile.parses[i]),
+            role=int(profile.role[i]),
+            layer=int(profile.layer[i]),
         )
         place[i] = len(ops)
         ops.append(op)
@@ -172,7 +173,7 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
                 raise BadInput(f"the profile has parse ops already ({name!r})")
             resource, server = (WORKER, -1) if op.resource == DOWNLINK else (PS, op.server)
             parsers.append((len(ops), i))
-            ops.append(Op(name, resource, server, deps=(len(ops) - 1,), parses=True))
+            ops.append(Op(name, resource, server, deps=(len(ops) - 1,), role=OpRole.PARSE))
             place[i] = len(ops) - 1
     own = {name: k for k, name in enumerate(profile.names)}
     columns = [own.get(op.name, -1) for op in ops]
@@ -205,6 +206,8 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
             tensors=profile.tensors,
             order=ranks,
             starts_s=starts,
+            layers=profile.layers,
+            buckets=profile.buckets,
         ),
         hardware=profile.hardware,
         bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s,

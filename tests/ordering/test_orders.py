@@ -23,7 +23,7 @@ from planner.ordering.graph import StepGraph
 from planner.ordering.tac import tac_order
 from planner.ordering.tic import impending_counts, tic_order, tied_ranks
 from planner.policy import Ordered
-from planner.step import DOWNLINK, UPLINK, WORKER, Op, Profile
+from planner.step import DOWNLINK, UPLINK, WORKER, Op, OpRole, Profile
 
 DATA = Path(__file__).parent.parent / "data" / "ordering"
 FIG_1A = step_graph({"r1": 1, "r2": 1}, {"op1": (["r1"], 1), "op2": (["op1", "r2"], 1)})
@@ -185,8 +185,8 @@ def test_parsing_is_part_of_the_transfer() -> None:
     ops = [
         Op("w0", DOWNLINK, 0, bytes=10**6, tensor=0),
         Op("w1", DOWNLINK, 0, bytes=9 * 10**6, tensor=1),
-        Op("w0/parse", WORKER, deps=(0,), parses=True),
-        Op("w1/parse", WORKER, deps=(1,), parses=True),
+        Op("w0/parse", WORKER, deps=(0,), role=OpRole.PARSE),
+        Op("w1/parse", WORKER, deps=(1,), role=OpRole.PARSE),
         Op("conv0", WORKER, deps=(2,)),
         Op("conv1", WORKER, deps=(4, 3)),
         Op("g1", UPLINK, 0, bytes=9 * 10**6, deps=(5,), tensor=1),

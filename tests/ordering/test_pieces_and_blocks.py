@@ -16,7 +16,7 @@ from planner.ordering.cut import cut
 from planner.ordering.prophet import blocks_of
 from planner.ordering.stepwise import generation_times_s, steps_of
 from planner.policy import Blocks, Sliced
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 
 DATA = Path(__file__).parent.parent / "data" / "ordering"
 RESNET50 = json.loads((DATA / "prophet_resnet50_blocks.json").read_text())
@@ -26,8 +26,8 @@ def two_layers(servers: int = 1) -> Profile:
     ops = [
         Op("a/down", DOWNLINK, 0, bytes=10, tensor=0),
         Op("b/down", DOWNLINK, servers - 1, bytes=25, tensor=1),
-        Op("a/parse", WORKER, deps=(0,), parses=True),
-        Op("b/parse", WORKER, deps=(1,), parses=True),
+        Op("a/parse", WORKER, deps=(0,), role=OpRole.PARSE),
+        Op("b/parse", WORKER, deps=(1,), role=OpRole.PARSE),
         Op("a/forward", WORKER, deps=(2,)),
         Op("b/forward", WORKER, deps=(3, 4)),
         Op("b/backward", WORKER, deps=(5,)),

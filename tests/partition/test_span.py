@@ -46,7 +46,7 @@ def test_bytes_of_a_replica(alone: Profile, spans: list[Span]) -> None:
     """Four copies of what is not cut, one of what is; down, up and in memory."""
     dense = sum(stage.weight_bytes for stage in spans[-1].stages if stage.dense)
     expected = dense + 4 * (MODEL.bytes - dense)
-    profile = spanned(alone, spans[-1], MODEL)
+    profile = spanned(alone, spans[-1])
     for resource in (DOWNLINK, UPLINK):
         assert profile.bytes[profile.resource == resource].sum() == pytest.approx(expected, rel=1e-6)
     assert spans[-1].read_bytes == pytest.approx(expected)
@@ -57,7 +57,7 @@ def test_bytes_of_a_replica(alone: Profile, spans: list[Span]) -> None:
 def test_times_of_a_replica(alone: Profile, spans: list[Span]) -> None:
     """Four batches on four workers take as long as one on one, and the exchanges besides."""
     for span in spans:
-        profile = spanned(alone, span, MODEL)
+        profile = spanned(alone, span)
         exchanged = sum(span.forward_s) + sum(span.backward_s)
         once = seconds(alone, "/forward") + seconds(alone, "/backward")
         assert seconds(profile, "/forward") + seconds(profile, "/backward") == pytest.approx(
@@ -65,7 +65,7 @@ def test_times_of_a_replica(alone: Profile, spans: list[Span]) -> None:
         )
         assert span.busy_s == pytest.approx(once + exchanged, rel=1e-3)
         assert exchanged > 0
-    applied = spanned(alone, spans[-1], MODEL).durations_s[:, alone.resource == PS]
+    applied = spanned(alone, spans[-1]).durations_s[:, alone.resource == PS]
     assert (applied >= alone.durations_s[:, alone.resource == PS] - 1e-15).all()
     assert np.count_nonzero(applied == alone.durations_s[:, alone.resource == PS])  # of cut layers
 

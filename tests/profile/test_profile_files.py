@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import planner
 from planner.computation.opening import open_step
 from planner.errors import BadInput
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
+from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile, files
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "profile.schema.json"
 FIELDS = (
@@ -23,7 +24,7 @@ FIELDS = (
     "dep_start",
     "dep_index",
     "tensor",
-    "parses",
+    "role",
     "durations_s",
     "order",
     "starts_s",
@@ -251,12 +252,35 @@ def test_times_that_are_no_times_are_not_simulated(tmp_path):
 def test_what_parses_is_a_column_and_older_files_say_it_by_name() -> None:
     ops = [
         Op("w/down", DOWNLINK, 0, 8, tensor=0),
-        Op("turned", WORKER, deps=(0,), parses=True),
+        Op("turned", WORKER, deps=(0,), role=OpRole.PARSE),
         Op("loss", WORKER, deps=(1,)),
     ]
     profile = Profile.build(ops, [[0.0, 0.1, 0.2]], model="m", batch=1, tensors=("w",))
     data = files.encode(profile)
     assert files.decode(data).parses.tolist() == [False, True, False]
-    older = data.replace(b',"parses":true', b"").replace(b'"turned"', b'"w/parse"')
-    assert b"parses" not in older
+    older = data.replace(b',"role":"parse"', b"").replace(b'"turned"', b'"w/parse"')
+    assert b'"role"' not in older
     assert files.decode(older).parses.tolist() == [False, True, False]
+    old = data.replace(b'"role":"parse"', b'"parses":true')
+    assert files.decode(old).parses.tolist() == [False, True, False]
+
+
+def test_roles_are_kept_and_older_files_say_them_by_name() -> None:
+    roles = [OpRole.OTHER, OpRole.FORWARD, OpRole.BACKWARD, OpRole.OTHER, OpRole.OPTIMIZER]
+    names = ["download/bucket_0", "forward/a_0", "fc/backward", "upload/bucket_0", "update/bucket_0"]
+    kinds = [DOWNLINK, WORKER, WORKER, UPLINK, PS]
+    ops = [
+        Op(name, kind, -1 if kind == WORKER else 0, 8 if kind in (DOWNLINK, UPLINK) else 0, role=role)
+        for name, kind, role in zip(names, kinds, roles, strict=True)
+    ]
+    told = {"model": "m", "batch": 1, "tensors": ("bucket_0",)}
+    profile = Profile.build(ops, [[0.1] * 5], buckets=True, **told)
+    data = files.encode(profile)
+    for text in (data, re.sub(rb',"role":"\w+"|,"buckets":true', b"", data)):
+        again = files.decode(text)
+        assert again.role.tolist() == roles
+        assert again.buckets
+    servers = Profile.build([*ops[:4], Op("w/update", PS, 0)], [[0.1] * 5], **told | {"tensors": ("w",)})
+    again = files.decode(files.encode(servers))
+    assert again.role.tolist() == [*roles[:4], OpRole.OTHER]
+    assert not again.buckets

@@ -28,7 +28,7 @@ from planner.computation.importers.kineto import ACCUMULATE, OuterOp, Step
 from planner.computation.importers.leaves import ITEM_BYTES, parts_of
 from planner.errors import BadInput
 from planner.precision import BF16, FP32
-from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 from planner.step.facts import Facts
 from planner.step.recorded import Exposed, OpPart, Recorded
 
@@ -55,12 +55,13 @@ def build(
     place = {}
     for k in range(begin, len(first.ops)):
         place[k] = len(ops)
-        ops.append(Op(names[k], WORKER, deps=(len(ops) - 1, *reads[k])))
+        role = OpRole.BACKWARD if first.ops[k].backward else OpRole.FORWARD
+        ops.append(Op(names[k], WORKER, deps=(len(ops) - 1, *reads[k]), role=role))
     uploads = len(ops)
     for i, unit in enumerate(units):
         ops.append(Op(f"upload/{unit.name}", UPLINK, 0, unit.bytes, (place[unit.ready],), i))
     for i, unit in enumerate(units):
-        ops.append(Op(f"update/{unit.name}", PS, 0, deps=(uploads + i,), tensor=i))
+        ops.append(Op(f"update/{unit.name}", PS, 0, 0, (uploads + i,), i, role=OpRole.OPTIMIZER))
     durations = np.zeros((len(steps), len(ops)))
     share = np.array([unit.bytes for unit in units]) / sum(unit.bytes for unit in units)
     for row, step in zip(durations, steps, strict=True):
@@ -78,6 +79,7 @@ def build(
         model=model,
         servers=1,
         tensors=[unit.name for unit in units],
+        buckets=bool(buckets),
         notes=tuple(notes),
         recorded=None if facts is None else _recorded(steps, facts, names, begin),
         **about,
