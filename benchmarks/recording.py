@@ -3,9 +3,10 @@
     python benchmarks/recording.py [--steps 30] [--repeats 3]
 
 Needs torch and a quiet machine with two cores. A network of 12 million parameters is trained by one process
-of one thread and recorded; Gloo's all-reduce between two processes is timed by itself (bytes a second, by a
-straight line over sizes); `planner simulate` predicts two ranks of DistributedDataParallel from both; then
-two ranks are run and timed without a profiler. Two processes that share a machine also slow each other down
+of one thread on a core of its own and recorded; Gloo's all-reduce between two processes, each on its core, is
+timed by itself (bytes a second, by a straight line over sizes, and the CPU time for a byte);
+`planner simulate` predicts two ranks of DistributedDataParallel from both; then two ranks, each on its core,
+are run and timed without a profiler. Two processes that share a machine also slow each other down
 without exchanging anything (memory, caches, other programs): that is measured too, with two ranks that never
 exchange, and the prediction is printed as it is and with that factor on computation.
 """
@@ -37,6 +38,12 @@ def network():  # type: ignore[no-untyped-def]
     )
 
 
+def pinned() -> None:
+    """A rank has one core, as on a machine whose cores all compute."""
+    rank, cores = int(os.environ.get("LOCAL_RANK", "0")), sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+
+
 def train(mode: str, steps: int, path: str) -> None:
     """One rank: `record`, `alone` (several that never exchange) or `ddp`; prints seconds a step."""
     import time
@@ -48,6 +55,7 @@ def train(mode: str, steps: int, path: str) -> None:
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    pinned()
     model = network()
     joined = mode != "record"
     if joined:
@@ -81,25 +89,28 @@ def train(mode: str, steps: int, path: str) -> None:
 
 
 def collective(repeats: int) -> None:
-    """Prints bytes a second and the fixed cost of an all-reduce between two ranks."""
+    """Prints bytes a second, the fixed cost and the CPU time of an all-reduce between two ranks."""
     import time
 
     import torch
 
     torch.set_num_threads(1)
+    pinned()
     torch.distributed.init_process_group("gloo")
-    found = []
+    found, cpu_s = [], 0.0
     for size in SIZES:
         tensor = torch.ones(size // 4)
-        for _ in range(3):
+        times, used = [], []
+        for _ in range(3 + repeats):
+            start, before = time.perf_counter(), time.process_time()
             torch.distributed.all_reduce(tensor)
-        start = time.perf_counter()
-        for _ in range(repeats):
-            torch.distributed.all_reduce(tensor)
-        found.append((time.perf_counter() - start) / repeats)
+            times.append(time.perf_counter() - start)
+            used.append(time.process_time() - before)
+        found.append(float(np.median(times[3:])))
+        cpu_s = float(np.median(used[3:])) / size
     if torch.distributed.get_rank() == 0:
         slope, fixed = np.polyfit(SIZES, found, 1)
-        print(json.dumps({"bytes_per_s": 1 / slope, "fixed_s": fixed}))
+        print(json.dumps({"bytes_per_s": 1 / slope, "fixed_s": fixed, "cpu_s_per_byte": cpu_s}))
     torch.distributed.destroy_process_group()
 
 
@@ -166,7 +177,8 @@ def main() -> None:
             errors.append((plain / real["median_s"] - 1, shared / real["median_s"] - 1))
             print(
                 f"{repeat}: one rank {one['median_s'] * 1e3:.1f} ms; all-reduce "
-                f"{rate['bytes_per_s'] / 1e9:.2f} GB/s + {rate['fixed_s'] * 1e3:.2f} ms; two ranks that "
+                f"{rate['bytes_per_s'] / 1e9:.2f} GB/s + {rate['fixed_s'] * 1e3:.2f} ms, "
+                f"{rate['cpu_s_per_byte'] * 1e9:.2f} ns of CPU a byte; two ranks that "
                 f"never exchange take {slower:.2f} times; two ranks: measured "
                 f"{real['median_s'] * 1e3:.1f} ms, predicted {plain * 1e3:.1f} ms "
                 f"({errors[-1][0]:+.1%}), with that factor "

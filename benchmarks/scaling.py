@@ -65,7 +65,7 @@ def stored(everything: Settings, without: dict[str, Settings]) -> str:
     """The settings as a table: those of all sources, and those without each."""
 
     def line(of: Settings) -> str:
-        return f"{{ sigma = {of.sigma}, slowdown = {of.slowdown}, width = {of.width} }}"
+        return f"{{ jitter = {of.jitter}, jitter_s = {of.jitter_s}, width = {of.width} }}"
 
     lines = [
         "# Written by `python benchmarks/scaling.py --write`: what no published row states, chosen on all",

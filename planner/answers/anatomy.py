@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from planner.computation import RECOMPUTE, SUM, WAIT
-from planner.exchange.allreduce import mean_s
+from planner.exchange.beside import mean_s
 from planner.exchange.groups import replicas_site
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan

@@ -7,7 +7,6 @@ where links are fast.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self, cast
@@ -19,9 +18,10 @@ from planner.cost.memory import Held
 from planner.exchange import settings
 from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange._memo import remembered
+from planner.exchange.beside import ACCESSES, after_s, slowed
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
-from planner.exchange.collectives import Library, Peers
-from planner.exchange.joint import BETWEEN_WORKERS, JITTER, SLOWDOWN, JointSteps
+from planner.exchange.collectives import Peers
+from planner.exchange.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.model import Model
@@ -37,7 +37,10 @@ class AllReduce(Exchange):
     """`bucket_bytes` and `first_bucket_bytes` are the caps of buckets; `rebuilt`: in the order in which
     gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
     by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
-    the precision; autocast over DDP sends fp32). `slowdown` and `jitter`: see `planner.exchange.joint`."""
+    the precision; autocast over DDP sends fp32). `accesses` of a device's memory for each byte that it sends
+    slow computing down (`planner.exchange.beside`; 0: nothing does), `jitter` and `jitter_s` are how much
+    steps differ (`planner.exchange.joint`). Horovod looks for new gradients every `cycle_s`: the last wait
+    half of that."""
 
     kind: ClassVar[str] = "allreduce"
     title: ClassVar[str] = "all-reduce"
@@ -50,8 +53,10 @@ class AllReduce(Exchange):
     library: str = "auto"
     algorithm: str = "auto"
     gradients: str = "auto"
-    slowdown: float = SLOWDOWN
+    accesses: float = ACCESSES
     jitter: float = JITTER
+    jitter_s: float = JITTER_S
+    cycle_s: float = 0.0
 
     def __post_init__(self) -> None:
         settings.positive("allreduce:bucket_bytes", self.bucket_bytes)
@@ -59,8 +64,9 @@ class AllReduce(Exchange):
         settings.known("library", self.library, settings.LIBRARIES)
         settings.known("algorithm", self.algorithm, settings.ALGORITHMS)
         settings.known("allreduce:gradients", self.gradients, ("auto", *settings.GRADIENTS))
-        settings.share("allreduce:slowdown", self.slowdown)
         settings.share("allreduce:jitter", self.jitter)
+        for name in ("accesses", "jitter_s", "cycle_s"):
+            settings.not_negative(f"allreduce:{name}", getattr(self, name))
 
     @property
     def key(self) -> str:
@@ -89,21 +95,28 @@ class AllReduce(Exchange):
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, self.algorithm, site)
         peers = peers_of(site, library)
-        steps = JointSteps(computation, site, library, peers, self.jitter)
+        steps = JointSteps(computation, site, library, peers, self.jitter, self.jitter_s)
         found = self.buckets(computation)
-        factor = 1 + self.slowdown * overlap(computation, found, library, peers)
+        factor = slowed(self.accesses, computation, found, library, peers, site)
         done: list[int] = []
         last: tuple[int, ...] = ()
         at = 0
         for bucket, name, end in _stretches(computation, found):
             if end >= at:
-                slowed = factor if computation.role[end] == BACKWARD else 1.0
-                last = (steps.compute(name, at, end, last, slowed),)
+                longer = factor if computation.role[end] == BACKWARD else 1.0
+                last = (steps.compute(name, at, end, last, longer),)
                 at = end + 1
             if bucket is not None:
                 done += steps.collective(f"allreduce[{bucket}]", "all_reduce", found[bucket].bytes, last)
-        steps.spend("optimizer", computation.optimizer_s, (*last, *done))
+        steps.spend("optimizer", self.after_s(computation, found, peers, site), (*last, *done))
         return steps.case()
+
+    def after_s(
+        self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site
+    ) -> float:
+        """What follows the last sum: waiting for it to be noticed, copying, and the optimizer."""
+        noticed_s = self.cycle_s / 2 if peers.outermost is not None else 0.0
+        return noticed_s + after_s(self.accesses, computation, found, peers, site) + computation.optimizer_s
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
         """What is summed together, in the order in which it is; recorded buckets stay as they were unless
@@ -142,8 +155,8 @@ class AllReduce(Exchange):
             assumptions=(
                 Note(
                     None,
-                    "Gradients are summed while the backward pass goes on, which takes "
-                    f"{self.slowdown:.0%} longer where both run at once.",
+                    "Gradients are summed while the backward pass goes on, which then has less of the "
+                    f"device's memory: {self.accesses:g} accesses for each byte that a device sends.",
                 ),
             ),
             resources=BETWEEN_WORKERS,
@@ -153,27 +166,6 @@ class AllReduce(Exchange):
 @remembered
 def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
     return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
-
-
-def overlap(
-    computation: Computation, found: tuple[Bucket, ...], library: Library, peers: Peers, passes: int = 1
-) -> float:
-    """The share of the backward passes in which collectives run too."""
-    backward_s = passes * _backward_s(computation)
-    sizes = Counter(bucket.bytes for bucket in found)
-    busy_s = sum(library.seconds("all_reduce", size, peers) * many for size, many in sizes.items())
-    return min(busy_s / backward_s, 1.0) if backward_s > 0 else 0.0
-
-
-@remembered
-def _backward_s(computation: Computation) -> float:
-    return float(mean_s(computation)[computation.role == BACKWARD].sum())
-
-
-@remembered
-def mean_s(computation: Computation) -> Floats:
-    """How long each op takes on average."""
-    return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s
 
 
 def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[tuple[int | None, str, int]]:

@@ -37,10 +37,13 @@ ALL, MACHINE = 0, 1  # scopes
 SCOPES = {"all": ALL, "machine": MACHINE}
 LEAST_ROWS, MOST_ROWS = 64, 1024  # steps to draw from: the slowest of many ranks is far out in the tail
 
-# How much the steps of equal devices differ (standard deviation of the logarithm), and how much longer
-# computation takes for the part of it in which collectives run beside it, as they use cores and memory of the
-# device: by published scaling of some 360 runs (benchmarks/scaling.py, docs/allreduce.md).
+# How much the steps of equal devices differ: a share of the step (standard deviation of the logarithm), and
+# seconds of their hosts, which weigh more in short steps; chosen on published scaling of some 360 runs
+# (benchmarks/scaling.py, docs/allreduce.md). Nobody has published steps so short that it would be more.
 JITTER = 0.03
+JITTER_S = 0.003
+MOST_JITTER = 0.1
+# How much longer sharded computation takes for the part of it in which collectives run beside it.
 SLOWDOWN = 0.25
 
 BETWEEN_WORKERS = {FABRIC: "the links between the devices of a machine", NETWORK: "the NICs"}
@@ -65,11 +68,15 @@ def slowest_factor(sigma: float, workers: int) -> float:
     return float((factors * np.diff(within)).sum())
 
 
-def step_sigma(computation: Computation, jitter: float) -> float:
+def step_sigma(computation: Computation, jitter: float, jitter_s: float) -> float:
     """By how much steps differ: what the computation says, or what is usual. A step of several micro-batches
-    differs less, because they differ each for themselves."""
+    differs less, because they differ each for themselves. No `jitter` means that they are all alike."""
     passes = sum(computation.stands_for) or computation.micro_batches
-    return max(computation.variation.step_sigma, jitter / math.sqrt(passes))
+    usual = jitter
+    if min(jitter, jitter_s) > 0 and computation.once_s is not None:
+        pass_s = float(computation.once_s.sum()) / passes
+        usual = max(jitter, min(math.hypot(jitter, jitter_s / pass_s), MOST_JITTER)) if pass_s > 0 else jitter
+    return max(computation.variation.step_sigma, usual / math.sqrt(passes))
 
 
 @dataclass
@@ -85,6 +92,7 @@ class JointSteps:
     library: Library
     peers: Peers
     jitter: float = 0.0
+    jitter_s: float = 0.0
     ops: list[Op] = field(default_factory=list)
     columns: list[Floats] = field(default_factory=list)
     sums: Floats = field(init=False)  # seconds before each op: of the only step, or steps x ops
@@ -98,7 +106,9 @@ class JointSteps:
             before = np.cumsum(computation.durations_s, axis=1)
             self.sums = np.concatenate([np.zeros((computation.steps, 1)), before], axis=1)
         else:
-            self.factors = step_factors(step_sigma(computation, self.jitter), self.site.workers)
+            self.factors = step_factors(
+                step_sigma(computation, self.jitter, self.jitter_s), self.site.workers
+            )
             self.sums = np.concatenate([[0.0], np.cumsum(computation.once_s)])
 
     @property

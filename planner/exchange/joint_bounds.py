@@ -19,7 +19,7 @@ from planner.computation import BACKWARD, WAIT, Computation
 from planner.exchange import settings
 from planner.exchange._base import Job
 from planner.exchange._memo import remembered
-from planner.exchange.allreduce import mean_s, overlap
+from planner.exchange.beside import mean_s, slowed
 from planner.exchange.buckets import Bucket
 from planner.exchange.collectives import Library, Peers, Phase
 from planner.exchange.collectives._base import alone_s
@@ -44,7 +44,7 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     forward_s, pass_s = forward_s - dealt_s, pass_s - dealt_s
     before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
     costs = {size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(found)}
-    factor = 1 + exchange.slowdown * overlap(computation, found, library, peers, job.accumulate)
+    factor = slowed(exchange.accesses, computation, found, library, peers, site, job.accumulate)
     end_s = computed_s = (forward_s + (total_s - forward_s) * factor) / slowest
     free_s: dict[str, float] = {}
     for bucket, at_s in zip(found, ready_s, strict=True):
@@ -53,7 +53,8 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
         for level, busy_s in busy.items():
             free_s[level] = max(free_s.get(level, 0.0), ready) + busy_s
         end_s = max(end_s, ready + alone)
-    step_s = max(end_s, computed_s, *free_s.values(), 0.0) + computation.optimizer_s / slowest
+    step_s = max(end_s, computed_s, *free_s.values(), 0.0)
+    step_s += exchange.after_s(computation, found, peers, site) / slowest
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 

@@ -25,6 +25,11 @@ def positive(name: str, value: float) -> None:
         raise BadInput(f"{name} is {value}; it must be above zero")
 
 
+def not_negative(name: str, value: float) -> None:
+    if not value >= 0:
+        raise BadInput(f"{name} is {value}; it must not be below zero")
+
+
 def share(name: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise BadInput(f"{name} is {value}; it must lie between 0 and 1")

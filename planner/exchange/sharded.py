@@ -26,9 +26,9 @@ from planner.errors import BadInput
 from planner.exchange import settings
 from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange._memo import once_for_ops
-from planner.exchange.allreduce import mean_s
+from planner.exchange.beside import mean_s
 from planner.exchange.collectives import Kind, Library, Peers, repeated
-from planner.exchange.joint import BETWEEN_WORKERS, JITTER, SLOWDOWN, JointSteps
+from planner.exchange.joint import BETWEEN_WORKERS, JITTER, JITTER_S, SLOWDOWN, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.exchange.units import Stretch, Unit, stretches, units_of
@@ -129,7 +129,8 @@ class Sharded(Exchange):
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, "auto", site)
-        steps = JointSteps(computation, site, library, peers_of(site, library), self.jitter)
+        jitter_s = JITTER_S if self.jitter else 0.0
+        steps = JointSteps(computation, site, library, peers_of(site, library), self.jitter, jitter_s)
         return _Lowering(self, steps).case()
 
     @classmethod

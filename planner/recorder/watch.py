@@ -7,6 +7,7 @@ micro-steps. Nothing of the user's code is changed.
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections import Counter
@@ -114,8 +115,17 @@ class LoopWatch:
             optimizer=type(self.optimizer).__name__,
             framework=f"torch {torch.__version__}",
             python=platform.python_version(),
+            threads=torch.get_num_threads() if device.type == "cpu" else None,
+            cores=_cores(),
             step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None,
         )
+
+
+def _cores() -> int | None:
+    """That this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def _first_shape(inputs: tuple[Any, ...]) -> tuple[int, ...] | None:

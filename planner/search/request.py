@@ -249,7 +249,13 @@ class Request:
 
         assert self.profile is not None
         name = self.profile.hardware
-        return load_hardware(name) if names_machine(name) else unnamed_machine(name)
+        if names_machine(name):
+            return load_hardware(name)
+        recorded = self.profile.recorded
+        facts = None if recorded is None else recorded.facts
+        if facts is None or facts.device_kind != "cpu":
+            return unnamed_machine(name)
+        return unnamed_machine(name, facts.threads, facts.cores)
 
     def choices(self, kind: str) -> Mapping[str, str]:
         """What the request fixes of an exchange."""
@@ -270,12 +276,13 @@ class Request:
         return out
 
 
-def unnamed_machine(name: str) -> Hardware:
-    """The machine that a profile was recorded on, of which nothing but its step is known."""
+def unnamed_machine(name: str, threads: int | None = None, cores: int | None = None) -> Hardware:
+    """The machine that a profile was recorded on, of which nothing but its step is known, and on how many of
+    its cores it computed."""
     from planner.hardware import Device, Price
 
     nothing = Price(None, None, region="", as_of="", basis="measured", source="")
-    device = Device(name or "recorded", "cpu", flops={}, memory_bytes=math.inf)
+    device = Device(name or "recorded", "cpu", flops={}, memory_bytes=math.inf, cores=threads)
     return Hardware(
         name=name or "recorded",
         family="",
@@ -283,7 +290,7 @@ def unnamed_machine(name: str) -> Hardware:
         device=device,
         device_count=1,
         cpu="",
-        vcpus=None,
+        vcpus=None if cores is None else 2 * cores,  # as elsewhere, two for a core
         memory_bytes=None,
         nic_burst_bytes_per_s=None,
         nic_baseline_bytes_per_s=None,

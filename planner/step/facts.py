@@ -36,6 +36,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     optimizer: str = ""
     framework: str = ""  # "torch 2.13.0"
     python: str = ""
+    threads: Count | None = None  # that ops of a CPU run on
+    cores: Count | None = None  # that the process may use
     step_s: float | None = None  # mean of steps before the profiler was on
 
     @property

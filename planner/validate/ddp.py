@@ -126,7 +126,7 @@ def exchange_of(config: RunConfig) -> Exchange:
         first_bucket_bytes=config["bucket_first"],
         rebuilt=not config.get("find_unused", False),
         library="gloo",
-        slowdown=0.0,  # emulated kernels do not slow down,
+        accesses=0.0,  # emulated kernels do not slow down,
         jitter=0.0,  # and vary as the configuration states
     )
 

@@ -2,14 +2,13 @@
 
 From the smallest run of a series (mostly one device) we predict the step time of its larger ones: its step,
 less what exchange it has itself, is the computation; `AllReduce` is lowered on the machines that the row
-describes and simulated. Three settings are not in any row: how much steps of equal devices vary, how much
-collectives slow the backward pass down, and how wide gradients are where training computes in 16 bits. They
+describes and simulated. Three settings are not in any row: how much steps of equal devices vary, as a share
+of the step and in seconds of the host, and how wide gradients are where training computes in 16 bits. They
 are chosen on all other sources and applied to the one left out. Linear scaling stands beside.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,15 +16,15 @@ from itertools import product
 
 import numpy as np
 
-from planner.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter, Variation
+from planner.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.exchange import Site
 from planner.exchange.allreduce import AllReduce
 from planner.precision import BF16, FP32
 from planner.simulator import simulate
 from planner.validate.scaling_rows import ScalingRun
 
-SIGMAS = (0.01, 0.02, 0.03, 0.04, 0.05)
-SLOWDOWNS = (0.0, 0.25, 0.5)
+JITTERS = (0.01, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05)
+JITTERS_S = (0.0, 0.001, 0.002, 0.003, 0.004)
 WIDTHS = (2, 4)
 LAYERS = 32
 ONE_BUCKET = 10**12
@@ -36,12 +35,12 @@ FORWARD_SHARE = 1 / 3
 class Settings:
     """What no row states."""
 
-    sigma: float
-    slowdown: float
+    jitter: float
+    jitter_s: float
     width: int  # bytes of a gradient where training computes in 16 bits or fewer
 
 
-GRID = tuple(Settings(*values) for values in product(SIGMAS, SLOWDOWNS, WIDTHS))
+GRID = tuple(Settings(*values) for values in product(JITTERS, JITTERS_S, WIDTHS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,9 @@ def computation_of(run: ScalingRun, pass_s: float, settings: Settings) -> Comput
     n = LAYERS
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
     once_s = np.array([(run.passes - 1) * pass_s] + [forward] * n + [backward] * n)
-    variation = Variation(settings.sigma / math.sqrt(run.passes), 0.0)
     narrow = (run.gradient_bytes or settings.width) == 2
-    elements = max(round(run.parameters / n), 1)
+    each = max(round(run.tensors / n), 1)
+    elements = max(round(run.parameters / n / each), 1)
     return Computation(
         model="published",
         batch=1,
@@ -77,12 +76,16 @@ def computation_of(run: ScalingRun, pass_s: float, settings: Settings) -> Comput
         layers=(),
         dep_start=np.array([0, *range(2 * n + 1)], np.int32),
         dep_index=np.arange(2 * n, dtype=np.int32),
-        durations_s=once_s * variation.factors(64, 2 * n + 1, 0),
-        parameters=tuple(Parameter(f"w{at}", elements, (1 + at,), 2 * n - at) for at in range(n)),
+        durations_s=once_s[None, :],
+        parameters=tuple(
+            Parameter(f"w{at}.{part}", elements, (1 + at,), 2 * n - at)
+            for at in range(n)
+            for part in range(each)
+        ),
         optimizer_s=0.0,
         precision=BF16 if narrow else FP32,
         once_s=once_s,
-        variation=variation,
+        stands_for=(float(run.passes),),
     )
 
 
@@ -93,9 +96,9 @@ def step_s(run: ScalingRun, pass_s: float, settings: Settings) -> float:
         return pass_s * run.passes
     if run.gradient_bytes and settings.width != run.gradient_bytes:
         return step_s(run, pass_s, replace(settings, width=run.gradient_bytes))
-    exchange = AllReduce(slowdown=settings.slowdown, jitter=0.0)
+    exchange = AllReduce(jitter=settings.jitter, jitter_s=settings.jitter_s, cycle_s=run.cycle_s)
     if not run.overlaps:
-        exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET, slowdown=0.0)
+        exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET)
     case = exchange.lower(computation_of(run, pass_s, settings), Site(run.machine, run.devices))
     found = simulate(case.profile, case.cluster, case.policy, joins=case.joins, max_steps=300)
     return run.devices / found.samples_per_s
@@ -117,7 +120,7 @@ def chosen(errors: dict[Settings, list[ScalingResult]], keep: Callable[[ScalingR
         kept = [min(one.error, 0.2) for one in errors[settings] if keep(one.run)]
         return float(np.mean(kept))
 
-    return min(errors, key=lambda settings: (cost(settings), settings.sigma, settings.slowdown))
+    return min(errors, key=lambda settings: (cost(settings), settings.jitter, settings.jitter_s))
 
 
 def leave_one_source_out(

@@ -6,18 +6,30 @@ What a row says of links is turned into a machine: the fabric by its class, the 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from planner.hardware import Device, Fabric, Hardware, Price
+from planner.validate.figures import figures
+from planner.validate.training import device_name, device_named, network_named
 
 # Micro-batch x accumulation x devices is not the stated batch, or a network figure that nothing explains.
 DOUBTFUL = {"T0524", "T0526", "T0580", "T0582", "T0584", "T3270"}
 
+TENSORS = 200  # where the catalogue lacks the network: most of those that were published have 160 to 400
+
+# Year and month of a container of NVIDIA in what a row calls its software.
+CONTAINER = re.compile(r"(?<!\d)([12]\d)\.(\d\d)(?!\d)")
+
 # Of a device, each way: kind, topology, bytes a second, measured curve.
 FABRICS = {
     "nvlink2": Fabric("nvlink", "mesh", 150e9, "published", ""),
+    # Boards of eight V100 without a switch: some of a device's six links lead to the others that take part.
+    "nvlink2 of 2": Fabric("nvlink", "mesh", 50e9, "published", ""),
+    "nvlink2 of 4": Fabric("nvlink", "mesh", 100e9, "published", ""),
     "nvlink3": Fabric("nvswitch", "switch", 300e9, "published", "", curve="a100-sxm"),
     "nvlink4": Fabric("nvswitch", "switch", 450e9, "published", "", curve="h100-sxm"),
     "nvlink5": Fabric("nvswitch", "switch", 900e9, "published", "", curve="b200-sxm"),
@@ -49,6 +61,10 @@ class ScalingRun:
     network: str
     gradient_bytes: int | None  # of an element; None: computes in 16 bits, and what it sends is not stated
     overlaps: bool  # whether gradients leave while the backward pass goes on
+    cycle_s: float = 0.0  # of Horovod, which looks for gradients so often
+    device: str = ""  # the catalogue's name
+    tensors: int = TENSORS  # of parameters
+    meshed: bool = False  # its links lead to some of eight devices each, without a switch
 
     @property
     def step_s(self) -> float:
@@ -65,6 +81,12 @@ class ScalingRun:
         return f"machines, {self.nic_gbit_per_s:.0f} Gbit/s {self.basis}"
 
     @property
+    def joined(self) -> Fabric | None:
+        """The links between the devices of a machine that take part."""
+        part = FABRICS.get(f"{self.fabric} of {self.devices_per_node}") if self.meshed else None
+        return part or FABRICS.get(self.fabric)
+
+    @property
     def machine(self) -> Hardware:
         rate = None if self.nic_gbit_per_s is None else self.nic_gbit_per_s * 1e9 / 8
         sockets = "tcp" in self.network.lower() or (
@@ -74,7 +96,7 @@ class ScalingRun:
             name=f"{self.fabric or 'one device'} x {self.devices_per_node}",
             family="published",
             provider="published",
-            device=Device("published", "gpu", {"fp32": 1e13}, 16e9),
+            device=device_named(self.device) or Device("published", "gpu", {"fp32": 1e13}, 16e9),
             device_count=self.devices_per_node,
             cpu="",
             vcpus=None,
@@ -84,7 +106,7 @@ class ScalingRun:
             flow_bytes_per_s=None,
             price=Price(None, None, "", "", "published", ""),
             still_sold=False,
-            fabric=FABRICS.get(self.fabric),
+            fabric=self.joined,
             rdma=not sockets,
         )
 
@@ -157,8 +179,33 @@ def _run(row: Mapping[str, str]) -> ScalingRun:
         basis=row["inter_basis"],
         network=row["inter_net"],
         gradient_bytes=_gradient_bytes(row),
-        overlaps="deepspeed" not in row["framework"].lower(),  # which sums all of them after it, without ZeRO
+        overlaps=_overlaps(row),
+        cycle_s=_cycle_s(row),
+        device=device_name(row, figures("training")["devices"]),
+        tensors=_tensors(row["model"]),
+        meshed=row["device"] == "V100-SXM2",  # those of DGX-2, SXM3, have one
     )
+
+
+@cache
+def _tensors(name: str) -> int:
+    known = figures("training")["models"].get(name)
+    network = network_named(known) if known else None
+    return len(network.tensors) if network else TENSORS
+
+
+def _overlaps(row: Mapping[str, str]) -> bool:
+    """DeepSpeed without ZeRO sums gradients after the backward pass. XLA compiles the pass into one cluster,
+    whose results are all there at its end."""
+    return "deepspeed" not in row["framework"].lower() and "XLA" not in row["flags"]
+
+
+def _cycle_s(row: Mapping[str, str]) -> float:
+    """Horovod's default cycle: 5 ms, from release 0.21 of November 2020 on 1 ms (its changelog, #2468)."""
+    if row["strategy"] != "horovod":
+        return 0.0
+    container = CONTAINER.search(row["framework"])
+    return 5e-3 if container and container.groups() < ("20", "12") else 1e-3
 
 
 def _gradient_bytes(row: Mapping[str, str]) -> int | None:

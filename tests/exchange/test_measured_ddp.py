@@ -65,7 +65,7 @@ def test_an_imported_profile_keeps_its_buckets(workers: int, within: float) -> N
     config = CONFIGS["resnet50_200_r05"]
     computation = computation_of(import_profile([config.trace], batch=1))
     assert computation.buckets
-    exchange = AllReduce(library="gloo", slowdown=0.0)
+    exchange = AllReduce(library="gloo", accesses=0.0)
     made = [bucket["bytes"] for bucket in config["ddp_buckets"]]
     assert [bucket.bytes for bucket in exchange.buckets(computation)] == pytest.approx(made, abs=4)
     assert len(replace(exchange, bucket_bytes=10**9).buckets(computation)) == 2

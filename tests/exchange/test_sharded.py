@@ -113,7 +113,7 @@ def test_accumulation_gathers_in_every_pass_and_may_scatter_in_the_last_only() -
 @pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e11])  # network-bound, balanced, compute-bound
 @pytest.mark.parametrize(
     "exchange",
-    [Sharded(), Sharded(each_pass=False), Sharded(stage=1, each_pass=False), AllReduce(slowdown=0.0)],
+    [Sharded(), Sharded(each_pass=False), Sharded(stage=1, each_pass=False), AllReduce(accesses=0.0)],
 )
 def test_few_long_runs_stand_for_many_micro_batches(exchange, bandwidth: float, times: int) -> None:
     computation = chain([1_000_000] * 32, 4e-3)
