@@ -18,7 +18,7 @@ from planner.cost.memory import Held
 from planner.exchange import settings
 from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange._memo import remembered
-from planner.exchange.beside import ACCESSES, after_s, slowed
+from planner.exchange.beside import ACCESSES, copied_s, slowed
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.exchange.collectives import Peers
 from planner.exchange.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
@@ -38,7 +38,8 @@ class AllReduce(Exchange):
     gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
     by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
     the precision; autocast over DDP sends fp32). `accesses` of a device's memory for each byte that it sends
-    slow computing down (`planner.exchange.beside`; 0: nothing does), `jitter` and `jitter_s` are how much
+    slow computing down (`planner.exchange.beside`; 0: nothing does), and gradients are `copied` into buckets
+    and back (not with gradient_as_bucket_view). `jitter` and `jitter_s` are how much
     steps differ (`planner.exchange.joint`). Horovod looks for new gradients every `cycle_s`: the last wait
     half of that."""
 
@@ -54,6 +55,7 @@ class AllReduce(Exchange):
     algorithm: str = "auto"
     gradients: str = "auto"
     accesses: float = ACCESSES
+    copied: bool = True
     jitter: float = JITTER
     jitter_s: float = JITTER_S
     cycle_s: float = 0.0
@@ -97,7 +99,7 @@ class AllReduce(Exchange):
         peers = peers_of(site, library)
         steps = JointSteps(computation, site, library, peers, self.jitter, self.jitter_s)
         found = self.buckets(computation)
-        factor = slowed(self.accesses, computation, found, library, peers, site)
+        factor = slowed(self.accesses, self.copied, computation, found, library, peers, site)
         done: list[int] = []
         last: tuple[int, ...] = ()
         at = 0
@@ -115,8 +117,10 @@ class AllReduce(Exchange):
         self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site
     ) -> float:
         """What follows the last sum: waiting for it to be noticed, copying, and the optimizer."""
-        noticed_s = self.cycle_s / 2 if peers.outermost is not None else 0.0
-        return noticed_s + after_s(self.accesses, computation, found, peers, site) + computation.optimizer_s
+        if peers.outermost is None:
+            return computation.optimizer_s
+        copies = self.copied and self.accesses > 0 and not computation.buckets
+        return self.cycle_s / 2 + (copied_s(found, site) if copies else 0.0) + computation.optimizer_s
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
         """What is summed together, in the order in which it is; recorded buckets stay as they were unless

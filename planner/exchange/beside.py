@@ -28,7 +28,8 @@ COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
 # What is reached of a memory's published figure: BabelStream's triad 1,700 of 2,039 GB/s on A100, 2,970 of 3,350
 # on H100, 4,150 of 4,800 on H200 (Azure/AI-benchmarking-guide @8fd0c6e1).
 MEMORY_SHARE = 0.86
-# Where nobody knows how fast a device's memory is: so much longer takes what runs beside a collective.
+# Where nobody knows how fast a device's memory is, and for networks that are cut by layers, whose rates were
+# chosen with it: so much longer takes what runs beside a collective.
 SHARE_UNKNOWN = 0.25
 # On one core of an AMD EPYC, for each byte (benchmarks/recording.py prints the first): Gloo between two
 # processes over TCP, all threads of one of them and the kernel's part, by what it sends; and copying a
@@ -39,6 +40,7 @@ CPU_COPY_S_PER_BYTE = 0.09e-9
 
 def slowed(
     accesses: float,
+    copied: bool,
     computation: Computation,
     found: Sequence[Bucket],
     library: Library,
@@ -48,31 +50,21 @@ def slowed(
 ) -> float:
     """By which factor the backward passes take longer. The last bucket leaves when they are over."""
     backward_s = passes * _backward_s(computation)
-    if backward_s <= 0 or peers.outermost is None:
+    if backward_s <= 0 or peers.outermost is None or accesses <= 0:
         return 1.0
     sizes = [bucket.bytes for bucket in found]
+    if site.cut.kind == "layers":
+        return 1 + SHARE_UNKNOWN * min(_busy_s(sizes, library, peers) / backward_s, 1.0)
     taken_s = beside_s(accesses, sizes[:-1], library, peers, site)
-    if accesses > 0 and not computation.buckets:
+    if copied and not computation.buckets:
         taken_s += copied_s(found, site)
     return 1 + min(taken_s / backward_s, 1.0)
 
 
-def after_s(
-    accesses: float, computation: Computation, found: Sequence[Bucket], peers: Peers, site: Site
-) -> float:
-    """What copying sums out of buckets takes before the optimizer runs. A step that was recorded with buckets
-    has its copies in it."""
-    if accesses <= 0 or computation.buckets or peers.outermost is None:
-        return 0.0
-    return copied_s(found, site)
-
-
 def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site) -> float:
     """Seconds that computing loses to all-reduces of these sizes; no more than they last."""
-    if accesses <= 0:
-        return 0.0
     device = site.hardware.device
-    busy_s = sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
+    busy_s = _busy_s(sizes, library, peers)
     volume = ring.volume("all_reduce", sum(sizes), peers.ranks)
     if device.kind == "cpu":
         spare = device.cores is None or 2 * device.cores < (site.hardware.vcpus or 0)
@@ -83,7 +75,10 @@ def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: P
 
 
 def copied_s(found: Sequence[Bucket], site: Site) -> float:
-    """Seconds of copying all gradients into buckets, or sums out of them."""
+    """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with buckets
+    has its copies in it."""
+    if site.cut.kind == "layers":
+        return 0.0  # as Megatron does, in the buffers that are sent
     device, size = site.hardware.device, sum(one.bytes for one in found)
     if device.kind == "cpu":
         return CPU_COPY_S_PER_BYTE * size / device.cores if device.cores else 0.0
@@ -91,6 +86,10 @@ def copied_s(found: Sequence[Bucket], site: Site) -> float:
         return 0.0
     moved_s = COPIES / 2 * size / (MEMORY_SHARE * device.memory_bytes_per_s)
     return moved_s + COPY_S * sum(len(one.parameters) for one in found)
+
+
+def _busy_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:
+    return sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
 
 
 @remembered

@@ -44,7 +44,9 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     forward_s, pass_s = forward_s - dealt_s, pass_s - dealt_s
     before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
     costs = {size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(found)}
-    factor = slowed(exchange.accesses, computation, found, library, peers, site, job.accumulate)
+    factor = slowed(
+        exchange.accesses, exchange.copied, computation, found, library, peers, site, job.accumulate
+    )
     end_s = computed_s = (forward_s + (total_s - forward_s) * factor) / slowest
     free_s: dict[str, float] = {}
     for bucket, at_s in zip(found, ready_s, strict=True):

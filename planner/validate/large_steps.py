@@ -48,7 +48,7 @@ def framework(run: LargeRun) -> str:
 def exchange_of(run: LargeRun, site: Site) -> Exchange:
     """The exchange of a run on the site of its replicas."""
     if not run.stage:
-        return AllReduce()
+        return AllReduce(copied=False)  # Megatron's gradients are made in the buffers that are sent
     exchange = Sharded(stage=run.stage, each_pass=run.stage == 3)
     inside = replace(exchange, within="machine")
     return inside if run.within_machine and not inside.refusal(site) else exchange

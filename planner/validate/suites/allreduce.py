@@ -34,7 +34,7 @@ def _evidence(rows: list[Compared], refused: Counter[str]) -> Evidence:
         suite="allreduce",
         title="All-reduce: DDP over shaped links, and published scaling from the smallest run of a series",
         quantity="step time",
-        fitted="jitter, slowdown by collectives and width of gradients, chosen on published scaling",
+        fitted="jitter and width of gradients, chosen on published scaling",
         rule="linear scaling",
         peers="scaling efficiency, mean error: Calculon 0.13, llm-analysis 0.15, SimuMax 0.19",
         rows=ranged_by_others(rows),
