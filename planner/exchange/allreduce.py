@@ -99,7 +99,7 @@ class AllReduce(Exchange):
         peers = peers_of(site, library)
         steps = JointSteps(computation, site, library, peers, self.jitter, self.jitter_s)
         found = self.buckets(computation)
-        factor = slowed(self.accesses, self.copied, computation, found, library, peers, site)
+        factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=self.copied)
         done: list[int] = []
         last: tuple[int, ...] = ()
         at = 0
@@ -113,9 +113,7 @@ class AllReduce(Exchange):
         steps.spend("optimizer", self.after_s(computation, found, peers, site), (*last, *done))
         return steps.case()
 
-    def after_s(
-        self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site
-    ) -> float:
+    def after_s(self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site) -> float:
         """What follows the last sum: waiting for it to be noticed, copying, and the optimizer."""
         if peers.outermost is None:
             return computation.optimizer_s

@@ -1,8 +1,8 @@
 """What collectives take from the computation that runs beside them.
 
-On an accelerator that is its memory. What a ring passes on is written by the neighbour, read, and met with the
-device's own part (read for a sum, written where results are gathered): three accesses for each byte that a
-device sends. So a collective over a slow link costs computing as little as it moves in a second, however long
+On an accelerator that is its memory. What a ring passes on is written by the neighbour, read, and met with
+the device's own part (read for a sum, written where results are gathered): three accesses for each byte that
+a device sends. So a collective over a slow link costs computing as little as it moves in a second, however long
 it lasts. DDP and Horovod also copy gradients into buckets and back: each is read and written twice.
 
 On a CPU it is cores: sockets copy and sums are made by the cores that compute, unless some are spare; the
@@ -25,8 +25,8 @@ from planner.exchange.site import Site
 ACCESSES = 3.0  # of a device's memory, for each byte that it sends
 COPIES = 4.0  # accesses for each byte of a gradient that goes through a bucket, half of them after the sum
 COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
-# What is reached of a memory's published figure: BabelStream's triad 1,700 of 2,039 GB/s on A100, 2,970 of 3,350
-# on H100, 4,150 of 4,800 on H200 (Azure/AI-benchmarking-guide @8fd0c6e1).
+# What is reached of a memory's published figure: BabelStream's triad 1,700 of 2,039 GB/s on A100, 2,970 of
+# 3,350 on H100, 4,150 of 4,800 on H200 (Azure/AI-benchmarking-guide @8fd0c6e1).
 MEMORY_SHARE = 0.86
 # Where nobody knows how fast a device's memory is, and for networks that are cut by layers, whose rates were
 # chosen with it: so much longer takes what runs beside a collective.
@@ -39,13 +39,14 @@ CPU_COPY_S_PER_BYTE = 0.09e-9
 
 
 def slowed(
-    accesses: float,
-    copied: bool,
     computation: Computation,
     found: Sequence[Bucket],
     library: Library,
     peers: Peers,
     site: Site,
+    *,
+    accesses: float,
+    copied: bool,
     passes: int = 1,
 ) -> float:
     """By which factor the backward passes take longer. The last bucket leaves when they are over."""
@@ -75,8 +76,8 @@ def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: P
 
 
 def copied_s(found: Sequence[Bucket], site: Site) -> float:
-    """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with buckets
-    has its copies in it."""
+    """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with
+    buckets has its copies in it."""
     if site.cut.kind == "layers":
         return 0.0  # as Megatron does, in the buffers that are sent
     device, size = site.hardware.device, sum(one.bytes for one in found)

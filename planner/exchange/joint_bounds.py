@@ -45,7 +45,10 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
     costs = {size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(found)}
     factor = slowed(
-        exchange.accesses, exchange.copied, computation, found, library, peers, site, job.accumulate
+        *(computation, found, library, peers, site),
+        accesses=exchange.accesses,
+        copied=exchange.copied,
+        passes=job.accumulate,
     )
     end_s = computed_s = (forward_s + (total_s - forward_s) * factor) / slowest
     free_s: dict[str, float] = {}
