@@ -2,8 +2,8 @@
 
 On an accelerator that is its memory. What a ring passes on is written by the neighbour, read, and met with
 the device's own part (read for a sum, written where results are gathered): three accesses for each byte that
-a device sends. So a collective over a slow link costs computing as little as it moves in a second, however long
-it lasts. DDP and Horovod also copy gradients into buckets and back: each is read and written twice.
+a device sends. So a collective over a slow link costs computing as little as it moves in a second, however
+long it lasts. DDP and Horovod also copy gradients into buckets and back: each is read and written twice.
 
 On a CPU it is cores: sockets copy and sums are made by the cores that compute, unless some are spare; the
 copies are theirs in any case.
