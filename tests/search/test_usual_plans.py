@@ -95,7 +95,7 @@ def test_the_network_of_collectives_is_said_and_counts() -> None:
     words = {"hardware": "p4d.24xlarge", "workers": "16", "exchange": "allreduce", "interval_width": 0.05}
     found = {}
     for network in ("tcp", "rdma", None):
-        request = request_from(Scenario(model="resnet50", network=network, **words))[0]  # type: ignore[arg-type]
+        request = request_from(Scenario(model="vgg16", network=network, **words))[0]  # type: ignore[arg-type]
         answer = simulation_for(request)
         (said,) = [note.text for note in answer.assumptions if "between machines over" in note.text]
         assert ("TCP, without RDMA" in said) == (network == "tcp")
