@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 from report_answers import recommended, saturated
+from rich.text import Text
 
+from planner.report import plots
 from planner.report.plots import (
     CHOICE,
     COLOURS,
@@ -20,6 +22,25 @@ from planner.report.plots import (
     saturation_plot,
     show_plot,
 )
+
+
+def test_the_ideal_line_goes_through_the_first_point_and_grows_with_workers(monkeypatch):
+    drawn = {}
+
+    def kept(series, *axes, **others):
+        drawn.update({one.name: one.points for one in series})
+        return Text()
+
+    monkeypatch.setattr(plots, "_plot", kept)
+    whole = saturated()
+    result = replace(whole, points=whole.points[1:])  # a curve need not begin with one worker
+    saturation_plot(result)
+    first = result.points[0]
+    assert first.workers > 1
+    (begin, low), (end, high) = drawn["ideal"]
+    assert (begin, low) == pytest.approx((first.workers, first.scored.samples_per_s))
+    assert high / end == pytest.approx(first.scored.samples_per_s / first.workers)
+    assert begin < end <= result.points[-1].workers
 
 
 @pytest.mark.parametrize("width", [60, 80])
