@@ -18,6 +18,7 @@ class Topic(StrEnum):
     ENERGY = "Energy"
     NETWORK = "Network"
     COMPUTE = "Compute"
+    BATCH = "Batch"
     INPUT = "Input"
     MEASURED = "Measured"
     TRAINING = "Training"

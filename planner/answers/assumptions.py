@@ -12,17 +12,20 @@ from planner.plan import Plan
 from planner.prices.age import old_prices
 from planner.search.cases import Cases
 from planner.search.request import Request
+from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, open_batch
 from planner.units import format_bandwidth
 
 
-def assumptions(plans: Iterable[Plan], cases: Cases) -> list[Note]:
-    """Sentences about the hardware and computation of an answer's plans."""
+def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) -> list[Note]:
+    """Sentences about the hardware and computation of an answer's plans; `searched`: it chose them among
+    others."""
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
     return [
         *_money(plans, kinds, cases),
         *_network(kinds, request),
         *_compute(plans, cases),
+        *_batch(plans, cases, searched=searched),
         *_input(cases),
         *_measured(plans, cases),
         *_running(plans, cases),
@@ -130,6 +133,27 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Note]:
         f"{one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
     )
     return [Note(Topic.COMPUTE, words) for words in sources]
+
+
+def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Note]:
+    """How the batch of a device was chosen, where nobody named one."""
+    request, model = cases.request, cases.model
+    own = model.default_batch
+    gpus = any(request.market.machine(plan.machine).device.kind == "gpu" for plan in plans)
+    if not open_batch(request, model) or not gpus:
+        return []
+    fewer = sorted({plan.batch for plan in plans if plan.batch < own})
+    if not searched:
+        few = ", ".join(map(str, fewer))
+        return [Note(Topic.BATCH, f"{few}, as the model's own {own} does not fit in memory.")] if few else []
+    tokens = model.sequence_length is not None
+    source = "You et al. 2019, Llama 3" if tokens else "Goyal et al. 2017"
+    what = f"{MOST_TOKENS:,} tokens" if tokens else f"{MOST_SAMPLES:,} samples"
+    words = (
+        f"a GPU takes the model's own {own}, or {2 * own} or {4 * own} where each doubling brings 2%, less "
+        f"where memory is short; all of them at most {what} a step ({source}); --batch {own} keeps it."
+    )
+    return [Note(Topic.BATCH, words)]
 
 
 def _input(cases: Cases) -> list[Note]:

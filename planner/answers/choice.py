@@ -22,7 +22,7 @@ from planner.search.front import Floats, cheapest_of_fastest, front, knee
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.staleness import worths
+from planner.search.worth import worths
 
 NEAR_CHEAPEST = 0.02
 

@@ -26,7 +26,7 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
-from planner.search.staleness import worths
+from planner.search.worth import worths
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -114,7 +114,7 @@ def compare_for(
         considered=space.considered,
         simulated=simulated,
         assumptions=[
-            *assumptions([row.plan for row in rows], cases),
+            *assumptions([row.plan for row in rows], cases, searched=True),
             *left_out_notes(space),
         ],
         left_out=dict(space.dropped),

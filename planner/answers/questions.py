@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.answers.anatomy import Anatomy, anatomy_of
@@ -22,17 +22,20 @@ from planner.errors import BadInput, Infeasible
 from planner.exchange import EXCHANGES, AllReduce, Site
 from planner.hardware import Hardware
 from planner.measured import load
+from planner.model import Model
 from planner.note import Note
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.executors import executor_of
+from planner.search.fitting import Fitting
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import batches, precisions
 from planner.search.space import exchanges, kinds, plan_of, takes, undealt_words
+from planner.search.usual_batches import smaller_batches
 
 DEFAULT_MACHINE = "g5.xlarge"
 
@@ -112,7 +115,18 @@ def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False
         asked = ", ".join(request.formats or ())
         raise BadInput(f"{kind.device.name} does not compute in {asked}; it has {has}")
     again = (request.checkpointing or ("none",))[0]
-    return plan_of(model, possible[-1], site, exchange, request, precision=found[0], checkpointing=again)
+    plan = plan_of(model, possible[-1], site, exchange, request, precision=found[0], checkpointing=again)
+    return _fitting(plan, request, model)
+
+
+def _fitting(plan: Plan, request: Request, model: Model) -> Plan:
+    """The plan, or with the largest power of two below its batch that fits in memory, where none is named."""
+    fitting = Fitting(request, model)
+    smaller = smaller_batches(request, model)
+    if not smaller or fitting.misfit(plan) is None:
+        return plan
+    tried = (replace(plan, batch=batch) for batch in smaller)
+    return next((one for one in tried if fitting.misfit(one) is None), plan)
 
 
 def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:

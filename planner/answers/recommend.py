@@ -160,7 +160,7 @@ def recommend_for(
         },
         simulated=len(simulated),
         assumptions=[
-            *assumptions([chosen.plan], cases),
+            *assumptions([chosen.plan], cases, searched=True),
             *left_out_notes(space),
         ],
         changes=changes,

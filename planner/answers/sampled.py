@@ -288,7 +288,7 @@ def recommend_sampled(
         considered=found.trials,
         pruned={**found.dropped, "by the bound": found.pruned_by_bound},
         simulated=len(found.scored),
-        assumptions=assumptions([chosen.plan], simulations.cases),
+        assumptions=assumptions([chosen.plan], simulations.cases, searched=True),
         changes=changes,
         saturation=curve,
         baseline=baseline,

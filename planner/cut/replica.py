@@ -114,9 +114,9 @@ def unit_times(
     chain = chain_of(model)
     forward_s = chain.summed(times.forward_s)
     sums = np.zeros(len(model.layers))
-    at = _places(model)
-    for one in cut.sums:
-        sums[at[one.layer]] = costs.sum_s(float(one.elements) * batch)
+    at, elements, which = _summed_layers(model, tensor, sequence)
+    if len(at):
+        sums[at] = np.array([costs.sum_s(each * batch) for each in elements])[which]
     recompute = np.zeros(chain.length)
     if checkpointing == "full":
         recompute = np.where(chain.repeats, forward_s, 0.0)
@@ -137,9 +137,14 @@ def unit_times(
 
 
 @lru_cache(maxsize=64)
-def _places(model: Model) -> dict[str, int]:
-    """Where each layer stands."""
-    return {layer.name: place for place, layer in enumerate(model.layers)}
+def _summed_layers(model: Model, tensor: int, sequence: bool) -> tuple[Ints, list[float], Ints]:
+    """The layers after which devices add up, the numbers of elements of a sample that there are, and which of
+    them it is for each layer."""
+    places = {layer.name: place for place, layer in enumerate(model.layers)}
+    sums = shared(model, tensor, sequence=sequence).sums
+    elements, which = np.unique([float(one.elements) for one in sums], return_inverse=True)
+    at = np.array([places[one.layer] for one in sums], np.intp)
+    return at, elements.tolist(), which.astype(np.intp)
 
 
 @lru_cache(maxsize=64)

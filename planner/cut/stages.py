@@ -39,16 +39,20 @@ def balanced(
     time_s = _spans(times)
     if bounded:
         state, kept = _spans(state), _spans(kept)
-    best = np.full(blocks + 1, np.inf)
-    best[0] = 0.0
     cut_at = np.zeros((stages, blocks + 1), np.intp)
-    for stage in range(stages):
-        slowest = np.maximum(best[:, None], time_s)
+    best = time_s[0]  # the first stage begins at the first block
+    if bounded:
+        best = np.where(state[0] + in_flight(0, stages, micro_batches) * kept[0] > memory_bytes, np.inf, best)
+    for stage in range(1, stages):
+        of = slice(blocks, None) if stage == stages - 1 else slice(None)  # the last one ends at the last
+        slowest = np.maximum(best[:, None], time_s[:, of])
         if bounded:
-            slowest[state + in_flight(stage, stages, micro_batches) * kept > memory_bytes] = np.inf
-        cut_at[stage] = np.argmin(slowest, axis=0)
-        best = slowest.min(axis=0)
-    if not np.isfinite(best[blocks]):
+            full = state[:, of] + in_flight(stage, stages, micro_batches) * kept[:, of] > memory_bytes
+            slowest[full] = np.inf
+        found = slowest.argmin(axis=0)
+        cut_at[stage, of] = found
+        best = slowest[found, np.arange(len(found))]
+    if not np.isfinite(best[-1]):
         return None
     ends = [blocks]
     for stage in reversed(range(stages)):

@@ -31,6 +31,13 @@ def run_words(plan: Plan, request: Request) -> str:
     return words.run.format(devices_words(plan, request)) if words.run else words.cell
 
 
+def batch_words(plan: Plan) -> str:
+    """`batch 64`; of several devices that take a step together, `batch 256, 2,048 in all`."""
+    in_all = plan.batch * plan.accumulate * plan.replicas
+    together = plan.replicas > 1 and not plan.exchange.takes_turns
+    return f"batch {plan.batch}" + (f", {in_all:,} in all" if together else "")
+
+
 def verb(plan: Plan, request: Request) -> str:
     """Rent what can be rented, use what is one's own; what nobody rents out can only be run on."""
     market = request.market
@@ -95,7 +102,7 @@ def decision_lines(
     run = f"{run_words(one.plan, request)}{how}"
     lines = [
         f"{verb(one.plan, request)} {machines_words(one.plan)}{warning}: {run}, {rates(one)} of "
-        f"{one.plan.model} (batch {one.plan.batch}){price_words(one)}{why and '; ' + why}."
+        f"{one.plan.model} ({batch_words(one.plan)}){price_words(one)}{why and '; ' + why}."
     ]
     if training is not None:
         lines.append(job_words(training, one))

@@ -13,6 +13,7 @@ KEPT = (
     Topic.PRICE,
     Topic.PRICES,
     Topic.COMPUTE,
+    Topic.BATCH,
     Topic.INPUT,
     Topic.WARNING,
     Topic.SPOT,

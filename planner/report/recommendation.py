@@ -168,9 +168,10 @@ def _answer(result: Recommendation, training: Training | None) -> str:
     one, request = result.chosen, result.request
     budget = request.budget_usd_per_hour
     within = f" within ${budget:g} an hour" if budget is not None else ""
-    lines = decision_lines(
-        one, request, training, why=f"{WHY[request.goal]}{within}", baseline=result.baseline
-    )
+    why = WHY[request.goal]
+    if request.goal == "cheapest" and "cheapest" not in one.marks:
+        why = "faster than the cheapest and hardly dearer"
+    lines = decision_lines(one, request, training, why=f"{why}{within}", baseline=result.baseline)
     cheapest = min(result.plans, key=lambda plan: plan.usd_per_million_samples, default=one)
     if cheapest.plan.key != one.plan.key:
         lines.append(beside_words("The cheapest", training, cheapest))

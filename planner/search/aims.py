@@ -17,7 +17,7 @@ from planner.search.front import Floats
 from planner.search.heats import Heat, Score
 from planner.search.race import COURSE, Evaluate, Goal, Outcome, race
 from planner.search.request import Request
-from planner.search.staleness import worths
+from planner.search.worth import worths
 
 S = TypeVar("S", bound=Score)
 

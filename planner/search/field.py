@@ -16,10 +16,12 @@ from planner.exchange import Site
 from planner.hardware import Hardware
 from planner.market import Market
 from planner.model import Model
+from planner.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.sizes import LARGE_PARAMETERS, micro_batches, precisions
 from planner.search.space import left_out, offered, plans_at, worker_machines
+from planner.search.usual_batches import smaller_batches
 
 OUTCLASSED = 3.0  # times the cost of a sample: more than exchanges ever lose between machines that compete
 REACHED = 0.9  # of its bound, which one device alone is sure to reach
@@ -99,13 +101,18 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     """The most that one device of a machine gives with any batch; None where it cannot hold the model."""
     site = Site(kind, 1, cases.market, WHOLE, seed=smallest.seed)
     alone = tuple(offered(smallest, site, cases.model, only=("alone",)))
-    found = [
-        replace(plan, accumulate=1)
-        for precision in precisions(smallest, cases.model, kind)
-        for batch in micro_batches(smallest, cases.model, kind)
-        for plan in plans_at(site, alone, smallest, cases.fitting, batch=batch, precision=precision)
-    ]
-    plans = [plan for plan in found if cases.fitting.misfit(plan) is None]
+
+    def fitting(batch: int) -> list[Plan]:
+        found = [
+            replace(plan, accumulate=1)
+            for precision in precisions(smallest, cases.model, kind)
+            for plan in plans_at(site, alone, smallest, cases.fitting, batch=batch, precision=precision)
+        ]
+        return [plan for plan in found if cases.fitting.misfit(plan) is None]
+
+    plans = [plan for batch in micro_batches(smallest, cases.model, kind) for plan in fitting(batch)]
+    if not plans:
+        plans = next(filter(None, map(fitting, smaller_batches(smallest, cases.model))), [])
     if not plans:
         return None
     best = max(cases.bounds(plans).tolist())

@@ -97,7 +97,7 @@ def race(
     only those that can be its cheapest end, or the cheapest of its fastest.
 
     A plan that cannot be faster or cheaper than another by more than `tolerance` is not looked at any more.
-    `worth` is what throughputs are multiplied by before they are compared (`planner.search.staleness`).
+    `worth` is what throughputs are multiplied by before they are compared (`planner.search.worth`).
     `known` are final scores of some plans, which rule out others from the start; `only` these are looked at.
     Without `heats` every plan that survives its bound is scored in full, which makes the front exactly
     the one that scoring all plans would give.

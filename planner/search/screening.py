@@ -21,7 +21,7 @@ from planner.search.cases import Cases
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
 from planner.search.space import Space, enumerate_plans, kinds, offered, plan_of
-from planner.search.staleness import worth_of
+from planner.search.worth import worth_of
 
 if TYPE_CHECKING:
     from planner.computation import Computation

@@ -9,8 +9,8 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.precision import FP32, PRECISIONS, Precision
 from planner.search.request import MAX_WORKERS, Request
+from planner.search.usual_batches import LARGE_PARAMETERS, tried_batches
 
-LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
 MICRO_BATCHES = 6  # powers of two, from 1 on
 MAX_LARGE_WORKERS = 1024  # of a large model, where money or machines limit them
 EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
@@ -44,7 +44,9 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
 
 def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
     """The batches of a worker to try. Where a global batch of sequences is asked for and nothing else, how
-    much of it is taken at once is free: powers of two."""
+    much of it is taken at once is free: powers of two; where nothing is asked for, what people run."""
+    if request.batches is None and request.global_batch is None and request.profile is None:
+        return tried_batches(request, model, worker)
     if request.global_batch is None or request.batches is not None or model.sequence_length is None:
         return batches(request, model, worker)
     return [2**k for k in range(MICRO_BATCHES) if 2**k <= request.global_batch]

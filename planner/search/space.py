@@ -31,6 +31,7 @@ from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.request import Request
 from planner.search.sizes import micro_batches, node_counts, precisions
+from planner.search.usual_batches import open_batch, smaller_batches, too_many
 
 
 @dataclass
@@ -208,28 +209,41 @@ def plans_on(
     only: Kinds = None,
 ) -> Iterator[Plan]:
     """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
-    batches do not either; and of the sites that a global batch cannot be dealt out to, one stands for all."""
+    batches do not either; and of the sites that a global batch cannot be dealt out to, one stands for all.
+    Batches below the model's own are tried where that is too large."""
     model = fitting.model
+    own = model.default_batch if open_batch(request, model) else None
+    fewer = smaller_batches(request, model)
+    keeps_own = all(EXCHANGES[kind].many for kind in only or kinds(request))
     sites: dict[tuple[int, Cut], Site] = {}
     known: dict[tuple[int, Cut], tuple[Exchange, ...]] = {}
     for precision in precisions(request, model, worker):
         full: dict[tuple[int, Cut], int] = {}  # the batch that did not fit
-        for batch in micro_batches(request, model, worker):
+        held: set[tuple[int, Cut]] = set()  # where no smaller batch is wanted
+        for batch in (*micro_batches(request, model, worker), *fewer):
+            if own is not None and keeps_own and batch != own:
+                continue
             spread = [cut for cut in cuts(request, worker, model) if fitting.can_cut(batch, worker, cut)]
             undealt = False
             for nodes in (*one_device(request, worker, only), *node_counts(request, worker, model)):
                 for cut in spread if nodes else [WHOLE]:
                     if nodes * worker.device_count % cut.workers or full.get((nodes, cut), batch) < batch:
                         continue
+                    if batch in fewer and (nodes, cut) in held:
+                        continue
                     site = sites.setdefault((nodes, cut), site_of(request, worker, nodes, cut))
                     dealt = deals(request, batch, site)
                     if dealt and hope is not None and not hope.at(site, batch, precision):
+                        held.add((nodes, cut))
                         continue
                     if (nodes, cut) not in known:
                         known[nodes, cut] = tuple(
                             offered(request, site, model, only if nodes else ("alone",))
                         )
                     choices = known[nodes, cut]
+                    if own is not None:
+                        most = not too_many(request, model, batch, site.replicas)
+                        choices = tuple(one for one in choices if (batch == own if one.many else most))
                     if not dealt:
                         if not undealt and choices:
                             undealt = True
@@ -242,6 +256,8 @@ def plans_on(
                         yield plan
                     if tried and not fits:
                         full[nodes, cut] = batch
+                    if fits:
+                        held.add((nodes, cut))
 
 
 def deals(request: Request, batch: int, site: Site) -> bool:

@@ -24,7 +24,7 @@ def test_default_space_of_vgg11_is_large_and_within_the_budget():
 
 
 def test_a_machine_with_four_devices_is_filled():
-    request = Request(model="resnet50", hardware=("p3.8xlarge",), budget_usd_per_hour=40)
+    request = Request(model="resnet50", hardware=("p3.8xlarge",), budget_usd_per_hour=40, batches=(64,))
     space = enumerate_plans(request, load_model("resnet50"))
     lone = [plan for plan in space.plans if plan.exchange.kind == "alone"]
     assert [(plan.workers, plan.machines) for plan in lone] == [(1, 1)]

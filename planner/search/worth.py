@@ -1,9 +1,10 @@
-"""What asynchronous plans are worth beside synchronous ones.
+"""What plans are worth beside others that give as much.
 
 Gradients of asynchronous training are stale, and what that costs in epochs is not simulated. Synchronous
 training converges in fewer epochs and to better accuracies (Chen et al. 2016, Revisiting Distributed
 Synchronous SGD, arXiv:1604.00981). So where a request leaves open how to train, an asynchronous plan counts
-for a little less than it gives, and is chosen only where it is ahead of every synchronous one by more.
+for a little less than it gives, and is chosen only where it is ahead of every synchronous one by more. So
+does a batch above the model's own, where the request names none (`planner.search.usual_batches`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 from planner.exchange import Exchange
 from planner.plan import Plan
 from planner.search.front import Floats
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.space import kinds
+from planner.search.usual_batches import batch_worth, open_batch
 
 AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
 
@@ -28,4 +30,13 @@ def worth_of(exchange: Exchange, replicas: int, request: Request) -> float:
 
 
 def worths(plans: Iterable[Plan], request: Request) -> Floats:
-    return np.array([worth_of(plan.exchange, plan.replicas, request) for plan in plans])
+    """Of each plan, by what it is multiplied before it is compared."""
+    model = model_of(request)
+    chosen = open_batch(request, model)
+    return np.array(
+        [
+            worth_of(plan.exchange, plan.replicas, request)
+            * (batch_worth(plan.batch, model) if chosen else 1.0)
+            for plan in plans
+        ]
+    )

@@ -1,0 +1,79 @@
+"""Batches where nobody names one: the model's own, twice and four times it, never more than usual."""
+
+import pytest
+
+from planner.answers.questions import one_plan, recommend, simulation_for
+from planner.answers.recommend import recommend_for
+from planner.answers.scenario import Scenario, request_from
+from planner.catalog import load_model
+from planner.search.request import Request
+from planner.search.space import enumerate_plans
+from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_worth, most_of_all
+
+RESNET = load_model("resnet50")  # its own batch is 64
+
+
+def space(**about):
+    request = Request(**({"model": "resnet50"} | about))
+    return enumerate_plans(request, load_model(request.model)).plans
+
+
+def test_a_gpu_takes_the_own_batch_and_larger_ones():
+    plans = space(hardware=("p5.48xlarge",), workers=(8,))
+    assert {plan.batch for plan in plans if not plan.exchange.many} == {64, 128, 256}
+    assert {plan.batch for plan in plans if plan.exchange.many} == {64}
+    assert {plan.batch for plan in space(hardware=("c5.4xlarge",), workers=(2,))} == {64}
+
+
+def test_a_named_batch_is_the_only_one():
+    for named in ({"batches": (32,)}, {"global_batch": 512}):
+        found = {plan.batch for plan in space(hardware=("p5.48xlarge",), workers=(8,), **named)}
+        assert found == {named.get("batches", (64,))[0]}
+
+
+def test_all_devices_take_no_more_than_people_train_with():
+    plans = [plan for plan in space(hardware=("g5.xlarge",), workers=(32, 64, 128)) if not plan.exchange.many]
+    assert {(plan.workers, plan.batch) for plan in plans} == {
+        (32, 64),
+        (32, 128),
+        (64, 64),
+        (64, 128),
+        (128, 64),
+    }
+    large = space(model="alexnet", hardware=("p4d.24xlarge",), workers=(64,))  # its own batch is 512
+    assert {plan.batch for plan in large if not plan.exchange.many} == {128}
+    assert most_of_all(RESNET) == MOST_SAMPLES
+    assert most_of_all(load_model("bert-large")) * 512 == MOST_TOKENS
+
+
+def test_where_the_own_batch_does_not_fit_the_largest_that_does_is_taken():
+    plans = space(model="resnext101-32x4d", hardware=("g4dn.xlarge",), workers=(1,), formats=("fp32",))
+    assert {plan.batch for plan in plans} == {64}
+    found = simulation_for(Request(model="resnext101-32x4d", hardware=("g4dn.xlarge",), formats=("fp32",)))
+    assert found.scored.plan.batch == 64
+    assert any("the model's own 128 does not fit" in str(note) for note in found.assumptions)
+
+
+def test_one_plan_keeps_the_own_batch():
+    assert one_plan(Request(model="resnet50", hardware=("p5.48xlarge",), workers=(8,))).batch == 64
+
+
+def test_a_doubling_must_bring_a_fiftieth():
+    assert batch_worth(64, RESNET) == batch_worth(32, RESNET) == 1.0
+    assert batch_worth(256, RESNET) == pytest.approx(0.98**2)
+
+
+def test_the_answer_says_what_all_take_and_how_it_was_chosen():
+    request = request_from(Scenario(model="resnet50", hardware="p5.48xlarge", workers="8"))[0]
+    answer = recommend_for(request, advice=False)
+    assert answer.chosen.plan.batch == 256
+    said = [str(note) for note in answer.assumptions if str(note).startswith("Batch")]
+    assert len(said) == 1
+    assert "own 64, or 128 or 256" in said[0]
+    assert "8,192 samples a step (Goyal et al. 2017)" in said[0]
+    from planner.report.decision import batch_words
+
+    assert batch_words(answer.chosen.plan) == "batch 256, 2,048 in all"
+    kept = recommend("resnet50", hardware="p5.48xlarge", workers="8", batch="64")
+    assert kept.chosen.plan.batch == 64
+    assert not any(str(note).startswith("Batch") for note in kept.assumptions)
