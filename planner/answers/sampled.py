@@ -33,7 +33,7 @@ from planner.search.field import field_of
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import LARGE_PARAMETERS, joined, micro_batches, node_counts, precisions
+from planner.search.sizes import joined, micro_batches, node_counts, precisions
 from planner.search.space import (
     judged,
     left_out,
@@ -42,6 +42,7 @@ from planner.search.space import (
     site_of,
     worker_machines,
 )
+from planner.search.usual_batches import LARGE_PARAMETERS
 from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:

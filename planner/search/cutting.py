@@ -9,7 +9,7 @@ from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.search.request import DEFAULT_PER_REPLICA, Request
-from planner.search.sizes import LARGE_PARAMETERS
+from planner.search.usual_batches import LARGE_PARAMETERS
 
 DEFAULT_STAGES = (1, 2, 4, 8, 16)
 INTERLEAVES = (2, 4)  # stages a device
