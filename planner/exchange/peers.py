@@ -28,9 +28,11 @@ TCP_SHARE = 0.6
 TCP_MOST_BYTES_PER_S = 8e9
 # Payload over line rate with frames of 9000 bytes, gloo between two hosts (docs/allreduce.md).
 GLOO_SHARE = 0.987
-# A hop beyond what NCCL's constants count with: EFA's latency in aws-ofi-nccl's tuner; sockets, from 175 to
-# 307 us for a small all-reduce of two machines, which has two hops.
+# A hop beyond what NCCL's constants count with: EFA's latency in aws-ofi-nccl's tuner; its first generation, from
+# 150 to 160 us for a small all-reduce of two p3dn or p4d; sockets, from 175 to 307 us. Two machines are two hops.
 EFA_HOP_S = 20e-6
+FIRST_EFA_HOP_S = 65e-6
+FIRST_EFA_BEFORE = 2022  # years of devices whose machines have it
 TCP_HOP_S = 100e-6
 LINK_NAMES = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "host": "the host"}
 GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU time included
@@ -139,4 +141,7 @@ def _round_trip_s(site: Site, library: Library) -> float:
         return GLOO_ROUND_TRIP_S
     if not site.uses_rdma:
         return TCP_HOP_S
-    return EFA_HOP_S if site.hardware.rdma_kind == "EFA" else 0.0
+    if site.hardware.rdma_kind != "EFA":
+        return 0.0
+    year = site.hardware.device.year
+    return FIRST_EFA_HOP_S if year is not None and year < FIRST_EFA_BEFORE else EFA_HOP_S

@@ -89,7 +89,7 @@ def test_a_slow_link_slows_the_ring() -> None:
     market = Market(bandwidth_bytes_per_s=1e9)
     even = step_s(PLAIN.lower(computation, site(4, "p3.2xlarge", market=market)))
     slow = site(4, "p3.2xlarge", market=market, nic_shares=(1.0, 0.5, 1.0, 1.0))
-    assert step_s(PLAIN.lower(computation, slow)) == pytest.approx(2 * even, rel=0.03)
+    assert step_s(PLAIN.lower(computation, slow)) == pytest.approx(2 * even, rel=0.05)
 
 
 def test_the_slowest_of_many_ranks_decides() -> None:
