@@ -1,7 +1,7 @@
 """Collectives by NCCL's constants against measured curves: `python benchmarks/collectives.py [--kind KIND]`.
 
-For every kind of link that has measured curves, the time that is estimated without any curve over the one that
-was measured, by size of the message: links inside a machine, and networks between machines. Nothing of the
+For every kind of link that has measured curves, the time that is estimated without any curve over the one
+that was measured, by size of the message: links inside a machine, and networks between machines. Nothing of the
 estimate is fitted to one curve; what libraries reach of a link at large messages is the mean of several
 (`planner.exchange.peers`).
 """
@@ -81,7 +81,9 @@ def compared(kind: Kind) -> Iterator[Compared]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", default="all_reduce", choices=("all_reduce", "all_gather", "reduce_scatter"))
+    parser.add_argument(
+        "--kind", default="all_reduce", choices=("all_reduce", "all_gather", "reduce_scatter")
+    )
     asked = parser.parse_args()
     found = list(compared(asked.kind))
     heads = "".join(f"{size / 2**20:>9.4g}" for size in SIZES)

@@ -2,13 +2,15 @@
 
     python benchmarks/moved.py          prints how far off they are (planner/validate/data/moved.csv)
     python benchmarks/moved.py --write  fits rates without the device, the source, and both, for each of them,
-                                        and writes that file and planner/rates/data/moved.toml; half an hour
+                                        and writes that file and planner/rates/data/moved.toml; minutes
 
 A pair are two runs of one source with the same network, batch, format, framework and settings, on devices of
 two families. `moved` is the published time on the first times the ratio of the synthesized times on both;
 `synthesis` is the synthesized time on the second alone; `peaks` is the published time times the ratio of the
 published peaks. Rates are fitted without what is left out: the second device, as if nobody had published a
-run of it; the source, as a user's own runs are in no fit; or both.
+run of it; the source, as a user's own runs are in no fit; or both. Where the second device is left out and
+both are relatives (`planner.computation.moved`), the first has no factors of its own either: what one does
+better or worse than the mean of all is expected of the other.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibrate_rates import decoded, unfitted, usable
-from rates_fit import Array, fit, log_errors, prior
+from calibrate_rates import attention, decoded, unfitted, usable
+from large_fit import large_fit_runs, layout_fit_runs
+from rates_fit import Array, prior
+from rates_solver import Solver
 
 from planner.calibrate.hardware_file import to_toml
+from planner.computation.moved import relatives
 from planner.files.atomic import write_file
 from planner.rates.device import family_of
 from planner.rates.kernels import network_of
@@ -91,9 +96,10 @@ def _pairs(
 
 
 def rows_of(
-    runs: Sequence[Run], families: Sequence[str], without: Callable[[str, int], Array]
+    runs: Sequence[Run], families: Sequence[str], without: Callable[[str, int, int | None], Array]
 ) -> list[dict[str, Any]]:
-    """A row for each pair; `without` gives the errors of all runs by a fit without what run `at` is of."""
+    """A row for each pair; `without` gives the errors of all runs by a fit without what the second run is of,
+    and without the first one's device where that carries over."""
     out = []
     for kind, pairs in (("device", device_pairs(runs, families)), ("batch", batch_pairs(runs))):
         for one, other in pairs:
@@ -111,9 +117,10 @@ def rows_of(
                 "doublings": round(math.log2(b.batch / a.batch), 3),
             }
             for left in LEFT_OUT if kind == "device" else ("source",):
-                errors = without(left, other)
+                carried = left != "source" and relatives(a.device, b.device)
+                errors = without(left, other, one if carried else None)
                 row[f"moved_{left}"] = round(float(errors[other] - errors[one]), 4)
-                row[f"synthesis_{left}"] = round(float(errors[other]), 4)
+                row[f"synthesis_{left}"] = round(float(without(left, other, None)[other]), 4)
             peaks = [run.device.flops.get(run.precision.compute) for run in (a, b)]
             if all(peaks):  # of one device: as many times as long as the batch is larger
                 ratio = a.step_s / b.step_s * float(peaks[0] or 1) / float(peaks[1] or 1)
@@ -127,26 +134,26 @@ class Fits:
     """Errors of all runs by fits that have not seen some of them, each made once."""
 
     def __init__(self) -> None:
-        self.figures = decoded(unfitted())
+        figures = decoded(unfitted())
         self.runs = usable((*single_device_runs(), *one_machine_runs()))
-        self.families = [family_of(run.device, self.figures) for run in self.runs]
-        self.prior = prior(self.runs, self.figures)
-        self.start = fit(self.runs, self.prior, self.figures)
-        self.known: dict[tuple[str, str], Array] = {}
+        here = {run.id for run in self.runs}
+        larger = [run for run in (*large_fit_runs(), *layout_fit_runs()) if run.id not in here]
+        fitted = (*self.runs, *usable(larger))
+        self.families = [family_of(run.device, figures) for run in fitted]
+        self.sources = [run.source for run in fitted]
+        self.solver = Solver(fitted, prior(fitted, figures, attention()), figures)
+        self.start = self.solver.fit()
+        self.known: dict[tuple[frozenset[str], str], Array] = {}
 
-    def without(self, left: str, at: int) -> Array:
-        family = self.families[at] if left != "source" else ""
+    def without(self, left: str, at: int, other: int | None = None) -> Array:
+        out = () if left == "source" else (at,) if other is None else (at, other)
+        families = frozenset(self.families[one] for one in out)
         source = self.runs[at].source if left != "device" else ""
-        if (family, source) not in self.known:
-            seen = [
-                run
-                for run, mine in zip(self.runs, self.families, strict=True)
-                if mine != family and run.source != source
-            ]
-            z = fit(seen, self.prior, self.figures, self.start)
-            self.known[family, source] = log_errors(self.runs, z, self.prior, self.figures)
-            print(f"  without {family or 'no device'}, {source or 'no source'}", flush=True)
-        return self.known[family, source]
+        if (families, source) not in self.known:
+            seen = ~np.isin(self.families, list(families)) & (np.array(self.sources) != source)
+            self.known[families, source] = self.solver.log_errors(self.solver.fit(seen, self.start))
+            print(f"  without {' and '.join(families) or 'no device'}, {source or 'no source'}", flush=True)
+        return self.known[families, source]
 
 
 def write(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from planner.computation.part_times import part_s
 from planner.hardware import Device
+from planner.rates.constants import constants
+from planner.rates.device import family_of, is_old
 from planner.step import PS, WORKER, Profile
 from planner.step.recorded import OpPart, Recorded, host_share
 
@@ -30,8 +32,9 @@ def moved(profile: Profile, source: Device, target: Device) -> Profile:
     recorded = profile.recorded
     if recorded is None or source == target:
         return profile
+    own = not carries_over(source, target)
     memory = OpPart("memory", 1.0, 1.0, moved_bytes=1e9, format="fp32")
-    update = part_s(memory, target) / part_s(memory, source)  # an optimizer only moves data
+    update = part_s(memory, target) / part_s(memory, source, own=own)  # an optimizer only moves data
     durations_s = profile.durations_s.copy()
     durations_s[:, profile.resource == PS] *= update
     worker = np.flatnonzero(profile.resource == WORKER)
@@ -40,7 +43,7 @@ def moved(profile: Profile, source: Device, target: Device) -> Profile:
     for at, op in enumerate(worker):
         parts = recorded.work.get(profile.names[op], ())
         if parts and device[at] > 0:
-            after = sum(part.share * part_s(part, target) / part_s(part, source) for part in parts)
+            after = sum(part.share * part_s(part, target) / part_s(part, source, own=own) for part in parts)
             factor[at] = after / device[at]
     computing_s = before_s * device
     waiting_s = before_s - computing_s
@@ -51,6 +54,21 @@ def moved(profile: Profile, source: Device, target: Device) -> Profile:
     durations_s[:, worker] = computing_s * factor + waiting_s
     durations_s.flags.writeable = False
     return replace(profile, durations_s=durations_s, recorded=None)
+
+
+def carries_over(source: Device, target: Device) -> bool:
+    """Whether what a device does better or worse than the mean of all is expected of the other too: nobody
+    has published runs of that one, and both are of one vendor and of Volta's time or later. Older ones differ
+    each in its own way (benchmarks/moved.py)."""
+    figures = constants()
+    known = figures.devices.get(family_of(target, figures))
+    seen = known is not None and bool(known.rows)
+    return not seen and relatives(source, target)
+
+
+def relatives(source: Device, target: Device) -> bool:
+    vendors = {one.vendor or "nvidia" for one in (source, target)}
+    return len(vendors) == 1 and not is_old(source) and not is_old(target)
 
 
 def shares(profile: Profile, worker: npt.NDArray[np.intp], recorded: Recorded) -> Floats:

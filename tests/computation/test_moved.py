@@ -16,7 +16,7 @@ from planner.catalog import load_hardware
 from planner.computation.batched import at_batch, between, growth, lines
 from planner.computation.device_names import device_called, name_called
 from planner.computation.importers import import_profile
-from planner.computation.moved import moved, seconds_by_kind, waits_s
+from planner.computation.moved import carries_over, moved, seconds_by_kind, waits_s
 from planner.computation.moved_error import batch_error, combined_error, move_error, moves
 from planner.computation.part_times import KERNEL_S, part_s
 from planner.computation.recordings import Recordings
@@ -242,3 +242,14 @@ def test_the_parts_of_a_file_are_those_of_the_recording() -> None:
     part = OpPart("matmul", 0.5, 1.0, 2.0, format="bf16")
     assert json.loads(msgspec.json.encode(part))[:4] == ["matmul", 0.5, 1.0, 2.0]
     assert (DATA / "record.py").is_file()
+
+
+def test_what_a_device_does_better_than_the_mean_carries_over_to_relatives_without_published_runs() -> None:
+    unseen = replace(H100, name="nobody-has-published-it")
+    assert carries_over(A100, unseen)
+    assert not carries_over(A100, H100)  # whose own runs tell
+    assert not carries_over(replace(A100, year=2014), unseen)
+    assert not carries_over(A100, replace(unseen, vendor="amd"))
+    part = OpPart("matmul", 1.0, 1.0, flops=1e12, format="bf16")
+    assert part_s(part, A100, own=False) != part_s(part, A100)
+    assert part_s(part, unseen, own=False) == part_s(part, unseen)

@@ -15,13 +15,21 @@ from planner.computation.changed import accumulated, steadied
 from planner.errors import BadInput
 from planner.exchange import Site
 from planner.exchange.allreduce import AllReduce
-from planner.exchange.beside import COPIES, COPY_S, MEMORY_SHARE, beside_s
+from planner.exchange.beside import (
+    COPIES,
+    COPY_S,
+    CPU_COPY_S_PER_BYTE,
+    GLOO_CPU_S_PER_BYTE,
+    MEMORY_SHARE,
+    beside_s,
+)
 from planner.exchange.collectives import Nccl
 from planner.exchange.joint import MOST_JITTER, step_sigma
 from planner.exchange.peers import peers_of
 from planner.exchange.settings import chosen
 from planner.market import Market
 from planner.resource import FABRIC, NETWORK
+from planner.search.request import unnamed_machine
 from planner.simulator import simulate
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
@@ -282,3 +290,17 @@ def test_no_order_of_buckets_ends_a_step_earlier() -> None:
     turned = replace(case.profile, order=np.ascontiguousarray(case.profile.order[:, ::-1]))
     assert (case.profile.scope >= 0).sum() > 3
     assert step_s(replace(case, profile=turned)) == pytest.approx(step_s(case), rel=1e-9)
+
+
+def test_gloo_takes_cores_that_compute_and_leaves_spare_ones_alone() -> None:
+    """Two ranks on one core each: 48 MB cost what a core needs for sockets and sums, and both copies."""
+    computation, market = chain([1_000_000, 10_000_000, 1_000_000], 1e-1), Market(bandwidth_bytes_per_s=1e9)
+
+    def two(threads: int | None, cores: int | None) -> float:
+        machine = unnamed_machine("cpu", threads, cores)
+        return step_s(AllReduce(jitter=0.0).lower(computation, Site(machine, 2, market)))
+
+    unknown, spare, busy = two(None, None), two(1, 2), two(1, 1)
+    assert spare - unknown == pytest.approx(2 * 48e6 * CPU_COPY_S_PER_BYTE, rel=0.02)
+    assert busy - spare == pytest.approx(44e6 * GLOO_CPU_S_PER_BYTE, rel=0.1)  # all but the last bucket
+    assert two(8, 8) < busy

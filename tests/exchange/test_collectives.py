@@ -1,10 +1,13 @@
 """The cost of collectives: volumes, hops, latencies, measured curves."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from planner.catalog import load_hardware
 from planner.errors import BadInput
+from planner.exchange import Site
 from planner.exchange.collectives import (
     Curves,
     Gloo,
@@ -17,6 +20,7 @@ from planner.exchange.collectives import (
     ring,
     tree,
 )
+from planner.exchange.peers import peers_of
 
 MIB = 2**20
 
@@ -184,3 +188,29 @@ def test_gloo_scatters_by_an_all_reduce() -> None:
 def test_a_level_needs_two_members_and_a_rate(members: int, rate: float) -> None:
     with pytest.raises(BadInput):
         Level("network", "Net", members, rate)
+
+
+def test_chunks_between_machines_wait_for_every_hop() -> None:
+    """(sqrt(latency) + sqrt(wire)) squared: twice the sum where both are alike, close to it at both ends."""
+    between = Peers.of(between=Level("network", "Net", 4, 1e9))
+    inside = Peers.of(inside=Level("fabric", "PCI", 4, 1e9))
+    for size in (1e3, 1e5, 1e8):
+        latency_s = Nccl("ring").seconds("all_reduce", 1.0, between)
+        sum_s = latency_s + 1.5 * size / 1e9
+        found = Nccl("ring").seconds("all_reduce", size, between)
+        assert 0.9 * sum_s <= found <= 2.1 * sum_s
+    few, many = (Nccl("ring").seconds("all_reduce", size, inside) for size in (1e8, 2e8))
+    assert many - few == pytest.approx(1.5 * 1e8 / 1e9, rel=1e-6)  # what comes in is passed on at once
+
+
+@pytest.mark.parametrize(
+    ("machine", "least", "most"), [("p4d.24xlarge", 0.8, 1.3), ("p5.48xlarge", 0.9, 1.2)]
+)
+def test_estimates_between_machines_are_near_measured_curves(machine: str, least: float, most: float) -> None:
+    known = load_hardware(machine)
+    bare = replace(known, network_curves={}, fabric=known.fabric and replace(known.fabric, curve=None))
+    for size in (2**20, 2**22, 2**24, 2**26):
+        measured, estimated = (
+            Nccl().seconds("all_reduce", size, peers_of(Site(one, 16), Nccl())) for one in (known, bare)
+        )
+        assert least <= estimated / measured <= most

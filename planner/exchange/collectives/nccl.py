@@ -125,7 +125,7 @@ def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
 
 
 def _piped_s(latency_s: float, wire_s: float, peers: Peers) -> float:
-    """How long a message takes in chunks over hops; inside a machine a link passes on what comes in at once."""
+    """How long a message takes in chunks over hops; inside a machine links pass on what comes in at once."""
     chunks_s = 2 * math.sqrt(latency_s * wire_s) if peers.between is not None else 0.0
     return latency_s + wire_s + chunks_s
 
