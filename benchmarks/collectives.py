@@ -1,8 +1,8 @@
 """Collectives by NCCL's constants against measured curves: `python benchmarks/collectives.py [--kind KIND]`.
 
 For every kind of link that has measured curves, the time that is estimated without any curve over the one
-that was measured, by size of the message: links inside a machine, and networks between machines. Nothing of the
-estimate is fitted to one curve; what libraries reach of a link at large messages is the mean of several
+that was measured, by size of the message: links inside a machine, and networks between machines. Nothing of
+the estimate is fitted to one curve; what libraries reach of a link at large messages is the mean of several
 (`planner.exchange.peers`).
 """
 

@@ -29,8 +29,8 @@ TCP_MOST_BYTES_PER_S = 8e9
 # Payload over line rate with frames of 9000 bytes, gloo between two hosts (docs/allreduce.md).
 GLOO_SHARE = 0.987
 # A hop beyond what NCCL's constants count with: EFA's latency in aws-ofi-nccl's tuner; its first generation,
-# from 150 to 160 us for a small all-reduce of two p3dn or p4d; sockets, from 175 to 307 us. Two machines are two
-# hops.
+# from 150 to 160 us for a small all-reduce of two p3dn or p4d; sockets, from 175 to 307 us. Two machines
+# are two hops.
 EFA_HOP_S = 20e-6
 FIRST_EFA_HOP_S = 65e-6
 FIRST_EFA_BEFORE = 2022  # years of devices whose machines have it

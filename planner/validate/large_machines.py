@@ -32,6 +32,7 @@ def machine(device: str, devices: int, network_bytes_per_s: float | None = None)
         nic_baseline_bytes_per_s=rate,
         nic_burst_bytes_per_s=rate,
         rdma=True,
+        rdma_kind="InfiniBand",  # or RoCE; hardly one of them ran on EFA
         rdma_bytes_per_s=rate,
         nics=NICS,
         network_curves={},

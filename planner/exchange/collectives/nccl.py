@@ -4,10 +4,11 @@ The library picks the fastest of its algorithms and protocols by latency + bytes
 Latency is a base and a time a hop, by kind of link; LL and LL128 trade bandwidth for latency. The constants
 are in `hardware/collectives/nccl.csv`. Where a level has measured curves, they are used instead.
 
-Between machines a message goes in chunks, each of which waits for every hop: many chunks pay latency often,
-few leave hops idle. With hops of L seconds in all and W seconds on the wire, the best number of equal chunks
-takes (sqrt(L) + sqrt(W))^2, which measured curves follow from 4 MiB on (benchmarks/collectives.py); L + W
-is half of it where both are alike.
+A sum over machines goes in chunks, each of which waits for every hop there and back: many chunks pay latency
+often, few leave hops idle. With hops of L seconds in all and W seconds on the wire, the best number of equal
+chunks takes (sqrt(L) + sqrt(W))^2, which measured all-reduces follow (benchmarks/collectives.py); L + W is
+half of it where both are alike. A ring's single pass has as many parts as ranks on their way at any time:
+L + W.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ class Nccl:
             if self.algorithm in ("auto", "ring"):
                 inside, between = ring.hops(kind, peers)
                 latency = _latency_s("Ring", protocol, peers, inside, between)
-                found.append(_piped_s(latency, wire_s / RING_SHARE[protocol], peers))
+                found.append(_piped_s(kind, latency, wire_s / RING_SHARE[protocol], peers))
             if self.algorithm in ("auto", "tree") and kind == "all_reduce":
                 up, across = tree.hops(peers)
                 latency = _latency_s("Tree", protocol, peers, up, across)
                 sent_s = tree.volume(size, peers) / level.bytes_per_s
-                found.append(_piped_s(latency, sent_s / TREE_SHARE[protocol], peers))
+                found.append(_piped_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
         if not found:  # a tree does all-reduce only
             return Nccl("ring")._estimated_s(kind, size, peers, level)
         return min(found)
@@ -124,10 +125,10 @@ def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
     return seconds if level.curves.knows(kind, level.members) else max(seconds, wire_s)
 
 
-def _piped_s(latency_s: float, wire_s: float, peers: Peers) -> float:
+def _piped_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float:
     """How long a message takes in chunks over hops; inside a machine links pass on what comes in at once."""
-    chunks_s = 2 * math.sqrt(latency_s * wire_s) if peers.between is not None else 0.0
-    return latency_s + wire_s + chunks_s
+    waits = kind == "all_reduce" and peers.between is not None
+    return latency_s + wire_s + (2 * math.sqrt(latency_s * wire_s) if waits else 0.0)
 
 
 def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, between: float) -> float:
