@@ -12,6 +12,7 @@ class Topic(StrEnum):
 
     PLAN = "Plan"
     BUDGET = "Budget"
+    MACHINES = "Machines"
     PRICE = "Price"
     PRICES = "Prices"
     SPOT = "Spot"

@@ -82,17 +82,23 @@ class Plan:
         return f"{self.machines} x {self.machine}{several}"
 
     @property
-    def how(self) -> str:
+    def computed(self) -> str:
         """What is computed with: `bf16, full checkpointing, 8 micro-batches of 4`; empty for fp32."""
         said = [] if self.precision == FP32 else [self.precision.name]
         if self.checkpointing != "none":
             said.append(f"{self.checkpointing} checkpointing")
         if self.accumulate > 1:
             said.append(f"{self.accumulate} micro-batches of {self.batch}")
-        if self.cut.kind == "layers":
-            parts = f", {self.cut.interleave} stages a device" if self.cut.interleave > 1 else ""
-            said.append(f"tensor {self.cut.tensor} x pipeline {self.cut.pipeline}{parts}")
         return ", ".join(said)
+
+    @property
+    def how(self) -> str:
+        """What is computed with, and how a replica is cut."""
+        if self.cut.kind != "layers":
+            return self.computed
+        parts = f", {self.cut.interleave} stages a device" if self.cut.interleave > 1 else ""
+        cut = f"tensor {self.cut.tensor} x pipeline {self.cut.pipeline}{parts}"
+        return f"{self.computed}, {cut}" if self.computed else cut
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values, for stores; `plan_from` reads it."""

@@ -84,6 +84,7 @@ def test_an_answer_of_another_version_or_without_a_plan_is_refused(tmp_path: Pat
     for text, words in (
         ('{"version": 1, "recommendation": null}', "version 1"),
         ('{"plans": []}', "version 1"),
+        ("{}", "not an answer of planner"),
         ('{"version": 2, "plans": []}', "no single plan"),
         ('{"version": 2, "plan": {"model": 3}}', "not an answer"),
         ("[", "not an answer"),
@@ -157,6 +158,21 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     status, out, err = run("diff", path, dearer, "--fail-over", "4", capsys=capsys)
     assert (status, "+47.1%" in out, "over the limit" in err) == (3, True, True)
     assert run("diff", path, dearer, "--fail-over", "6", capsys=capsys)[0] == 0
+
+
+def test_a_run_far_from_its_prediction_is_kept_only_by_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(written(tmp_path))
+    rate = chosen_plan(path).samples_per_s
+    for times in (0.1, 4.0):
+        code, out, _ = run("check", path, "--measured", str(rate * times), capsys=capsys)
+        assert code == 0
+        assert f"Not kept: {times:.2g} times the prediction" in out
+        assert "Kept" not in out
+        assert "no runs are kept" in run("check", "--list", capsys=capsys)[1]
+    _, out, _ = run("check", path, "--measured", str(rate * 0.1), "--force", capsys=capsys)
+    assert "Kept: answers for" in out
 
 
 def test_notes_do_not_act_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
     return [
+        *(_whose(request) if searched else []),
         *_money(plans, kinds, cases),
         *_network(kinds, request),
         *_compute(plans, cases),
@@ -43,6 +44,17 @@ def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     market = request.market
     names = dict.fromkeys(one.machine for plan in plans for one in plan.rented(market))
     return [market.machine(name) for name in names]
+
+
+def _whose(request: Request) -> list[Note]:
+    """Whose machines were looked at, where neither they nor their provider are named."""
+    if request.hardware is not None or request.providers is not None or request.profile is not None:
+        return []
+    if request.gpu is not None:
+        words = f"of every provider with {request.gpu}, as --gpu asks for; --provider aws narrows them."
+    else:
+        words = "of AWS, and your own; --provider gcp,azure or --gpu A100 looks at others."
+    return [Note(Topic.MACHINES, words)]
 
 
 def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Note]:

@@ -15,6 +15,7 @@ from planner.answers.answer_files import ChosenPlan
 from planner.errors import BadInput
 from planner.resource import COMPUTATION
 
+PLAUSIBLE = (0.2, 3.0)  # times the prediction that a wrong assumption may explain
 CLOSE = 0.02  # of the prediction: nothing to explain
 
 
@@ -44,6 +45,12 @@ class Check:
     @property
     def factor(self) -> float:
         return self.measured_samples_per_s / self.predicted_samples_per_s
+
+    @property
+    def absurd(self) -> bool:
+        """Whether the run is so far off that it was rather measured or meant otherwise."""
+        low, high = PLAUSIBLE
+        return not low <= self.factor <= high
 
 
 def measured_rate(step_times_s: Sequence[float], samples_per_step: int) -> float:

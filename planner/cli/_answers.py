@@ -62,7 +62,7 @@ ExportOption = Annotated[
     _option(
         "--export",
         metavar="FILE",
-        help="Also write what starts the plan: .yaml (SkyPilot), .sh (torchrun), .k8s.yaml (Kubernetes).",
+        help="Also write what starts the plan: .sky.yaml (SkyPilot), .sh (torchrun), .k8s.yaml (Kubernetes).",
         panel="How",
         callback=_export,
     ),

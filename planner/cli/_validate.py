@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from planner.cli import _answers as flags
-from planner.errors import BadInput
+from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
 from planner.validate import Row, validate
 from planner.validate.evidence import Evidence
@@ -34,7 +34,7 @@ class SuitesAsked:
             raise BadInput("names, --suite and a table of your own are asked for one at a time")
         for name in self.suites:
             if name not in SUITES:
-                evidence(name)  # says what there is
+                raise unknown_name("suite", name, SUITES, hint=f"there are {', '.join(SUITES)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ def command(
     ] = None,
     note: Annotated[str, typer.Option("--note", help="A word to keep with it.")] = "",
     keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Use it in later answers.")] = True,
+    force: Annotated[
+        bool, typer.Option("--force", help="Keep it even where it is far from the prediction.")
+    ] = False,
     html: HtmlOption = None,
     listed: Annotated[bool, typer.Option("--list", help="Show the runs that are kept.")] = False,
     forget: Annotated[
@@ -65,7 +68,7 @@ def command(
     assert measured is not None
     found = check(plan, measured)
     kept = None
-    if keep:
+    if keep and (force or not found.absurd):
         from datetime import date
 
         from planner.measured import Measured, add, reach_of
@@ -81,7 +84,7 @@ def command(
             note=note,
         )
         add(kept)
-    lines = [printable(line) for line in check_lines(found, plan, kept)]
+    lines = [printable(line) for line in check_lines(found, plan, kept, asked=keep)]
     for line in lines:
         typer.echo(line)
     draw_tables(check_table(found, lines), f"planner check: {answer.name}", html)

@@ -10,8 +10,10 @@ from planner.measured import Measured, factor_for, load
 from planner.report.output import Column, Table
 
 
-def check_lines(found: Check, plan: ChosenPlan, kept: Measured | None) -> Iterator[str]:
-    """What a check says, a line at a time."""
+def check_lines(
+    found: Check, plan: ChosenPlan, kept: Measured | None, *, asked: bool = False
+) -> Iterator[str]:
+    """What a check says, a line at a time; `asked`: the run was to be kept."""
     where = "inside" if found.inside else "outside"
     yield (
         f"{plan.cluster}: measured {found.measured_samples_per_s:,.4g} samples/s, predicted "
@@ -22,6 +24,11 @@ def check_lines(found: Check, plan: ChosenPlan, kept: Measured | None) -> Iterat
         first, *others = found.culprits
         yield f"Likeliest: {first.words}."
         yield from (f"Or: {one.words}." for one in others)
+    if kept is None and asked and found.absurd:
+        yield (
+            f"Not kept: {found.factor:.2g} times the prediction is more than a wrong assumption explains; "
+            "see that the rate is samples/s of all workers and the run is that of the answer, or add --force."
+        )
     if kept is not None:
         factor = factor_for(load(), kept.device, kept.reach)
         assert factor is not None

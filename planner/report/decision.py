@@ -26,8 +26,16 @@ def devices_words(plan: Plan, request: Request) -> str:
 
 
 def run_words(plan: Plan, request: Request) -> str:
-    """`DDP on 16 GPUs`, `FSDP on 16 GPUs`, `async, 2 servers on c5n.large`."""
+    """`DDP on 16 GPUs`, `FSDP on 16 GPUs`, `async, 2 servers on c5n.large`; of replicas cut by layers
+    `tensor 8 x pipeline 8 x data 2 on 128 GPUs`, with what joins them where there are several."""
     words = plan.exchange.words()
+    if plan.cut.kind == "layers" and plan.cut.workers > 1:
+        cut = f"tensor {plan.cut.tensor} x pipeline {plan.cut.pipeline}"
+        parts = f", {plan.cut.interleave} stages a device" if plan.cut.interleave > 1 else ""
+        if plan.replicas == 1:
+            return f"{cut} on {devices_words(plan, request)}{parts}"
+        name = (words.run or words.cell).partition(" on ")[0]
+        return f"{cut} x data {plan.replicas} on {devices_words(plan, request)}{parts}, {name}"
     return words.run.format(devices_words(plan, request)) if words.run else words.cell
 
 
@@ -98,7 +106,7 @@ def decision_lines(
 
     gone = " and ".join(no_longer_sold(one.plan, request))
     warning = f" ({gone} no longer sold: see Note)" if gone else ""
-    how = f", {one.plan.how}" if one.plan.how else ""
+    how = f", {one.plan.computed}" if one.plan.computed else ""
     run = f"{run_words(one.plan, request)}{how}"
     lines = [
         f"{verb(one.plan, request)} {machines_words(one.plan)}{warning}: {run}, {rates(one)} of "
@@ -229,7 +237,7 @@ def decision_row(
     row |= {
         "_choice": CHOICE if one.plan.key == chosen.plan.key else "",
         "_run": run_words(one.plan, request),
-        "_how": one.plan.how or "fp32",
+        "_how": one.plan.computed or "fp32",
         "_paid": "on demand" if one.spot is None else "spot",
         "_range": None if one.range is None else "{} to {}".format(*map(rate, one.range)),
         "_limit": busy_words(one),

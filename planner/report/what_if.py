@@ -105,7 +105,7 @@ def _point(
     columns: Sequence[Column],
     request: Request,
 ) -> Spec:
-    how = f", {one.plan.how}" if one.plan.how else ""
+    how = f", {one.plan.computed}" if one.plan.computed else ""
     price = f" for ${one.usd_per_hour:,.2f} an hour, ${usd(one.usd_per_million_samples)} a million samples"
     return {
         "at": at,

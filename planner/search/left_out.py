@@ -9,6 +9,8 @@ from planner.note import LeftOut
 from planner.search.request import Request
 from planner.search.space import Space, kinds
 
+FEW = 3  # names that a sentence has room for
+
 
 def left_out_notes(space: Space) -> list[LeftOut]:
     return [
@@ -39,7 +41,7 @@ def no_plans(space: Space, request: Request) -> str:
     reasons = ", ".join(
         [
             *(f"{reason} ({count})" for reason, count in lost.most_common(3)),
-            *(f"{', '.join(names)} {reason}" for reason, names in space.left_out.items()),
+            *(f"{_some(names)} {reason}" for reason, names in space.left_out.items()),
         ]
     )
     nearest = _nearest_batch(request, space)
@@ -47,6 +49,11 @@ def no_plans(space: Space, request: Request) -> str:
         price, plan = space.cheapest_dropped
         nearest = f"; the nearest plan is {plan.cluster_text} at ${price:.2f}/h"
     return f"no plan is left of {space.considered}: {reasons}{nearest}"
+
+
+def _some(names: list[str]) -> str:
+    """The names where they are few, else how many with the first of them."""
+    return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 
 def _no_replicas(request: Request) -> str:
