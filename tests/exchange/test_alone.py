@@ -60,12 +60,13 @@ def test_every_default_space_has_it_and_choices_of_servers_mean_servers() -> Non
     assert kinds(asked(model="alexnet", servers=2)) == ("servers",)
     assert kinds(asked(model="alexnet", mode="sync")) == ("servers",)
     assert kinds(asked(model="alexnet", servers=2, exchange="all,")) == ("servers",)
-    plans = enumerate_plans(asked(model="alexnet", hardware="p3.2xlarge"), load_model("alexnet")).plans
+    request = asked(model="alexnet", hardware="p3.2xlarge", batch=512)
+    plans = enumerate_plans(request, load_model("alexnet")).plans
     assert sum(plan.exchange == Alone() for plan in plans) == 1
 
 
 def test_a_server_is_not_advised_where_one_device_alone_is_faster_and_cheaper() -> None:
-    answer = recommend_for(asked(model="vgg11", hardware="p3.2xlarge", budget=4.0), jobs=1)
+    answer = recommend_for(asked(model="vgg11", hardware="p3.2xlarge", budget=4.0, batch=64), jobs=1)
     assert answer.chosen.plan.exchange == Alone()
     assert answer.chosen.samples_per_s == pytest.approx(505, rel=0.03)
     assert answer.saturation is None
