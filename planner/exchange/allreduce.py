@@ -157,8 +157,9 @@ class AllReduce(Exchange):
             assumptions=(
                 Note(
                     None,
-                    "Gradients are summed while the backward pass goes on, which then has less of the "
-                    f"device's memory: {self.accesses:g} accesses for each byte that a device sends.",
+                    "Gradients are summed while the backward pass goes on, which takes longer for it: by "
+                    f"{self.accesses:g} accesses to the device's memory for each byte that it sends, on a "
+                    "CPU by what sockets and sums take of its cores.",
                 ),
             ),
             resources=BETWEEN_WORKERS,

@@ -100,6 +100,8 @@ def test_a_loop_is_recorded_with_its_settings(
     }
     assert told.get("compiled", False) == expected.get("compiled", False)
     assert told["step_s"] > 0
+    assert told["threads"] >= 1
+    assert 1 <= told["cores"] <= (os.cpu_count() or 1)
     marks = [
         event["name"]
         for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
