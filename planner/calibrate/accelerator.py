@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from typing import Any
 
+from planner.calibrate.hardware_file import measured_source, own_machine
 from planner.errors import BadInput
 
 Progress = Callable[[int, int, str], None]
@@ -95,34 +95,19 @@ def accelerator_tables(
 ) -> dict[str, Any]:
     """The measurements as the tables of a hardware file. Peaks stay unknown: what was reached stands for
     them, and is marked as measured."""
-    source = {
-        "basis": "measured",
-        "source": f"planner calibrate compute, {found.software}",
-        "as_of": date.today().isoformat(),
-    }
-    device = f"{name}-gpu"
+    source = measured_source(f"planner calibrate compute, {found.software}")
     tflops = {format: flops / 1e12 for format, flops in found.matmul_flops.items()}
-    machine: dict[str, Any] = {"device": device, "device_count": 1, "sources": {"machine": source}}
-    if usd_per_hour is not None:
-        machine["on_demand_usd_per_hour"] = usd_per_hour
-    return {
-        "family": name,
-        "provider": "own",
-        "machines": {name: machine},
-        "devices": {
-            device: {
-                "kind": "gpu",
-                "vendor": found.vendor,
-                "tflops": tflops,
-                "matmul_tflops": tflops,
-                "matmul_source": source["source"],
-                "memory_bytes": round(found.memory_bytes),
-                "memory_gbyte_per_s": found.copy_bytes_per_s / COPY_SHARE / 1e9,
-                "note": f"{found.name}; large copies reach {found.copy_bytes_per_s / 1e9:.0f} GB/s",
-                **source,
-            }
-        },
+    device = {
+        "kind": "gpu",
+        "vendor": found.vendor,
+        "tflops": tflops,
+        "matmul_tflops": tflops,
+        "matmul_source": source["source"],
+        "memory_bytes": round(found.memory_bytes),
+        "memory_gbyte_per_s": found.copy_bytes_per_s / COPY_SHARE / 1e9,
+        "note": f"{found.name}; large copies reach {found.copy_bytes_per_s / 1e9:.0f} GB/s",
     }
+    return own_machine(name, {"device_count": 1}, device, source, usd_per_hour)
 
 
 def _torch(device: str) -> Any:

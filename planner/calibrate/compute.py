@@ -9,10 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
+from planner.calibrate.hardware_file import measured_source, own_machine
 from planner.errors import PlannerError
 
 Progress = Callable[[int, int, str], None]
@@ -109,47 +109,29 @@ def hardware_tables(
     found: ComputeCalibration, name: str, usd_per_hour: float | None = None
 ) -> dict[str, Any]:
     """The measurements as the tables of a hardware file (docs/hardware.md)."""
-    today = date.today().isoformat()
-    device = f"{name}-cpu"
-    source = {"basis": "measured", "source": "planner calibrate compute", "as_of": today}
+    source = measured_source("planner calibrate compute")
     conv = found.cores / found.matrix_s
-    machine: dict[str, Any] = {
-        "device": device,
+    machine = {
         "cores": found.cores,
         "cpu": found.cpu,
         "memory_gib": found.memory_gib,
         "calibration": found.calibration(),
-        "sources": {"machine": source},
     }
-    if usd_per_hour is not None:
-        machine["on_demand_usd_per_hour"] = usd_per_hour
-    return {
-        "family": name,
-        "provider": "own",
-        "machines": {name: machine},
-        "devices": {
-            device: {
-                "kind": "cpu",
-                "clock_ghz": found.clock_ghz,
-                "fp32_flop_per_cycle": found.flop_per_cycle,
-                "memory_gbyte_per_s": found.copy_bytes_per_s / 1e9,
-                **source,
-            }
-        },
-        "kernels": {
-            device: {
-                "rates": {
-                    "conv1x1": conv,
-                    "conv3x3": conv,
-                    "conv": conv,
-                    "fc": found.cores / found.matrix_out_of_cache_s,
-                    "memory": found.copy_bytes_per_s,
-                },
-                "overhead_s": 2e-5,
-                **source,
-            }
-        },
+    device = {
+        "kind": "cpu",
+        "clock_ghz": found.clock_ghz,
+        "fp32_flop_per_cycle": found.flop_per_cycle,
+        "memory_gbyte_per_s": found.copy_bytes_per_s / 1e9,
     }
+    rates = {
+        "conv1x1": conv,
+        "conv3x3": conv,
+        "conv": conv,
+        "fc": found.cores / found.matrix_out_of_cache_s,
+        "memory": found.copy_bytes_per_s,
+    }
+    kernels = {f"{name}-cpu": {"rates": rates, "overhead_s": 2e-5, **source}}
+    return {**own_machine(name, machine, device, source, usd_per_hour), "kernels": kernels}
 
 
 def _thread_counts(cores: int) -> list[int]:

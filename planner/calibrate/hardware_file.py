@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,26 @@ def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Ma
         curve = (curve + [curve[-1]] * threads)[:threads]
         machine.setdefault("calibration", {})["latency_s"] = curve
         machine.setdefault("sources", {}).update({"nic_baseline": dict(source), "nic_burst": dict(source)})
+
+
+def measured_source(source: str) -> dict[str, str]:
+    """Of figures that were measured today."""
+    return {"basis": "measured", "source": source, "as_of": date.today().isoformat()}
+
+
+def own_machine(
+    name: str,
+    machine: Mapping[str, Any],
+    device: Mapping[str, Any],
+    source: Mapping[str, str],
+    usd_per_hour: float | None,
+) -> dict[str, Any]:
+    """The tables of a machine of one's own and of its only kind of device."""
+    called = f"{name}-{device['kind']}"
+    price = {} if usd_per_hour is None else {"on_demand_usd_per_hour": usd_per_hour}
+    return {
+        "family": name,
+        "provider": "own",
+        "machines": {name: {"device": called, **machine, "sources": {"machine": dict(source)}, **price}},
+        "devices": {called: {**device, **source}},
+    }
