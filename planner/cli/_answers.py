@@ -245,26 +245,6 @@ QuietOption = Annotated[bool, _option("--quiet", "-q", help="No progress on stde
 
 __all__ = ["progress"]
 
-NOT_IN_SCENARIO = (
-    "export",
-    "fail_over",
-    "explain",
-    "energy",
-    "config",
-    "jobs",
-    "cluster",
-    "quiet",
-    "no_color",
-    "format",
-    "output",
-    "html",
-    "timeline",
-    "timeline_steps",
-    "search",
-    "trials",
-    "study",
-)
-
 
 def finish(partial: bool) -> None:
     """Leave with 130 after Ctrl-C, once what was done is shown."""

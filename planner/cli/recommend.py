@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli import _answers as flags
-from planner.cli._options import FormatOption, OutputOption, checked
+from planner.cli._asking import Given, asks
+from planner.cli._options import checked
 from planner.errors import BadInput
-from planner.report.output import Format
 
 if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
@@ -22,32 +22,10 @@ def _study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) ->
     return study
 
 
+@asks
 def command(
+    asked: Given,
     *,
-    model: flags.ModelOption = None,
-    budget: flags.BudgetOption = None,
-    hardware: flags.HardwareOption = None,
-    gpu: flags.GpuOption = None,
-    provider: flags.ProviderOption = None,
-    sold: flags.SoldOption = None,
-    server_hardware: flags.ServerHardwareOption = None,
-    workers: flags.WorkersOption = None,
-    servers: flags.ServersOption = None,
-    workers_per_replica: flags.PerReplicaOption = None,
-    batch: flags.BatchOption = None,
-    precision: flags.PrecisionOption = None,
-    seq_length: flags.SeqLengthOption = None,
-    accumulate: flags.AccumulateOption = None,
-    global_batch: flags.GlobalBatchOption = None,
-    checkpointing: flags.CheckpointingOption = None,
-    tensor: flags.TensorOption = None,
-    pipeline: flags.PipelineOption = None,
-    interleave: flags.InterleaveOption = None,
-    placement: flags.PlacementOption = None,
-    policy: flags.PolicyOption = None,
-    mode: flags.ModeOption = None,
-    exchange: flags.ExchangeOption = None,
-    profile: flags.ProfileOption = None,
     objective: Annotated[
         str | None,
         typer.Option(
@@ -56,11 +34,6 @@ def command(
             help="fastest (of plans within 2% the cheapest), cheapest (a sample), or value (the knee).",
         ),
     ] = None,
-    epochs: flags.EpochsOption = None,
-    samples: flags.SamplesOption = None,
-    tokens: flags.TokensOption = None,
-    deadline: flags.DeadlineOption = None,
-    spend: flags.SpendOption = None,
     machines: Annotated[int | None, typer.Option(help="Machines at most, servers' included.")] = None,
     min_throughput: Annotated[float | None, typer.Option(help="Samples a second at least.")] = None,
     search: Annotated[
@@ -71,40 +44,20 @@ def command(
         str | None,
         typer.Option(callback=_study, help="File or URL of the optuna study, to go on with later."),
     ] = None,
-    network: flags.NetworkOption = None,
-    bandwidth: flags.BandwidthOption = None,
-    region: flags.RegionOption = None,
-    spot: flags.SpotOption = None,
-    interruptions: flags.InterruptionsOption = None,
-    checkpoint_every: flags.CheckpointEveryOption = None,
-    restart: flags.RestartOption = None,
-    config: flags.ConfigOption = None,
-    seed: flags.SeedOption = None,
-    interval_width: flags.IntervalWidthOption = None,
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,
     export: flags.ExportOption = None,
     fail_over: flags.FailOverOption = None,
-    explain: flags.ExplainOption = False,
-    energy: flags.EnergyOption = False,
-    quiet: flags.QuietOption = False,
-    no_color: flags.NoColorOption = False,
-    html: flags.HtmlOption = None,
     timeline: flags.TimelineOption = None,
     timeline_steps: flags.TimelineStepsOption = 3,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
 ) -> None:
     """Which cluster should I rent? Ranks plans by cost per million samples.
 
     planner recommend --budget 20 --model vgg11
     """
-    given = {k: v for k, v in locals().items() if k not in flags.NOT_IN_SCENARIO}
     from planner.answers.recommend import STAGES, recommend_for
-    from planner.answers.scenario import merged, request_from
+    from planner.answers.scenario import request_from
     from planner.report.decision import best_words
-    from planner.report.folding import folded
-    from planner.report.output import emit
     from planner.report.plots import pareto_plot
     from planner.report.recommendation import recommendation_tables
     from planner.search.executors import executor_of
@@ -113,23 +66,21 @@ def command(
         raise BadInput(f"--search is {search!r}; it is one of enumerate, optuna")
     if search != "optuna" and (trials is not None or study is not None):
         raise BadInput("--trials and --study need --search optuna")
-    request, _ = request_from(merged(given, config))
+    scenario = asked.scenario(objective=objective, machines=machines, min_throughput=min_throughput)
+    request, _ = request_from(scenario)
     sampled = (trials or 500) if search == "optuna" else None
     stages = None if sampled else STAGES
-    with flags.progress(quiet, stages) as watch, executor_of(None, jobs, cluster) as pool:
+    with flags.progress(asked.quiet, stages) as watch, executor_of(None, jobs, cluster) as pool:
 
         def seen(best: ScoredPlan) -> None:
             watch.found(best_words(best, request))
 
         result = recommend_for(request, executor=pool, progress=watch, trials=sampled, study=study, seen=seen)
-    emit(
-        folded(recommendation_tables(result, energy=energy), explain=explain, energy=energy),
-        format,
-        output,
-        data=result.as_dict(),
+    asked.emit(recommendation_tables, result)
+    flags.plot(lambda width: pareto_plot(result, width), asked.format, asked.output)
+    flags.draw(
+        result, html=asked.html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps
     )
-    flags.plot(lambda width: pareto_plot(result, width), format, output)
-    flags.draw(result, html=html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps)
     flags.export_plan(result.chosen, request, export)
     flags.finish(result.partial)
     flags.fail(result.chosen, fail_over)
