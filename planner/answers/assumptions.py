@@ -77,7 +77,8 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Note]
         what = "spot" if spot else "on demand"
         if paid is not None:
             prices.append(replace(price, as_of=dated))
-            where = f" in {price.region}" if price.region else ""
+            region = {"any": "any region"}.get(price.region, price.region)
+            where = f" in {region}" if region else ""
             said = ", ".join(part for part in (what + where, dated, price.basis) if part)
             out.append(Note(Topic.PRICE, f"{kind.name} ${paid:g}/h {said}."))
     if old := old_prices(prices):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.report.anatomy import anatomy_tables
@@ -69,11 +70,12 @@ def saturation_tables(result: Saturation, *, energy: bool = False) -> list[Table
         RATE,
         *([Column("_range", "range", align="right", spare=True)] if rows[0]["_range"] else []),
         Column("efficiency", "efficiency", show=lambda v: f"{v:.0%}"),
-        Column("marginal_samples_per_s", "last adds", show=lambda v: f"{v:+,.1f}"),
+        Column("marginal_samples_per_s", "last adds", show=_more),
         *(job_columns(chosen.priced) if training is not None else []),
         *_prices(
             result.points[0].scored,
             Column("marginal_usd_per_million_samples", "last USD/M", show=usd_or_never, spare=True),
+            spare=training is not None,
         ),
         *(ENERGY if energy else []),
         Column("_limit", "busiest", spare=True),
@@ -129,9 +131,13 @@ def _marks(point: SaturationPoint, result: Saturation) -> list[str]:
     return [word for word in said if word]
 
 
-def _prices(scored: ScoredPlan, *more: Column) -> list[Column]:
-    """The columns of prices, where there are any."""
-    return [USD_PER_HOUR, USD_PER_MILLION, *more] if scored.priced else []
+def _prices(scored: ScoredPlan, *more: Column, spare: bool = False) -> list[Column]:
+    """The columns of prices, where there are any; `spare`: that of an hour goes where a screen is narrow."""
+    return [replace(USD_PER_HOUR, spare=spare), USD_PER_MILLION, *more] if scored.priced else []
+
+
+def _more(samples_per_s: float) -> str:
+    return f"{samples_per_s:+,.0f}" if abs(samples_per_s) >= 1000 else f"{samples_per_s:+,.1f}"
 
 
 def _sizes_table(result: Saturation) -> Table:

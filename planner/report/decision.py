@@ -209,7 +209,7 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
 
 def job_columns(priced: bool = True) -> list[Column]:
     """What the job takes and costs."""
-    time = Column("job_s", "job time", show=format_seconds, align="right")
+    time = Column("job_s", "job time", show=format_seconds, align="right", whole=True)
     return [time, Column("job_usd", "job USD", show=usd)] if priced else [time]
 
 
