@@ -110,7 +110,10 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
     if not plan.exchange.refusal(cases.site(more)):
         yield Option(ChangeKind.WORKERS, words, more)
     else:
-        for other in exchanges(cases.request, cases.site(more)):
+        others = list(exchanges(cases.request, cases.site(more)))
+        for other in [
+            one for one in others if not one.many
+        ] or others:  # servers only where nothing plainer is
             yield Option(ChangeKind.WORKERS, f"{words} ({other.words().cell})", replace(more, exchange=other))
     if cases.request.profile is None:
         words = f"twice the batch ({plan.batch * 2}; it may need more epochs)"

@@ -173,7 +173,7 @@ def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, widt
 
 def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[tuple[int | None, str, int]]:
     """Where the computation is cut: (bucket that is ready then, name, last op), in order."""
-    backward = [op for op in range(computation.ops) if computation.role[op] == BACKWARD]
+    backward = [op for op, role in enumerate(computation.role.tolist()) if role == BACKWARD]
     if backward and backward[0] > 0:
         yield None, "forward", backward[0] - 1
     for at, bucket in enumerate(found):

@@ -90,7 +90,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
             complete[unit] = max(complete.get(unit, 0), one.ready % n)
     owner = _owners(computation, needs, n)
     cuts = [0, *(op for op in range(1, n) if owner[op] != owner[op - 1]), n]
-    turn = next((op for op in range(n) if computation.role[op] == BACKWARD), n)
+    turn = next((op for op, role in enumerate(computation.role[:n].tolist()) if role == BACKWARD), n)
     if turn not in cuts:
         cuts = sorted([*cuts, turn])
     one_pass = [(owner[first], first, last - 1) for first, last in pairwise(cuts)]
@@ -127,8 +127,9 @@ def _owners(computation: Computation, needs: dict[int, int], n: int) -> list[int
     for op in range(n):
         current = needs.get(op, current)
         owner.append(current)
+    role = computation.role.tolist()
     # A backward op that makes no gradient itself works for the next one that does.
     for op in range(n - 2, -1, -1):
-        if computation.role[op] == BACKWARD and op not in needs and computation.role[op + 1] != FORWARD:
+        if role[op] == BACKWARD and op not in needs and role[op + 1] != FORWARD:
             owner[op] = owner[op + 1]
     return owner
