@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
 
 ROUNDS = 6  # of plans that rule out others; those of them on the front are raced anyway
+LOOK = 2  # plans of a first look
 MANY_MACHINES = 8  # on which every option is there
 ABOVE = 1.02  # a ceiling is raised by so much: durations vary, and are drawn anew for each exchange
 
@@ -51,14 +52,26 @@ def screened_space(
     if not few or len(few) == len(asked):
         return enumerate_plans(request, cases.model, machines=machines)
     space = enumerate_plans(request, cases.model, machines=machines, only=few)
+    size = cases.model.parameters
+    many = tuple(kind for kind in asked if EXCHANGES[kind].many and size <= EXCHANGES[kind].most_parameters)
+    if not many:  # nothing is there to be ruled out: one look, for whoever waits
+        _floors(space, simulations, pool, seen, rounds=1, each=LOOK)
+        return space
     floors = _floors(space, simulations, pool, seen)
-    many = tuple(kind for kind in asked if EXCHANGES[kind].many)
     hope = _Hope(cases, floors, many)
     space.add(enumerate_plans(request, cases.model, machines=machines, only=many, hope=hope))
     return space
 
 
-def _floors(space: Space, simulations: Simulations, pool: Executor, seen: Seen) -> Frontier:
+def _floors(
+    space: Space,
+    simulations: Simulations,
+    pool: Executor,
+    seen: Seen,
+    *,
+    rounds: int = ROUNDS,
+    each: int = ROUND,
+) -> Frontier:
     """What the plans that look best by their bounds are sure to reach."""
     floors = Frontier("front", 0.0)
     if not space.plans:
@@ -66,9 +79,9 @@ def _floors(space: Space, simulations: Simulations, pool: Executor, seen: Seen) 
     cases, usd_per_s = simulations.cases, space.usd_per_useful_hour / 3600
     bounds = cases.bounds(space.plans)
     left = turns(bounds, usd_per_s)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         left = [i for i in left if not floors.dominates(bounds[i], usd_per_s[i] / bounds[i], i)]
-        batch, left = left[:ROUND], left[ROUND:]
+        batch, left = left[:each], left[each:]
         scored = simulations.scored([space.plans[i] for i in batch], pool, "glance")
         for i, one in zip(batch, scored, strict=True):
             if (sure := one.prediction.samples_per_s_low) > 0:
