@@ -39,7 +39,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # files, tests
     "search": (
         ("search", "answers", "exchange"),
         (
-            *("tests/search", "tests/answers", "tests/exchange", "tests/profile/test_placement.py"),
+            *("tests/search", "tests/exchange", "tests/profile/test_placement.py"),
             *("tests/cli", "tests/launch", "tests/test_checking.py"),
         ),
     ),
@@ -52,7 +52,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # files, tests
         ("cli",),
         (
             *("tests/cli", "tests/calibrate", "tests/prices", "tests/launch", "tests/report"),
-            *("tests/recorder", "tests/test_checking.py", "tests/test_hostile_files.py"),
+            *("tests/recorder", "tests/test_checking.py", "tests/test_hostile_files.py", "tests/partition"),
         ),
     ),
 }

@@ -155,6 +155,13 @@ def test_memory_as_json_adds_up(capsys):
         assert sum(held["activations_by_kind_bytes"].values()) == pytest.approx(held["activations_bytes"])
 
 
+def test_what_one_layout_alone_holds_is_a_row_too(capsys):
+    _, out = run(capsys, "gpt2", "--memory", "--devices", "8")
+    assert "gathered ahead" in out  # by ZeRO 3 alone
+    _, out = run(capsys, "gpt2", "--memory")
+    assert "gathered ahead" not in out
+
+
 def test_memory_as_a_table_has_a_bar(capsys):
     _, out = run(capsys, "gpt2", "--memory", "--seq-length", "512", "--checkpointing", "full")
     assert "8 x 512 tokens" in out

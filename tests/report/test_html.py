@@ -25,8 +25,9 @@ from report_answers import (
     swept,
 )
 
+from planner.answers.timeline import timeline_of
 from planner.catalog import load_model
-from planner.report import answer_words, charts, html
+from planner.report import answer_words, charts, charts_step, html, html_layers
 from planner.report.charts_step import BINS, _bars
 from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
@@ -34,6 +35,7 @@ from planner.report.html_tables import MOST_ROWS, partition_page, tables_page
 from planner.report.page import label, render_page, script_json
 from planner.resource import COMPUTATION
 from planner.step.summary import summarize
+from planner.units import format_seconds
 
 COMMAND = "planner recommend --model 'a b' --budget 20"
 
@@ -182,6 +184,23 @@ def test_the_step_that_is_drawn_computes_as_long_as_the_profile_says():
     assert per_step.min() * 0.999 <= sum(computes["x"]) <= per_step.max() * 1.001
 
 
+def test_the_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
+    result = simulated()
+    for workers, words in ((1, "It is alone."), (2, "Another shares the links"), (5, "4 others share")):
+        plan = replace(result.scored.plan, workers=workers)
+        timeline = timeline_of(result.request, plan, steps=1)
+        caption = charts_step.step_timeline(timeline).caption
+        assert words in caption
+        assert f", {format_seconds(timeline.end_s - timeline.start_s)} long" in caption
+
+
+@pytest.mark.parametrize("count", [16, 17, 24, 25])
+def test_bars_are_named_where_there_is_room(count):
+    chart = html_layers._bars("key", "title", "MiB", [(f"layer{i}", "words", 1.0) for i in range(count)])
+    assert ("ticktext" in chart.spec["layout"]["xaxis"]) == (count <= 24)
+    assert ("ticktext" in chart.spec["narrow"]["xaxis"]) == (count <= 16)
+
+
 def test_many_short_chunks_become_bins_as_dark_as_they_are_busy():
     names = ("a", "b")
     rows = np.zeros(2000, [("start_s", float), ("end_s", float), ("op", int), ("bytes", float)])
@@ -270,6 +289,7 @@ def test_a_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
     assert len(made.what_if["points"]) == len(result.rows)
     cheapest = min(result.rows, key=lambda one: one.usd_per_million_samples)
     assert f"${answer_words.usd(cheapest.usd_per_million_samples)} a million samples" in made.answer
+    assert made.figures[-1].more == cheapest.plan.cluster_text
 
 
 def test_several_models_have_a_chart_each_and_no_sliders():

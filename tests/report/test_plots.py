@@ -62,6 +62,15 @@ def test_the_curve_marks_every_point_and_where_it_saturates():
     assert ticks == [str(point.workers) for point in result.points]
 
 
+def test_ticks_stand_below_the_points_that_they_name():
+    body, _, axis = saturation_plot(saturated()).plain.partition("└")
+    lines = [line for line in body.splitlines()[1:] if line.strip()]
+    left = max(line.index(mark) for line in lines for mark in "│┤" if mark in line)
+    marks = sorted(column for line in lines for column, char in enumerate(line) if char in "oX")
+    ticks = [left + 1 + place for place, char in enumerate(axis.splitlines()[0]) if char == "┬"]
+    assert marks == ticks
+
+
 def test_higher_throughput_is_drawn_higher():
     result = saturated()
     rows = {}
