@@ -89,13 +89,18 @@ def saturation_plot(result: Saturation, width: int = WIDTH) -> Text:
     one = points[0][1] / points[0][0]
     top = max(y for _, y in [*points, *bound]) * 1.05
     ideal = [(w, one * w) for w in (points[0][0], min(points[-1][0], top / one))]
-    here = [point for point in points if point[0] == result.saturation_workers]
+    saturated, chosen = result.saturation_workers, result.chosen.workers
+    words = f"saturates at {saturated}" if chosen == saturated else f"the choice: {chosen}"
+    marked = [Series(words, [point for point in points if point[0] == chosen], "X", CHOICE)]
+    if saturated not in (None, chosen):
+        full = [point for point in points if point[0] == saturated]
+        marked.insert(0, Series(f"saturates at {saturated}", full, "S", COLOURS[0]))
     return _plot(
         [
             Series("bound", bound, style=COLOURS[1], line="dashed"),
             Series("ideal", ideal, style=GREY, line="dotted"),
             Series("simulated", points, "o", COLOURS[0], "solid"),
-            Series(f"saturates at {result.saturation_workers}", here, "X", CHOICE),
+            *marked,
         ],
         Axis("workers", points[0][0] - 0.5, points[-1][0] + 0.5),
         Axis.over("samples/s", [top]),

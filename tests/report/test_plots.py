@@ -32,8 +32,8 @@ def test_the_ideal_line_goes_through_the_first_point_and_grows_with_workers(monk
         return Text()
 
     monkeypatch.setattr(plots, "_plot", kept)
-    whole = saturated()
-    result = replace(whole, points=whole.points[1:])  # a curve need not begin with one worker
+    whole = saturated()  # a curve need not begin with one worker
+    result = replace(whole, points=whole.points[1:], saturation_workers=None)
     saturation_plot(result)
     first = result.points[0]
     assert first.workers > 1
@@ -60,6 +60,21 @@ def test_the_curve_marks_every_point_and_where_it_saturates():
     assert f"saturates at {result.saturation_workers}" in text
     ticks = text.split("└")[1].splitlines()[1].split()
     assert ticks == [str(point.workers) for point in result.points]
+
+
+def test_the_choice_is_marked_where_nothing_saturates_and_where_a_deadline_chooses_less():
+    result = saturated()
+    open_end = replace(result, saturation_workers=None)
+    text = saturation_plot(open_end).plain
+    assert f"X the choice: {open_end.chosen.workers}" in text
+    assert "saturates" not in text
+    assert text.split("└")[0].partition("\n")[2].count("X") == 1
+    last = result.points[-1].workers
+    late = replace(result, saturation_workers=last, request=result.request.but(deadline_s=1e12, samples=1e6))
+    assert late.chosen.workers != late.saturation_workers
+    text = saturation_plot(late).plain
+    assert f"S saturates at {late.saturation_workers}" in text
+    assert f"X the choice: {late.chosen.workers}" in text
 
 
 def test_ticks_stand_below_the_points_that_they_name():
