@@ -115,7 +115,7 @@ class ParameterServers(Exchange):
         """Replicas of several workers have their servers apart and their tensors split evenly, as the
         partition search reads them, where the request allows that."""
         whole = site.cut.workers == 1
-        if site.market.nic_bytes_per_s(site.hardware) is None:
+        if settings.no_network(site):
             return
         rules = ask.placements or (FEW_PLACEMENTS if ask.brief else PLACEMENTS)
         policies = ask.policies or ("multiplexed",)
@@ -143,6 +143,8 @@ class ParameterServers(Exchange):
         for flag, values in (("--policy", ask.policies), ("--placement", ask.placements)):
             _one(flag, values)
         _one("--servers", ask.servers)
+        if unknown := settings.no_network(site):
+            raise BadInput(unknown)
         words = ask.server_hardware or ("own",)
         names = [word for word in words if word not in SERVER_WORDS]
         hosts: list[str | None] = [kind.name for kind in site.market.matching(names)] if names else []

@@ -64,8 +64,13 @@ def refusal(name: str, site: Site) -> str:
         )
     if site.machines > 1 and (words := site.no_rdma):
         return words
-    if site.machines > 1 and site.market.nic_bytes_per_s(hardware) is None:
-        return f"the NIC of {hardware.name} is not published; give --bandwidth"
+    return no_network(site) if site.machines > 1 else ""
+
+
+def no_network(site: Site) -> str:
+    """Why machines of a site cannot talk to others, with the remedy; empty if they can."""
+    if site.market.nic_bytes_per_s(site.hardware) is None:
+        return f"the NIC of {site.hardware.name} is not published; give --bandwidth"
     return ""
 
 

@@ -117,6 +117,11 @@ def test_more_steps_for_a_precision_that_was_not_reached():
         (("simulate", "--model", "vgg11", "--max-steps", "0"), 2, "--max-steps is 0"),
         (("compare", "--model", "resnet50", "--hardware", "c4.large", "-w", "2"), 1, "network figure"),
         (("simulate", "--model", "resnet50", "--bandwidth", "10"), 2, "unit"),
+        (
+            ("simulate", "--model", "resnet50", "--hardware", "lambda-8x-h100-sxm5", "-w", "16"),
+            2,
+            "NIC of lambda-8x-h100-sxm5 is not published; give --bandwidth",
+        ),
     ],
 )
 def test_bad_input_is_one_line(args, code, words):
