@@ -14,6 +14,7 @@ from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.machines import machine_names
 from planner.search.request import Request, model_of
+from planner.search.sizes import node_counts
 from planner.search.space import enumerate_plans
 
 
@@ -96,6 +97,9 @@ def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None
         ("lambda-8x-h100-sxm5", 8), ("lambda-8x-h100-sxm5", 1), ("lambda-1x-a10", 1)
     }  # fmt: skip
     assert "servers" not in {plan.exchange.kind for plan in space.plans}
+    assert {name: node_counts(request, load_hardware(name), model_of(request)) for name in names} == {
+        name: [1] for name in names
+    }  # others would be made to be refused
     told = enumerate_plans(
         request.but(bandwidth_bytes_per_s=12.5e9, budget_usd_per_hour=100.0), model_of(request)
     )
