@@ -3,15 +3,15 @@
 Symbols. A run r asks for kernels k with flops f, bytes b and launches n. Its device d reaches A[d] in large
 matrix products and moves W[d] bytes a second; kind i of kernels reaches the share s[i] of A, traffic m of W:
 
-    F = f (1 + A / A0) / (A s[i] s[d,i]),  B = b t[w] (1 + W / W0) / (W m m[d])
+    F = f (1 + A / A0) / (A s[i] s[d,i] g),  B = b t[w] (1 + W / W0) / (W m m[d])
     T = max(F, B) + overlap min(F, B) + n c c[w] c[d]
     step = |(sum T, sum n h h[w])|_8 + the same of the update     (planner.rates.times)
 
-with one factor for each device d (by class of formats and kind, memory, cost of a kernel) and framework w
-(traffic t, cost of a kernel c, of its launch h; products and attention of TransformerEngine, which brings
-kernels of its own), nothing for a network and nothing for a source. All are logarithms z with a prior
-N(mean, sigma), so that a device or framework with few rows stays near the mean of all, and one with none is
-at it:
+with one factor g for all graphics boards (products in fewer than 32 bits; 1 for other devices), one for each
+device d (by class of formats and kind, memory, cost of a kernel) and framework w (traffic t, cost of a kernel
+c, of its launch h; products and attention of TransformerEngine, which brings kernels of its own), nothing for
+a network and nothing for a source. All are logarithms z with a prior N(mean, sigma), so that a device or
+framework with few rows stays near the mean of all, and one with none is at it:
 
     minimise  sum_r w[r] rho((log predicted - log published) / sigma[r])  +  sum rho'((z - mean) / sigma)
 
@@ -33,7 +33,15 @@ import numpy.typing as npt
 
 from planner.model import Attention
 from planner.rates.constants import RateConstants
-from planner.rates.device import CLASS, MOST_FITTED, family_of, is_old, matmul_flops
+from planner.rates.device import (
+    CLASS,
+    MOST_FITTED,
+    ON_BOARDS,
+    family_of,
+    is_graphics_board,
+    is_old,
+    matmul_flops,
+)
 from planner.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
 from planner.rates.times import kernel_s, needs_conversion, step_of, update_bytes
 from planner.validate.training import Run
@@ -54,6 +62,7 @@ SHARED = (
     "old_memory",
     "fast_memory",
     "fast_products",
+    "board",
     "traffic",
     "fixed",
     "floor",
@@ -105,7 +114,8 @@ def prior(runs: Iterable[Run], figures: RateConstants, attention: Mapping[str, f
     known["memory"] = (math.log(0.95), 0.15)
     known["old_memory"] = (0.0, 0.3)
     known["fast_memory"] = (math.log(5e12), 0.7)
-    known["fast_products"] = (math.log(2e15), 0.7)
+    known["fast_products"] = (math.log(1e16), 0.5)
+    known["board"] = (0.0, 0.3)
     known["traffic"] = (0.0, 0.3)
     known["fixed"] = (math.log(30e-6), 0.7)
     known["floor"] = (math.log(40e-6), 1.0)
@@ -148,7 +158,7 @@ class Problem:
         self.slower = np.array([run.slower for run in runs])
         last = len(prior.names)  # a parameter that is not there is one
         where = prior.at
-        columns: list[list[Array]] = [[] for _ in range(8)]
+        columns: list[list[Array]] = [[] for _ in range(9)]
         places: list[list[Array]] = [[] for _ in range(4)]
         starts, per_run, run_places = [], [], []
         at = 0
@@ -170,6 +180,7 @@ class Problem:
                 unique[:, 3] * run.batch / reach,
                 (unique[:, 4] * run.batch + unique[:, 5]) * width / bandwidth,
                 converts.astype(float),
+                _on_board(run, kind),
                 unique[:, 6],
                 counts,
                 reach,
@@ -216,6 +227,7 @@ class Problem:
             self.edge_s,
             self.move_s,
             self.converts,
+            self.on_board,
             self.launches,
             self.counts,
             self.reach,
@@ -233,7 +245,7 @@ class Problem:
         v = np.append(z, 0.0)
         one = {name: v[self.where[name]] for name in SHARED}
         memory, device_fixed, fixed, floor = v[self.places]
-        speed = np.exp(-(v[self.share] + v[self.own] + v[self.brought]))
+        speed = np.exp(-(v[self.share] + v[self.own] + v[self.brought] + one["board"] * self.on_board))
         speed = speed * (1 + self.reach / np.exp(one["fast_products"]))
         tiles_s = self.row_s * np.exp(one["rows"]) + self.edge_s * np.exp(one["sides"])
         flop_s = np.where(self.memory_bound, 0.0, (self.flop_s + tiles_s) * speed)
@@ -277,6 +289,12 @@ def _classes(run: Run, kind: npt.NDArray[np.int64], figures: RateConstants) -> t
     eight, rest = (matmul_flops(run.device, one, figures) for one in ("fp8", "bf16"))
     product = kind == MATMUL
     return ["fp8" if one else "half" for one in product], np.where(product, eight, rest)
+
+
+def _on_board(run: Run, kind: npt.NDArray[np.int64]) -> Array:
+    """1 for kernels of tensor cores on a graphics board, else 0."""
+    board = is_graphics_board(run.device) and CLASS[run.precision.compute] != "fp32"
+    return np.isin(kind, ON_BOARDS).astype(float) * board
 
 
 def _unique(run: Run) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 Standing = Literal["rentable", "retired", "example", "own"]
 Link = Literal["nvswitch", "nvlink", "xgmi", "pcie", "host"]
 Topology = Literal["switch", "mesh", "pairs", "pcie"]
+MemoryKind = Literal["hbm", "gddr"]
 HOURS_PER_YEAR = 8766.0
 
 
@@ -44,6 +45,7 @@ class Device:
     flops: Mapping[str, float] = field(hash=False)  # dense peak a second by format; one it lacks is absent
     memory_bytes: float  # as the driver reports it, where known
     memory_bytes_per_s: float | None = None
+    memory_kind: MemoryKind | None = None  # stacked beside the chip, or the memory of graphics boards
     cores: int | None = None
     source: str = ""
     basis: Basis = "published"

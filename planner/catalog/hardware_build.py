@@ -210,6 +210,7 @@ def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
         flops=flops,
         memory_bytes=memory,
         memory_bytes_per_s=_times(entry.memory_gbyte_per_s, 1e9),
+        memory_kind=entry.memory_kind,
         cores=machine.cores if entry.kind == "cpu" else None,
         source=entry.source,
         basis=entry.basis,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from planner.hardware import Basis, Format, Link, Standing, Topology
+from planner.hardware import Basis, Format, Link, MemoryKind, Standing, Topology
 
 FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "rdma", "status")
 
@@ -113,6 +113,7 @@ class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     memory_bytes: Annotated[int, Meta(gt=0, le=10**14)] | None = None
     memory_gib: Gib | None = None
     memory_gbyte_per_s: Gbyte | None = None
+    memory_kind: MemoryKind | None = None
     power_w: Annotated[float, Meta(gt=0, le=1e5)] | None = None
     clock_ghz: Annotated[float, Meta(gt=0, le=10)] | None = None
     fp32_flop_per_cycle: Annotated[float, Meta(gt=0, le=4096)] | None = None  # of one core

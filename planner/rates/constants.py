@@ -59,6 +59,7 @@ class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     old_memory_share: float  # of that share, on devices before 2017
     fast_memory_bytes_per_s: float  # of a memory of which half that share is reached
     fast_flops: float  # of large products, on a device that reaches half the shares below
+    board_share: float  # of products in fewer than 32 bits, on graphics boards beside what the shares say
     overlap: float  # of arithmetic and traffic of one kernel: what the smaller adds to the larger
     small_rows: float  # rows that a matrix product pays for beside its own: tiles that it does not fill
     small_sides: float  # the same for its columns and its depth

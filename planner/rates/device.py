@@ -17,7 +17,7 @@ from planner.errors import BadInput
 from planner.hardware import Device
 from planner.precision import Precision
 from planner.rates.constants import DeviceFactors, RateConstants
-from planner.rates.kernels import KINDS, MATMUL, MEMORY, Array, Network
+from planner.rates.kernels import ATTENTION, KINDS, MATMUL, MEMORY, Array, Network
 
 # From the surest on. recorded: a profile of the run itself. fitted: published runs of this device, format and
 # kind of network. new kind: of this device and format, but another kind of network. matmul: the device's
@@ -28,6 +28,8 @@ MOST_FITTED = ("nvidia", "")  # vendors whose libraries the shares are those of;
 
 CLASS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
 _UNFITTED = DeviceFactors()
+FASTEST_GDDR_BYTES_PER_S = 1.85e12  # of any board so far: what is faster and says no kind is stacked
+ON_BOARDS = (MATMUL, ATTENTION)  # kernels of tensor cores that graphics boards do not sustain as well
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,14 @@ def check_format(device: Device, precision: Precision) -> None:
 def is_old(device: Device) -> bool:
     """Before Volta: caches of such devices hide less of the memory's latency."""
     return device.year is not None and device.year < 2017
+
+
+def is_graphics_board(device: Device) -> bool:
+    """Boards with the memory of graphics cards: power and on-chip memory hold a long run of products below
+    what one large product reaches. Where the kind of memory is not said, its speed tells."""
+    if device.memory_kind is not None:
+        return device.memory_kind == "gddr"
+    return (device.memory_bytes_per_s or 0.0) < FASTEST_GDDR_BYTES_PER_S
 
 
 def family_of(device: Device, constants: RateConstants) -> str:
@@ -121,5 +131,7 @@ def _flops(device: Device, format: str, constants: RateConstants, factors: Devic
     shares = constants.shares[CLASS[format]]
     own: Mapping[str, float] = factors.shares.get(CLASS[format], {})
     rates = np.array([base * shares.get(kind, 1.0) * own.get(kind, 1.0) for kind in KINDS])
+    if CLASS[format] != "fp32" and is_graphics_board(device):
+        rates[list(ON_BOARDS)] *= constants.board_share
     rates[MEMORY] = np.inf  # such kernels do no multiplications
     return rates

@@ -81,6 +81,7 @@ def device_named(name: str) -> Device | None:
         {format: value * 1e12 for format, value in entry["tflops"].items()},
         memory_bytes=float(entry.get("memory_bytes", entry.get("memory_gib", 0) * 2**30)),
         memory_bytes_per_s=entry["memory_gbyte_per_s"] * 1e9,
+        memory_kind=entry.get("memory_kind"),
         matmul_flops={format: value * 1e12 for format, value in entry.get("matmul_tflops", {}).items()},
         matmul_source=entry.get("matmul_source", ""),
         year=entry.get("year"),
