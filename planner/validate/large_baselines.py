@@ -105,6 +105,7 @@ def exposed_share(run: LargeRun, step_s: float) -> float | None:
             framework=framework(run),
             variation=Variation(0.0, 0.0),
             steps=1,
+            sequence=run.sequence,
         )
     except BadInput:
         return None

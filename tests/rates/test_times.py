@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,8 @@ from planner.errors import BadInput
 from planner.hardware import Device
 from planner.precision import BF16, FP8, FP16, FP32, TF32
 from planner.rates.constants import constants
-from planner.rates.device import device_rates
-from planner.rates.kernels import ATTENTION, MEMORY, kernels_of
+from planner.rates.device import device_rates, is_graphics_board
+from planner.rates.kernels import ATTENTION, KINDS, MATMUL, MEMORY, kernels_of
 from planner.rates.times import computation_s, kernel_s, step_of, update_bytes
 from planner.validate.training import device_named
 
@@ -152,6 +154,35 @@ def test_a_device_of_ones_own_needs_nothing_but_its_peaks() -> None:
     without = Device("mine", "gpu", {"fp32": 1e13}, 24e9)
     with pytest.raises(BadInput, match="memory bandwidth of mine is unknown"):
         computation_s(BERT, 16, without, FP32)
+
+
+def test_products_of_graphics_boards_in_few_bits_reach_less_than_those_of_devices_with_stacked_memory() -> (
+    None
+):
+    def card(**more: object) -> Device:
+        return Device("card", "gpu", {"fp32": 2e13, "fp16": 1e14}, 24 * 2**30, 1e12, **more)  # type: ignore[arg-type]
+
+    board, stacked = card(memory_kind="gddr"), card(memory_kind="hbm")
+    half = [device_rates(one, FP16, constants()).flops for one in (board, stacked)]
+    ratio = np.divide(*half, where=np.isfinite(half[1]), out=np.ones(len(KINDS)))
+    assert ratio[[MATMUL, ATTENTION]].tolist() == pytest.approx([constants().board_share] * 2)
+    assert 0.7 < constants().board_share < 0.95
+    assert ratio[[KINDS.index(kind) for kind in ("conv1x1", "conv3x3", "depthwise")]].tolist() == [1, 1, 1]
+    single = [device_rates(one, FP32, constants()).flops[MATMUL] for one in (board, stacked)]
+    assert single[0] == single[1]
+
+
+def test_where_the_kind_of_memory_is_not_said_its_speed_tells() -> None:
+    def card(bytes_per_s: float) -> Device:
+        return Device("card", "gpu", {"fp32": 2e13}, 24 * 2**30, bytes_per_s)
+
+    assert is_graphics_board(card(1.0e12))
+    assert not is_graphics_board(card(2.0e12))
+    assert not is_graphics_board(replace(card(1.0e12), memory_kind="hbm"))
+    kinds = {
+        name: load_hardware(name).device for name in ("p3.2xlarge", "p5.48xlarge", "g5.xlarge", "g6.xlarge")
+    }
+    assert [is_graphics_board(device) for device in kinds.values()] == [False, False, True, True]
 
 
 def test_measured_products_beat_the_usual_share_of_the_peak() -> None:
