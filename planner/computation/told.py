@@ -12,7 +12,7 @@ from planner.computation.moved import seconds_by_kind
 from planner.rates.kernels import KINDS
 from planner.step import UPLINK, Profile
 from planner.step.facts import Facts
-from planner.step.recorded import HOST, INPUT, OVERHEAD, Exposed
+from planner.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Recorded
 
 OPTIMIZER, COMMUNICATION = "optimizer", "communication"
 ORDER = (*KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)
@@ -93,13 +93,15 @@ def told(profile: Profile) -> RecordingSummary | None:
         profile.steps,
         recorded.exposed,
         kinds,
-        tuple(_suspicious(profile, recorded.facts, recorded.exposed, {one.kind: one.share for one in kinds})),
+        tuple(_suspicious(profile, recorded, recorded.exposed, {one.kind: one.share for one in kinds})),
     )
 
 
-def _suspicious(profile: Profile, facts: Facts, exposed: Exposed, shares: dict[str, float]) -> list[str]:
+def _suspicious(
+    profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict[str, float]
+) -> list[str]:
     """What would make a prediction from this recording doubtful, each with what to do."""
-    out = []
+    out, facts = [], recorded.facts
     whole_s = exposed.step_s
     if exposed.untraced_s and whole_s > (1 + TRACING) * exposed.untraced_s:
         longer = whole_s / exposed.untraced_s - 1
@@ -125,9 +127,10 @@ def _suspicious(profile: Profile, facts: Facts, exposed: Exposed, shares: dict[s
             f"gradients of {sent:,} bytes for {elements:,} parameters: some are frozen, shared, or of "
             "another width"
         )
-    passes = next((int(note.split()[2]) for note in profile.notes if note.startswith("gradient acc")), 1)
-    if facts.parameters and passes != facts.micro_steps:
-        out.append(f"{facts.micro_steps} forward passes a step were noted and {passes} are in the trace")
+    if facts.parameters and recorded.passes not in (None, facts.micro_steps):
+        out.append(
+            f"{facts.micro_steps} forward passes a step were noted and {recorded.passes} are in the trace"
+        )
     if facts.device and not device_called(profile.hardware):
         out.append(f"{facts.device} is not in the catalogue: the recording speaks for that device only")
     return out

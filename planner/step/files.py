@@ -63,6 +63,7 @@ class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     work: dict[str, tuple[OpPart, ...]] = {}
     exposed: Exposed | None = None
     launch_s: dict[str, Seconds] = {}
+    passes: Positive | None = None
 
 
 class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -170,13 +171,13 @@ def encode(profile: Profile) -> bytes:
 def _record_of(known: Recorded | None) -> RecordedRecord | None:
     if known is None:
         return None
-    return RecordedRecord(known.facts, dict(known.work), known.exposed, dict(known.launch_s))
+    return RecordedRecord(known.facts, dict(known.work), known.exposed, dict(known.launch_s), known.passes)
 
 
 def _recorded(record: RecordedRecord | None) -> Recorded | None:
     if record is None:
         return None
-    return Recorded(record.facts, record.work, record.exposed, record.launch_s)
+    return Recorded(record.facts, record.work, record.exposed, record.launch_s, record.passes)
 
 
 def decode(data: bytes, where: str = "profile") -> Profile:

@@ -54,12 +54,14 @@ class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclass(frozen=True)
 class Recorded:
     """Of a profile: `work` maps the name of an op to its parts, `launch_s` to what the host took to issue it
-    where a device beside it computes."""
+    where a device beside it computes. `passes` of the trace add up to one step; None where a file that was
+    written before they were counted does not say."""
 
     facts: Facts
     work: Mapping[str, tuple[OpPart, ...]] = field(default_factory=dict)
     exposed: Exposed | None = None
     launch_s: Mapping[str, float] = field(default_factory=dict)
+    passes: int | None = None
 
 
 def host_share(parts: Iterable[OpPart]) -> float:

@@ -147,6 +147,7 @@ def test_show_tells_what_was_recorded_and_how() -> None:
         assert words in table
     data = answered("profile", "show", DATA / "accumulated.json.gz", "--format", "json")["recording"]
     assert (data["samples"], data["facts"]["micro_steps"], data["device"]) == (32, 4, "")
+    assert not any("forward passes" in words for words in data["suspicious"])
     assert sum(one["share"] for one in data["kinds"]) == pytest.approx(1)
     assert {"conv3x3", "attention", "optimizer", "input"} <= {one["kind"] for one in data["kinds"]}
 

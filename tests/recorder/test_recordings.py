@@ -125,7 +125,7 @@ def test_a_batch_that_is_given_wins_over_the_noted_one() -> None:
     assert import_profile([DATA / "plain.json.gz"], batch=5).batch == 5
     four = import_profile([DATA / "accumulated.json.gz"], batch=64).recorded
     assert four is not None
-    assert (four.facts.batch, four.facts.micro_steps) == (16, 4)
+    assert (four.facts.batch, four.facts.micro_steps, four.passes) == (16, 4, 4)
     with pytest.raises(BadInput, match="--batch 5 is no multiple of the 4 passes of a step"):
         import_profile([DATA / "accumulated.json.gz"], batch=5)
 

@@ -26,6 +26,7 @@ class AccumulatedParameter:
     readers: tuple[int, ...]  # positions of forward ops
     ready: int  # position of the op after which it can be sent
     item_bytes: int = 4  # of an element of its gradient
+    passes: int = 1  # that add to its gradient before it is sent
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,12 @@ def merged(
         "the gradients; the batch is that of all passes together"
     )
     return [
-        replace(one[0], readers=tuple(dict.fromkeys(p.readers[0] for p in one)), ready=one[-1].ready)
+        replace(
+            one[0],
+            readers=tuple(dict.fromkeys(p.readers[0] for p in one)),
+            ready=one[-1].ready,
+            passes=len(by_pass),
+        )
         for one in zip(*by_pass, strict=True)
     ]
 

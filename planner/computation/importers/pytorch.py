@@ -81,12 +81,12 @@ def build(
         tensors=[unit.name for unit in units],
         buckets=bool(buckets),
         notes=tuple(notes),
-        recorded=None if facts is None else _recorded(steps, facts, names, begin),
+        recorded=None if facts is None else _recorded(steps, facts, names, begin, parameters[0].passes),
         **about,
     )
 
 
-def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: int) -> Recorded:
+def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: int, passes: int) -> Recorded:
     """What each op asks of a device, and where the step did not compute."""
     lasts = [_durations(step, begin) for step in steps]
     work: dict[str, tuple[OpPart, ...]] = {}
@@ -110,7 +110,7 @@ def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: 
     exposed = Exposed(
         **{name: float(np.mean(values)) * 1e-6 for name, values in mean.items()}, untraced_s=facts.step_s
     )
-    return Recorded(facts, work, exposed, launch_s)
+    return Recorded(facts, work, exposed, launch_s, passes)
 
 
 def _format(work: Iterable[tuple[OpPart, ...]]) -> str:
