@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 
 class Topic(StrEnum):
@@ -48,14 +48,38 @@ class Note:
         return self.text if self.topic is None else f"{self.heading}: {self.text}"
 
 
+class Verb(Enum):
+    """What one machine does, and what several do."""
+
+    HAVE = "has", "have"
+    DO = "does", "do"
+    COST = "costs", "cost"
+    LACK = "lacks", "lack"
+    COMPUTE = "computes", "compute"
+
+
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """Why machines are not looked at."""
+
+    verb: Verb
+    rest: str
+
+    def of(self, machines: int) -> str:
+        """`has no price` of one, `have no price` of several."""
+        one, several = self.verb.value
+        return f"{one if machines == 1 else several} {self.rest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut(Note):
     """Machines that were not looked at, for one reason."""
 
-    machines: tuple[str, ...] = ()
-    reason: str = ""
+    machines: tuple[str, ...]
+    reason: str  # as it is said of so many
 
     @staticmethod
-    def because(machines: Sequence[str], reason: str) -> LeftOut:
+    def because(machines: Sequence[str], why: Reason) -> LeftOut:
+        reason = why.of(len(machines))
         text = f"{', '.join(machines)} {reason}."
-        return LeftOut(Topic.LEFT_OUT, text, machines=tuple(machines), reason=reason)
+        return LeftOut(topic=Topic.LEFT_OUT, text=text, machines=tuple(machines), reason=reason)

@@ -152,9 +152,10 @@ class _Walk:
                 precision=precisions(request, model, site.hardware)[0],
                 checkpointing=checkpointing,
             )
-            reason = judged(plan, request, self.cases.fitting)[0]
-            if not reason:
+            found, _ = judged(plan, request, self.cases.fitting)
+            if found is None:
                 return plan
+            reason = found
         return reason
 
     def _exchange(self, trial: Trial, site: Site) -> Exchange | None:

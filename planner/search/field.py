@@ -16,6 +16,7 @@ from planner.exchange import Site
 from planner.hardware import Hardware
 from planner.market import Market
 from planner.model import Model
+from planner.note import Reason, Verb
 from planner.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request
@@ -32,7 +33,7 @@ class Field:
     """Machines to make plans on, and those left out by the reason."""
 
     machines: tuple[Hardware, ...]
-    left_out: dict[str, list[str]] = field(default_factory=dict)
+    left_out: dict[Reason, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def field_of(cases: Cases) -> Field:
         return found
     usable = [kind for kind in found.machines if not left_out(kind, request)]
     singles: dict[str, _Single] = {}
-    unknown: dict[str, list[str]] = {}
+    unknown: dict[Reason, list[str]] = {}
     too_small: list[str] = []
     smallest = request.but(workers=(1,), exchanges=None)
     slow = _too_slow(usable, cases.model) if request.open_choice else set()
@@ -68,18 +69,20 @@ def field_of(cases: Cases) -> Field:
         try:
             single = _single(kind, cases, smallest)
         except BadInput:
-            unknown.setdefault("have no known rates of computation", []).append(kind.name)
+            unknown.setdefault(Reason(Verb.HAVE, "no known rates of computation"), []).append(kind.name)
             continue
         if single is not None:
             singles[kind.name] = single
         else:
             too_small.append(kind.name)
-    gone: dict[str, str] = {}
+    gone: dict[str, Reason] = {}
     if request.open_choice:
-        gone = dict.fromkeys(slow, "compute on CPUs, which nobody trains a model of this size on")
+        gone = dict.fromkeys(
+            slow, Reason(Verb.COMPUTE, "on CPUs, which nobody trains a model of this size on")
+        )
         if any(one.hardware.device.kind == "gpu" for one in singles.values()):
             small = [name for name in too_small if request.market.machine(name).device.kind == "cpu"]
-            gone |= dict.fromkeys(small, "lack the memory for the model and its batch")
+            gone |= dict.fromkeys(small, Reason(Verb.LACK, "the memory for the model and its batch"))
         gone |= {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
     if len(next(iter(unknown.values()), [])) == len(usable):
         return found  # the refusal of the first says more than ours
@@ -119,7 +122,7 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     return _Single(kind, best, cases.market.usd_per_hour(kind) or 0.0)
 
 
-def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, str]:
+def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
     """Machines on which a sample costs several times what one device alone costs elsewhere."""
     request, singles = cases.request, list(singles)
     budget = request.budget_usd_per_hour
@@ -135,7 +138,7 @@ def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, str]:
     best = min(rivals, key=lambda one: one.usd_per_sample)
     fastest = max(one.samples_per_s for one in rivals) * REACHED
     limit = best.usd_per_sample / REACHED * OUTCLASSED
-    reason = f"cost at least {OUTCLASSED:g} times as much a sample as {best.hardware.name}"
+    reason = Reason(Verb.COST, f"at least {OUTCLASSED:g} times as much a sample as {best.hardware.name}")
     out = {}
     for one in singles:
         most = MAX_WORKERS
@@ -147,10 +150,11 @@ def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, str]:
     return out
 
 
-def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, str]:
+def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
     """Machines with the same devices as another, that cost more and have no better network."""
-    out: dict[str, str] = {}
+    out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}
+    dearer = Reason(Verb.COST, "more than others with the same devices and no slower network")
     for kind in kinds:
         if kind.ownership is None:
             same = repr((kind.device, kind.kernels, kind.device_count, kind.provider, kind.fabric))
@@ -160,6 +164,6 @@ def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, str]:
         for kind in sorted(same_devices, key=lambda one: (market.usd_per_hour(one) or 0.0, one.name)):
             nic = market.nic_bytes_per_s(kind) or 0.0
             if nic <= fastest_nic:
-                out[kind.name] = "cost more than others with the same devices and no slower network"
+                out[kind.name] = dearer
             fastest_nic = max(fastest_nic, nic)
     return out

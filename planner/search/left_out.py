@@ -13,19 +13,7 @@ FEW = 3  # names that a sentence has room for
 
 
 def left_out_notes(space: Space) -> list[LeftOut]:
-    return [
-        LeftOut.because(names, reason if len(names) > 1 else _of_one(reason))
-        for reason, names in space.left_out.items()
-    ]
-
-
-_SINGULAR = {"have": "has", "do": "does"}
-
-
-def _of_one(reason: str) -> str:
-    """`has no price`, of a reason that is told of several: its first word is a verb."""
-    first, _, rest = reason.partition(" ")
-    return f"{_SINGULAR.get(first, first + 's')} {rest}"
+    return [LeftOut.because(names, reason) for reason, names in space.left_out.items()]
 
 
 def no_plans(space: Space, request: Request) -> str:
@@ -41,7 +29,7 @@ def no_plans(space: Space, request: Request) -> str:
     reasons = ", ".join(
         [
             *(f"{reason} ({count})" for reason, count in lost.most_common(3)),
-            *(f"{_some(names)} {reason}" for reason, names in space.left_out.items()),
+            *(f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()),
         ]
     )
     nearest = _nearest_batch(request, space)

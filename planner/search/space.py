@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ from planner.hardware import Hardware
 from planner.holding import CHECKPOINTING, Checkpointing
 from planner.market import Market
 from planner.model import Model
+from planner.note import Reason, Verb
 from planner.plan import Plan
 from planner.precision import FP32, Precision
 from planner.prices.paying import Paid, paid_for
@@ -43,7 +45,7 @@ class Space:
     usd_per_useful_hour: Floats = field(default_factory=lambda: np.zeros(0))  # with what interruptions take
     dropped: Counter[str] = field(default_factory=Counter)  # plans, by the reason
     out_of_reach: Counter[str] = field(default_factory=Counter)  # of `plans`, by the reason
-    left_out: dict[str, list[str]] = field(default_factory=dict)  # hardware, by the reason
+    left_out: dict[Reason, list[str]] = field(default_factory=dict)  # hardware, by the reason
     cheapest_dropped: tuple[float, Plan] | None = None  # over the budget, but the nearest to it
     nearest_dealt: int | None = (
         None  # samples that replicas take at once, of a global batch that cannot be dealt
@@ -97,23 +99,23 @@ def enumerate_plans(
     prices: list[float] = []
     useful: list[float] = []
     for worker in worker_machines(request) if machines is None else machines:
-        if reason := left_out(worker, request, unpriced=unpriced):
-            space.left_out.setdefault(reason, []).append(worker.name)
+        if why := left_out(worker, request, unpriced=unpriced):
+            space.left_out.setdefault(why, []).append(worker.name)
             continue
         for plan in plans_on(worker, request, fitting, hope=hope, only=only):
             reason, paid = judged(plan, request, fitting)
             price = sum(paid.usd_per_hour)
-            if not reason:
+            if reason is None:
                 space.plans.append(plan)
                 prices.append(price)
                 useful.append(paid.usd_per_useful_hour)
                 continue
             space.dropped[reason] += 1
-            if reason == OVER_BUDGET and (
+            if reason is Drop.OVER_BUDGET and (
                 space.cheapest_dropped is None or price < space.cheapest_dropped[0]
             ):
                 space.cheapest_dropped = (price, plan)
-            if reason == UNDEALT:
+            if reason is Drop.UNDEALT:
                 each = plan.batch * plan.replicas
                 space.nearest_dealt = min(each, space.nearest_dealt or each)
     space.usd_per_hour, space.usd_per_useful_hour = np.array(prices), np.array(useful)
@@ -121,27 +123,32 @@ def enumerate_plans(
     return space
 
 
-OVER_BUDGET = "over the budget"
-UNDEALT = "whose batches are no divisors of the global batch"
+class Drop(StrEnum):
+    """Why a plan of the space is not to be run, beside memory, as it is said after `plans`."""
+
+    OVER_BUDGET = "over the budget"
+    UNDEALT = "whose batches are no divisors of the global batch"
+    OVER_OWN = "over the machines there are"
+    OVER_MACHINES = "over the number of machines"
 
 
-def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str, Paid]:
-    """Why a plan of the space is not to be run, empty if it is, and what it costs an hour."""
+def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str | None, Paid]:
+    """Why a plan of the space is not to be run, None if it is, and what it costs an hour."""
     market = request.market
     rented = plan.rented(market)
     price = paid_for(rented, market, request.spot_terms, fitting.state_bytes)
     step = plan.batch * plan.accumulate * plan.replicas
     if request.global_batch is not None and step != request.global_batch:
-        return UNDEALT, price
+        return Drop.UNDEALT, price
     if misfit := fitting.misfit(plan):
         return misfit.short, price
     if not owned(rented, market):
-        return "over the machines there are", price
+        return Drop.OVER_OWN, price
     if request.machines is not None and sum(one.count for one in rented) > request.machines:
-        return "over the number of machines", price
+        return Drop.OVER_MACHINES, price
     if request.budget_usd_per_hour is not None and sum(price.usd_per_hour) > request.budget_usd_per_hour:
-        return OVER_BUDGET, price
-    return "", price
+        return Drop.OVER_BUDGET, price
+    return None, price
 
 
 def worker_machines(request: Request) -> tuple[Hardware, ...]:
@@ -170,22 +177,21 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
     return workers
 
 
-def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> str:
-    """Why no plan has workers on this machine; empty if some may have."""
+def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
+    """Why no plan has workers on this machine; None if some may have."""
     market = request.market
     recorded = request.profile is not None and request.hardware is None and not request.any_device
     if market.usd_per_hour(worker) is None and not (recorded and unpriced):
-        return f"have {market.no_price}" + (
-            "; add --hardware with the machine that is meant" if recorded else ""
-        )
+        meant = "; add --hardware with the machine that is meant" if recorded else ""
+        return Reason(Verb.HAVE, market.no_price + meant)
     if request.formats and not set(request.formats) & set(worker.device.formats):
-        return f"do not compute in {' or '.join(request.formats)}"
+        return Reason(Verb.DO, f"not compute in {' or '.join(request.formats)}")
     fewest = min(request.workers) if request.workers else 1
     if market.nic_bytes_per_s(worker) is None and fewest > worker.device_count:
-        return "have no published network figure; give --bandwidth to count several in"
+        return Reason(Verb.HAVE, "no published network figure; give --bandwidth to count several in")
     if market.no_rdma(worker):
-        return "have no RDMA; --network tcp counts them in"
-    return ""
+        return Reason(Verb.HAVE, "no RDMA; --network tcp counts them in")
+    return None
 
 
 def owned(rented: Iterable[Rented], market: Market) -> bool:

@@ -10,7 +10,7 @@ import planner
 from planner.answers.choice import choose
 from planner.answers.jobs import training_of
 from planner.answers.results import Recommendation
-from planner.note import LeftOut, Note, Topic
+from planner.note import LeftOut, Note, Reason, Topic, Verb
 from planner.report.decision import alone_words, run_words, verb
 from planner.report.folding import folded
 from planner.report.output import Section, Table
@@ -80,15 +80,15 @@ def test_assumptions_are_folded_to_what_matters(answer: Recommendation) -> None:
 
 def test_what_was_left_out_is_one_sentence_with_the_most_first() -> None:
     left = [
-        LeftOut.because(["a", "b"], "have no price"),
-        LeftOut.because(["c"], "has no published network figure; give --bandwidth to count it in"),
-        LeftOut.because(["d", "e", "f", "g"], "cost too much"),
+        LeftOut.because(["a", "b"], Reason(Verb.HAVE, "no price")),
+        LeftOut.because(["c"], Reason(Verb.HAVE, "no published network figure; give --bandwidth")),
+        LeftOut.because(["d", "e", "f", "g"], Reason(Verb.COST, "too much")),
     ]
     said = [Note(Topic.PRICE, "1."), *left]
     (table,) = folded([Table.of_notes(Section.ASSUMED, said)], explain=False)
     assert table.sentences[-1] == (
         "Left out: 7 machines: 4 (d, ...) cost too much; 2 (a, ...) have no price; "
-        "c has no published network figure; give --bandwidth to count it in."
+        "c has no published network figure; give --bandwidth."
     )
     (whole,) = folded([Table.of_notes(Section.ASSUMED, left)], explain=True)
     assert list(whole.notes) == left
@@ -97,7 +97,8 @@ def test_what_was_left_out_is_one_sentence_with_the_most_first() -> None:
 
 
 def test_one_machine_that_is_left_out_has_a_verb_of_its_own() -> None:
-    space = Space(left_out={"have no price": ["one"], "lack memory": ["two"], "do not compute": ["x", "y"]})
+    reasons = [Reason(Verb.HAVE, "no price"), Reason(Verb.LACK, "memory"), Reason(Verb.DO, "not compute")]
+    space = Space(left_out=dict(zip(reasons, (["one"], ["two"], ["x", "y"]), strict=True)))
     assert list(map(str, left_out_notes(space))) == [
         "Left out: one has no price.",
         "Left out: two lacks memory.",

@@ -10,6 +10,7 @@ from planner.answers.recommend import recommend_for
 from planner.catalog import load_hardware
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.market import Market
+from planner.note import Reason, Verb
 from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.machines import machine_names
@@ -74,7 +75,7 @@ def test_what_cannot_win_is_left_out_with_its_reason_unless_it_is_named() -> Non
     request = Request(model="vgg11", budget_usd_per_hour=20)
     field = field_of(Cases(request, model_of(request)))
     names = {kind.name for kind in field.machines}
-    reasons = {name: reason for reason, gone in field.left_out.items() for name in gone}
+    reasons = {name: reason.rest for reason, gone in field.left_out.items() for name in gone}
     assert {"g5.xlarge", "g5.2xlarge"} <= names  # dearer, with twice the network
     assert "no slower network" in reasons["g5.16xlarge"]  # the same as g5.8xlarge but for its price
     assert "3 times as much a sample" in reasons["c5.24xlarge"]
@@ -106,7 +107,9 @@ def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None
     assert max(plan.workers for plan in told.plans) > 8
     both = enumerate_plans(request.but(workers=(2,)), model_of(request))
     assert both.left_out == {
-        "have no published network figure; give --bandwidth to count several in": ["lambda-1x-a10"]
+        Reason(Verb.HAVE, "no published network figure; give --bandwidth to count several in"): [
+            "lambda-1x-a10"
+        ]
     }
     for trials in (None, 40):
         answer = recommend_for(request, jobs=1, advice=False, trials=trials)

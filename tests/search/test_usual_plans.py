@@ -15,6 +15,7 @@ from planner.errors import BadInput
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.collectives import Gloo
 from planner.exchange.peers import peers_of
+from planner.note import Reason, Verb
 from planner.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
@@ -112,7 +113,7 @@ def test_rdma_is_refused_where_it_is_not() -> None:
     request = request_from(Scenario(model="resnet50", hardware="g5.xlarge,p4d.24xlarge", network="rdma"))[0]
     space = enumerate_plans(request.but(workers=(8,)), model_of(request))
     assert {one.machine for one in space.plans} == {"p4d.24xlarge"}
-    assert space.left_out == {"have no RDMA; --network tcp counts them in": ["g5.xlarge"]}
+    assert space.left_out == {Reason(Verb.HAVE, "no RDMA; --network tcp counts them in"): ["g5.xlarge"]}
     with pytest.raises(BadInput, match="no RDMA"):
         enumerate_plans(request.but(hardware=("g5.xlarge",)), model_of(request))
 
