@@ -111,6 +111,11 @@ class Plan:
 
     @property
     def cluster_text(self) -> str:
+        """The machines, and where there is but one device, that it is alone."""
+        return self.machines_text + self.exchange.words().aside
+
+    @property
+    def machines_text(self) -> str:
         """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server on the same
         machines`,
         `4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge`."""
@@ -120,7 +125,7 @@ class Plan:
         if self.cut.workers > 1:
             many = f"{self.replicas} replica{'s' if self.replicas > 1 else ''}"
             workers += f" ({many} of {self.cut.workers})"
-        return workers + self.exchange.words().rest
+        return workers + self.exchange.words().added
 
 
 def plan_from(values: Mapping[str, Any]) -> Plan:

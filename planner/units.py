@@ -60,10 +60,21 @@ def format_bytes(value: float) -> str:
 
 def format_seconds(value: float) -> str:
     """Seconds as `340 ms`, `2.1 h` or `9.8 years`."""
+    return " ".join(_seconds(value))
+
+
+def format_span(low: float, high: float) -> str:
+    """Seconds from one to another as `21.8 to 39.3 min`: a unit that both have is said once."""
+    (least, one), (most, other) = _seconds(low), _seconds(high)
+    return f"{least} to {most} {other}" if one == other else f"{least} {one} to {most} {other}"
+
+
+def _seconds(value: float) -> tuple[str, str]:
+    """The figure and its unit."""
     if value >= 1000 * 86400:
         years = value / (365.25 * 86400)
-        return f"{years:.3g} years" if years < 1000 else f"{years:,.0f} years"
+        return f"{years:.3g}" if years < 1000 else f"{years:,.0f}", "years"
     for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value * 1e9:.3g} ns"
+            return f"{value / scale:.3g}", unit
+    return f"{value * 1e9:.3g}", "ns"

@@ -100,7 +100,11 @@ def compare_for(
                 break
         training = training_of(request)
         rows.sort(
-            key=lambda row: (missed(row, request, training) != "", row.usd_per_million_samples, row.plan.key)
+            key=lambda row: (
+                missed(row, request, training) is not None,
+                row.usd_per_million_samples,
+                row.plan.key,
+            )
         )
         best = best_of(rows, request) if rows and not partial else None
         baseline = None if best is None else baseline_of(best, simulations, pool)

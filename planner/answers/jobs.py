@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 
-TOO_LATE, TOO_SLOW = "misses the deadline", "below --min-throughput"
-OVER_SPEND, OVER_BUDGET = "over --spend", "over the budget"
+
+class Limit(StrEnum):
+    """What of a request a plan misses, as tables and JSON say it."""
+
+    LATE = "misses the deadline"
+    SLOW = "below --min-throughput"
+    SPEND = "over --spend"
+    BUDGET = "over the budget"
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """So many samples; `words` name them as people asked for them."""
+    """So many samples; `words` name them as people asked for them: one thing, or several."""
 
     samples: float
     words: str
+    several: bool
 
     def seconds(self, scored: ScoredPlan) -> float:
         """With what interruptions of spot machines take."""
@@ -38,18 +46,19 @@ class Training:
         return {"job_samples": self.samples, "job_s": self.seconds(scored), "job_usd": self.usd(scored)}
 
 
-def missed(scored: ScoredPlan, request: Request, training: Training | None) -> str:
-    """Which limit of the request a plan misses, in a few words; empty if none."""
+def missed(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
+    """Which limit of the request a plan misses; None if none."""
     if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
-        return OVER_BUDGET
+        return Limit.BUDGET
     if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
-        return TOO_SLOW
+        return Limit.SLOW
     if training is None:
-        return ""
+        return None
     if request.deadline_s is not None and training.seconds(scored) > request.deadline_s:
-        return TOO_LATE
+        return Limit.LATE
     usd = training.usd(scored)
-    return OVER_SPEND if request.spend_usd is not None and usd is not None and usd > request.spend_usd else ""
+    over = request.spend_usd is not None and usd is not None and usd > request.spend_usd
+    return Limit.SPEND if over else None
 
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
@@ -67,7 +76,7 @@ def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
     figures = (
         dict.fromkeys(("job_samples", "job_s", "job_usd")) if training is None else training.figures(scored)
     )
-    return scored.as_dict() | figures | {"misses": missed(scored, request, training) or None}
+    return scored.as_dict() | figures | {"misses": missed(scored, request, training)}
 
 
 def training_of(request: Request) -> Training | None:
@@ -78,6 +87,7 @@ def training_of(request: Request) -> Training | None:
         epochs = None if per_epoch is None else request.samples / per_epoch
         if epochs is not None and abs(epochs - round(epochs)) < 1e-9 and epochs >= 1:
             count = round(epochs)
-            return Training(request.samples, "One epoch" if count == 1 else f"{count:,} epochs")
-        return Training(request.samples, f"{request.samples:,.0f} samples")
-    return None if per_epoch is None else Training(float(per_epoch), "One epoch")
+            words = "One epoch" if count == 1 else f"{count:,} epochs"
+            return Training(request.samples, words, several=count > 1)
+        return Training(request.samples, f"{request.samples:,.0f} samples", several=True)
+    return None if per_epoch is None else Training(float(per_epoch), "One epoch", several=False)

@@ -117,23 +117,26 @@ class Size:
 class Words:
     """An exchange as people read it.
 
-    `cell` stands in a table's column (`2 servers on c5n.large`); `rest` follows the workers in a sentence
-    (` + 2 servers on c5n.large`, empty for what adds no machine); `plan` is half a sentence about its
-    choices; `assumptions` is what it rests on. `resources` says what it means that a resource is busy, by
-    resource without its number, with {} for the number; those of one of the kinds `links` fill as workers are
-    added. `size_noun` is what it can have more of, `size_choice` what is best chosen for each.
-    `run` is what practitioners call it, with {} for the devices (`DDP on {}`).
+    `cell` stands in a table's column (`2 servers on c5n.large`); `plan` is half a sentence about its choices;
+    `added` are the machines that it adds to the workers' (` + 2 servers on c5n.large`), `aside` follows them
+    in a sentence. `name` is what practitioners call it (`DDP`), `run` how they say it with {} for the devices
+    where that is not `DDP on {}`. `assumptions` is what it rests on. `resources` says what it
+    means that a resource is busy, by resource without its number, with {} for the number; those of one of the
+    kinds `links` fill as workers are added. `size_noun` is what it can have more of, `size_choice` what is
+    best chosen for each.
     """
 
     cell: str
-    rest: str
     plan: str
+    added: str = ""
+    aside: str = ""
+    name: str = ""
+    run: str = ""
     assumptions: tuple[Note, ...] = ()
     resources: Mapping[Resource, str] = field(default_factory=dict)
     links: tuple[ResourceKind, ...] = ()
     size_noun: str = ""
     size_choice: str = ""
-    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,8 +151,7 @@ class AllReduce(Exchange):
         how = "" if self.algorithm == "auto" else f", {self.algorithm}"
         return Words(
             cell="all-reduce",
-            run="DDP on {}",
-            rest="",
+            name="DDP",
             plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB{how}",
             assumptions=(
                 Note(

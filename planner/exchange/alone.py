@@ -86,7 +86,7 @@ class Alone(Exchange):
         return Words(
             cell="alone",
             run="{} alone",
-            rest=" alone",
+            aside=" alone",
             plan="one device, which updates its parameters itself",
             assumptions=(Note(Topic.TRAINING, "on one device, without any exchange of gradients."),),
         )

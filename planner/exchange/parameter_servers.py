@@ -268,7 +268,7 @@ class ParameterServers(Exchange):
         return Words(
             run=f"{self.mode}, {many} {apart or 'on the same machines'}",
             cell=f"{many} {apart or 'on the same machines'}",
-            rest=f" + {many} {apart or 'on the same machines'}",
+            added=f" + {many} {apart or 'on the same machines'}",
             plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
             assumptions=tuple(self._assumptions()),
             resources=RESOURCES,

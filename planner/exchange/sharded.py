@@ -175,9 +175,8 @@ class Sharded(Exchange):
         }
         name = "FSDP" if self.stage == 3 else f"ZeRO-{self.stage}"
         return Words(
-            run=f"{'hybrid ' if inside else ''}{name} on {{}}",
+            name=f"{'hybrid ' if inside else ''}{name}",
             cell=f"sharded (stage {self.stage}{', machine' if inside else ''})",
-            rest="",
             plan=f"{what[self.stage]} shared out over the workers{inside} (stage {self.stage})",
             resources=BETWEEN_WORKERS,
         )

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 RATE = Column("samples_per_s", "samples/s", show=rate)
 USD_PER_HOUR = Column("usd_per_hour", "USD/h", show=usd)
 USD_PER_MILLION = Column("usd_per_million_samples", "USD/M", show=usd)
-MARKS = Column("_marks", "", style="bold green")
 
 
 def saturation_tables(result: Saturation, *, energy: bool = False) -> list[Table]:
@@ -121,14 +120,15 @@ def _marks(point: SaturationPoint, result: Saturation) -> list[str]:
     from planner.answers.jobs import missed, training_of
 
     training = training_of(result.request)
-    said = [missed(point.scored, result.request, training)]
+    limit = missed(point.scored, result.request, training)
+    said = [] if limit is None else [limit.value]
     if may_miss(point.scored, result.request, training):
         said.append(MAY_MISS)
     if point.workers == result.saturation_workers:
         said.append("saturation")
     if point is result.chosen:
         said.append("choice")
-    return [word for word in said if word]
+    return said
 
 
 def _prices(scored: ScoredPlan, *more: Column, spare: bool = False) -> list[Column]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import plan_row, rate, resource_words, several, usd
 from planner.report.output import CHOICE, Column
-from planner.units import format_seconds
+from planner.units import format_seconds, format_span
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
@@ -34,9 +34,11 @@ def run_words(plan: Plan, request: Request) -> str:
         parts = f", {plan.cut.interleave} stages a device" if plan.cut.interleave > 1 else ""
         if plan.replicas == 1:
             return f"{cut} on {devices_words(plan, request)}{parts}"
-        name = (words.run or words.cell).partition(" on ")[0]
+        name = words.name or words.cell
         return f"{cut} x data {plan.replicas} on {devices_words(plan, request)}{parts}, {name}"
-    return words.run.format(devices_words(plan, request)) if words.run else words.cell
+    if words.run:
+        return words.run.format(devices_words(plan, request))
+    return f"{words.name} on {devices_words(plan, request)}" if words.name else words.cell
 
 
 def batch_words(plan: Plan) -> str:
@@ -79,12 +81,7 @@ def price_words(scored: ScoredPlan) -> str:
 
 def best_words(scored: ScoredPlan, request: Request) -> str:
     """What looks best before all is known."""
-    return f"{verb(scored.plan, request)} {machines_words(scored.plan)}: {rates(scored)}{price_words(scored)}"
-
-
-def machines_words(plan: Plan) -> str:
-    """`2 x g7e.12xlarge (4 workers)`, with servers where there are any."""
-    return plan.cluster_text.removesuffix(" alone")
+    return f"{verb(scored.plan, request)} {scored.plan.machines_text}: {rates(scored)}{price_words(scored)}"
 
 
 def rates(scored: ScoredPlan) -> str:
@@ -109,7 +106,7 @@ def decision_lines(
     how = f", {one.plan.computed}" if one.plan.computed else ""
     run = f"{run_words(one.plan, request)}{how}"
     lines = [
-        f"{verb(one.plan, request)} {machines_words(one.plan)}{warning}: {run}, {rates(one)} of "
+        f"{verb(one.plan, request)} {one.plan.machines_text}{warning}: {run}, {rates(one)} of "
         f"{one.plan.model} ({batch_words(one.plan)}){price_words(one)}{why and '; ' + why}."
     ]
     if training is not None:
@@ -132,15 +129,17 @@ def may_miss(one: ScoredPlan, request: Request, training: Training | None) -> bo
 
 def missed_words(one: ScoredPlan, request: Request, training: Training | None) -> str:
     """A sentence about the limit that a plan misses; empty if none."""
-    from planner.answers import jobs
+    from planner.answers.jobs import Limit, missed
 
     late = format_seconds(request.deadline_s or 0.0)
-    return {
-        jobs.TOO_LATE: f"It misses the deadline of {late}.",
-        jobs.TOO_SLOW: f"It is slower than the {request.min_samples_per_s or 0:g} samples/s asked for.",
-        jobs.OVER_SPEND: f"It costs more than the ${request.spend_usd or 0:g} that may be spent.",
-        jobs.OVER_BUDGET: f"It costs more than the budget of ${request.budget_usd_per_hour or 0:g} an hour.",
-    }.get(jobs.missed(one, request, training), "")
+    words = {
+        Limit.LATE: f"It misses the deadline of {late}.",
+        Limit.SLOW: f"It is slower than the {request.min_samples_per_s or 0:g} samples/s asked for.",
+        Limit.SPEND: f"It costs more than the ${request.spend_usd or 0:g} that may be spent.",
+        Limit.BUDGET: f"It costs more than the budget of ${request.budget_usd_per_hour or 0:g} an hour.",
+    }
+    limit = missed(one, request, training)
+    return "" if limit is None else words[limit]
 
 
 def job_words(training: Training, scored: ScoredPlan) -> str:
@@ -150,18 +149,11 @@ def job_words(training: Training, scored: ScoredPlan) -> str:
     if scored.range is not None:
         low, high = scored.range
         times = [scored.samples_per_s / high, scored.samples_per_s / low]
-        took += f" ({_between(*(format_seconds(training.seconds(scored) * by) for by in times))})"
+        took += f" ({format_span(*(training.seconds(scored) * by for by in times))})"
         if cost is not None:
             money += " (${} to ${})".format(*(usd(cost * by) for by in times))
-    plural = training.words[0].isdigit()
-    paid = f" and {'cost' if plural else 'costs'} {money}" if money else ""
-    return f"{training.words} {'take' if plural else 'takes'} {took}{paid}."
-
-
-def _between(low: str, high: str) -> str:
-    """`21.8 to 39.3 min`: a unit that both have is said once."""
-    (least, one), (most, other) = low.rsplit(" ", 1), high.rsplit(" ", 1)
-    return f"{least} to {most} {other}" if one == other else f"{low} to {high}"
+    paid = f" and {'cost' if training.several else 'costs'} {money}" if money else ""
+    return f"{training.words} {'take' if training.several else 'takes'} {took}{paid}."
 
 
 def alone_words(one: ScoredPlan, baseline: ScoredPlan, training: Training | None) -> str:
@@ -171,13 +163,17 @@ def alone_words(one: ScoredPlan, baseline: ScoredPlan, training: Training | None
     if one.priced and baseline.priced:
         ratio = one.usd_per_million_samples / baseline.usd_per_million_samples
         cost = f" at {ratio:.2g} times its cost a sample"
-    said = beside_words("One device alone", training, baseline).removesuffix(".")
+    said = _figures_words("One device alone", training, baseline)
     many = f"{several(one.plan.workers, 'device')} {'are' if one.plan.workers > 1 else 'is'}"
     return f"{said}; {many} {times:.3g} times as fast{cost}."
 
 
 def beside_words(name: str, training: Training | None, other: ScoredPlan) -> str:
-    """`One device alone (1 x g5.xlarge): 626 samples/s, 34 min, $0.57.`"""
+    """`The cheapest (1 x g5.xlarge): 626 samples/s, 34 min, $0.57.`"""
+    return f"{_figures_words(name, training, other)}."
+
+
+def _figures_words(name: str, training: Training | None, other: ScoredPlan) -> str:
     said = [f"{rate(other.samples_per_s)} samples/s"]
     if training is not None:
         said.append(format_seconds(training.seconds(other)))
@@ -185,15 +181,15 @@ def beside_words(name: str, training: Training | None, other: ScoredPlan) -> str
         said += [] if cost is None else [f"${usd(cost)}"]
     elif other.priced:
         said.append(f"${usd(other.usd_per_million_samples)} a million samples")
-    return f"{name} ({machines_words(other.plan)}): {', '.join(said)}."
+    return f"{name} ({other.plan.machines_text}): {', '.join(said)}"
 
 
 def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None) -> str:
     """Why a plan was not chosen, in a word or two."""
     from planner.answers.jobs import missed
 
-    if words := missed(one, request, training):
-        return words
+    if limit := missed(one, request, training):
+        return limit.value
     risk = [MAY_MISS] if may_miss(one, request, training) else []
     if one.plan.key == chosen.plan.key:
         return ", ".join(["choice", *risk])
@@ -245,11 +241,11 @@ def decision_row(
     }
     if training is not None:
         row |= training.figures(one)
-    return row | {"misses": missed(one, request, training) or None}
+    return row | {"misses": missed(one, request, training)}
 
 
 def is_async(scored: ScoredPlan) -> bool:
-    return scored.plan.exchange.record().get("mode") == "async" and scored.plan.replicas > 1
+    return scored.plan.exchange.takes_turns and scored.plan.replicas > 1
 
 
 def staleness_words(scored: ScoredPlan) -> str:

@@ -72,7 +72,7 @@ class Broadcast(Exchange):
     def words(self):
         return Words(
             cell="from worker 0",
-            rest=" with a broadcast from worker 0",
+            aside=" with a broadcast from worker 0",
             plan=f"gradients gathered at worker 0 in {self.pieces} pieces",
             assumptions=(Note(Topic.TRAINING, "synchronous SGD, parameters broadcast from worker 0."),),
             resources={Resource(ResourceKind.DOWNLINK): "sending parameters from worker 0"},

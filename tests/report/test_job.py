@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import planner
-from planner.answers.jobs import OVER_BUDGET, OVER_SPEND, TOO_LATE, missed, training_of
+from planner.answers.jobs import Limit, missed, training_of
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.note import Topic
@@ -105,17 +105,17 @@ def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compa
     late = [row for row in rows if row["job_s"] > 2.5 * 3600]
     assert late
     assert len(late) < len(rows)
-    assert all(TOO_LATE in row["_why"] and not row["_choice"] for row in late)
+    assert all(Limit.LATE in row["_why"] and not row["_choice"] for row in late)
     (chosen,) = [row for row in rows if row["_choice"]]
     in_time = [row for row in rows if row not in late]
     assert chosen["usd_per_million_samples"] == min(row["usd_per_million_samples"] for row in in_time)
     assert rows[0] is chosen  # what misses a limit comes last
-    assert [row["misses"] for row in compared.as_dict()["plans"]].count(TOO_LATE) >= 1
+    assert [row["misses"] for row in compared.as_dict()["plans"]].count(Limit.LATE) >= 1
 
 
 def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_below(curve: Saturation) -> None:
     rows = tables_of(curve)[0].rows
-    over = [row["workers"] for row in rows if OVER_BUDGET in row["_marks"]]
+    over = [row["workers"] for row in rows if Limit.BUDGET in row["_marks"]]
     assert over == [row["workers"] for row in rows if row["usd_per_hour"] > 2.1]
     assert over
     assert curve.chosen.workers == min(over) - 1 == curve.as_dict()["chosen_workers"]
@@ -136,7 +136,7 @@ def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Satur
 def test_one_plan_says_which_limit_it_misses_and_how_stale_it_is(simulated: Simulation) -> None:
     title = tables_of(simulated)[0].title
     assert "It costs more than the $0.01 that may be spent." in title
-    assert simulated.as_dict()["plan"]["misses"] == OVER_SPEND
+    assert simulated.as_dict()["plan"]["misses"] == Limit.SPEND
     assert f"{simulated.scored.prediction.staleness_mean:.1f} updates old on average" in title
     assert "on spot machines" in title
     counted = [note.text for note in simulated.assumptions if note.topic is Topic.SPOT]
