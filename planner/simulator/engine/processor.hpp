@@ -28,12 +28,13 @@ class Processor {
       : in_(in),
         opening_(step.opening),
         speed_counts_(resource == WORKER),
-        feeds_(resource == HOST),
-        waiting_(in.ops),
-        links_(in.ops) {
+        feeds_(resource == HOST) {
     auto on = [&](int32_t op, int r) { return in.resource[op] == r && (r <= WORKER || in.server[op] == server); };
     auto on_host = [&](int32_t op) { return in.resource[op] == HOST; };
     auto mine = [&](int32_t op) { return on(op, resource) && op != step.closing; };
+    if (feeds_ && std::ranges::find(in.resource, HOST) == in.resource.end()) return;  // a host without ops never runs
+    waiting_.resize(in.ops);
+    links_.resize(in.ops);
     feeders_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return !mine(op) && mine(dependent); });
     inner_ = Edges::select(in, [&](int32_t op, int32_t dependent) { return mine(op) && mine(dependent); });
     outer_ = Edges::select(in, [&](int32_t op, int32_t dependent) {
@@ -43,10 +44,11 @@ class Processor {
       arrivals_ += on(op, resource == PS ? UPLINK : DOWNLINK);
       arrivals_ += resource == WORKER && on_host(op);
       auto inner = inner_.of(op);
-      links_[op] = {inner.size() == 1 && in.waiting[inner[0]] == 1 ? inner[0] : -1, !outer_.of(op).empty()};
+      bool unlocks = !outer_.of(op).empty();
+      links_[op] = {inner.size() == 1 && in.waiting[inner[0]] == 1 ? inner[0] : -1, unlocks || feeds_};
       if (!mine(op)) continue;
       ++ops_;
-      counts_ = counts_ || in.waiting[op] > 1 || links_[op].shows;
+      counts_ = counts_ || in.waiting[op] > 1 || unlocks;
     }
     queue_.resize(ops_);
     ends_s_.resize(ops_);
@@ -102,8 +104,7 @@ class Processor {
         tail = release(feeders_.of(arrival->op), tail);
       }
       Link link = links_[op];
-      if (feeds_) ended_ops_.push_back({now, rank, op});
-      if (link.shows) unlock(op, static_cast<int32_t>(head - queue_.data()));
+      if (link.shows) show({now, rank, op}, static_cast<int32_t>(head - queue_.data()));
       *end_s++ = now;
       ++head;
       if (op == opening_) rank = std::max(key, begun_rank);
@@ -117,7 +118,8 @@ class Processor {
   }
 
  private:
-  // What the end of an op does: `next` if all it unlocks here is one op that waits for nothing else.
+  // What the end of an op does: `next` if the only op that it unlocks here waits for nothing else; `shows`: other lanes
+  // look at the end.
   struct Link {
     int32_t next;
     bool shows;
@@ -134,8 +136,9 @@ class Processor {
     if (order_ != nullptr && tail - first > 1) sort_by_order({first, tail}, order_);
     return tail;
   }
-  void unlock(int32_t op, int32_t place) {
-    for (int32_t waits : outer_.of(op))
+  void show(const Arrival& end, int32_t place) {
+    if (feeds_) ended_ops_.push_back(end);
+    for (int32_t waits : outer_.of(end.op))
       if (--waiting_[waits] == 0) unlocked_.push_back({place, waits});
   }
   void follow(const Waist& waist, const double* durations, double speed, double now, double* end_s) {
