@@ -16,8 +16,8 @@ from planner.validate.evidence import Evidence
 from planner.validate.row import Row
 
 ROWS: dict[str, Callable[[Row], bool]] = {
-    "papers": lambda row: not row.name.startswith("testbed"),
-    "servers": lambda row: row.name.startswith("testbed"),
+    "papers": lambda row: row.name.paper != "testbed",
+    "servers": lambda row: row.name.paper == "testbed",
 }
 _TITLE = re.compile(r"\*\*(.+)\*\*")
 
@@ -111,8 +111,8 @@ def _page(one: Evidence, rows: Sequence[Row]) -> str:
         summary(rows) + " A row that does not hold is never left out; the reason stands below its table.",
         "",
     ]
-    for source in dict.fromkeys(row.name.split("/")[0] for row in rows):
-        mine = [row for row in rows if row.name.split("/")[0] == source]
+    for source in dict.fromkeys(row.name.paper for row in rows):
+        mine = [row for row in rows if row.name.paper == source]
         lines += [
             f"### {TITLES.get(source, source)}",
             "",

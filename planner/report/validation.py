@@ -33,10 +33,10 @@ def summary(rows: Sequence[Row]) -> str:
 def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> list[Table]:
     """A table a check for people; one with every row for programs."""
     if format is Format.csv:
-        return [Table([asdict(row) for row in rows])]
+        return [Table([row.record() for row in rows])]
     end = Table([], notes=[*_unexpected(rows), f"planner {planner.__version__}: {summary(rows)}"])
     checks = [
-        _check_table(key, list(found)) for key, found in groupby(rows, key=lambda r: r.name.rsplit("/", 1)[0])
+        _check_table(str(check), list(found)) for check, found in groupby(rows, key=lambda row: row.name.of)
     ]
     return [*checks, end]
 
@@ -55,7 +55,7 @@ def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
     """For JSON."""
     return {
         "version": planner.__version__,
-        "rows": [asdict(row) | {"status": row.status} for row in rows],
+        "rows": [row.record() | {"status": row.status} for row in rows],
         "held": sum(row.holds for row in rows),
         "as_claimed": all(row.as_claimed for row in rows),
     }

@@ -45,7 +45,7 @@ def document(rows: Sequence[Row], date: str) -> str:
         summary(rows) + " A row that does not hold is never left out; the reason stands below its table.",
         "",
     ]
-    for source, found in groupby(rows, key=lambda row: row.name.split("/")[0]):
+    for source, found in groupby(rows, key=lambda row: row.name.paper):
         lines += [f"## {TITLES.get(source, source)}", ""]
         lines.append(render(validation_tables(list(found))[:-1], Format.markdown))
     return "\n".join(lines)
@@ -60,7 +60,7 @@ def drift(rows: Sequence[Row], text: str) -> list[str]:
         raise BadInput("the document holds no table of rows; write it with `planner validate --document`")
     found = []
     for row in rows:
-        check = row.name.rsplit("/", 1)[0]
+        check = str(row.name.of)
         cells = written.get((check, row.what))
         if cells is None:
             found.append(f"{check}: the document lacks {row.what!r}")

@@ -24,7 +24,7 @@ from planner.rates.device import family_of
 from planner.validate import row
 from planner.validate.figures import DATA, figures, table
 from planner.validate.rates import kind_of, log_error, predicted_step_s
-from planner.validate.row import Row
+from planner.validate.row import Row, RowName
 from planner.validate.training import Run, one_machine_runs, single_device_runs
 
 FITTED, UNSEEN = 0.15, 0.25
@@ -123,7 +123,7 @@ def _worst(
         ours,
         tolerance,
         unit="images/s",
-        name=f"devices/{check}/{device}-{framework.replace(' ', '-')}-{model}",
+        name=RowName("devices", check, f"{device}-{framework.replace(' ', '-')}-{model}"),
         what=f"{device}, {framework}, {model}, " + (several if len(batches) > 1 else f"batch {batches[0]}"),
         how=how,
         source=worst.source,
@@ -186,7 +186,7 @@ def cpus() -> list[Row]:
                     ours,
                     UNSEEN,
                     unit="images/s",
-                    name=f"devices/cpus/{name}-{framework.replace(' ', '-')}",
+                    name=RowName("devices", "cpus", f"{name}-{framework.replace(' ', '-')}"),
                     what=f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
                     f"the worst of {len({one.model for one, _ in found})} networks",
                     how="step time of the catalogue's estimated kernel rates, one factor a framework",
@@ -213,7 +213,7 @@ def runs() -> list[Row]:
                 run.batch / predicted_step_s(run),
                 UNSEEN,
                 unit="samples/s",
-                name=f"devices/runs/{family}-{kind}-{precision}",
+                name=RowName("devices", "runs", f"{family}-{kind}-{precision}"),
                 what=f"{family}, {precision}, {run.model.name}, batch {run.batch}, "
                 f"the median of {len(found)} {'runs' if len(found) > 1 else 'run'} of {kind}",
                 how="rates by kernel, format, device and framework (docs/rates.md), fitted to these runs",

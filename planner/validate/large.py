@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.validate import large_shapes, row
-from planner.validate.row import Check, Row
+from planner.validate.row import About, Check, Row, RowName
 
 HOW = "closed form of the exchange that plans are bounded by"
 ZERO = "ZeRO++ (DeepSpeed, 2023), read off its figures"
@@ -19,8 +19,8 @@ def network() -> list[Row]:
     for gbit, tflops in zip(large_shapes.NETWORKS_GBIT, large_shapes.PUBLISHED_TFLOPS, strict=True):
         published = tflops / large_shapes.PUBLISHED_TFLOPS[-1]
         if gbit != widest:
-            about = {
-                "name": f"large/network/{gbit}",
+            about: About = {
+                "name": RowName("large", "network", str(gbit)),
                 "what": f"138B on 384 V100, 2,048 tokens a device: {gbit} of {widest} Gbit/s a machine",
                 "how": HOW,
                 "source": ZERO,
@@ -35,8 +35,8 @@ def micro_batch() -> list[Row]:
     for batch, rates in large_shapes.micro_batches().items():
         kept = rates[-1] / rates[0]
         falls = batch == min(large_shapes.micro_batches())
-        about = {
-            "name": f"large/micro_batch/{batch}",
+        about: About = {
+            "name": RowName("large", "micro_batch", str(batch)),
             "what": f"FSDP of a 7B on A100, micro-batch {batch}: a device of 1,024 against one of 8",
             "how": HOW,
             "source": "strong and weak scaling of published FSDP runs",
@@ -49,8 +49,8 @@ def micro_batch() -> list[Row]:
 def within() -> list[Row]:
     """Shards inside machines against shards over all ranks."""
     over_all, inside = large_shapes.inside_machines()
-    about = {
-        "name": "large/within/1024",
+    about: About = {
+        "name": RowName("large", "within", "1024"),
         "what": "FSDP of a 7B on 1,024 A100, micro-batch 1: shards inside machines against over all ranks",
         "how": HOW,
         "source": "HSDP of PyTorch FSDP (Zhao et al. 2023)",

@@ -25,7 +25,7 @@ from planner.step import DOWNLINK, WORKER
 from planner.units import GBIT_BYTES_PER_S, MIB
 from planner.validate import row, testbed
 from planner.validate.figures import figures
-from planner.validate.row import Row
+from planner.validate.row import Row, RowName
 
 GOODPUT = 0.99  # of a line rate: TCP in frames of 9001 bytes
 AS_GOOD = 0.98  # what two simulations to 1% can tell apart
@@ -59,7 +59,7 @@ def saturation_points() -> list[Row]:
                 found.saturation_workers or float("nan"),
                 1,
                 unit="workers",
-                name=f"li/saturation/batch-{batch}",
+                name=RowName("li", "saturation", f"batch-{batch}"),
                 what=f"Inception-v3, batch {batch}: workers before saturation",
                 how="`planner saturation` on a synthesized profile, p3.2xlarge at its burst bandwidth",
                 source=_source("saturation"),
@@ -79,7 +79,7 @@ def split() -> list[Row]:
             mib,
             0.5,
             unit="MiB",
-            name=f"li/split/{which}",
+            name=RowName("li", "split", which),
             what=f"VGG-11 on 2 servers: parameters on the {which} one",
             how="TensorFlow's greedy placement, in the order of creation",
             source=_source("split"),
@@ -115,7 +115,7 @@ def servers() -> list[Row]:
             f"{uneven:+.0%}",
             0 <= uneven < min(rest),
             "smallest gain of all",
-            name="li/servers/vgg11-256",
+            name=RowName("li", "servers", "vgg11-256"),
             what="VGG-11, batch 256: gain of a second server",
             how=how,
             source=_source("servers"),
@@ -128,7 +128,7 @@ def servers() -> list[Row]:
                 f"{ours:+.0%}",
                 ours > uneven,
                 f"above {uneven:+.0%}",
-                name=f"li/servers/{case['model']}-{case['batch']}",
+                name=RowName("li", "servers", f"{case['model']}-{case['batch']}"),
                 what=f"{case['model']}, batch {case['batch']}: gain of a second server",
                 how=how,
                 source=_source("servers"),
@@ -166,7 +166,7 @@ def overhead() -> list[Row]:
                 100 * parse_s / (parse_s + transfer_s),
                 0.1,
                 unit="%",
-                name=f"li/overhead/{gbit}-gbit",
+                name=RowName("li", "overhead", f"{gbit}-gbit"),
                 what=f"share of parsing in communication at {gbit} Gbit/s",
                 how="parse ops against transfers of a synthesized step; "
                 "the cost of a byte was chosen for 1 Gbit/s",
@@ -207,7 +207,7 @@ def orders() -> list[Row]:
                         f"{tic / best - 1:+.1%}",
                         tic >= AS_GOOD * best,
                         "at or above, to 2%",
-                        name=f"li/orders/{case['model']}-w{workers}-{rival.split()[0]}",
+                        name=RowName("li", "orders", f"{case['model']}-w{workers}-{rival.split()[0]}"),
                         what=f"{case['model']}, batch {case['batch']}, {row.workers(workers)}: "
                         f"TIC over {rival}",
                         how="simulated, synthesized profile of private-opteron, 1 Gbit/s, async",
@@ -228,7 +228,7 @@ def errors() -> list[Row]:
             round(100 * float(np.quantile(found, share)), 1),
             100 * given[where],
             unit="%",
-            name=f"li/errors/{name}",
+            name=RowName("li", "errors", name),
             what=f"error on real runs, {words}",
             how=how,
             source=_source("errors"),
@@ -258,7 +258,7 @@ def speed() -> list[Row]:
             f"{training_s / spent_s:,.0f} times",
             spent_s < training_s,
             "above 1",
-            name=f"li/speed/{case['model']}-{case['batch']}",
+            name=RowName("li", "speed", f"{case['model']}-{case['batch']}"),
             what=f"{case['model']}, batch {case['batch']}: "
             "time of 100 training steps over that of predicting",
             how=f"CPU time of 1,000 simulated steps a worker, {given['workers']} workers, one thread",

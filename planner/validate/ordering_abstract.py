@@ -12,7 +12,7 @@ from planner.units import GBIT_BYTES_PER_S
 from planner.validate import row
 from planner.validate.figures import figures
 from planner.validate.forward import ForwardPass, ForwardSteps
-from planner.validate.row import Row
+from planner.validate.row import Row, RowName
 
 GIVEN: dict[str, Any] = figures("ordering_abstract")
 BEST = 0.95  # of E: 1 is the bound, which a step misses by its first transfer and last op
@@ -45,7 +45,7 @@ def step_time() -> list[Row]:
             100 * (1 - float(ordered.mean() / none.mean())),
             5,
             unit="%",
-            name="ordering_abstract/step_time/reduction",
+            name=RowName("ordering_abstract", "step_time", "reduction"),
             what="Inception-v2: an order shortens the step by",
             how=HOW,
             source=_source("step_time"),
@@ -55,7 +55,7 @@ def step_time() -> list[Row]:
             float(none.std() / ordered.std()),
             given["deviation_ratio"],
             unit="times",
-            name="ordering_abstract/step_time/deviation",
+            name=RowName("ordering_abstract", "step_time", "deviation"),
             what="Inception-v2: an order narrows the standard deviation of steps",
             how=HOW,
             source=_source("step_time"),
@@ -74,7 +74,7 @@ def speedup() -> list[Row]:
             100 * (_efficiency(forward, ordered) - _efficiency(forward, none)),
             20,
             unit="points",
-            name="ordering_abstract/speedup/efficiency",
+            name=RowName("ordering_abstract", "speedup", "efficiency"),
             what="ResNet-152: ordering efficiency E rises by",
             how=HOW,
             source=_source("speedup"),
@@ -84,7 +84,7 @@ def speedup() -> list[Row]:
             float(none.step_s.mean() / ordered.step_s.mean()),
             0.20,
             unit="times",
-            name="ordering_abstract/speedup/throughput",
+            name=RowName("ordering_abstract", "speedup", "throughput"),
             what="ResNet-152: throughput with an order",
             how=HOW,
             source=_source("speedup"),
@@ -99,7 +99,7 @@ def speedup() -> list[Row]:
                 f"{ratio:.2f} times",
                 ratio > 1.1,
                 "above 1.1 times",
-                name=f"ordering_abstract/speedup/{model}",
+                name=RowName("ordering_abstract", "speedup", model),
                 what=f"{model}: throughput with an order",
                 how=HOW,
                 source=_source("speedup"),
@@ -121,7 +121,7 @@ def simple() -> list[Row]:
                 round(100 * (float(ours / complete) - 1), 2),
                 100 * given["within"],
                 unit="%",
-                name=f"ordering_abstract/simple/{model}",
+                name=RowName("ordering_abstract", "simple", model),
                 what=f"{model}: equation 3 is slower than an order that knows costs by",
                 how=HOW,
                 source=_source("simple"),
@@ -151,7 +151,7 @@ def extremes() -> list[Row]:
             f"E {best:.2f}; random orders {min(others):.2f} to {max(others):.2f}",
             best >= BEST and max(others) < BEST,
             f"E above {BEST:g}, others below",
-            name="ordering_abstract/extremes/seq32",
+            name=RowName("ordering_abstract", "extremes", "seq32"),
             what="Seq-32: the order of consumption against 20 random ones",
             how=HOW,
             source=_source("extremes"),
@@ -161,7 +161,7 @@ def extremes() -> list[Row]:
             f"E {parallel_best:.2f}; random orders {min(parallel):.2f} to {max(parallel):.2f}",
             spread <= ALIKE and min(parallel) >= BEST,
             "steps alike to 1%",
-            name="ordering_abstract/extremes/par32",
+            name=RowName("ordering_abstract", "extremes", "par32"),
             what="Par-32: the order of consumption against 20 random ones",
             how=HOW,
             source=_source("extremes"),

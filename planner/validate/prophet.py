@@ -34,7 +34,7 @@ from planner.step import WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S
 from planner.validate import row
 from planner.validate.figures import figures
-from planner.validate.row import Row
+from planner.validate.row import Row, RowName
 
 GIVEN: dict[str, Any] = figures("prophet")
 PUSH_S = 0.002
@@ -108,7 +108,7 @@ def _rate_row(section: str, published: float, ours: float, name: str, what: str)
         ours,
         TOLERANCE,
         unit="samples/s",
-        name=f"prophet/{name}",
+        name=RowName("prophet", section, name),
         what=what,
         how=HOW,
         source=_source(section),
@@ -130,7 +130,7 @@ def table2() -> list[Row]:
             "table2",
             given[system][at],
             ours[system][at],
-            f"table2/{system}-{gbit:g}",
+            f"{system}-{gbit:g}",
             f"{TITLES[system]}, {gbit:g} Gbit/s",
         )
         for at, gbit in enumerate(speeds)
@@ -148,7 +148,7 @@ def table2() -> list[Row]:
             f"at least {ahead:+.1%}",
             ahead >= -1e-9,
             "at or above",
-            name="prophet/table2/ahead",
+            name=RowName("prophet", "table2", "ahead"),
             what=f"Prophet against the others up to {given['scarce_gbit_per_s']:g} Gbit/s",
             **about,
         ),
@@ -157,7 +157,7 @@ def table2() -> list[Row]:
             f"{apart:.1%} apart",
             apart <= ALIKE,
             f"at most {ALIKE:.0%} apart",
-            name="prophet/table2/alike",
+            name=RowName("prophet", "table2", "alike"),
             what="all three from 6 Gbit/s on",
             **about,
         ),
@@ -181,7 +181,7 @@ def table3() -> list[Row]:
                 "table3",
                 case[system],
                 ours[system],
-                f"table3/{model}-{batch}-{system}",
+                f"{model}-{batch}-{system}",
                 f"{TITLES[system]}, {model}, batch {batch}",
             )
             for system in given["systems"]
@@ -194,7 +194,7 @@ def table3() -> list[Row]:
                 " ".join(f"{gain:+.1%}" for gain in mine),
                 all(a <= b for a, b in pairwise(mine)),
                 "grows",
-                name=f"prophet/table3/{model}-gain",
+                name=RowName("prophet", "table3", f"{model}-gain"),
                 what=f"{model}: gain of Prophet over ByteScheduler by batch",
                 how=HOW,
                 source=_source("table3"),
@@ -211,7 +211,7 @@ def resnet18() -> list[Row]:
             "resnet18",
             published,
             alike_rate(given["model"], given["batch"], system, given["workers"], case["gbit_per_s"]),
-            f"resnet18/{system}-{case['gbit_per_s']}",
+            f"{system}-{case['gbit_per_s']}",
             f"ResNet-18, {TITLES[system]}, {case['gbit_per_s']} Gbit/s",
         )
         for case in given["rows"]
@@ -231,7 +231,7 @@ def slow_link() -> list[Row]:
             "slow_link",
             published,
             rate(step(given["model"], given["batch"]), system, cluster, slow),
-            f"slow_link/{system.replace(', ', '-')}",
+            system.replace(", ", "-"),
             f"{TITLES[system]}, one worker at 500 Mbit/s",
         )
         for system, published in given["rates"].items()
@@ -246,7 +246,7 @@ def scaling() -> list[Row]:
             "scaling",
             case["rate"],
             alike_rate(given["model"], given["batch"], "prophet", case["workers"], given["gbit_per_s"]),
-            f"scaling/{case['workers']}",
+            str(case["workers"]),
             f"Prophet, {case['workers']} workers",
         )
         for case in given["rows"]
@@ -267,7 +267,7 @@ def utilisation() -> list[Row]:
                 100 * compute_s * found / there["batch"],
                 TOLERANCE,
                 unit="%",
-                name=f"prophet/utilisation/{system}",
+                name=RowName("prophet", "utilisation", system),
                 what=f"GPU utilisation with {TITLES[system]}",
                 how=HOW,
                 source=_source("utilisation"),
@@ -288,7 +288,7 @@ def waiting() -> list[Row]:
                 given["seconds"] * found / there["batch"],
                 TOLERANCE,
                 unit="iterations",
-                name=f"prophet/waiting/{system}-iterations",
+                name=RowName("prophet", "waiting", f"{system}-iterations"),
                 what=f"iterations in {given['seconds']} s with {TITLES[system]}",
                 how=HOW,
                 source=_source("waiting"),
@@ -310,7 +310,7 @@ def waiting() -> list[Row]:
             ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items()),
             in_order == sorted(in_order),
             "same order",
-            name="prophet/waiting/order",
+            name=RowName("prophet", "waiting", "order"),
             what="who waits least for parameters in a step, at 3 Gbit/s",
             how=HOW,
             source=_source("waiting"),

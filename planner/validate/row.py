@@ -5,17 +5,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 Value = float | str
 
 
+class CheckName(NamedTuple):
+    """What can be asked for: `li/saturation`."""
+
+    paper: str
+    check: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+class RowName(NamedTuple):
+    """A row of a check: `li/saturation/batch-32`."""
+
+    paper: str
+    check: str
+    case: str
+
+    @property
+    def of(self) -> CheckName:
+        return CheckName(self.paper, self.check)
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+class About(TypedDict):
+    """What a row is, how ours was found, and where the published figure stands."""
+
+    name: RowName
+    what: str
+    how: str
+    source: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`name` is paper/check/what. `error` is ours relative to the published figure, where both are numbers.
+    """`error` is ours relative to the published figure, where both are numbers.
     `known` says that the row is listed as not holding (`data/known.toml`), `reason` why."""
 
-    name: str
+    name: RowName
     what: str
     published: Value
     ours: Value
@@ -41,12 +76,16 @@ class Row:
         its entry in the list is out of date."""
         return self.holds or self.known
 
+    def record(self) -> dict[str, Any]:
+        """The row as JSON and CSV have it."""
+        return asdict(self) | {"name": str(self.name)}
+
     def listed(self, reason: str) -> Row:
         """The row as one of the listed ones; the reason is shown only where it is needed."""
         return replace(self, known=True, reason="" if self.holds else reason)
 
 
-def near(published: float, ours: float, tolerance: float, *, unit: str = "", **about: str) -> Row:
+def near(published: float, ours: float, tolerance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
     """Ours within `tolerance` (a share) of the published figure."""
     error = ours / published - 1
     return _row(
@@ -54,7 +93,7 @@ def near(published: float, ours: float, tolerance: float, *, unit: str = "", **a
     )
 
 
-def close(published: float, ours: float, distance: float, *, unit: str = "", **about: str) -> Row:
+def close(published: float, ours: float, distance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
     """Ours at most `distance` away, in the figure's own unit."""
     claim = "equal" if distance == 0 else f"within {distance:g} {unit if distance != 1 else unit.rstrip('s')}"
     return _row(
@@ -68,22 +107,22 @@ def close(published: float, ours: float, distance: float, *, unit: str = "", **a
     )
 
 
-def equal(published: str, ours: str, **about: str) -> Row:
+def equal(published: str, ours: str, **about: Unpack[About]) -> Row:
     """Ours is the same."""
     return _row(about, published, ours, "equal", published == ours)
 
 
-def at_least(published: float, ours: float, least: float, *, unit: str = "", **about: str) -> Row:
+def at_least(published: float, ours: float, least: float, *, unit: str = "", **about: Unpack[About]) -> Row:
     """Ours at `least` or above."""
     return _row(about, published, ours, f"at least {least:g}", ours >= least, unit=unit)
 
 
-def at_most(published: float, ours: float, most: float, *, unit: str = "", **about: str) -> Row:
+def at_most(published: float, ours: float, most: float, *, unit: str = "", **about: Unpack[About]) -> Row:
     """Ours at `most` or below."""
     return _row(about, published, ours, f"at most {most:g}", ours <= most, unit=unit)
 
 
-def stated(published: str, ours: str, holds: bool, claim: str, **about: str) -> Row:
+def stated(published: str, ours: str, holds: bool, claim: str, **about: Unpack[About]) -> Row:
     """A statement of a paper about an order or a shape, and whether ours has it."""
     return _row(about, published, ours, claim, holds)
 
@@ -94,7 +133,7 @@ def workers(count: int) -> str:
 
 
 def _row(
-    about: dict[str, str],
+    about: About,
     published: Value,
     ours: Value,
     claim: str,
@@ -105,10 +144,7 @@ def _row(
 ) -> Row:
     finite = not isinstance(ours, float) or math.isfinite(ours)
     return Row(
-        name=about["name"],
-        what=about["what"],
-        how=about["how"],
-        source=about["source"],
+        **about,
         published=published,
         ours=ours,
         claim=claim,

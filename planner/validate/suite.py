@@ -10,33 +10,33 @@ from planner.errors import BadInput, unknown_name
 from planner.progress import Progress, silent
 from planner.search.executors import executor_of
 from planner.validate.figures import figures
-from planner.validate.row import Check, Row
+from planner.validate.row import Check, CheckName, Row, RowName
 
 SOURCES = ("li", "tictac", "yan", "prophet", "ordering_abstract", "testbed", "devices", "large")
 
 
 @cache
-def checks() -> dict[str, Check]:
-    """Every check as `li/saturation`, in the order of the report."""
-    found: dict[str, Check] = {}
+def checks() -> dict[CheckName, Check]:
+    """Every check, in the order of the report."""
+    found: dict[CheckName, Check] = {}
     for source in SOURCES:
         module = importlib.import_module(f"planner.validate.{source}")
-        found |= {f"{source}/{name}": check for name, check in module.CHECKS.items()}
+        found |= {CheckName(source, name): check for name, check in module.CHECKS.items()}
     return found
 
 
 def names() -> list[str]:
     """What can be asked for: papers, checks, and checks of one paper."""
-    return list(dict.fromkeys([*SOURCES, *(key.split("/")[1] for key in checks()), *checks()]))
+    return list(dict.fromkeys([*SOURCES, *(key.check for key in checks()), *map(str, checks())]))
 
 
-def chosen(asked: Sequence[str]) -> list[str]:
+def chosen(asked: Sequence[str]) -> list[CheckName]:
     """The checks that the names stand for; all without names."""
     known = names()
     for name in asked:
         if name not in known:
             raise unknown_name("validation", name, known, hint="one of " + ", ".join(known))
-    return [key for key in checks() if not asked or set(asked) & {key, *key.split("/")}]
+    return [key for key in checks() if not asked or set(asked) & {str(key), *key}]
 
 
 def validate(
@@ -53,9 +53,15 @@ def validate(
         for done, (key, found) in enumerate(zip(keys, results, strict=True), 1):
             rows += found
             progress(f"checked {key}", done, len(keys))
-    known: dict[str, str] = figures("known")
-    here = {row.name for row in rows}
-    stale = [name for name in known if name.rsplit("/", 1)[0] in keys and name not in here]
+    known = known_rows()
+    stale = [str(name) for name in known.keys() - {row.name for row in rows} if name.of in keys]
     if stale:
-        raise BadInput(f"planner/validate/data/known.toml lists rows that do not exist: {', '.join(stale)}")
+        raise BadInput(
+            f"planner/validate/data/known.toml lists rows that do not exist: {', '.join(sorted(stale))}"
+        )
     return [row.listed(known[row.name]) if row.name in known else row for row in rows]
+
+
+def known_rows() -> dict[RowName, str]:
+    """The rows that are listed as not holding, with the reason."""
+    return {RowName(*name.split("/")): reason for name, reason in figures("known").items()}

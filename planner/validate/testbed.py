@@ -23,7 +23,7 @@ from planner.step.transmissions import Wire
 from planner.step.window import infer_window
 from planner.validate import row
 from planner.validate.figures import once, profile, table
-from planner.validate.row import Row
+from planner.validate.row import Row, RowName
 
 TOLERANCE = 0.15  # of a point
 MEAN = 0.06  # of all
@@ -131,7 +131,7 @@ def points() -> list[Row]:
             found.prediction.samples_per_s,
             TOLERANCE,
             unit="samples/s",
-            name=f"testbed/points/{found.point.name}-w{found.point.workers}",
+            name=RowName("testbed", "points", f"{found.point.name}-w{found.point.workers}"),
             what=f"{found.point.name}, {row.workers(found.point.workers)}",
             how="simulated from the profile of a single worker; measured without tracing, repeats pooled",
             source=SOURCE,
@@ -151,7 +151,7 @@ def summary() -> list[Row]:
             f"{ours:.1%}",
             ours <= MEAN,
             f"at most {MEAN:.0%}",
-            name="testbed/summary/mean",
+            name=RowName("testbed", "summary", "mean"),
             what="mean error of all points",
             how=how,
             source=SOURCE,
@@ -165,7 +165,7 @@ def summary() -> list[Row]:
                 round(100 * ours, 2),
                 round(100 * OF_BASELINE * theirs, 2),
                 unit="%",
-                name=f"testbed/summary/{name}",
+                name=RowName("testbed", "summary", name),
                 what=f"mean error, beside that of the {name} model",
                 how=f"{how}; claimed: at most half",
                 source=SOURCE,

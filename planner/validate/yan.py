@@ -14,7 +14,7 @@ from planner.partition.search import PartitionRequest, PartitionResult, partitio
 from planner.partition.study import fixed, layer_choice, most_samples_within, samples_within
 from planner.validate import row
 from planner.validate.figures import figures, once
-from planner.validate.row import Row
+from planner.validate.row import Row, RowName
 
 GIVEN: dict[str, Any] = figures("yan")
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
@@ -34,7 +34,7 @@ def _stated(section: str, name: str, what: str, *, published: str, ours: str, ho
         ours,
         holds,
         claim,
-        name=f"yan/{section}/{name}",
+        name=RowName("yan", section, name),
         what=what,
         how=HOW,
         source=_source(section),
@@ -56,7 +56,7 @@ def best() -> list[Row]:
         row.equal(
             GIVEN["best"][size],
             _searched()[size].plans[0].name,
-            name=f"yan/best/{GIVEN[size]}",
+            name=RowName("yan", "best", GIVEN[size]),
             what=f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines",
             how=HOW,
             source=_source("best"),
@@ -82,7 +82,7 @@ def spread() -> list[Row]:
             last.epoch_s / first.epoch_s,
             0.25,
             unit="times",
-            name="yan/spread/ratio",
+            name=RowName("yan", "spread", "ratio"),
             what="imagenet22k: worst epoch over best",
             how=HOW,
             source=_source("spread"),
@@ -92,7 +92,7 @@ def spread() -> list[Row]:
             images / first.samples_per_s / 60,
             0.25,
             unit="min",
-            name="yan/spread/best",
+            name=RowName("yan", "spread", "best"),
             what=f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, "
             f"trains in the published worst epoch, {given['worst_minutes']} min",
             how=HOW,

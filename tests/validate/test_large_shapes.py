@@ -97,7 +97,7 @@ def test_runs_without_evidence_are_left_out() -> None:
 
 def test_the_shapes_are_checks_that_can_be_asked_for() -> None:
     rows = validate(["large"], jobs=1)
-    assert [row.name for row in rows] == [
+    assert [str(row.name) for row in rows] == [
         "large/network/100",
         "large/network/200",
         "large/network/400",

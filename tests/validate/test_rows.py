@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from planner.validate import row
-from planner.validate.row import Row
+from planner.validate.row import About, Row, RowName
 
-ABOUT = {"name": "paper/check/one", "what": "one", "how": "so", "source": "there"}
+ABOUT: About = {
+    "name": RowName("paper", "check", "one"),
+    "what": "one",
+    "how": "so",
+    "source": "there",
+}
 
 
 def test_near_is_relative() -> None:

@@ -15,7 +15,7 @@ from planner.report.validation import summary, validation_tables
 from planner.report.validation_document import document, drift
 from planner.validate import Row, names, validate
 from planner.validate.figures import figures
-from planner.validate.suite import checks
+from planner.validate.suite import checks, known_rows
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAPERS, SERVERS = DOCS / "validation-papers.md", DOCS / "validation-servers.md"
@@ -46,19 +46,19 @@ def test_rows_do_as_claimed(fast: list[Row]) -> None:
 
 def test_prophet_at_1_gbit_is_at_most_18_percent_below(fast: list[Row]) -> None:
     """The published rates are 96% to 106% of what the server's NIC can carry, more than any order reaches."""
-    errors = [row.error for row in fast if row.name.startswith("prophet/table2/") and row.name.endswith("-1")]
+    errors = [row.error for row in fast if row.name.check == "table2" and row.name.case.endswith("-1")]
     assert len(errors) == 3
     assert all(error is not None and -0.18 <= error < 0 for error in errors)
 
 
 def test_every_row_has_one_name_and_says_how_and_whence(fast: list[Row]) -> None:
     assert len({row.name for row in fast}) == len(fast)
-    assert all(row.name.rsplit("/", 1)[0] in checks() for row in fast)
+    assert all(row.name.of in checks() for row in fast)
     assert all(row.how and row.source and row.claim for row in fast)
 
 
 def test_the_list_of_failing_rows_names_checks_that_exist() -> None:
-    assert [name for name in figures("known") if name.rsplit("/", 1)[0] not in checks()] == []
+    assert [name for name in known_rows() if name.of not in checks()] == []
 
 
 def test_the_document_is_that_of_the_code(fast: list[Row]) -> None:
@@ -67,7 +67,7 @@ def test_the_document_is_that_of_the_code(fast: list[Row]) -> None:
 
 def test_the_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
     text = PAPERS.read_text("utf-8") + SERVERS.read_text("utf-8")
-    mine = [name for name in checks() if not name.startswith("large/")]  # `planner validate large` has those
+    mine = [name for name in checks() if name.paper != "large"]  # `planner validate large` has those
     assert [name for name in mine if f"**{name}**" not in text] == []
     cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     holds = [row[-1] for row in cells if len(row) == 6 and row[0] != "What"]
@@ -90,8 +90,8 @@ def test_a_figure_that_moved_is_found() -> None:
 
 
 def test_names_choose_papers_and_checks() -> None:
-    assert {row.name.split("/")[1] for row in validate(["overhead"])} == {"overhead"}
-    assert [row.name for row in validate(["li/split"])] == ["li/split/larger", "li/split/smaller"]
+    assert {row.name.check for row in validate(["overhead"])} == {"overhead"}
+    assert [str(row.name) for row in validate(["li/split"])] == ["li/split/larger", "li/split/smaller"]
     assert {"li", "saturation", "testbed/points"} <= set(names())
     with pytest.raises(BadInput, match="nearest: split"):
         validate(["splitt"])
@@ -126,6 +126,6 @@ def test_the_end_names_what_is_not_as_claimed() -> None:
 
 def test_formats(fast: list[Row]) -> None:
     lines = list(csv.DictReader(io.StringIO(render(validation_tables(fast, Format.csv), Format.csv))))
-    assert [line["name"] for line in lines] == [row.name for row in fast]
+    assert [line["name"] for line in lines] == [str(row.name) for row in fast]
     text = render(validation_tables(fast), Format.table)
     assert all(row.reason.split()[0] in text for row in fast if not row.holds)

@@ -43,9 +43,9 @@ def _compared(row: Row) -> Compared | None:
     if row.error is None or isinstance(row.published, str) or isinstance(row.ours, str) or not row.published:
         return None
     return Compared(
-        id=row.name,
-        source=row.name.split("/")[0],
-        part=row.name.split("/")[0],
+        id=str(row.name),
+        source=row.name.paper,
+        part=row.name.paper,
         what=row.what,
         unit=row.unit,
         measured=float(row.published),
