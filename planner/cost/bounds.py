@@ -48,18 +48,6 @@ class Bound:
     limited_by: str  # "worker step", "node 0 egress", ...
 
 
-def upper_bound_samples_per_s(
-    profile: Profile,
-    cluster: Cluster,
-    policy: Policy | None = None,
-    mode: Mode = "async",
-    *,
-    steps: Steps = "fastest",
-) -> float:
-    """Samples a second that the plan cannot exceed."""
-    return upper_bound(profile, cluster, policy, mode, steps=steps).samples_per_s
-
-
 def upper_bound(
     profile: Profile,
     cluster: Cluster,

@@ -13,18 +13,6 @@ from dataclasses import dataclass
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
 
-KEYS = (
-    "muladd_s",
-    "muladd_out_of_cache_s",
-    "act_s",
-    "err_s",
-    "cache_bytes",
-    "interference",
-    "interference_out_of_cache",
-    "latency_s",
-    "parse_s_per_byte",
-    "parse_s",
-)
 _LATENCY_S = 50e-6  # one small TCP message between two machines, kernel network stack; estimated
 _SHARE_OF_PEAK = 0.3  # what trained kernels reach of a device's peak where nothing better is known; estimated
 _BYTES_PER_WEIGHT = 4

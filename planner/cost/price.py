@@ -1,8 +1,8 @@
-"""What a cluster costs: dollars an hour for its machines, servers included, and for a sample or an epoch."""
+"""What a cluster costs: dollars an hour for its machines, servers included, and for a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from planner.cluster import Cluster
 from planner.errors import BadInput
@@ -31,13 +31,6 @@ def machine_usd_per_hour(hardware: Hardware, *, spot: bool = False, region: str 
     return usd
 
 
-def machines_usd_per_hour(
-    machines: Iterable[tuple[Hardware, int]], *, spot: bool = False, region: str | None = None
-) -> float:
-    """So many machines of each kind (`planner.cost.cluster.machine_counts`) for an hour."""
-    return sum(count * machine_usd_per_hour(kind, spot=spot, region=region) for kind, count in machines)
-
-
 def cluster_usd_per_hour(
     cluster: Cluster,
     kinds: Mapping[str, Hardware] | None = None,
@@ -59,26 +52,8 @@ def cluster_usd_per_hour(
     return sum(prices[node.hardware] for node in cluster.nodes)
 
 
-def usd_per_sample(usd_per_hour: float, samples_per_s: float) -> float:
-    """Dollars for training on one sample at a steady rate."""
-    if not samples_per_s > 0:
-        raise BadInput(f"samples_per_s is {samples_per_s}; it must be above zero")
-    return usd_per_hour / (SECONDS_PER_HOUR * samples_per_s)
-
-
 def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:
-    return 1e6 * usd_per_sample(usd_per_hour, samples_per_s)
-
-
-def epoch_s(samples_per_epoch: int, samples_per_s: float) -> float:
-    """Seconds for one pass over the training set."""
+    """Dollars for training on so many samples at a steady rate."""
     if not samples_per_s > 0:
         raise BadInput(f"samples_per_s is {samples_per_s}; it must be above zero")
-    if samples_per_epoch < 1:
-        raise BadInput(f"samples_per_epoch is {samples_per_epoch}; it must be at least one")
-    return samples_per_epoch / samples_per_s
-
-
-def epoch_usd(usd_per_hour: float, samples_per_epoch: int, samples_per_s: float) -> float:
-    """Dollars for one pass over the training set."""
-    return usd_per_hour / SECONDS_PER_HOUR * epoch_s(samples_per_epoch, samples_per_s)
+    return 1e6 * (usd_per_hour / (SECONDS_PER_HOUR * samples_per_s))

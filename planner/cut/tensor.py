@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from planner.errors import BadInput
-from planner.layers import KINDS, Kind, kind_of
+from planner.layers import KINDS, Kind
 from planner.model import Attention, Experts, Layer, Model, Tensor
 
 PRODUCTS = ("linear", "fc")
@@ -164,16 +164,3 @@ def _part(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...]:
         shape = (*tensor.shape[:side], tensor.shape[side] // degree, *tensor.shape[side + 1 :])
         out.append(Tensor(tensor.name, shape))
     return tuple(out)
-
-
-def kinds_cut(shared_model: SharedModel, whole: Model) -> dict[str, str]:
-    """For each layer by name, how it is cut: `whole`, `cut` or `positions`; for reports and tests."""
-    out = {}
-    for mine, layer in zip(shared_model.model.layers, whole.layers, strict=True):
-        if mine == layer:
-            out[layer.name] = "whole"
-        elif kind_of(layer).name in BY_POSITION and mine.tensors == layer.tensors:
-            out[layer.name] = "positions"
-        else:
-            out[layer.name] = "cut"
-    return out

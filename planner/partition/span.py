@@ -181,12 +181,3 @@ def spanned(profile: Profile, span: Span) -> Profile:
         durations_s=durations,
         source=f"{profile.source}; spread over {span.workers} workers a replica by the partition search",
     )
-
-
-def cut_layers(span: Span) -> list[str]:
-    """The layers that are cut, in words: `fc0 in 2`."""
-    return [
-        f"{stage.name} in {cut[0]}"
-        for stage, cut in zip(span.stages, span.cuts, strict=True)
-        if cut[0] > 1 and stage.weight_bytes
-    ]

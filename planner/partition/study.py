@@ -103,10 +103,6 @@ class CopyReading:
     partitioned_s: tuple[float, float, float]
     replicated_s: tuple[float, float, float]
 
-    @property
-    def copies_win(self) -> bool:
-        return sum(self.replicated_s) < sum(self.partitioned_s)
-
 
 def copy_readings(
     model: Model | str,

@@ -89,15 +89,6 @@ def energy_of(
     return Energy(kwh, None if grams is None else kwh * grams / 1000, watts, pue, grams, said)
 
 
-def energy_a_million_samples(
-    hardware: Hardware, samples_per_s: float, *, machines: int = 1, region: str | None = None
-) -> Energy | None:
-    """The same for a million samples at a throughput of all machines together."""
-    if not samples_per_s > 0:
-        raise BadInput(f"samples_per_s must be above 0, not {samples_per_s:g}")
-    return energy_of(hardware, hours=1e6 / samples_per_s / 3600, machines=machines, region=region)
-
-
 @dataclass(frozen=True, slots=True)
 class Draw:
     """What the machines of a plan draw in an hour; `kg_co2e` is None where a grid is not known."""

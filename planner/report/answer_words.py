@@ -53,21 +53,6 @@ def plan_row(scored: ScoredPlan) -> dict[str, Any]:
     return row
 
 
-def times_alone(one: ScoredPlan, baseline: ScoredPlan | None) -> list[str]:
-    """How many times one device alone a plan is."""
-    if baseline is None or baseline.plan == one.plan:
-        return []
-    times = one.samples_per_s / baseline.samples_per_s
-    cost = ""
-    if one.priced and baseline.priced:
-        ratio = one.usd_per_million_samples / baseline.usd_per_million_samples
-        cost = f", at {ratio:.3g} times its cost a sample"
-    return [
-        f"One device alone gives {rate(baseline.samples_per_s)} samples/s: this is {times:.3g} times that "
-        f"with {several(one.plan.workers, 'device')}{cost}."
-    ]
-
-
 def so_far(result: Recommendation | Comparison | Saturation) -> str:
     return "So far (interrupted): " if result.partial else ""
 

@@ -91,5 +91,4 @@ def _joined(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
     scores = {**more.scores, **one.scores}
     scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}
     out = Outcome(scores=scores, long=one.long | more.long, partial=more.partial)
-    out.pruned_by_race = len(scores) - len(out.long)
     return out

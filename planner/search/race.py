@@ -43,7 +43,6 @@ class Outcome(Generic[S]):
     scores: dict[int, S] = field(default_factory=dict)
     long: set[int] = field(default_factory=set)
     pruned_by_bound: int = 0
-    pruned_by_race: int = 0
     partial: bool = False  # interrupted: what is here is right, but not all was looked at
 
 
@@ -115,7 +114,6 @@ def race(
                 ceiling = runner.narrow(entrants, bound, last)
                 entrants = runner.heat(heat, runner.finalists(entrants, ceiling, last), ceiling, LONG_ROUND)
             runner.outcome.pruned_by_bound = bounded
-            runner.outcome.pruned_by_race = len(runner.outcome.scores) - len(runner.outcome.long)
         else:
             runner.heat("long", order, bound, round_size)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Dollars an hour, a sample and an epoch."""
+"""Dollars an hour and a sample."""
 
 import pytest
 from hypothesis import given
@@ -6,15 +6,11 @@ from hypothesis import strategies as st
 
 from planner.catalog import hardware_names, load_hardware
 from planner.cluster import Cluster
-from planner.cost.cluster import cluster_of, machine_counts
+from planner.cost.cluster import cluster_of
 from planner.cost.price import (
     cluster_usd_per_hour,
-    epoch_s,
-    epoch_usd,
     machine_usd_per_hour,
-    machines_usd_per_hour,
     usd_per_million_samples,
-    usd_per_sample,
 )
 from planner.errors import BadInput
 
@@ -23,8 +19,6 @@ def test_the_servers_are_paid_too() -> None:
     cluster = cluster_of("p3.2xlarge", 4, "c5.4xlarge", servers=2)
     assert cluster_usd_per_hour(cluster) == pytest.approx(4 * 3.06 + 2 * 0.68)
     assert cluster_usd_per_hour(cluster, spot=True) == pytest.approx(4 * 0.3714 + 2 * 0.2608)
-    counts = machine_counts(load_hardware("p3.2xlarge"), 4, load_hardware("c5.4xlarge"), 2)
-    assert machines_usd_per_hour(counts) == pytest.approx(cluster_usd_per_hour(cluster))
 
 
 def test_a_half_filled_machine_costs_as_much_as_a_full_one() -> None:
@@ -61,19 +55,14 @@ def test_every_machine_has_a_price() -> None:
         assert machine_usd_per_hour(machine, spot=spot) > 0
 
 
-@given(st.floats(0.01, 1000), st.floats(0.01, 1e6), st.integers(1, 10**8))
-def test_samples_epochs_and_dollars_agree(usd_per_hour: float, samples_per_s: float, samples: int) -> None:
-    assert usd_per_sample(usd_per_hour, samples_per_s) * samples == pytest.approx(
-        epoch_usd(usd_per_hour, samples, samples_per_s)
-    )
+@given(st.floats(0.01, 1000), st.floats(0.01, 1e6))
+def test_samples_and_dollars_agree(usd_per_hour: float, samples_per_s: float) -> None:
     assert usd_per_million_samples(usd_per_hour, samples_per_s) == pytest.approx(
         1e6 / samples_per_s / 3600 * usd_per_hour
     )
-    assert epoch_s(samples, samples_per_s) * samples_per_s == pytest.approx(samples)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
 def test_no_throughput_no_cost(bad: float) -> None:
-    for call in (lambda: usd_per_sample(1.0, bad), lambda: epoch_s(10, bad)):
-        with pytest.raises(BadInput, match="above zero"):
-            call()
+    with pytest.raises(BadInput, match="above zero"):
+        usd_per_million_samples(1.0, bad)

@@ -10,10 +10,11 @@ import pytest
 from planner.catalog import load_model
 from planner.computation import BACKWARD, COMPUTE, FORWARD, RECOMPUTE, SUM, WAIT
 from planner.cut.replica import Costs, StageWork, stage_work, unit_times
-from planner.cut.schedule import pipeline_s
 from planner.cut.units import Floats, chain_of
 from planner.errors import BadInput
 from planner.model import Model
+
+from .played import pipeline_s
 
 
 @dataclass(frozen=True)

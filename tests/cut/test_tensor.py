@@ -5,8 +5,24 @@ from __future__ import annotations
 import pytest
 
 from planner.catalog import load_model
-from planner.cut.tensor import degrees, kinds_cut, refusal, shared
+from planner.cut.tensor import BY_POSITION, SharedModel, degrees, refusal, shared
 from planner.errors import BadInput
+from planner.layers import kind_of
+from planner.model import Model
+
+
+def kinds_cut(shared_model: SharedModel, whole: Model) -> dict[str, str]:
+    """For each layer by name, how it is cut: `whole`, `cut` or `positions`."""
+    out = {}
+    for mine, layer in zip(shared_model.model.layers, whole.layers, strict=True):
+        if mine == layer:
+            out[layer.name] = "whole"
+        elif kind_of(layer).name in BY_POSITION and mine.tensors == layer.tensors:
+            out[layer.name] = "positions"
+        else:
+            out[layer.name] = "cut"
+    return out
+
 
 TRANSFORMERS = ("gpt2", "bert-large", "llama3-8b", "mixtral-8x7b", "t5-base", "vit-b16")
 

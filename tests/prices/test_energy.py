@@ -6,7 +6,7 @@ import pytest
 
 from planner.catalog import hardware_names, load_hardware
 from planner.errors import BadInput
-from planner.prices.energy import _grids, energy_a_million_samples, energy_of, grid_of, watts_of
+from planner.prices.energy import _grids, energy_of, grid_of, watts_of
 
 
 def test_by_hand() -> None:
@@ -20,14 +20,11 @@ def test_by_hand() -> None:
     assert "PUE 1.135" in found.method
 
 
-def test_a_million_samples() -> None:
-    t4 = load_hardware("g4dn.xlarge")
-    found = energy_a_million_samples(t4, 100.0, region="eu-north-1")
+def test_a_region_has_its_grid() -> None:
+    found = energy_of(load_hardware("g4dn.xlarge"), hours=1.0, region="eu-north-1")
     assert found is not None
-    assert found.kwh == pytest.approx(1e6 / 100 / 3600 * 70 * 1.8 / 1000 * 1.135)
+    assert found.kwh == pytest.approx(70 * 1.8 / 1000 * 1.135)
     assert found.g_co2e_per_kwh == 40.7  # over the life cycle, as the others
-    with pytest.raises(BadInput):
-        energy_a_million_samples(t4, 0.0)
 
 
 def test_what_is_not_known() -> None:

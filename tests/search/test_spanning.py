@@ -76,14 +76,14 @@ def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wi
 
 
 def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> None:
-    from planner.cost.bounds import upper_bound_samples_per_s
+    from planner.cost.bounds import upper_bound
 
     model = load_model(request_wide.model)
     cases = Cases(request_wide, model)
     plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.cut.workers > 1]
     assert {plan.cut.workers for plan in plans} == {2, 4}
     one_by_one = [
-        upper_bound_samples_per_s(case.profile, case.cluster, case.policy, steps="mean")
+        upper_bound(case.profile, case.cluster, case.policy, steps="mean").samples_per_s
         for case in map(cases.case, plans)
     ]
     raised = 1 + request_wide.interval_width
