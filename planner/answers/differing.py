@@ -29,36 +29,40 @@ class Difference:
     apart: bool
 
 
+# What it is called, the key, how it is shown, and in how many of its unit.
 FIGURES = (
-    ("samples/s", "samples_per_s", "{:,.4g}"),
-    ("USD an hour", "usd_per_hour", "{:,.2f}"),
-    ("USD a million samples", "usd_per_million_samples", "{:,.4g}"),
-    ("memory of a worker, GiB", "memory_bytes", "{:,.3g}"),
+    ("samples/s", "samples_per_s", "{:,.4g}", 1),
+    ("USD an hour", "usd_per_hour", "{:,.2f}", 1),
+    ("USD a million samples", "usd_per_million_samples", "{:,.4g}", 1),
+    ("memory of a worker, GiB", "memory_bytes", "{:,.3g}", 2**30),
 )
+# Choices of exchanges that are called otherwise than their keys, and those that are shown as bytes.
+CALLED = {"bucket_bytes": "buckets", "first_bucket_bytes": "first bucket", "host": "servers on"}
+BYTES = ("bucket_bytes", "first_bucket_bytes")
+TELLING = ("mode", "servers", "host", "stage", "within")  # of an exchange, beside one of another kind
 
 
 def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
     """What changes from one plan to another."""
-    before, after = _settings(old), _settings(new)
-    if old.exchange.get("kind") != new.exchange.get("kind"):
-        before, after = _kinds(before), _kinds(after)
+    alike = old.exchange.get("kind") == new.exchange.get("kind")
+    before, after = (
+        _settings(plan, _choices(plan) if alike else {"exchange": _told(plan)}) for plan in (old, new)
+    )
     settings = tuple(
         ChangedFigure(name, _text(before.get(name)), _text(after.get(name)))
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     )
     figures = tuple(
-        change for name, key, form in FIGURES if (change := _figure(name, key, form, old, new)) is not None
+        change
+        for name, key, form, unit in FIGURES
+        if (change := _figure(name, getattr(old, key), getattr(new, key), form, unit)) is not None
     )
     return Difference(settings, figures, apart=old.high < new.low or new.high < old.low)
 
 
-def _settings(plan: ChosenPlan) -> dict[str, Any]:
+def _settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:
     rented = {f"{role} on": f"{each.machines} x {each.machine}" for role, each in plan.rented.items()}
-    exchange = {
-        f"exchange {_WORDS.get(name, name)}" if name != "kind" else "exchange": _sized(name, value)
-        for name, value in plan.exchange.items()
-    }
     return {
         "model": plan.model,
         **rented,
@@ -70,28 +74,30 @@ def _settings(plan: ChosenPlan) -> dict[str, Any]:
     }
 
 
-TELLING = ("mode", "servers", "servers on", "stage", "within")  # of an exchange, beside one of another kind
+def _choices(plan: ChosenPlan) -> dict[str, Any]:
+    """The exchange, a line for each of its choices."""
+    choices = {
+        f"exchange {CALLED.get(name, name)}": _shown(name, value)
+        for name, value in plan.exchange.items()
+        if name != "kind"
+    }
+    return {"exchange": plan.exchange.get("kind"), **choices}
 
 
-def _kinds(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with the exchange in one line: most of what one kind has says nothing beside another."""
-    told = {name: settings.get(f"exchange {name}") for name in TELLING}
-    said = [f"{name} {value}" for name, value in told.items() if value is not None]
-    kept = {name: value for name, value in settings.items() if not name.startswith("exchange ")}
-    return kept | {"exchange": ", ".join([str(settings.get("exchange")), *said])}
+def _told(plan: ChosenPlan) -> str:
+    """The exchange in one line: most of what one kind has says nothing beside another."""
+    told = {name: plan.exchange.get(name) for name in TELLING}
+    said = [f"{CALLED.get(name, name)} {value}" for name, value in told.items() if value is not None]
+    return ", ".join([str(plan.exchange.get("kind")), *said])
 
 
-_WORDS = {"bucket_bytes": "buckets", "first_bucket_bytes": "first bucket", "host": "servers on"}
+def _shown(name: str, value: Any) -> Any:
+    return format_bytes(value) if name in BYTES and isinstance(value, int) else value
 
 
-def _sized(name: str, value: Any) -> Any:
-    """Bytes as people read them."""
-    return format_bytes(value) if name.endswith("_bytes") and isinstance(value, int) else value
-
-
-def _figure(name: str, key: str, form: str, old: ChosenPlan, new: ChosenPlan) -> ChangedFigure | None:
-    unit = 2**30 if key.endswith("_bytes") else 1
-    before, after = getattr(old, key), getattr(new, key)
+def _figure(
+    name: str, before: float | None, after: float | None, form: str, unit: int
+) -> ChangedFigure | None:
     if before is None and after is None:
         return None
     shown = [("-" if value is None else form.format(value / unit)) for value in (before, after)]
