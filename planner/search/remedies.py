@@ -8,8 +8,7 @@ many settings the fastest is named, by the bounds that plans are pruned with.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -28,16 +27,22 @@ from planner.units import format_bytes
 Rates = Callable[[Sequence[Plan]], Sequence[float]]  # samples a second, at most
 
 
+Flags = dict[str, str]  # and their values
+BATCH = "--batch"
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of a plan as one writes it, and how many settings it touches."""
+    """A change of a plan: the flags that ask for it, one for each setting that it touches."""
 
-    flags: tuple[str, ...]
+    flags: Flags
     plan: Plan
 
-    @property
-    def words(self) -> str:
-        return " ".join(self.flags)
+    def words(self, *, accumulates: bool) -> str:
+        """As one writes it; where it `accumulates`, a batch is said with how many of them make a step."""
+        many = f" --accumulate {self.plan.accumulate}" if accumulates else ""
+        said = (f"{flag} {value}{many if flag == BATCH else ''}" for flag, value in self.flags.items())
+        return " ".join(said)
 
 
 def misfit_words(
@@ -61,8 +66,7 @@ def misfit_words(
     found = remedy_of(plan, model, sites, rates)
     if found is None:
         return f"{what}; take larger devices: nothing else makes it fit on {MOST_WORKERS:,}"
-    words = found.words if accumulates else re.sub(r" --accumulate \d+", "", found.words)
-    return f"{what}; it fits with {words}"
+    return f"{what}; it fits with {found.words(accumulates=accumulates)}"
 
 
 def remedy_of(plan: Plan, model: Model, sites: Callable[[Plan], Site], rates: Rates) -> Remedy | None:
@@ -84,49 +88,49 @@ def remedy_of(plan: Plan, model: Model, sites: Callable[[Plan], Site], rates: Ra
     return None
 
 
+Option = tuple[Flags, dict[str, Any]]  # flags, and what they change; the first option changes nothing
+
+
 def _settings(plan: Plan) -> Iterator[Remedy]:
     """Other settings on the same devices, each of them changed or not."""
-    for sharded, again, batch in product(_shardings(plan), _checkpointings(plan), _batches(plan)):
-        flags = tuple(flag for flag, _ in (sharded, again, batch) if flag)
-        if flags:
-            yield Remedy(flags, replace(plan, **sharded[1], **again[1], **batch[1]))
+    for options in product(_shardings(plan), _checkpointings(plan), _batches(plan)):
+        if any(flags for flags, _ in options):
+            yield _with(plan, options)
 
 
-Option = tuple[str, dict[str, Any]]  # a flag, and what it changes; an empty one changes nothing
+def _with(plan: Plan, options: Iterable[Option]) -> Remedy:
+    flags: Flags = {}
+    for asked, changes in options:
+        flags |= asked
+        plan = replace(plan, **changes)
+    return Remedy(flags, plan)
 
 
 def _shardings(plan: Plan) -> Iterator[Option]:
-    yield "", {}
+    yield {}, {}
     if plan.replicas > 1:
         for one in plan.exchange.leaner():
-            yield f"--exchange {one.words}", {"exchange": one.exchange}
+            yield {"--exchange": one.words}, {"exchange": one.exchange}
 
 
 def _checkpointings(plan: Plan) -> Iterator[Option]:
-    yield "", {}
+    yield {}, {}
     for kind in CHECKPOINTING[CHECKPOINTING.index(plan.checkpointing) + 1 :]:
-        yield f"--checkpointing {kind}", {"checkpointing": kind}
+        yield {"--checkpointing": kind}, {"checkpointing": kind}
 
 
 def _batches(plan: Plan) -> Iterator[Option]:
     """Smaller micro-batches, and as many more of them."""
-    yield "", {}
+    yield {}, {}
     for times in range(2, plan.batch + 1):
         if plan.batch % times == 0:
             batch, accumulate = plan.batch // times, plan.accumulate * times
-            yield (
-                f"--batch {batch} --accumulate {accumulate}",
-                {"batch": batch, "accumulate": accumulate},
-            )
+            yield {BATCH: str(batch)}, {"batch": batch, "accumulate": accumulate}
 
 
 def _least(plan: Plan) -> Remedy:
     """All settings as saving as can be."""
-    *_, sharded = _shardings(plan)
-    *_, again = _checkpointings(plan)
-    *_, batch = _batches(plan)
-    flags = tuple(flag for flag, _ in (sharded, again, batch) if flag)
-    return Remedy(flags, replace(plan, **sharded[1], **again[1], **batch[1]))
+    return _with(plan, [list(each(plan))[-1] for each in (_shardings, _checkpointings, _batches)])
 
 
 def _cuts(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
@@ -140,18 +144,17 @@ def _cuts(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
             if many == 1 or pipeline > units or plan.workers % many:
                 continue
             cut = replace(plan, cut=Cut.layers(tensor, pipeline), accumulate=plan.accumulate * many)
-            base = (f"--tensor {tensor}",) * (tensor > 1) + (f"--pipeline {pipeline}",) * (pipeline > 1)
-            for one in (Remedy((), cut), _least(cut)):
-                kept = tuple(flag for flag in one.flags if not flag.startswith("--batch"))
-                batch = f"--batch {one.plan.batch} --accumulate {one.plan.accumulate}"
-                yield Remedy((*base, *kept, batch), one.plan)
+            over = {"--tensor": tensor, "--pipeline": pipeline}
+            cuts = {flag: str(count) for flag, count in over.items() if count > 1}
+            for one in (Remedy({}, cut), _least(cut)):
+                yield Remedy({**cuts, **one.flags, BATCH: str(one.plan.batch)}, one.plan)
 
 
 def _with_more(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
     """Changes of a plan that has more devices already."""
-    more = f"--workers {plan.workers}"
-    for one in (Remedy((), plan), _least(plan), *_cuts(plan, model, site)):
-        yield Remedy((more, *one.flags), one.plan)
+    more = {"--workers": str(plan.workers)}
+    for one in (Remedy({}, plan), _least(plan), *_cuts(plan, model, site)):
+        yield Remedy(more | one.flags, one.plan)
 
 
 def _unit_words(plan: Plan, model: Model, gathered_bytes: float) -> str:
