@@ -102,7 +102,7 @@ def known_frameworks(rows: list[Left]) -> list[Left]:
 def old_devices_off() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Errors of what plans of networks over images have in single precision on the four old devices: kernel
     rates of the hardware files, and one factor a release of a framework (`benchmarks/profiles.py`)."""
-    rows = [one for one in published() if one.role == "fit" and not one.tf32]
+    rows = [one for one in published() if one.role == "fit" and one.format != "tf32"]
     ratios = [one.predicted(framework_factor(one.framework)) / one.images_per_s for one in rows]
     return np.abs(np.array(ratios) - 1)
 

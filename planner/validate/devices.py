@@ -42,10 +42,7 @@ class Published:
     images_per_s: float
     role: str
     source: str
-
-    @property
-    def tf32(self) -> bool:
-        return self.device.startswith("A100")
+    format: str
 
     def predicted(self, factor: float = 1.0) -> float:
         rates = kernel_rates(machine(self.device))
@@ -66,7 +63,7 @@ def machine(device: str) -> Hardware:
 def published() -> tuple[Published, ...]:
     """Rows of known devices with a published batch, in the precision that the device's rates are for: single,
     or what frameworks take for it by default on the A100. Other image sizes are other networks."""
-    known, networks = figures("devices")["machines"], model_names()
+    known, networks, formats = figures("devices")["machines"], model_names(), figures("devices")["formats"]
     return tuple(
         Published(
             line["model"],
@@ -76,13 +73,14 @@ def published() -> tuple[Published, ...]:
             float(line["images_per_s"]),
             line["role"],
             line["source"],
+            line["precision"],
         )
         for file in ("throughput.csv", "throughput_forward.csv")
         for line in table(file)
         if line["device"] in known
         and line["model"] in networks
         and line["batch"]
-        and line["precision"] == ("tf32" if line["device"].startswith("A100") else "fp32")
+        and line["precision"] == formats.get(line["device"], "fp32")
         and "256" not in line["note"]
     )
 
@@ -139,13 +137,13 @@ def fitted() -> list[Row]:
 def unseen() -> list[Row]:
     """Training throughputs that were in no fit."""
     how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
-    return _rows("unseen", lambda one: one.role == "check" and not one.tf32, UNSEEN, how)
+    return _rows("unseen", lambda one: one.role == "check" and one.format != "tf32", UNSEEN, how)
 
 
 def tf32() -> list[Row]:
     """The A100, whose matrix kernels have one fitted figure."""
     how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
-    return _rows("tf32", lambda one: one.tf32, UNSEEN, how)
+    return _rows("tf32", lambda one: one.format == "tf32", UNSEEN, how)
 
 
 def forward() -> list[Row]:
@@ -171,6 +169,7 @@ def cpus() -> list[Row]:
                     float(line["images_per_s"]),
                     "check" if line["training"] == "yes" else "forward",
                     line["source"],
+                    "fp32",
                 )
             )
     rows = []

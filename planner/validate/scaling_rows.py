@@ -58,7 +58,7 @@ class ScalingRun:
     fabric: str
     nic_gbit_per_s: float | None
     basis: str  # of the network's figure
-    network: str
+    sockets: bool  # the network has no RDMA
     gradient_bytes: int | None  # of an element; None: computes in 16 bits, and what it sends is not stated
     overlaps: bool  # whether gradients leave while the backward pass goes on
     cycle_s: float = 0.0  # of Horovod, which looks for gradients so often
@@ -74,8 +74,9 @@ class ScalingRun:
     def link(self) -> str:
         """The kind of network, as tables group by it."""
         if self.nodes == 1:
-            kind = "PCIe" if self.fabric.startswith("pcie") else "NVLink"
-            return f"one machine, {kind if self.fabric else 'not stated'}"
+            if self.joined is None:
+                return "one machine, not stated"
+            return f"one machine, {'PCIe' if self.joined.kind == 'pcie' else 'NVLink'}"
         if self.nic_gbit_per_s is None:
             return "machines, network not known"
         return f"machines, {self.nic_gbit_per_s:.0f} Gbit/s {self.basis}"
@@ -89,9 +90,6 @@ class ScalingRun:
     @property
     def machine(self) -> Hardware:
         rate = None if self.nic_gbit_per_s is None else self.nic_gbit_per_s * 1e9 / 8
-        sockets = "tcp" in self.network.lower() or (
-            "ethernet" in self.network.lower() and "ib" not in self.network.lower()
-        )
         return Hardware(
             name=f"{self.fabric or 'one device'} x {self.devices_per_node}",
             family="published",
@@ -107,7 +105,7 @@ class ScalingRun:
             price=Price(None, None, "", "", "published", ""),
             still_sold=False,
             fabric=self.joined,
-            rdma=not sockets,
+            rdma=not self.sockets,
         )
 
 
@@ -177,7 +175,7 @@ def _run(row: Mapping[str, str]) -> ScalingRun:
         fabric=row["intra_class"],
         nic_gbit_per_s=float(row["inter_gbps_per_node"]) if row["inter_gbps_per_node"] else None,
         basis=row["inter_basis"],
-        network=row["inter_net"],
+        sockets=_sockets(row["inter_net"].lower()),
         gradient_bytes=_gradient_bytes(row),
         overlaps=_overlaps(row),
         cycle_s=_cycle_s(row),
@@ -192,6 +190,10 @@ def _tensors(name: str) -> int:
     known = figures("training")["models"].get(name)
     network = network_named(known) if known else None
     return len(network.tensors) if network else TENSORS
+
+
+def _sockets(network: str) -> bool:
+    return "tcp" in network or ("ethernet" in network and "ib" not in network)
 
 
 def _overlaps(row: Mapping[str, str]) -> bool:
