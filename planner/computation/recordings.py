@@ -18,11 +18,14 @@ from planner.computation.moved_error import batch_error, combined_error, move_er
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.rates.error import Error, error_of
+from planner.rates.kernels import CONVOLUTIONS, KINDS
 from planner.step import Profile
 
 if TYPE_CHECKING:
     from planner.computation import Computation
     from planner.rates.kernels import Network
+
+CONVOLVES = {KINDS[at] for at in CONVOLUTIONS}
 
 
 class Recordings:
@@ -57,7 +60,7 @@ class Recordings:
         """By what most of its arithmetic is."""
         recorded = self.first.recorded
         parts = [part for each in (recorded.work.values() if recorded else ()) for part in each]
-        images = sum(part.flops for part in parts if part.kind.startswith(("conv", "grouped", "depthwise")))
+        images = sum(part.flops for part in parts if part.kind in CONVOLVES)
         return "cnn" if images > sum(part.flops for part in parts) / 2 else "transformer"
 
     def same(self, device: Device) -> bool:

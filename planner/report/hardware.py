@@ -214,9 +214,11 @@ def _peaks(flops: Mapping[str, float]) -> str:
             parts[-1][1].append(name)
         elif name in flops:
             parts.append((flops[name], [name]))
-    figures = [f"{value / (1e9 if small else 1e12):.4g} {' and '.join(names)}" for value, names in parts]
-    first, _, rest = figures[0].partition(" ")
-    return ", ".join([f"{first} {'GFLOP/s' if small else 'TFLOP/s'} {rest}", *figures[1:]])
+    said: list[str] = []
+    for value, names in parts:
+        unit = "" if said else "GFLOP/s " if small else "TFLOP/s "
+        said.append(f"{value / (1e9 if small else 1e12):.4g} {unit}{' and '.join(names)}")
+    return ", ".join(said)
 
 
 def _fabric(hardware: Hardware) -> list[tuple[str, str, Source | None]]:
