@@ -181,14 +181,7 @@ def memory_fit(
 ) -> MemoryFit:
     """Whether a worker's batch fits on the device of this hardware."""
     device = hardware.device if isinstance(hardware, Hardware) else hardware
-    need = worker_memory(
-        model,
-        batch,
-        device.kind,
-        optimizer=optimizer,
-        held=held,
-        precision=precision,
-    )
+    need = worker_memory(model, batch, device.kind, optimizer=optimizer, held=held, precision=precision)
     usable = usable_bytes(device)
     per_sample = (need.activations_bytes + need.working_bytes) / batch
     largest = max(0, math.floor((usable - need.fixed_bytes) / per_sample)) if per_sample else batch
@@ -204,15 +197,7 @@ def largest_batch(
     precision: Precision = FP32,
 ) -> int:
     """The largest batch of one worker that fits; 0 if not even one sample does."""
-    fit = memory_fit(
-        model,
-        1,
-        hardware,
-        optimizer=optimizer,
-        held=held,
-        precision=precision,
-    )
-    return fit.largest_batch
+    return memory_fit(model, 1, hardware, optimizer=optimizer, held=held, precision=precision).largest_batch
 
 
 def _reason(model: Model, batch: int, device: Device, need: MemoryNeed, largest: int) -> str:

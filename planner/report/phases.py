@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Protocol
+
+from planner.search.heats import Score
 
 
-class Rated(Protocol):
-    """A throughput with its interval, as a prediction has it."""
-
-    @property
-    def samples_per_s(self) -> float: ...
-    @property
-    def samples_per_s_low(self) -> float: ...
-    @property
-    def samples_per_s_high(self) -> float: ...
-
-
-def falling(points: Iterable[tuple[int, Rated]], *, takes_turns: bool = True) -> str:
+def falling(points: Iterable[tuple[int, Score]], *, takes_turns: bool = True) -> str:
     """A sentence for the first number of workers that gives less than one fewer, beyond their intervals;
     empty where none does. A point is a number of workers and its prediction; `takes_turns`: workers go
     through servers each at its own time, so that they can fall into step."""
