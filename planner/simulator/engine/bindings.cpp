@@ -165,7 +165,7 @@ planner::Result simulate(const planner::Inputs& in, const planner::Feeders& feed
 nb::dict run(nb::handle inputs, nb::callable check) {
   Arrays arrays;
   planner::Inputs in = read(inputs, arrays);
-  // Reading a clock is cheap, taking the GIL is not: others may hold it.
+  // Reading a clock is cheap, taking the GIL is not: another thread may hold the GIL.
   auto asked = std::chrono::steady_clock::now();
   planner::Poll poll = [&asked, &check] {
     auto now = std::chrono::steady_clock::now();
@@ -182,7 +182,7 @@ nb::dict run(nb::handle inputs, nb::callable check) {
     planner::Feeders feeders(in);
     planner::TrainingStep step(in, feeders);
     bool periods = planner::Periods<planner::EqualShares>::applies(in, step);
-    // A timeline shows every op and a cap counts every event: those need them all in the queue.
+    // A timeline shows every op and a cap counts every event: for either all events must be in the queue.
     bool ahead = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
     path = std::string(periods ? "lazy " : ahead ? "run-ahead " : "") +
            (in.equal_shares ? "virtual time" : "max-min");

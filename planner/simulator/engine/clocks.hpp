@@ -55,7 +55,7 @@ struct Flow {
 };
 
 // A stretch of a clock's past, until an event changed the level. An end at the very time of the change comes after
-// events of that instant so far, whatever their keys: `set_after` is the greatest.
+// the events of that instant so far, whatever keys these have: `set_after` is the greatest of these events.
 struct Past {
   double virtual_bytes, since, pace;
   uint64_t set_after;

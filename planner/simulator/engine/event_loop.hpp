@@ -1,8 +1,8 @@
-// The event loop: one event at a time, whatever happens at it.
+// The event loop: one event at a time, whatever happens at the event.
 //
 // `Run` says what happens: `process` an event, `forget` what is over between events, what lanes have `used` so far, and
-// how many events it has left out (`count_hidden_events`). It has the queue of ends that are known for good, the links,
-// whose next end changes with every flow that comes or goes, and the steps of all workers.
+// how many events `Run` has left out (`count_hidden_events`). `Run` has the queue of ends that are known for good, the
+// links, whose next end changes with every flow that comes or goes, and the steps of all workers.
 #pragma once
 #include <cstdint>
 #include <stdexcept>

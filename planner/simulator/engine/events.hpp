@@ -10,7 +10,7 @@
 
 namespace planner {
 
-// Times are never negative, so their bit patterns order as they do, and two integers decide.
+// Times are never negative, so bit patterns of times order as times do, and two integers decide.
 struct Event {
   uint64_t time_bits = ~uint64_t{0};
   uint64_t key = ~uint64_t{0};
@@ -24,15 +24,15 @@ struct Event {
   unsigned __int128 whole() const { return static_cast<unsigned __int128>(time_bits) << 64 | key; }
 };
 
-// The first event that may still come after `event`: whatever sorts before it has happened.
+// The first event that may still come after `event`: events that sort before this first one have happened.
 inline Event after(Event event) {
   event.key += event.key != ~uint64_t{0};
   return event;
 }
 
-// The end of a transfer, or of an op of the host. Events of one instant go by key; but an event that another one calls
-// forth at the same instant comes after that, even if its own key is smaller. `rank` is the place that results: the
-// event's key, or a key above that of the event which called it forth.
+// The end of a transfer, or of an op of the host. Events of one instant go by key; but an event that another event
+// calls forth at the same instant comes after its cause, even if the cause has the greater key. `rank` is the place
+// that results: the event's key, or a key above that of the cause.
 struct Arrival {
   double time_s;
   uint64_t rank;
@@ -67,7 +67,7 @@ inline int key_worker(uint64_t key) { return static_cast<int>((key >> 24) & (max
 inline int key_server(uint64_t key) { return static_cast<int>(key & 0xFFFFFF); }
 
 // The events of this instant so far. Most instants have one event; but where an op takes no time, an event
-// can call forth another of the same time that sorts before it, and "earlier" is not "sorts before".
+// can call forth another of the same time that sorts before its cause, and "earlier" is not "sorts before".
 class Instant {
  public:
   void add(Event event, int64_t turn) {

@@ -13,8 +13,8 @@ class Filling {
  public:
   explicit Filling(double flow_bytes_per_s) : flow_bytes_per_s_(flow_bytes_per_s) {}
 
-  // Finds what limits each of the flows, which go in the order of workers, then channels. If a NIC has more flows
-  // than these, no other NIC of these may fill before it: then they get its share, whatever the others do.
+  // Finds what limits each of `flows`, which go in the order of workers, then channels. If a NIC has flows beside
+  // `flows`, no other NIC of `flows` may fill before that one: then `flows` get its share, whatever the rest does.
   void run(const std::vector<MaxMinFlow*>& flows) {
     used_.clear();
     for (MaxMinFlow* flow : flows) {

@@ -13,7 +13,7 @@ namespace planner {
 // What is common to all ways of finding max-min fair rates for the flows of one direction, or of both.
 class LimitedFlows {
  public:
-  // `first`, `last`: the directions, 0 down and 1 up, whose flows it serves.
+  // `first`, `last`: the directions, 0 down and 1 up, whose flows these are.
   LimitedFlows(const Inputs& in, const Now& now, int first, int last, bool remembers)
       : in_(in),
         now_(now),

@@ -110,8 +110,8 @@ class MaxMinShares : public LimitedFlows {
     if (uneasy_ != 0) limit_uneasy();
     dirty_ = turned_ = 0;
   }
-  // A flow that has, or had, its server for itself, and whose worker has no other flows but in safe rows: nobody
-  // else sees it.
+  // A flow that has, or had, its server for itself, and whose worker has no other flows but in safe rows: no other
+  // flow sees a change of this flow.
   bool share_alone(MaxMinFlow& flow) {
     Servers its = bit(flow.server);
     Nic &server = *flow.server_nic, &worker = *flow.worker_nic;
@@ -134,8 +134,8 @@ class MaxMinShares : public LimitedFlows {
     set(safe_, s, nic.share * heaviest_ * clearly < std::min(least_share_, in_.flow_bytes_per_s));
   }
   // A row is plain if its level lies below every flow's own limit and below what its workers' NICs give to flows
-  // that are not in plain rows: shares only grow while others fill. It is safe if that holds whatever flows the
-  // workers have.
+  // that are not in plain rows: shares only grow while other NICs fill. A row is safe if that holds whatever flows
+  // the workers have.
   void judge_rows() {
     Servers before = plain_;
     plain_ = safe_ & used_;
@@ -180,8 +180,8 @@ class MaxMinShares : public LimitedFlows {
       if (flow->server == s && flow->running) limit(*flow, row.nic->clock, row.nic->share);
   }
 
-  // What the plain flows of a worker's NIC leave, it mostly divides among the others before their servers' NICs
-  // fill. Where it does not, rates are filled round by round.
+  // What the plain flows of a worker's NIC leave, the NIC mostly divides among its other flows before the servers'
+  // NICs of these flows fill. Where a server's NIC fills first, rates are filled round by round.
   void limit_uneasy() {
     size_t before = limited_.size();
     bool easy = true;
@@ -220,7 +220,7 @@ class MaxMinShares : public LimitedFlows {
     for (MaxMinFlow* flow : other_flows_) limit(*flow, port.clock, level);
     return true;
   }
-  // A flow that has its server for itself, where its worker's NIC would give it that level.
+  // A flow that has its server for itself, where its worker's NIC would give the flow `level`.
   bool limit_alone(MaxMinFlow& flow, double level) {
     Nic& server = *flow.server_nic;
     if (double own = in_.flow_bytes_per_s / flow.weight; own <= std::min(level, server.share))

@@ -19,7 +19,7 @@ struct MaxMinFlow : Flow {
   bool waits = false;                     // the flow has no rate yet, while rates are filled
   uint32_t place_at_server = 0, place_at_worker = 0;  // in Nic::listed
   Clock* limit = nullptr;      // the clock of the flow's limit, as last computed
-  double level = 0, left = 0;  // its rate for a unit of weight; bytes of its chunk when it goes to another clock
+  double level = 0, left = 0;  // rate for a unit of weight; bytes left of the chunk when the flow goes to another clock
 };
 
 // Shares that differ by rounding only are not told apart.

@@ -2,7 +2,7 @@
 //
 // Where computing waits for all downloads and uploads wait for computing alone (training_step.hpp), the only
 // events that other workers can see are the beginning and the end of a period in which a lane sends one chunk
-// after the other. When its chunks ended within a period follows from the clock's past, and is worked out when
+// after the other. When the lane's chunks ended within a period follows from the clock's past, and is worked out when
 // somebody asks: at the end of the downloads, computing is run at once (processor.hpp), and so are the updates at
 // the end of the uploads. All times are those of reference.py, bit for bit.
 #pragma once

@@ -1,8 +1,9 @@
 // What a worker computes in a step, its host parses or a server updates for it: ops that run one after the other, first
-// come first served, once it is known when what they wait for arrives.
+// come first served, once the arrivals that the ops wait for are known.
 //
 // An op that finds everything in and nothing else in the queue is a "waist", as the loss mostly is: all other ops
-// come before it or after it, so that what follows is always the same, and only its times have to be added up.
+// come before the waist or after it, so that the ops after a waist are always the same, in the same order, and only
+// the times of these ops have to be added up.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -66,8 +67,8 @@ class Processor {
     return ended_ == 0 ? 0.0 : std::min(now, ends_s_[ended_ - 1]) - begin_s - idle_s_;
   }
 
-  // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this processor. `begun_rank`: where
-  // that comes, among the events of its instant, which the beginning of downloads calls forth (see Arrival).
+  // From the beginning of a step: `roots` wait for nothing. `key`: of the events of this processor. `begun_rank`: the
+  // rank, in the instant in which downloads begin, of an event that their beginning calls forth (see Arrival).
   void run(const Steps& steps, int worker, double begin_s, uint64_t key, uint64_t begun_rank,
            std::span<const int32_t> roots, std::span<const Arrival> arrivals) {
     if (counts_) std::copy(steps.dependencies().begin(), steps.dependencies().end(), waiting_.begin());

@@ -1,10 +1,10 @@
-// Run-ahead: a worker's computation is no event until something outside can see it.
+// Run-ahead: the end of a worker's computation is no event until something outside can see the end.
 //
 // The ends that can be seen ("visible") are those that unlock a transfer or an update, and the last of a step.
 // A "feeder" is a transfer or an update that computation waits for. Until the feeders that every visible end
 // depends on are in, nothing can be seen, and computation only has to catch up when a feeder arrives. From then
-// on it runs ahead: to its end if all feeders are in, else to its next visible end, and what turns out too hasty is
-// undone when another feeder arrives.
+// on computation runs ahead: to the end of the step if all feeders are in, else to the next visible end; ops that ran
+// too early are undone when another feeder arrives.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -79,7 +79,7 @@ class RunAheadCompute {
   }
   int64_t turn(int w) const { return lanes_[w].turn; }
 
-  // A feeder has ended: all ends before `bound` happen, none after it has happened.
+  // A feeder has ended: all ends before `bound` happen, no end after `bound` has happened.
   void arrive(int w, int32_t feeder, Event bound, int64_t turn) {
     Lane& lane = lanes_[w];
     advance(lane, bound);

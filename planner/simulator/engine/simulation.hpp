@@ -3,7 +3,7 @@
 // Some shortcuts leave out events that nobody else can see. `ahead` (run_ahead.hpp; unless a timeline or a limit of
 // events is asked for): of computation, only ends that something outside can see are events. `known_updates` (if no
 // worker is tied to another and cores abound): a server lane is first come first served, so the end of an op is known
-// when it queues; only those that unlock something and the last of a step are events. `unseen` downloads: see
+// when the op queues; only ends that unlock something and the last end of a step are events. `unseen` downloads: see
 // unseen_downloads.hpp.
 #pragma once
 #include <algorithm>
@@ -135,8 +135,8 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
       all_ended(worker, now);
   }
 
-  // The next end that shows is an event, unless it would only add an upload to the queue of a busy lane: then
-  // it is enough to queue it before that lane looks for its next chunk.
+  // The next end that shows is an event, unless the end would only add an upload to the queue of a busy lane: then
+  // it is enough to queue the upload before that lane looks for its next chunk.
   void show_next(int worker) {
     Lane& computation = lane_at(worker, in_.lane_of(WORKER, -1));
     computation.deferred = computation.shows_s < 0 && compute_.shows_uploads_only() && all_uplinks_busy(worker);
@@ -305,7 +305,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
       queue_.push(last);
   }
 
-  // The last update of the step that still runs, where all those that unlock something are over.
+  // The last update of the step that still runs, where all updates that unlock something are over.
   Event last_update(int worker) {
     Event last;
     for (int s = 0; s < in_.channels; ++s) {

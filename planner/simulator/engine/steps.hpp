@@ -113,7 +113,7 @@ class Steps {
     auto shuffled = transfers(w);
     scratch_.resize(fixed_roots_.size() + shuffled.size());
     size_t n = static_cast<size_t>(std::ranges::copy(fixed_roots_, scratch_.begin()).out - scratch_.begin());
-    for (int32_t op : shuffled) {  // half of them are, in a random order: better no branch
+    for (int32_t op : shuffled) {  // half of the transfers are roots, in a random order: better no branch
       scratch_[n] = op;
       n += is_root_[op];
     }

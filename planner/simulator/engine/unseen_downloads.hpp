@@ -1,5 +1,5 @@
-// Downloads of simulation.hpp that are no events: where nothing can be seen of a step before all of them are in,
-// only the last one of a lane is; the others are told to the computation when it is time.
+// Downloads of simulation.hpp that are no events: where nothing can be seen of a step before all downloads are in,
+// only the last download of a lane is an event; computation is told of the other downloads when they matter.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -52,7 +52,7 @@ class Groups {
   std::vector<std::vector<int>> leads_;    // the leaders of each scope
 };
 
-// Joins: a gated op waits for its peers, others for the last version of a tensor.
+// Joins: a gated op waits for its peers, an op that awaits a tensor for the last version of that tensor.
 class Barriers {
  public:
   explicit Barriers(const Inputs& in)
@@ -71,8 +71,8 @@ class Barriers {
     held_[tensor].push_back({worker, op});
     return true;
   }
-  // The end of an op; if it was the last that publishes a tensor, ops (worker, op) that await it may go, in order of
-  // workers.
+  // The end of an op; if no other op has still to publish the same tensor, the ops (worker, op) that await that tensor
+  // may go, in order of workers.
   std::vector<std::pair<int, int32_t>> publish(int32_t op) {
     int32_t tensor = in_.publishes[op];
     if (tensor < 0 || ++published_[tensor] % in_.publishers[tensor] != 0) return {};
