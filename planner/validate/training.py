@@ -64,7 +64,10 @@ class Run:
 @cache
 def training_rows() -> tuple[Mapping[str, str], ...]:
     """All rows, as collected."""
-    with gzip.open((DATA / "training.csv.gz").open("rb"), "rt", encoding="utf-8", newline="") as file:
+    with (
+        (DATA / "training.csv.gz").open("rb") as packed,
+        gzip.open(packed, "rt", encoding="utf-8", newline="") as file,
+    ):
         return tuple(csv.DictReader(file))
 
 

@@ -29,8 +29,9 @@ def test_the_same_answer_and_one_line():
     with_engine, without = run(code, *ASK), run(WITHOUT + code, *ASK)
     assert with_engine.stderr == ""
     assert without.stdout == with_engine.stdout
-    assert without.stderr.startswith("planner: the compiled engine is not there (")
-    assert without.stderr.count("\n") == 1
+    said = [line for line in without.stderr.splitlines() if not line.endswith(" left")]  # progress where slow
+    assert len(said) == 1
+    assert said[0].startswith("planner: the compiled engine is not there (")
     assert (with_engine.returncode, without.returncode) == (0, 0)
 
 
