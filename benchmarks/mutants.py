@@ -8,19 +8,25 @@ are drawn: comparisons turned, `and` for `or`, plus for minus, min for max, a co
 number a fifth larger, a return value gone. Lines that say or type something only are left alone.
 
 A first run of the tests, with coverage by test (pip install coverage), tells which tests pass a line; these
-run against the mutant, fastest first, in a copy of the tree. A line that no test passes is a survivor.
-Needs Python, the compiled engine in place, and about half an hour of one core.
+run against the mutant, fastest first, in a copy of the tree. A line that no test passes is a survivor. A test
+that fails is run again by itself and has to fail again, so that a busy machine notices nothing. Tests that
+never end are told by the processor time they use, which no neighbour lengthens; those that wait past a limit
+of the clock are counted apart, as neither noticed nor survived.
+Needs an installed planner, editable or not, whose engine is copied, and about half an hour of one core.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import json
 import os
 import random
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,7 +71,11 @@ LEFT_OUT = (
 )  # other machines, long starts
 MOST_FAILING = 5  # tests that fail without any mutant, as on a busy machine, and say nothing of one
 MOST_TESTS = 300  # of those that pass a line, the fastest
-TIMEOUT_S = 240
+MOST_TIMES = 4  # the processor time of tests that end, of what they took when recorded
+STARTING_S = 120  # of processor time, beside what tests take
+TIMEOUT_S = 1800  # of the clock, for tests that wait for what never comes
+OUTCOMES = ("killed", "SURVIVED", "waiting")
+NO_TESTS = 5  # what pytest exits with where all are left out
 PLUGIN = "mutants_recording"
 
 
@@ -140,6 +150,14 @@ def drawn_mutants(area: str, count: int, seed: int) -> list[Mutant]:
     return [rng.choice(by_line[line]) for line in rng.sample(lines, min(count, len(lines)))]
 
 
+def failures(output: str, tests: Iterable[str]) -> list[str]:
+    """The tests that pytest's summary calls failed; their names may hold spaces, as its messages do."""
+    said = re.findall(r"^(?:FAILED|ERROR) (.*)", output, re.MULTILINE)
+    known = set(tests)
+    named = ([test for test in known if f"{words} - ".startswith(f"{test} - ")] for words in said)
+    return [max(found, key=len) for found in named if found]
+
+
 RECORDING = """
 import json, os, subprocess, time
 import coverage, pytest
@@ -177,6 +195,13 @@ def pytest_sessionfinish(session):
 """
 
 
+UNREDIRECTED = """# an editable install would import the checkout, whatever the path says
+import sys
+
+sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__name__.startswith("ScikitBuild")]
+"""
+
+
 class Runs:
     """A copy of the tree in which mutants live, and which tests pass which line."""
 
@@ -190,12 +215,32 @@ class Runs:
             if path.name not in ("planner", "tests", "benchmarks") and path.name[:1] != ".":
                 (folder / path.name).symlink_to(path)
         (folder / f"{PLUGIN}.py").write_text(RECORDING)
+        (folder / "sitecustomize.py").write_text(UNREDIRECTED)
+        engine = importlib.import_module("planner.simulator._engine").__file__
+        assert engine is not None
+        shutil.copy(engine, folder / "planner" / "simulator" / Path(engine).name)
+        self._assert_imported("planner.simulator._engine")
+        self._assert_imported("planner.cost.price")
 
-    def pytest(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str] | None:
-        """The tests in the copy; None if they took too long."""
-        environment = (
-            os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"} | variables
-        )
+    def _environment(self) -> dict[str, str]:
+        own = {"PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        return os.environ | own
+
+    def _assert_imported(self, module: str) -> None:
+        """That tests see the copy: mutants that nobody imports would all survive."""
+        code = f"import {module} as found; print(found.__file__)"
+        said = subprocess.run(
+            [sys.executable, "-c", code], env=self._environment(), capture_output=True, text=True, check=True
+        ).stdout.strip()
+        if not Path(said).is_relative_to(self.folder):
+            raise SystemExit(f"{module} is imported from {said}, not from the copy that mutants live in")
+
+    def pytest(
+        self, *args: str, most_s: float | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str] | None:
+        """The tests in the copy, in so many seconds of processor time; None if they wait past the limit."""
+        limits = (resource.RLIM_INFINITY,) * 2 if most_s is None else (int(most_s), int(most_s) + 10)
+        environment = self._environment() | variables
         command = ["nice", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args]
         try:
             return subprocess.run(
@@ -205,7 +250,8 @@ class Runs:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=None if variables else TIMEOUT_S,
+                timeout=None if most_s is None else TIMEOUT_S,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limits),
             )
         except subprocess.TimeoutExpired:
             return None
@@ -221,7 +267,7 @@ class Runs:
             MUTANTS_OUTPUT=str(output),
         )
         assert done is not None
-        failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE))
+        failed = set(failures(done.stdout, json.loads(output.read_text())["took"]))
         if done.returncode and not 0 < len(failed) <= MOST_FAILING:
             raise SystemExit(f"the tests fail without any mutant:\n{done.stdout[-3000:]}")
         for test in sorted(failed):
@@ -248,8 +294,8 @@ class Runs:
         mine = sorted(test for test in tests if test.startswith(inside) and test not in self.failing)
         return sorted(mine, key=self.took.__getitem__)[:MOST_TESTS]
 
-    def is_noticed(self, mutant: Mutant) -> tuple[bool, str]:
-        """Whether a test fails, and which."""
+    def outcome(self, mutant: Mutant) -> tuple[str, str]:
+        """One of `OUTCOMES`, and what showed it."""
         path = self.folder / mutant.path
         text = path.read_text("utf-8")
         changed = text[: mutant.start] + mutant.new + text[mutant.end :]
@@ -261,16 +307,37 @@ class Runs:
         try:
             path.write_text(changed, "utf-8")
             for tests in self.tests_passing(mutant):
-                done = self.pytest("-x", *tests)
-                if done is None:
-                    return True, "the tests do not end"
-                if done.returncode:
-                    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-                    return True, failed[1] if failed else "no test can be run"
+                found = self._failing(tests)
+                if found is not None:
+                    return found
                 count += len(tests)
         finally:
             path.write_text(text, "utf-8")
-        return False, f"{count} tests pass"
+        return "SURVIVED", f"{count} tests pass"
+
+    def _failing(self, tests: list[str]) -> tuple[str, str] | None:
+        """What the first failure of a group says, if it fails twice; None if there is none."""
+        took = sum(self.took.get(test, 0.0) for test in tests) or sum(self.took.values())
+        most_s = STARTING_S + MOST_TIMES * took
+        chance: set[str] = set()
+        while True:
+            done = self.pytest(
+                "-x", *(f"--deselect={test}" for test in sorted(chance)), *tests, most_s=most_s
+            )
+            if done is None:
+                return "waiting", f"the tests wait for {TIMEOUT_S} s"
+            if done.returncode in (0, NO_TESTS):
+                return None
+            if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+                return "killed", f"the tests compute for {most_s:.0f} s"
+            failed = next(iter(failures(done.stdout, self.took)), None)
+            if failed is None:
+                return "killed", "no test can be run"
+            again = self.pytest(failed, most_s=most_s)
+            if again is None or again.returncode:
+                return "killed", failed
+            print(f"left out, it fails once only: {failed}", flush=True)
+            chance.add(failed)
 
 
 def main() -> None:
@@ -292,13 +359,16 @@ def main() -> None:
         runs = Runs(Path(name))
         runs.record(args.area)
         print(f"{len(runs.took)} tests recorded in {time.monotonic() - begin:.0f} s", flush=True)
-        noticed = 0
+        counts = dict.fromkeys(OUTCOMES, 0)
         for mutant in mutants:
-            killed, by = runs.is_noticed(mutant)
-            noticed += killed
-            print(f"{'killed  ' if killed else 'SURVIVED'} {mutant.words} ({by})", flush=True)
-    share = noticed / len(mutants) if mutants else 0.0
-    print(f"{noticed} of {len(mutants)} mutants noticed: {share:.0%} ({time.monotonic() - begin:.0f} s)")
+            outcome, by = runs.outcome(mutant)
+            counts[outcome] += 1
+            print(f"{outcome:8} {mutant.words} ({by})", flush=True)
+    share = counts["killed"] / len(mutants) if mutants else 0.0
+    print(
+        f"{counts['killed']} of {len(mutants)} mutants noticed: {share:.0%}, {counts['waiting']} waited past "
+        f"the limit of the clock ({time.monotonic() - begin:.0f} s)"
+    )
 
 
 if __name__ == "__main__":
