@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 import planner
 from planner.cli import _app
+from planner.errors import ClusterWarning, PlannerError, PlannerWarning
 
 
 def run(*args, **kwargs):
@@ -184,3 +186,33 @@ def test_ctrl_c_exits_130(monkeypatch, capsys):
         _app.main()
     assert done.value.code == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "left"),
+    [
+        (ClusterWarning, 130, (PlannerError.exit_code, "planner: nobody is left\n")),
+        (PlannerWarning, 130, (130, "planner: nobody is left\nplanner: interrupted\n")),
+        (ClusterWarning, 1, (1, "planner: nobody is left\n")),
+    ],
+    ids=["a lost cluster", "Ctrl-C", "a claim that fails"],
+)
+def test_a_lost_cluster_is_no_ctrl_c(monkeypatch, capsys, kind, code, left):
+    """What waits for a lost cluster is interrupted as by Ctrl-C, which nobody pressed."""
+
+    def interrupted(_: object) -> None:
+        warnings.warn("nobody is left", kind, stacklevel=1)
+        raise SystemExit(code)
+
+    monkeypatch.setattr(_app, "speed_up", interrupted)
+    with pytest.raises(SystemExit) as done:
+        _app.main()
+    assert (done.value.code, capsys.readouterr().err) == left
+
+
+def test_what_an_interruption_says_is_said():
+    leaving = SystemExit(130)
+    assert _app._interruption(leaving) == "interrupted"
+    leaving.__context__ = ValueError("typer's")
+    leaving.__context__.__context__ = KeyboardInterrupt("12 of 30 plans are in the store")
+    assert _app._interruption(leaving) == "12 of 30 plans are in the store"

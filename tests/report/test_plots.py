@@ -17,6 +17,7 @@ from planner.report.plots import (
     LETTERS,
     Axis,
     Series,
+    _legend,
     _line,
     pareto_plot,
     saturation_plot,
@@ -222,3 +223,26 @@ def test_dashed_lines_leave_dots_out_and_solid_ones_do_not():
         assert dots[line] < dots["solid"]
         assert least < len(dots[line]) / len(dots["solid"]) < 0.65
         assert min(dots[line])[0] == 0  # which begins with dots
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (25, ["       o one   o three", "       o six   o seven"]),  # 7 + 8 + 10, to the last column
+        (24, ["       o one", "       o three", "       o six", "       o seven"]),
+        (33, ["       o one   o three   o six", "       o seven"]),
+        (43, ["       o one   o three   o six   o seven"]),
+    ],
+)
+def test_a_legend_fills_the_width_to_the_last_column(width, lines):
+    series = [Series(name, [(1, 1)], "o") for name in ("one", "three", "six", "seven")]
+    assert [line.rstrip() for line in _legend(Text(), series, 5, width).plain.splitlines()] == lines
+
+
+def test_a_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_holds():
+    series = [Series(line, [(1, 1)], line=line) for line in ("solid", "dashed", "dotted")]
+    assert _legend(Text(), series, 0, 99).plain == "  ⠒⠒ solid   ⠒ ⠒ dashed   ⠂ ⠂ dotted   "
+    long = [Series("abcdefghijklmnopqrstuvwxyz", [(1, 1)], "o")]
+    for width, shown in ((30, 17), (24, 11), (12, 8)):  # 5 and 8 less, and never less than 8
+        text = _legend(Text(), long, 5, width).plain
+        assert text.split() == ["o", long[0].name[:shown]]

@@ -1,0 +1,120 @@
+"""What `planner validate` prints, writes and leaves with, on suites and rows that are small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.cli import _validate
+from planner.cli._validate import SuitesAsked, To, answer
+from planner.errors import BadInput
+from planner.report.output import Format
+from planner.validate import row
+from planner.validate.evidence import Compared, Evidence
+from planner.validate.suites import papers, servers
+
+ABOUT = {"name": "paper/check/one", "what": "one", "how": "so", "source": "there"}
+GOOD, BAD = row.near(100, 101, 0.15, **ABOUT), row.near(100, 200, 0.15, **ABOUT)
+
+
+def small(name: str, predicted: float = 11.0) -> Evidence:
+    run = Compared(
+        id="r1", source="x", part="p", what="a run", unit="s", measured=10.0, predicted=predicted, left_out=12
+    )
+    return Evidence(
+        suite=name, title=f"Of {name}", quantity="step time", fitted="", rule="", peers="", rows=[run]
+    )
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Small suites instead of the shipped ones; which sources are checked row by row, as they are asked."""
+    asked: list[object] = []
+
+    def validate(names: object, **_: object) -> list[row.Row]:
+        asked.append(names)
+        return [GOOD]
+
+    monkeypatch.setattr(_validate, "validate", validate)
+    monkeypatch.setattr(_validate, "evidence", small)
+    monkeypatch.setattr(papers, "evidence_of", lambda _: small("papers"))
+    monkeypatch.setattr(servers, "found", lambda: small("servers"))
+    return asked
+
+
+def suites(*names: str, rows: bool = False, readme: bool = False) -> SuitesAsked:
+    return SuitesAsked((), names, rows, None, None, readme, None, True)
+
+
+def to(format: Format = Format.table, **files: Path) -> To:
+    return To(format, *(files.get(name) for name in ("output", "html", "document", "check")))
+
+
+def test_the_table_of_the_readme_is_markdown_whatever_the_format(checked, capsys) -> None:
+    assert answer(suites("memory", readme=True), to()) is False
+    printed = capsys.readouterr().out
+    assert "| memory | p | 1 | 1 | 10% / 10% | 20% / 20% |" in printed
+    assert "Of memory" not in printed
+    assert answer(suites("memory"), to()) is False
+    printed = capsys.readouterr().out
+    assert "Of memory" in printed
+    assert "| memory |" not in printed
+
+
+def test_suites_are_those_asked_for_or_all(checked, capsys) -> None:
+    answer(suites("memory", "layouts"), to(Format.json))
+    assert list(json.loads(capsys.readouterr().out)["suites"]) == ["memory", "layouts"]
+    assert checked == []
+    answer(suites(), to(Format.json))
+    assert list(json.loads(capsys.readouterr().out)["suites"]) == list(_validate.SUITES)
+    assert checked == [papers.PAPERS, ["testbed"]]
+
+
+def test_runs_are_listed_where_they_are_asked_for(checked, capsys) -> None:
+    answer(suites("memory"), to(Format.json))
+    assert "rows" not in json.loads(capsys.readouterr().out)["suites"]["memory"]
+    answer(suites("memory", rows=True), to(Format.json))
+    assert len(json.loads(capsys.readouterr().out)["suites"]["memory"]["rows"]) == 1
+
+
+def test_a_row_that_fails_is_named_and_decides_the_exit(checked, monkeypatch, capsys) -> None:
+    assert answer(suites("papers"), to()) is False
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(_validate, "validate", lambda *_, **__: [GOOD, BAD])
+    assert answer(suites("papers"), to()) is True
+    assert capsys.readouterr().err == "paper/check/one FAILS: one\n"
+
+
+def test_a_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkeypatch, tmp_path, capsys):
+    page, document = tmp_path / "page.html", tmp_path / "validation.md"
+    assert answer(suites("memory"), to(html=page, document=document)) is False
+    assert "Of memory" in page.read_text("utf-8")
+    assert answer(suites("memory"), to(check=document)) is False
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(_validate, "evidence", lambda name: small(name, 14.0))
+    assert answer(suites("memory"), to(check=document)) is True
+    assert "is 40%" in capsys.readouterr().err
+
+
+def test_checks_by_name_write_what_is_asked_and_fail_on_what_fails(checked, monkeypatch, tmp_path, capsys):
+    names = SuitesAsked(("paper",), (), False, None, None, False, None, True)
+    document = tmp_path / "rows.md"
+    assert answer(names, to(Format.json, document=document)) is False
+    assert json.loads(capsys.readouterr().out)["as_claimed"] is True
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.md"]
+    assert answer(names, to(check=document)) is False
+    monkeypatch.setattr(_validate, "validate", lambda *_, **__: [row.near(100, 110, 0.15, **ABOUT)])
+    capsys.readouterr()
+    assert answer(names, to(check=document)) is True  # it holds, and is not what is written
+    assert capsys.readouterr().err.startswith(f"{document}: ")
+    monkeypatch.setattr(_validate, "validate", lambda *_, **__: [BAD])
+    assert answer(names, to()) is True
+
+
+@pytest.mark.parametrize("file", ["html", "document", "check"])
+def test_own_runs_have_no_pages(tmp_path: Path, file: str) -> None:
+    own = SuitesAsked((), (), False, tmp_path / "mine.csv", None, False, None, True)
+    with pytest.raises(BadInput, match="are for what ships; use --output"):
+        answer(own, to(**{file: tmp_path / "x"}))
