@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from mutants import AREAS, drawn_mutants, written_mutants
+from mutants import AREAS, drawn_mutants, failures, written_mutants
 
 
 @pytest.mark.parametrize("area", AREAS)
@@ -20,3 +20,10 @@ def test_every_pattern_stands_in_one_place(area):
         text = path.read_text("utf-8")
         assert text[mutant.start : mutant.end] != mutant.new
         compile(text[: mutant.start] + mutant.new + text[mutant.end :], mutant.path, "exec")
+
+
+def test_a_failure_is_known_by_its_whole_name():
+    """Names of tests hold spaces, and what pytest says of them follows after a dash."""
+    tests = ["t.py::one", "t.py::one[a b]", "t.py::one[a b - c]", "t.py::two"]
+    said = "FAILED t.py::one[a b - c] - assert 1\nERROR t.py::one - E\nFAILED t.py::two\nFAILED u.py::x\n"
+    assert failures(said, tests) == ["t.py::one[a b - c]", "t.py::one", "t.py::two"]
