@@ -10,11 +10,13 @@ import planner
 from planner.answers.choice import choose
 from planner.answers.jobs import training_of
 from planner.answers.results import Recommendation
+from planner.cut import Cut
+from planner.exchange.allreduce import AllReduce
 from planner.note import LeftOut, Note, Reason, Topic, Verb
 from planner.report.decision import alone_words, run_words, verb
 from planner.report.folding import folded
 from planner.report.output import Section, Table
-from planner.report.recommendation import recommendation_tables
+from planner.report.recommendation import _next, _risk, recommendation_tables
 from planner.search.left_out import left_out_notes
 from planner.search.request import Request
 from planner.search.space import Space
@@ -43,6 +45,59 @@ def test_it_opens_with_what_to_run_and_what_the_job_takes(answer: Recommendation
     assert training.words == "2 epochs"
     assert second.startswith("2 epochs take ")
     assert f"cost ${training.usd(answer.chosen):.2f}" in second
+
+
+@pytest.mark.parametrize(
+    ("cut", "workers", "words"),
+    [
+        (Cut(8, "layers", tensor=2, pipeline=4), 8, "tensor 2 x pipeline 4 on 8 GPUs"),
+        (
+            Cut(8, "layers", tensor=2, pipeline=4, interleave=3),
+            8,
+            "tensor 2 x pipeline 4 on 8 GPUs, 3 stages a device",
+        ),
+        (Cut(8, "layers", tensor=8), 16, "tensor 8 x pipeline 1 x data 2 on 16 GPUs, DDP"),
+        (Cut(1, "layers"), 2, "DDP on 2 GPUs"),
+    ],
+)
+def test_a_cut_replica_is_named_by_its_cut(
+    answer: Recommendation, cut: Cut, workers: int, words: str
+) -> None:
+    plan = replace(answer.chosen.plan, cut=cut, workers=workers, exchange=AllReduce())
+    assert run_words(plan, answer.request) == words
+
+
+def test_the_cheapest_plan_that_is_sure_to_be_in_time_is_named(answer: Recommendation) -> None:
+    training = training_of(answer.request)
+    assert training is not None
+    ranged = [one for one in answer.plans if one.range is not None]
+    assert ranged
+    one = answer.chosen
+    for plan in ranged:
+        slow = training.seconds(plan) * plan.samples_per_s / plan.range[0]
+        assert training.slowest_s(plan) == pytest.approx(slow)
+    close = (training.seconds(one) + training.slowest_s(one)) / 2
+    double = replace(one.prediction, samples_per_s=4 * one.samples_per_s)
+    sure = replace(one, prediction=double)
+    risky = replace(answer, request=answer.request.but(deadline_s=close), plans=[one, sure])
+    (said,) = _risk(risky, training)
+    assert said.startswith("Sure to meet it by its range (")
+    assert f"{sure.samples_per_s:,.0f} samples/s" in said
+    assert _risk(replace(risky, plans=[one]), training) == []
+    assert _risk(replace(risky, request=answer.request.but(deadline_s=2 * close)), training) == []
+    assert _risk(risky, None) == []
+
+
+def test_without_a_change_it_is_said_that_none_pays_unless_the_search_was_stopped(
+    answer: Recommendation,
+) -> None:
+    none = "No single change makes it at least 2% faster."
+    bare = replace(answer, changes=[], saturation=None)
+    assert _next(bare)[1:] == [none]
+    assert _next(replace(bare, partial=True))[1:] == []
+    if answer.changes:
+        assert none not in _next(answer)
+        assert _next(answer)[-len(answer.changes)] == f"Next best change: {answer.changes[0]}."
 
 
 def test_every_candidate_has_hours_dollars_and_a_reason(answer: Recommendation) -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from planner.catalog import hardware_names, load_hardware
-from planner.report.hardware import hardware_row, hardware_table
+from planner.hardware import Fabric
+from planner.report.hardware import _fabric, hardware_row, hardware_table
 from planner.report.output import render
 
 GIB, GBIT = 2.0**30, 1e9 / 8
@@ -53,3 +54,28 @@ def test_a_list_says_what_its_signs_mean_and_when_prices_were_read():
     alone = " ".join(render(hardware_table(machines[1:2]), "table").split())
     assert "Retired:" not in alone
     assert f"Prices as of {machines[1].price.as_of}." in alone
+
+
+@pytest.mark.parametrize(
+    ("fabric", "words"),
+    [
+        ({}, "NVLink, 300 GB/s a device each way"),
+        ({"topology": "mesh"}, "NVLink, 300 GB/s a device each way, a mesh"),
+        ({"topology": "pairs"}, "NVLink, 300 GB/s a device each way, in pairs"),
+        (
+            {"topology": "pairs", "between_bytes_per_s": 12e9},
+            "NVLink, 300 GB/s a device each way, in pairs (12 between them)",
+        ),
+        ({"machines": 18}, "NVLink, 300 GB/s a device each way, over 18 machines"),
+    ],
+)
+def test_links_between_devices_are_said_as_they_are(fabric, words):
+    joined = Fabric(
+        **{"kind": "nvlink", "topology": "switch", "bytes_per_s": 300e9, "basis": "published", "source": "x"}
+        | fabric
+    )
+    machine = replace(load_hardware("p3.16xlarge"), fabric=joined)
+    ((name, said, source),) = _fabric(machine)
+    assert (name, said, source.source) == ("fabric", words, "x")
+    assert _fabric(replace(machine, fabric=None)) == [("fabric", "not published", None)]
+    assert _fabric(replace(load_hardware("p3.2xlarge"), fabric=None)) == []

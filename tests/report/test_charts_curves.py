@@ -1,0 +1,53 @@
+"""Charts of curves: what is coloured, and what is said below."""
+
+from dataclasses import replace
+
+from report_answers import saturated, simulated
+
+from planner.report.charts_curves import sizes_curve, utilisation_curve
+
+
+def with_sizes(advised, workers):
+    """One, two and three servers, each a tenth faster than one less."""
+    one = simulated().scored
+    plans = [
+        replace(
+            one,
+            plan=replace(one.plan, workers=workers),
+            prediction=replace(one.prediction, samples_per_s=one.samples_per_s * (1 + count / 10)),
+        )
+        for count in range(3)
+    ]
+    return replace(saturated(), sizes=list(enumerate(plans, 1)), size_advised=advised)
+
+
+def test_as_many_servers_as_pay_off_are_coloured():
+    curve = with_sizes(2, workers=1)
+    chart = sizes_curve(curve)
+    (bars,) = chart.spec["data"]
+    assert bars["x"] == [1, 2, 3]
+    assert bars["y"] == [one.samples_per_s for _, one in curve.sizes]
+    assert bars["marker"]["color"] == ["@faint", "@c1", "@faint"]
+    assert chart.caption.startswith("With 1 worker, each number of servers")
+    assert chart.caption.endswith("Coloured: as many as pay off, 2.")
+    assert chart.title == "Throughput against servers"
+    assert sizes_curve(with_sizes(2, workers=2)).caption.startswith("With 2 workers, each number of servers")
+
+
+def test_nothing_is_coloured_where_the_error_hides_what_pays():
+    chart = sizes_curve(with_sizes(None, workers=2))
+    assert set(chart.spec["data"][0]["marker"]["color"]) == {"@faint"}
+    assert chart.caption.endswith("How many pay off is within the error.")
+
+
+def test_every_worker_has_a_tick_up_to_twelve():
+    result = saturated()
+    ticks = utilisation_curve(result).spec["layout"]["xaxis"]["dtick"]
+    assert ticks == (1 if result.points[-1].workers <= 12 else None)
+    for workers, tick in ((12, 1), (13, None)):
+        last = replace(result.points[-1], workers=workers)
+        curve = replace(result, points=[*result.points[:1], last])
+        assert utilisation_curve(curve).spec["layout"]["xaxis"]["dtick"] == tick
+    for trace in utilisation_curve(result).spec["data"]:
+        assert trace["x"] == [point.workers for point in result.points]
+        assert trace["line"]["color"] in {f"@c{n}" for n in range(1, 9)}

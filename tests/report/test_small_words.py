@@ -1,0 +1,146 @@
+"""Small parts of reports that stand in few answers: what they say when they do."""
+
+import json
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from planner.answers.differing import ChangedFigure, Difference
+from planner.cluster import Cluster, Node
+from planner.report import check
+from planner.report.anatomy import anatomy_tables
+from planner.report.charts_step import _kind, _lane
+from planner.report.diff import diff_tables
+from planner.report.notebook import charts_of
+from planner.report.output import _plain, to_json
+from planner.report.page import FEW_ALIKE, _sentences
+from planner.report.plots import Axis
+from planner.report.prices import imports_table
+from planner.report.validation_document import moved
+from planner.resource import FABRIC, NETWORK
+from planner.step import DOWNLINK, UPLINK, WORKER
+
+
+def test_values_of_a_table_in_words():
+    assert _plain([True, False, 1234567, 0.123456, "x"]) == "yes, no, 1,234,567, 0.1235, x"
+    assert _plain((1, 2)) == "1, 2"
+
+
+def test_json_holds_what_numpy_and_paths_hold():
+    data = {"a": np.array([1.5, 2.0]), "b": np.int64(3), "c": Path("x/y")}
+    assert json.loads(to_json(data)) == {"a": [1.5, 2.0], "b": 3, "c": "x/y"}
+
+
+def test_many_sentences_alike_are_folded_behind_the_first():
+    few = [f"{n} & more" for n in range(FEW_ALIKE)]
+    assert _sentences(few) == "".join(f"<p>{n} &amp; more</p>" for n in range(FEW_ALIKE))
+    text = _sentences([*few, "last"])
+    assert text.startswith("<p>0 &amp; more</p><details>")
+    assert f"<summary>and {FEW_ALIKE} more</summary>" in text
+    assert text.endswith("<p>last</p></details>")
+
+
+def test_what_was_not_asked_for_has_neither_tables_nor_charts():
+    assert anatomy_tables(None) == []
+    assert charts_of("no answer") == []
+
+
+def test_ticks_of_many_powers_of_ten_are_the_powers():
+    assert Axis("", 1.0, 1e6, log=True).ticks(3) == [10.0**n for n in range(7)]  # all, as nothing is fewer
+    assert Axis("", 1.0, 1e3, log=True).ticks(5) == [1.0, 10.0, 100.0, 1000.0]
+    assert Axis("", 1.0, 20.0, log=True).ticks(5) == [1.0, 2.0, 5.0, 10.0, 20.0]
+    assert Axis("", 1.0, 100.0, log=True).ticks(5) == [1.0, 3.0, 10.0, 30.0, 100.0]
+    assert Axis("", 20.0, 90.0, log=True).ticks(4) == [20.0, 40.0, 60.0, 80.0]
+
+
+def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
+    monkeypatch.setattr(check, "load", list)
+    assert list(check.kept_lines()) == [
+        "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
+    ]
+    run = SimpleNamespace(
+        as_of="2026-11-18",
+        device="T4",
+        reach="machine",
+        model="alexnet",
+        precision="fp32",
+        measured_samples_per_s=900.0,
+        predicted_samples_per_s=1000.0,
+        factor=0.9,
+        note="",
+    )
+    monkeypatch.setattr(check, "load", lambda: [run, SimpleNamespace(**vars(run) | {"note": "at night"})])
+    first = "2026-11-18  T4, one machine, alexnet in fp32: 900 of 1,000 samples/s, x 0.9"
+    assert list(check.kept_lines()) == [f"1  {first}", f"2  {first} (at night)"]
+
+
+def test_a_figure_has_moved_by_two_percent_or_in_words():
+    assert not moved("100 ms", "101 ms")
+    assert moved("100 ms", "103 ms")
+    assert moved("100 ms", "100 s")
+    assert moved("100 ms", "100 to 100 ms")
+    assert not moved("10%", "11%")
+    assert moved("10%", "12%")
+
+
+def test_what_two_answers_run_otherwise_is_listed_after_the_figures():
+    speed = ChangedFigure("samples/s", "100", "150", 1.5)
+    setting = ChangedFigure("workers", "1", "2")
+    figures, settings = diff_tables(Difference((setting,), (speed,), apart=True))
+    assert [row["name"] for row in figures.rows] == ["samples/s"]
+    assert figures.columns[-1].cell(figures.rows[0]) == "+50.0%"
+    assert not figures.notes
+    assert settings.title == "Run otherwise"
+    assert settings.rows == [{"name": "workers", "old": "1", "new": "2", "ratio": None}]
+    figures, same = diff_tables(Difference((), (speed,), apart=False))
+    assert same.title == "Both run the same."
+    assert figures.notes == ["The ranges of speed overlap: a run may show the other order."]
+
+
+def imported(prices, counting, far=0, left_out=None):
+    return SimpleNamespace(
+        list=SimpleNamespace(
+            provider="aws",
+            format="csv",
+            rows=9,
+            quotes=[1, 2],
+            prices=prices,
+            left_out=left_out or {},
+        ),
+        as_of=date(2026, 11, 18),
+        dated_by_file=False,
+        saved=Path("aws.toml"),
+        counting=counting,
+        far=far,
+    )
+
+
+def test_imported_prices_say_how_many_do_not_count():
+    assert imports_table([imported(5, 5)]).notes == ["Saved as aws.toml."]
+    notes = imports_table([imported(5, 3, 1, {"of no region": 2})]).notes
+    assert notes[1] == "aws: left out 2 of no region."
+    assert notes[2] == "aws: 2 prices are older than the catalogue's, which stay."
+    assert notes[3].startswith("aws: 1 prices differ")
+    assert len(notes) == 4
+
+
+@pytest.mark.parametrize(
+    ("resource", "channel", "lane", "kind"),
+    [
+        (WORKER, 0, "worker", ("the worker computes", "@c3")),
+        (WORKER, 1, "worker", ("the worker computes", "@c3")),
+        (DOWNLINK, 0, "from server 0", ("parameters arrive", "@c1")),
+        (UPLINK, 0, "to server 0", ("gradients leave", "@c2")),
+        (DOWNLINK, 1, "fabric", ("exchange over the fabric", "@c2")),
+        (UPLINK, 2, "network", ("exchange over the network", "@c1")),
+    ],
+)
+def test_lanes_between_workers_are_named_by_their_link(resource, channel, lane, kind):
+    node = Node(1e9, 1e9)
+    links, names = (((0, 1), (0, 1)),), (FABRIC, NETWORK)
+    timeline = SimpleNamespace(cluster=Cluster((node, node), (0,), (1,), links=links, link_resources=names))
+    assert _lane(timeline, resource, channel) == lane
+    assert _kind(timeline, resource, channel) == kind
