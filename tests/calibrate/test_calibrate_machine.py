@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.calibrate import compute
+from planner.calibrate import compute, network
 from planner.calibrate.compute import ComputeCalibration, _curve, _thread_counts, hardware_tables
 from planner.calibrate.hardware_file import merge_network, to_toml, write_hardware_file
 from planner.calibrate.network import calibrate_network
@@ -160,3 +160,78 @@ def test_the_command_writes_a_file_that_plans_can_use(tmp_path, monkeypatch, cap
     assert load_hardware(str(path)).price.on_demand_usd_per_hour == 0.5
     with pytest.raises(BadInput, match=r"\.toml"):
         command(name="mine", output=tmp_path / "mine.txt")
+
+
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Let nothing be measured between machines; what is asked for is kept."""
+    asked: list[dict[str, object]] = []
+
+    def calibrated(host, *, port, connections, progress):
+        asked.append({"host": host, "port": port, "connections": connections})
+        progress("one connection")
+        return network.NetworkCalibration(host, 1.25e9, (2e-5,) * connections, "iperf3")
+
+    monkeypatch.setattr(network, "calibrate_network", calibrated)
+    return asked
+
+
+def test_the_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> None:
+    from planner.cli._calibrate_machine import network as command
+
+    asked, path = measured(monkeypatch), tmp_path / "mine.toml"
+    write_hardware_file(path, hardware_tables(FOUND, "mine"))
+    command(host="other", connections=2)
+    said = capsys.readouterr()
+    assert said.err == "planner: one connection\n"
+    assert "other: 10 Gbit/s by iperf3" in said.out
+    assert load_hardware(str(path)).nic_baseline_bytes_per_s is None
+    command(host="other", connections=2, port=7, into=path)
+    assert capsys.readouterr().err == f"planner: one connection\nplanner: wrote {path}\n"
+    assert asked[-1] == {"host": "other", "port": 7, "connections": 2}
+    assert load_hardware(str(path)).nic_baseline_bytes_per_s == pytest.approx(1.25e9)
+    assert "planner calibrate network other (iperf3)" in path.read_text("utf-8")
+
+
+def test_the_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys) -> None:
+    from planner.cli._calibrate_machine import network as command
+
+    asked = measured(monkeypatch)
+    with pytest.raises(BadInput, match="name the other machine"):
+        command()
+    assert capsys.readouterr().err == ""
+
+    def answering(port: int) -> None:
+        raise KeyboardInterrupt(port)
+
+    monkeypatch.setattr(network, "serve", answering)
+    with pytest.raises(KeyboardInterrupt, match="7"):
+        command(serve=True, port=7)
+    assert capsys.readouterr().err == "planner: answering on port 7; Ctrl-C ends it\n"
+    assert asked == []
+
+
+def test_progress_of_a_measurement_is_counted_where_its_length_is_known(capsys) -> None:
+    from planner.cli._calibrate_machine import _progress
+
+    _progress(2, 10, "muladd")
+    _progress(0, 0, "latency")
+    assert capsys.readouterr().err == "planner: 2/10 muladd\nplanner: latency\n"
+
+
+def test_a_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypatch, capsys) -> None:
+    from planner.calibrate import accelerator
+    from planner.cli._calibrate_machine import UnitOption
+    from planner.cli._calibrate_machine import compute as command
+
+    gpu = accelerator.AcceleratorCalibration("Some GPU", "nvidia", 16e9, {"fp32": 8e12}, 3e11, 5e-6, "torch")
+    monkeypatch.setattr(accelerator, "calibrate_accelerator", lambda device, progress: gpu)
+    monkeypatch.setattr(compute, "calibrate_compute", lambda progress: FOUND)
+    for there, device, name in (
+        (True, UnitOption.auto, "Some GPU"),
+        (False, UnitOption.auto, "Some CPU"),
+        (False, UnitOption.gpu, "Some GPU"),
+        (True, UnitOption.cpu, "Some CPU"),
+    ):
+        monkeypatch.setattr(accelerator, "accelerator_available", lambda there=there: there)
+        command(device=device)
+        assert name in capsys.readouterr().out

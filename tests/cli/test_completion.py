@@ -1,0 +1,20 @@
+"""Names that a shell completes, and the device that an answer names."""
+
+from planner.catalog import hardware_names, load_hardware
+from planner.catalog.model_files import model_names
+from planner.cli import hardware, models
+from planner.cli.check import device_of
+
+
+def test_names_are_those_that_begin_as_typed():
+    assert hardware._complete("p3.") == [name for name in hardware_names() if name[:3] == "p3."]
+    assert "p3.2xlarge" in hardware._complete("p3.")
+    assert hardware._complete("no such") == []
+    assert models._complete("vgg") == [name for name in model_names() if name[:3] == "vgg"]
+    assert "vgg11" in models._complete("vgg")
+    assert models._complete("import") == ["import"]
+
+
+def test_the_device_is_that_of_the_answer_or_of_its_machine():
+    assert device_of("T4", "p3.2xlarge") == "T4"
+    assert device_of("", "p3.2xlarge") == load_hardware("p3.2xlarge").device.name
