@@ -41,24 +41,28 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutant_sites import Sites
 
 ROOT = Path(__file__).resolve().parents[1]
-AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # files, tests
+AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # folders or files, tests
     "search": (
         ("search", "answers", "exchange"),
         (
-            *("tests/search", "tests/exchange", "tests/profile/test_placement.py"),
-            *("tests/cli", "tests/launch", "tests/test_checking.py"),
+            *("tests/search", "tests/exchange", "tests/profile/test_placement.py", "tests/cli"),
+            *("tests/launch", "tests/test_checking.py", "tests/report", "tests/prices"),
         ),
     ),
-    "cost": (("cost",), ("tests/cost", "tests/partition", "tests/search", "tests/test_measured.py")),
+    "cost": (
+        ("cost", "cluster.py"),
+        ("tests/cost", "tests/partition", "tests/search", "tests/test_measured.py", "tests/test_cluster.py"),
+    ),
     "report": (
         ("report",),
         ("tests/report", "tests/cli", "tests/prices", "tests/partition", "tests/validate", "tests/search"),
     ),
     "cli": (
-        ("cli",),
+        ("cli", "calibrate/compute.py"),
         (
             *("tests/cli", "tests/calibrate", "tests/prices", "tests/launch", "tests/report"),
             *("tests/recorder", "tests/test_checking.py", "tests/test_hostile_files.py", "tests/partition"),
+            *("tests/validate", "tests/test_progress.py"),
         ),
     ),
 }
@@ -97,8 +101,8 @@ class Mutant:
 
 
 def files_of(area: str) -> list[Path]:
-    folders, _ = AREAS[area]
-    found = [path for folder in folders for path in sorted((ROOT / "planner" / folder).rglob("*.py"))]
+    places = [ROOT / "planner" / name for name in AREAS[area][0]]
+    found = [path for one in places for path in (sorted(one.rglob("*.py")) if one.is_dir() else [one])]
     return [path for path in found if not path.name.startswith(LEFT_OUT)]
 
 

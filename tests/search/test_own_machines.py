@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import planner
+from planner.answers.recommend import recommend_for
 from planner.answers.sweep import sweep
 from planner.cli._app import app
 from planner.errors import BadInput
@@ -95,3 +96,20 @@ def test_a_price_without_region_and_date_is_said_without_them(tmp_path):
         "alexnet", hardware=str(tmp_path / "lab.toml"), workers="1", servers="1", interval_width=0.1
     )
     assert "Price: lab $0.8/h on demand, estimated." in map(str, found.assumptions)
+
+
+@pytest.mark.parametrize("trials", [None, 40])
+def test_no_search_takes_more_machines_than_there_are(tmp_path, trials):
+    """Neither that of every plan nor optuna's, which draws numbers of machines freely."""
+    path = tmp_path / "lab.toml"
+    path.write_text(
+        '[machines.lab]\ndevice = "T4"\nnic_baseline_gbit_per_s = 25\n'
+        "[machines.lab.ownership]\nmachines = 3\n"
+        "capital_usd = 1e4\nlifetime_years = 4\npower_watts = 1\nenergy_usd_per_kwh = 0\n"
+    )
+    request = Request(model="alexnet", hardware=(str(path),), interval_width=0.1, max_steps=200)
+    found = recommend_for(request, jobs=1, advice=False, trials=trials)
+    market = found.request.market
+    counts = {sum(one.count for one in row.plan.rented(market)) for row in found.everything}
+    assert max(counts) == 3
+    assert min(counts) == 1

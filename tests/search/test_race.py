@@ -87,6 +87,24 @@ def test_front_and_choices():
     assert knee(speed[[3, 1, 2, 0]], cost[[3, 1, 2, 0]]) == 2
 
 
+def test_the_best_value_of_few_plans_is_the_most_throughput_for_its_cost_a_sample():
+    for speed, cost, best in (
+        ([20.0, 10.0], [3.0, 1.0], 1),  # twice as fast at three times the cost
+        ([20.0, 10.0], [1.5, 1.0], 0),
+        ([10.0], [1.0], 0),
+        ([30.0, 10.0, 20.0], [1.0, 1.0, 1.0], 0),  # one price, and no line between the ends
+        ([10.0, 10.0, 10.0], [2.0, 1.0, 3.0], 1),
+    ):
+        assert knee(np.array(speed), np.array(cost)) == best
+
+
+def test_the_best_value_of_many_is_the_furthest_from_the_line_between_the_ends():
+    speed, cost = np.array([100.0, 80.0, 20.0, 10.0]), np.array([100.0, 20.0, 15.0, 10.0])
+    assert knee(speed, cost) == 1
+    assert knee(speed * 1000, cost / 7) == 1
+    assert knee(np.array([100.0, 50.0, 30.0, 10.0]), np.array([100.0, 80.0, 20.0, 10.0])) == 2
+
+
 def test_a_rough_score_is_taken_with_caution():
     score = Rough(100.0, 99.0, 101.0)
     assert cautious(score, "short") == (96.0, 104.0)  # runs too short to forget their start
