@@ -6,6 +6,7 @@ import ast
 
 COMPARED = {ast.Lt: ">=", ast.LtE: ">", ast.Gt: "<=", ast.GtE: "<", ast.Eq: "!=", ast.NotEq: "=="}
 COMPARED_WORDS = {ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"}
+LOOKS = ("bargap", "opacity", "thickness", "width")  # of a chart's lines and bars: style, and nothing it says
 OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*"}
 
 
@@ -88,6 +89,16 @@ class Sites(ast.NodeVisitor):
         if isinstance(node.func, ast.Name) and node.func.id == "Column":
             return  # how a table looks
         self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        """Without how thick, dense or pale a chart draws something, as long as that is a number and follows
+        from nothing."""
+        for key, value in zip(node.keys, node.values, strict=True):
+            name = key.value if isinstance(key, ast.Constant) else None
+            if key is not None:
+                self.visit(key)
+            if not (name in LOOKS and isinstance(value, ast.Constant)):
+                self.visit(value)
 
     def visit_keyword(self, node: ast.keyword) -> None:
         if node.arg not in ("strict", "flush"):  # of zip, an assertion; of print, a matter of time
