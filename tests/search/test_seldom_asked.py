@@ -1,0 +1,102 @@
+"""What the search says and does where few questions come: each rule by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.answers.assumptions import _whose
+from planner.answers.differing import _text
+from planner.answers.jobs import OVER_BUDGET, OVER_SPEND, TOO_LATE, TOO_SLOW, Training, missed
+from planner.answers.order_request import OrderRequest, _options
+from planner.answers.questions import one_plan, simulation_for
+from planner.answers.recommend import recommend_for
+from planner.catalog import load_hardware, load_model
+from planner.errors import Infeasible
+from planner.search.request import Request
+from planner.search.scored import ScoredPlan
+from planner.search.sizes import MICRO_BATCHES, batches
+
+SMALL = Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), interval_width=0.1, max_steps=200)
+
+
+@pytest.fixture(scope="module")
+def scored() -> ScoredPlan:
+    return simulation_for(SMALL).scored
+
+
+def test_a_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan) -> None:
+    speed, price = scored.samples_per_s, scored.usd_per_hour
+    job = Training(speed * 3600, "an hour")
+    assert job.seconds(scored) == pytest.approx(3600)
+    assert job.usd(scored) == pytest.approx(price)
+    for limits, reason in (
+        ({"budget_usd_per_hour": price * 0.99}, OVER_BUDGET),
+        ({"budget_usd_per_hour": price}, ""),
+        ({"min_samples_per_s": speed * 1.01}, TOO_SLOW),
+        ({"min_samples_per_s": speed}, ""),
+        ({"deadline_s": 3599.0}, TOO_LATE),
+        ({"deadline_s": 3601.0}, ""),
+        ({"spend_usd": price * 0.99}, OVER_SPEND),
+        ({"spend_usd": price * 1.01}, ""),
+        ({"budget_usd_per_hour": price * 0.99, "deadline_s": 1.0}, OVER_BUDGET),
+    ):
+        asked = SMALL.but(samples=job.samples, **limits)
+        assert missed(scored, asked, job) == reason
+        kept = reason if reason in (OVER_BUDGET, TOO_SLOW) else ""  # the others are about a job
+        assert missed(scored, asked, None) == kept
+
+
+def test_where_no_plan_is_fast_enough_the_fastest_is_named() -> None:
+    asked = SMALL.but(workers=(2,), batches=(512,), exchanges=(("allreduce", {}),))
+    two = simulation_for(asked).scored
+    between = (two.samples_per_s + two.bound_samples_per_s) / 2  # only simulations tell
+    with pytest.raises(Infeasible) as refused:
+        recommend_for(asked.but(min_samples_per_s=between), jobs=1, advice=False)
+    said = str(refused.value)
+    assert said.startswith(f"no plan meets the constraints; the fastest is {two.plan.cluster_text} with ")
+    assert f"for ${two.usd_per_hour:.2f}/h" in said
+    with pytest.raises(Infeasible, match="cannot reach --min-throughput"):
+        recommend_for(asked.but(min_samples_per_s=1e9), jobs=1, advice=False)
+
+
+def test_whose_machines_were_looked_at_is_said_where_nobody_named_them() -> None:
+    (note,) = _whose(Request(model="alexnet"))
+    assert note.text.startswith("of AWS, and your own;")
+    (note,) = _whose(Request(model="alexnet", gpu="A100"))
+    assert note.text.startswith("of every provider with A100, as --gpu asks for;")
+    assert _whose(Request(model="alexnet", providers=("gcp",))) == []
+    assert _whose(SMALL) == []
+
+
+def test_settings_of_two_answers_are_compared_in_words() -> None:
+    assert [_text(value) for value in (True, False, None, 3)] == ["yes", "no", "-", "3"]
+
+
+def test_sizes_of_slices_are_given_to_those_who_cut() -> None:
+    def options(**sizes: str) -> dict[str, dict[str, object]]:
+        return _options(OrderRequest(model="alexnet", hardware="p3.2xlarge", **sizes))
+
+    assert options() == {}
+    assert options(slice_size="1MB") == {"p3": {"slice_bytes": 1_000_000}}
+    cut = options(partition_size="2MB")
+    assert cut["prophet"] == {"partition_bytes": 2_000_000}
+    assert cut["bytescheduler"] == {"partition_bytes": 2_000_000, "credit_bytes": 10_000_000}
+    both = options(partition_size="2MB", credit_size="3MB")["bytescheduler"]
+    assert both == {"partition_bytes": 2_000_000, "credit_bytes": 3_000_000}
+    assert options(credit_size="3MB") == {"bytescheduler": {"credit_bytes": 3_000_000}}
+
+
+def test_batches_are_the_models_own_those_named_or_powers_of_two_that_fit() -> None:
+    model, worker = load_model("alexnet"), load_hardware("p3.2xlarge")
+    assert list(batches(SMALL, model, worker)) == [model.default_batch]
+    assert list(batches(SMALL.but(batches=(3, 5)), model, worker)) == [3, 5]
+    found = list(batches(SMALL.but(batches="auto"), model, worker))
+    assert found == [2**k for k in range(3, 3 + len(found))]
+    assert found
+    text = load_model("gpt2")
+    assert text.sequence_length is not None
+    tried = list(batches(replace(SMALL, model="gpt2", batches="auto"), text, worker))
+    assert tried == [2**k for k in range(MICRO_BATCHES + 1)]
+    assert one_plan(SMALL).batch == model.default_batch
