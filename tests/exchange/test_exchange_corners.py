@@ -10,7 +10,7 @@ import pytest
 
 from planner.catalog import load_hardware
 from planner.errors import BadInput
-from planner.exchange import Site
+from planner.exchange import ParameterServers, Site
 from planner.exchange.beside import SHARE_UNKNOWN, _busy_s, beside_s
 from planner.exchange.collectives import Level, Peers, hierarchical
 from planner.exchange.joint import slowest_factor, step_factors
@@ -116,3 +116,19 @@ def test_a_sharded_plan_is_tried_with_less_sharding(
     assert found[-1].exchange == replace(exchange, prefetch=2)
     if exchange.stage > 1:
         assert found[0].exchange == replace(exchange, stage=exchange.stage - 1)
+
+
+def test_servers_are_colocated_where_they_have_no_machines_of_their_own() -> None:
+    """As JSON says it, with the hardware that they run on."""
+    beside = ParameterServers(servers=2, host=None).flat("p3.2xlarge")
+    assert (beside["colocated"], beside["server_hardware"], beside["servers"]) == (True, "p3.2xlarge", 2)
+    apart = ParameterServers(servers=1, host="c5n.large", mode="sync").flat("p3.2xlarge")
+    assert (apart["colocated"], apart["server_hardware"], apart["mode"]) == (False, "c5n.large", "sync")
+
+
+def test_servers_are_reached_over_tcp_and_that_is_said_where_rdma_is_asked_for() -> None:
+    plain = site(2, "p3.2xlarge")
+    servers = ParameterServers(servers=1, host="c5n.large")
+    assert servers.assumed(plain) == ()
+    (note,) = servers.assumed(replace(plain, market=replace(plain.market, rdma=True)))
+    assert note.text.startswith("servers are reached over TCP;")
