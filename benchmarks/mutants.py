@@ -45,7 +45,13 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # folders or file
     "search": (
         ("search", "answers", "exchange"),
         (
-            *("tests/search", "tests/exchange", "tests/profile/test_placement.py", "tests/cli"),
+            *(
+                "tests/search",
+                "tests/exchange",
+                "tests/profile/test_placement.py",
+                "tests/profile/test_servers.py",
+                "tests/cli",
+            ),
             *("tests/launch", "tests/test_checking.py", "tests/report", "tests/prices"),
         ),
     ),

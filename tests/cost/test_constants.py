@@ -6,7 +6,9 @@ import pytest
 
 from planner.catalog import load_hardware
 from planner.cost.constants import constants_for
+from planner.cost.layers import reading_s_per_byte, receive_s
 from planner.errors import BadInput
+from planner.model import BYTES_PER_ELEMENT
 
 
 def test_estimates_come_from_the_kernel_rates_of_all_cores():
@@ -62,3 +64,25 @@ def test_calibrations_that_cannot_be(calibration, said):
 
 def test_a_bandwidth_that_was_measured_takes_the_place_of_the_nic():
     assert constants_for(load_hardware("c4.8xlarge"), bandwidth_bytes_per_s=7e8).nic_bytes_per_s == 7e8
+
+
+def test_weights_are_read_through_the_narrower_side_and_in_the_worst_case_from_one_server():
+    found = constants_for(load_hardware("c4.8xlarge"))
+    nic = found.nic_bytes_per_s
+    assert reading_s_per_byte(found, 1, 4) == pytest.approx(1 / nic + found.parse_s_per_byte)
+    assert reading_s_per_byte(found, 4, 2) == pytest.approx(1 / (2 * nic) + found.parse_s_per_byte / 4)
+    assert reading_s_per_byte(found, 2, 4) == pytest.approx(1 / (2 * nic) + found.parse_s_per_byte / 2)
+    wide = replace(found, server_nic_bytes_per_s=8 * nic, parse_s_per_byte=1e-9)
+    assert reading_s_per_byte(wide, 4, 1) == pytest.approx(1 / (4 * nic) + 0.25e-9)
+    assert reading_s_per_byte(wide, 4, 1, reading=1.0) == pytest.approx(1 / (4 * nic) + 0.25e-9)
+    narrow = replace(found, server_nic_bytes_per_s=nic / 2, parse_s_per_byte=0.0)
+    assert reading_s_per_byte(narrow, 4, 4, reading=1.0) == pytest.approx(2 / nic)
+    assert reading_s_per_byte(narrow, 4, 4, reading=0.5) == pytest.approx((2 / nic + 1 / (2 * nic)) / 2)
+
+
+def test_what_is_received_waits_for_the_network_and_shares_it_among_threads():
+    found = replace(constants_for(load_hardware("c4.8xlarge")), latency_s=(1e-5, 2e-5))
+    nic = found.nic_bytes_per_s
+    assert receive_s(found, 0, 2) == 0.0
+    assert receive_s(found, 100, 1) == pytest.approx(1e-5 + 100 * BYTES_PER_ELEMENT / nic)
+    assert receive_s(found, 100, 2) == pytest.approx(2e-5 + 2 * 100 * BYTES_PER_ELEMENT / nic)

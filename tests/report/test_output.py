@@ -173,3 +173,8 @@ def test_names_break_after_other_words():
     assert found[0] == names
     assert "\n" in found[1][1]
     assert "\n" in wrapped_columns([names, words], [False, False], 22, [False, False])[0][1]
+
+
+def test_csv_says_true_and_false_in_words_and_lists_in_brackets():
+    rows = [{"a": True, "b": [1, "x"], "c": {"d": False, "e": {"f": 2}}}]
+    assert render(Table(rows), "csv").splitlines() == ["a,b,c.d,c.e.f", 'true,"[1, ""x""]",false,2']

@@ -182,6 +182,9 @@ def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
     assert [line["id"] for line in lines] == ["line 2"]
     assert float(lines[0]["measured"]) == 4.2
     assert float(lines[0]["predicted"]) > 0
+    answer(asked, To(Format.json, out, None, None, None))
+    (run,) = json.loads(out.read_text())["suites"]["sharded"]["rows"]
+    assert (run["id"], run["measured"]) == ("line 2", 4.2)
 
 
 def test_what_is_missing_follows_from_other_columns() -> None:
