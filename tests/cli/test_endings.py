@@ -1,0 +1,56 @@
+"""How an answer ends: whether a plot follows, what the command leaves with, and how to ask again."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+
+from planner.cli import _answers
+from planner.report import plots
+from planner.report.output import Format
+
+
+@pytest.mark.parametrize(
+    ("format", "output", "shown"),
+    [
+        (Format.table, None, True),
+        (Format.json, None, False),
+        (Format.markdown, None, False),
+        (Format.table, Path("x"), False),
+        (Format.csv, Path("x"), False),
+    ],
+)
+def test_a_plot_follows_where_a_person_reads_the_table(monkeypatch, format, output, shown):
+    seen = []
+    monkeypatch.setattr(plots, "show_plot", seen.append)
+    _answers.plot(len, format, output)
+    assert seen == ([len] if shown else [])
+
+
+def test_what_was_interrupted_leaves_with_130_and_what_is_whole_goes_on():
+    _answers.finish(False)
+    with pytest.raises(typer.Exit) as left:
+        _answers.finish(True)
+    assert left.value.exit_code == 130
+
+
+def test_a_plan_over_the_limit_leaves_with_3(capsys):
+    plan = SimpleNamespace(usd_per_million_samples=2.5)
+    _answers.fail(plan, None)
+    _answers.fail(plan, 2.5)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(typer.Exit) as left:
+        _answers.fail(plan, 2.0)
+    assert left.value.exit_code == 3
+    assert capsys.readouterr().err == "planner: $2.50 a million samples, over the limit of $2.00\n"
+
+
+def test_the_command_that_asks_again_has_its_variables_and_quotes(monkeypatch):
+    for name in [name for name in _answers.os.environ if name.startswith("PLANNER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PLANNER_MODEL", "a b")
+    monkeypatch.setenv("PLANNER_BATCH", "3")
+    monkeypatch.setattr(sys, "argv", ["/bin/planner", "recommend", "--model", "c d"])
+    assert _answers.reproducing() == "PLANNER_BATCH=3 PLANNER_MODEL='a b' planner recommend --model 'c d'"
