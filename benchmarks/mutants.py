@@ -289,16 +289,19 @@ class Runs:
         self.starters: list[str] = found["starters"]
 
     def tests_passing(self, mutant: Mutant) -> list[list[str]]:
-        """The tests of the mutant's area to run, one group after the other: those that pass its line, then
-        those that start another process, which may. A line that runs at import is passed by all."""
+        """The tests of the mutant's area to run, one group after the other: those that pass its line, the
+        others of their files, which may look at what a fixture of the first made, then those that start
+        another process, which may pass it. A line that runs at import is passed by all."""
         by_line = self.lines.get(str(self.folder / mutant.path), {})
         mine = tuple(tests_of(mutant.area))
         if by_line.get(str(mutant.line)) == []:
             left_out = [f"--ignore-glob=*{name}*" for name in LEFT_OUT]
             return [[*left_out, *(f"--deselect={test}" for test in sorted(self.failing)), *mine]]
         passing = self._fastest(by_line.get(str(mutant.line), []), mine)
-        starters = self._fastest(set(self.starters) - set(passing), mine)
-        return [tests for tests in (passing, starters) if tests]
+        files = {test.partition("::")[0] for test in passing}
+        beside = {test for test in self.took if test.partition("::")[0] in files} - set(passing)
+        starters = self._fastest(set(self.starters) - set(passing) - beside, mine)
+        return [tests for tests in (passing, self._fastest(beside, mine), starters) if tests]
 
     def _fastest(self, tests: Iterable[str], inside: tuple[str, ...]) -> list[str]:
         mine = sorted(test for test in tests if test.startswith(inside) and test not in self.failing)

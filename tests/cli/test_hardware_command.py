@@ -76,3 +76,8 @@ def test_bad_names(name: str, words: str) -> None:
 def test_nothing_left_is_no_empty_table() -> None:
     with pytest.raises(Infeasible, match="still sold"):
         run("p2", "--sold")
+
+
+def test_a_pattern_gives_a_list_even_of_one_machine_and_a_name_its_page() -> None:
+    assert [row["name"] for row in json.loads(run("p3.2xlarg?", "--format", "json"))] == ["p3.2xlarge"]
+    assert isinstance(json.loads(run("p3.2xlarge", "--format", "json")), dict)

@@ -19,6 +19,8 @@ from planner.report.plots import (
     Series,
     _legend,
     _line,
+    _number,
+    _plot,
     pareto_plot,
     saturation_plot,
     show_plot,
@@ -246,3 +248,15 @@ def test_a_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_hold
     for width, shown in ((30, 17), (24, 11), (12, 8)):  # 5 and 8 less, and never less than 8
         text = _legend(Text(), long, 5, width).plain
         assert text.split() == ["o", long[0].name[:shown]]
+
+
+@pytest.mark.parametrize("high", [7, 3000, 99_000, 2_500_000, 9_000_000, 70_000_000])
+def test_numbers_below_an_axis_do_not_touch(high):
+    for width in range(40, 101):
+        x = Axis("x", 0, high)  # of large numbers some have no room
+        plot = _plot([Series("one", [(1, 1)], "o")], x, Axis("y", 0, 1), width).plain
+        shown = plot.split("└")[1].splitlines()[1].split()
+        assert shown
+        assert set(shown) <= {_number(tick) for tick in x.ticks(100)} | {
+            _number(tick) for most in range(1, 20) for tick in x.ticks(most)
+        }

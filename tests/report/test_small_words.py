@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from planner.answers.differing import ChangedFigure, Difference
+from planner.catalog import load_model
 from planner.cluster import Cluster, Node
 from planner.report import check
 from planner.report.anatomy import anatomy_tables
 from planner.report.charts_step import _kind, _lane
 from planner.report.diff import diff_tables
+from planner.report.models import model_tables
 from planner.report.notebook import charts_of
 from planner.report.output import _plain, to_json
 from planner.report.page import FEW_ALIKE, _sentences
@@ -144,3 +146,14 @@ def test_lanes_between_workers_are_named_by_their_link(resource, channel, lane, 
     timeline = SimpleNamespace(cluster=Cluster((node, node), (0,), (1,), links=links, link_resources=names))
     assert _lane(timeline, resource, channel) == lane
     assert _kind(timeline, resource, channel) == kind
+
+
+def test_bytes_of_a_model_are_told_by_kind_of_layer_the_most_first():
+    model = load_model("alexnet")
+    (said,) = [str(note) for table in model_tables(model) for note in table.notes if "by kind" in str(note)]
+    shares = [
+        sum(layer.bytes for layer in model.layers if layer.kind == kind) / model.bytes
+        for kind in ("fc", "conv", "bias")
+    ]
+    assert sum(shares) == pytest.approx(1.0)
+    assert said == "Bytes by kind of layer: fc {:.1%}, conv {:.1%}, bias {:.1%}.".format(*shares)
