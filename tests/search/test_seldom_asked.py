@@ -8,7 +8,7 @@ import pytest
 
 from planner.answers.assumptions import _whose
 from planner.answers.differing import _text
-from planner.answers.jobs import OVER_BUDGET, OVER_SPEND, TOO_LATE, TOO_SLOW, Training, missed
+from planner.answers.jobs import Limit, Training, missed
 from planner.answers.order_request import OrderRequest, _options
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.recommend import recommend_for
@@ -28,24 +28,24 @@ def scored() -> ScoredPlan:
 
 def test_a_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan) -> None:
     speed, price = scored.samples_per_s, scored.usd_per_hour
-    job = Training(speed * 3600, "an hour")
+    job = Training(speed * 3600, "an hour", several=False)
     assert job.seconds(scored) == pytest.approx(3600)
     assert job.usd(scored) == pytest.approx(price)
     for limits, reason in (
-        ({"budget_usd_per_hour": price * 0.99}, OVER_BUDGET),
-        ({"budget_usd_per_hour": price}, ""),
-        ({"min_samples_per_s": speed * 1.01}, TOO_SLOW),
-        ({"min_samples_per_s": speed}, ""),
-        ({"deadline_s": 3599.0}, TOO_LATE),
-        ({"deadline_s": 3601.0}, ""),
-        ({"spend_usd": price * 0.99}, OVER_SPEND),
-        ({"spend_usd": price * 1.01}, ""),
-        ({"budget_usd_per_hour": price * 0.99, "deadline_s": 1.0}, OVER_BUDGET),
+        ({"budget_usd_per_hour": price * 0.99}, Limit.BUDGET),
+        ({"budget_usd_per_hour": price}, None),
+        ({"min_samples_per_s": speed * 1.01}, Limit.SLOW),
+        ({"min_samples_per_s": speed}, None),
+        ({"deadline_s": 3599.0}, Limit.LATE),
+        ({"deadline_s": 3601.0}, None),
+        ({"spend_usd": price * 0.99}, Limit.SPEND),
+        ({"spend_usd": price * 1.01}, None),
+        ({"budget_usd_per_hour": price * 0.99, "deadline_s": 1.0}, Limit.BUDGET),
     ):
         asked = SMALL.but(samples=job.samples, **limits)
-        assert missed(scored, asked, job) == reason
-        kept = reason if reason in (OVER_BUDGET, TOO_SLOW) else ""  # the others are about a job
-        assert missed(scored, asked, None) == kept
+        assert missed(scored, asked, job) is reason
+        kept = reason if reason in (Limit.BUDGET, Limit.SLOW) else None  # the others are about a job
+        assert missed(scored, asked, None) is kept
 
 
 def test_where_no_plan_is_fast_enough_the_fastest_is_named() -> None:
