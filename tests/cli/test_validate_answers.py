@@ -15,7 +15,7 @@ from planner.validate import row
 from planner.validate.evidence import Compared, Evidence
 from planner.validate.suites import papers, servers
 
-ABOUT = {"name": "paper/check/one", "what": "one", "how": "so", "source": "there"}
+ABOUT = {"name": row.RowName("paper", "check", "one"), "what": "one", "how": "so", "source": "there"}
 GOOD, BAD = row.near(100, 101, 0.15, **ABOUT), row.near(100, 200, 0.15, **ABOUT)
 
 
