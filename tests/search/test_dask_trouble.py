@@ -136,6 +136,9 @@ def test_a_worker_without_the_package(idle, tmp_path):
 def test_a_worker_of_another_version(idle, tmp_path):
     (tmp_path / "planner").mkdir()
     (tmp_path / "planner/__init__.py").write_text("__version__ = '9.9'")
+    (tmp_path / "sitecustomize.py").write_text(  # an editable install would come first
+        "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in type(f).__name__]"
+    )
     with workers(tmp_path, idle, env={"PYTHONPATH": str(tmp_path)}):
         said = refused(idle)
     assert said.endswith(f" runs planner 9.9, this is {planner.__version__}; install the same version on all")
