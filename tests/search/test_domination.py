@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planner.answers.recommend import recommend_for
+from planner.catalog import load_hardware
+from planner.errors import BadInput
+from planner.market import Market
 from planner.search.request import Request
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -38,6 +42,55 @@ def test_what_dominates_is_noticed() -> None:
 
 
 def test_machines_that_can_be_rented() -> None:
-    found = domination.rented()
-    assert len(found) > 80
+    found = {kind.name for kind in domination.rented()}
+    assert len(found) > 200
     assert "p3.2xlarge" not in found
+
+
+def test_one_of_machines_that_are_alike_stands_for_all() -> None:
+    kinds = domination.rented()
+    found = domination.classes(kinds)
+    assert sorted(name for names in found for name in names) == sorted(kind.name for kind in kinds)
+    assert len(found) < len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "same"),
+    [
+        ("name", "another", True),
+        ("provider", "another", False),  # of which other machines are there for servers
+        ("vcpus", 2, False),
+        ("nic_baseline_bytes_per_s", 1e9, False),
+        ("device_count", 2, False),
+        ("fabric", None, False),
+    ],
+)
+def test_what_plans_ask_of_a_machine_tells_it_apart(figure: str, value: Any, same: bool) -> None:
+    kind = load_hardware("g5.12xlarge")
+    other = replace(kind, **{figure: value})
+    assert (domination.alike(kind, Market()) == domination.alike(other, Market())) is same
+
+
+def test_a_price_tells_machines_apart_beside_servers_on_others() -> None:
+    for name, same in (("g5.12xlarge", False), ("a2-highgpu-2g", True)):  # Google's has no cheap hosts here
+        kind = load_hardware(name)
+        price = kind.price.on_demand_usd_per_hour or 0.0
+        other = replace(kind, name="dearer", price=replace(kind.price, on_demand_usd_per_hour=1.5 * price))
+        assert (domination.alike(kind, Market()) == domination.alike(other, Market())) is same
+
+
+@pytest.mark.parametrize("model", ["alexnet", "gpt2"])
+def test_one_answer_has_both_ends(model: str) -> None:
+    request = Request(model=model, hardware=("g4dn.xlarge",), machines=4, interval_width=0.05)
+    for objective, answer in domination.answers(request):
+        asked = recommend_for(request.but(objective=objective), jobs=1, advice=False).chosen
+        assert (answer.plan, answer.samples_per_s) == (asked.plan, asked.samples_per_s)
+
+
+def test_a_part_of_the_models() -> None:
+    models = ["a", "b", "c", "d", "e"]
+    assert domination.part_of(models, "2/2") == ["b", "d"]
+    assert sorted(domination.part_of(models, "1/3") + models[1::3] + models[2::3]) == models
+    for wrong in ("0/2", "3/2", "2"):
+        with pytest.raises(BadInput, match="--part"):
+            domination.part_of(models, wrong)
