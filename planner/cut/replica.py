@@ -46,11 +46,10 @@ class LayerTimes(Protocol):
 @dataclass(frozen=True, slots=True)
 class Costs:
     """How long things take: a model's layers for a batch; a sum of so many elements by the devices that share
-    layers; sending so many elements to the next stage."""
+    layers."""
 
     times: Callable[[Model, int], LayerTimes]
     sum_s: Callable[[float], float]
-    send_s: Callable[[float], float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,50 +154,57 @@ def _widest(model: Model) -> int:
 
 def stage_work(
     times: UnitTimes,
-    costs: Costs,
+    send_s: Callable[[float], float],
     *,
     pipeline: int = 1,
     interleave: int = 1,
     checkpointing: Checkpointing = "none",
 ) -> StageWork:
-    """One micro-batch on the slowest stage, with the wait of a step."""
+    """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds in which so many
+    elements are sent to the next stage."""
     chain = times.chain
     if pipeline > chain.length:
         raise BadInput(
             f"{pipeline} pipeline stages for {chain.length} units; the nearest that works is {chain.length}"
         )
-    forward_s, backward_s = times.passes(checkpointing)
-    ends = balanced(forward_s + backward_s, pipeline)
-    assert ends is not None
-    stage_s = np.add.reduceat(forward_s + backward_s, ends[:-1])
+    both_s = np.add(*times.passes(checkpointing))
+    ends = _ends(both_s.tobytes(), pipeline)
+    stage_s = np.add.reduceat(both_s, ends[:-1])
     slowest = int(np.argmax(stage_s))
-    send_s = costs.send_s(times.sent_elements) if pipeline > 1 else 0.0
-    wait_s = bubble_s(stage_s, interleave) + 2 * send_s * (pipeline - 1)
-    sent_s = exposed_sends_s(send_s, interleave)
+    one_s = send_s(times.sent_elements) if pipeline > 1 else 0.0
+    wait_s = bubble_s(stage_s, interleave) + 2 * one_s * (pipeline - 1)
+    sent_s = exposed_sends_s(one_s, interleave)
     first, last = ends[slowest], ends[slowest + 1]
     layout = _layout(
         chain,
         (first, last),
         (pipeline > 1, sent_s > 0),
-        tuple(map(bool, times.sum_s[first:last])),
-        tuple(map(bool, times.recompute_s[first:last])),
+        tuple((times.sum_s[first:last] != 0).tolist()),
+        tuple((times.recompute_s[first:last] != 0).tolist()),
         tuple(times.elements[first:last].tolist()),
         checkpointing == "full",
     )
-    everywhere = np.ones(chain.length)
-    table = np.stack(
-        [
-            times.forward_s,
-            times.sum_s,
-            times.recompute_s,
-            times.backward_s,
-            everywhere * wait_s,
-            everywhere * sent_s,
-        ]
-    )
+    table = np.empty((6, chain.length))
+    for row, seconds in (
+        (_FORWARD, times.forward_s),
+        (_SUM, times.sum_s),
+        (_RECOMPUTE, times.recompute_s),
+        (_BACKWARD, times.backward_s),
+        (_WAIT, wait_s),
+        (_SEND, sent_s),
+    ):
+        table[row] = seconds
     held = times.elements
     share = float(held[first:last].sum() / max(held.sum(), 1))
     return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, ends, slowest)
+
+
+@lru_cache(maxsize=4096)
+def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
+    """Where stages of units that take so long begin and end: the same however they are interleaved."""
+    found = balanced(np.frombuffer(unit_s), stages)
+    assert found is not None
+    return found
 
 
 _FORWARD, _SUM, _RECOMPUTE, _BACKWARD, _WAIT, _SEND = range(6)  # rows of the table of times

@@ -11,6 +11,8 @@ early stage may have to be shorter than time alone would make it.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,22 +38,24 @@ def balanced(
     state = np.zeros(blocks) if state_bytes is None else np.asarray(state_bytes, np.float64)
     kept = np.zeros(blocks) if activation_bytes is None else np.asarray(activation_bytes, np.float64)
     bounded = memory_bytes < np.inf
+    if stages == 1 and not bounded:
+        return (0, blocks) if np.isfinite(times).all() else None
     time_s = _spans(times)
     if bounded:
         state, kept = _spans(state), _spans(kept)
     cut_at = np.zeros((stages, blocks + 1), np.intp)
-    best = time_s[0]  # the first stage begins at the first block
+    best = time_s[:, 0]  # the first stage begins at the first block
     if bounded:
-        best = np.where(state[0] + in_flight(0, stages, micro_batches) * kept[0] > memory_bytes, np.inf, best)
+        full = state[:, 0] + in_flight(0, stages, micro_batches) * kept[:, 0] > memory_bytes
+        best = np.where(full, np.inf, best)
     for stage in range(1, stages):
         of = slice(blocks, None) if stage == stages - 1 else slice(None)  # the last one ends at the last
-        slowest = np.maximum(best[:, None], time_s[:, of])
+        slowest = np.maximum(best, time_s[of])
         if bounded:
-            full = state[:, of] + in_flight(stage, stages, micro_batches) * kept[:, of] > memory_bytes
+            full = state[of] + in_flight(stage, stages, micro_batches) * kept[of] > memory_bytes
             slowest[full] = np.inf
-        found = slowest.argmin(axis=0)
-        cut_at[stage, of] = found
-        best = slowest[found, np.arange(len(found))]
+        cut_at[stage, of] = slowest.argmin(axis=1)
+        best = slowest.min(axis=1)
     if not np.isfinite(best[-1]):
         return None
     ends = [blocks]
@@ -61,9 +65,19 @@ def balanced(
 
 
 def _spans(each: Floats) -> Floats:
-    """What the blocks from one position to another have together; infinite where they are none."""
-    before = np.concatenate(([0.0], np.cumsum(each)))
-    return np.where(np.tri(len(before), dtype=bool), np.inf, before[None, :] - before[:, None])
+    """What the blocks before one position (row) and from another on (column) have together; infinite where
+    they are none."""
+    before = np.zeros(len(each) + 1)
+    np.cumsum(each, out=before[1:])
+    spans = before[:, None] - before
+    spans[_none(len(before))] = np.inf
+    return spans
+
+
+@lru_cache(maxsize=64)
+def _none(positions: int) -> npt.NDArray[np.bool_]:
+    """Where the end of a stage is not after its begin."""
+    return np.tri(positions, dtype=bool).T
 
 
 def in_flight(stage: int, stages: int, micro_batches: int | None = None, interleave: int = 1) -> float:

@@ -67,10 +67,14 @@ def _nearest(what: str, count: int, degree: int) -> str:
     return f"a tensor degree of {degree} does not divide the {what}; the nearest that does is {works}"
 
 
-@lru_cache(maxsize=256)
 def shared(model: Model, degree: int, *, sequence: bool = True) -> SharedModel:
     """The model as one of `degree` devices sees it. `sequence`: norms and sums of branches are cut along the
     positions too (sequence parallelism), at no cost of communication."""
+    return _shared(model, degree, sequence)  # one object, whether the choice is written out or not
+
+
+@lru_cache(maxsize=256)
+def _shared(model: Model, degree: int, sequence: bool) -> SharedModel:
     if degree < 1:
         raise BadInput(f"a tensor degree of {degree}; it is at least 1")
     if reason := refusal(model, degree):

@@ -38,6 +38,17 @@ def remembered(function: OfComputation[P, T]) -> OfComputation[P, T]:
     return found
 
 
+def remembered_for_ops(function: OfComputation[P, T]) -> OfComputation[P, T]:
+    """The same for what depends on the ops and parameters alone: kept for all computations of one layout."""
+
+    @wraps(function)
+    def found(computation: Computation, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = (function, args, tuple(kwargs.items()))
+        return once_for_ops(computation, key, lambda: function(computation, *args, **kwargs))
+
+    return found
+
+
 def _once(owner: object, key: Hashable, make: Callable[[], T]) -> T:
     known: dict[Hashable, Any] = vars(owner).setdefault(_PLACE, {})
     if key not in known:

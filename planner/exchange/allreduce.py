@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from planner.computation import BACKWARD, Computation
 from planner.cost.memory import Held
 from planner.exchange import settings
 from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
-from planner.exchange._memo import remembered
+from planner.exchange._memo import remembered_for_ops
 from planner.exchange.beside import ACCESSES, copied_s, slowed
 from planner.exchange.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.exchange.collectives import Peers
@@ -77,9 +78,15 @@ class AllReduce(Exchange):
     @classmethod
     def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
         choices = ask.choices(cls.kind)
-        exchange = settings.chosen(cls(), choices)
+        exchange = cls._with(tuple(choices.items()))
         if (site.workers > 1 or choices) and not exchange.refusal(site):
             yield exchange
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def _with(cls, choices: tuple[tuple[str, str], ...]) -> Self:
+        """With these settings; a search asks on every site."""
+        return settings.chosen(cls(), dict(choices))
 
     @classmethod
     def named(cls, ask: Ask, site: Site) -> Self | None:
@@ -165,7 +172,7 @@ class AllReduce(Exchange):
         )
 
 
-@remembered
+@remembered_for_ops
 def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
     return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
 

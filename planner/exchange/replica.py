@@ -8,17 +8,20 @@ a hundred blocks has a few hundred ops, whatever its layers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from planner.byte_cache import ByteCache
 from planner.computation._computation import Computation, Variation
 from planner.computation.synthesis import DEFAULT_STEPS
-from planner.cut.replica import Checkpointing, Costs, StageWork, stage_work, unit_times
+from planner.cut.replica import Checkpointing, Costs, StageWork, UnitTimes, stage_work, unit_times
 from planner.exchange import settings
 from planner.exchange.groups import sharing_site, stages_cross_machines
 from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
+from planner.hardware import Hardware
 from planner.model import Model
 from planner.precision import Precision
 from planner.rates.constants import Framework, constants
@@ -101,21 +104,45 @@ def stage_of(
 ) -> tuple[StageWork, ComputationTime]:
     """What the slowest stage does in one micro-batch, and how long the layers of a device that had all stages
     would take."""
-    found: list[ComputationTime] = []
+    cut, hardware = site.cut, site.hardware
+    links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
+    key = (model, batch, cut.tensor, precision, checkpointing, framework, optimizer, sequence)
 
-    def times(of: Model, samples: int) -> ComputationTime:
-        made = computation_s(of, samples, site.hardware.device, precision, framework, optimizer=optimizer)
-        found.append(made)
-        return made
+    def make() -> _Units:
+        found: list[ComputationTime] = []
 
-    tier = framework_named(framework, constants())
-    costs = Costs(times, _sum_s(site, precision, tier), _send_s(site, precision))
-    cut = site.cut
-    units = unit_times(model, batch, cut.tensor, checkpointing, costs, sequence=sequence)
+        def times(of: Model, samples: int) -> ComputationTime:
+            made = computation_s(of, samples, hardware.device, precision, framework, optimizer=optimizer)
+            found.append(made)
+            return made
+
+        tier = framework_named(framework, constants())
+        costs = Costs(times, _sum_s(site, precision, tier))
+        units = unit_times(model, batch, cut.tensor, checkpointing, costs, sequence=sequence)
+        return _Units(hardware, units, found[0])
+
+    known = _UNITS.get((*key, id(hardware), links), make)
     work = stage_work(
-        units, costs, pipeline=cut.pipeline, interleave=cut.interleave, checkpointing=checkpointing
+        known.units,
+        _send_s(site, precision),
+        pipeline=cut.pipeline,
+        interleave=cut.interleave,
+        checkpointing=checkpointing,
     )
-    return work, found[0]
+    return work, known.time
+
+
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """What units of a shared model take on a machine, however many stages there are of them; the machine is
+    kept so that no other has its identity."""
+
+    hardware: Hardware
+    units: UnitTimes
+    time: ComputationTime
+
+
+_UNITS: ByteCache[_Units] = ByteCache(16 << 20, lambda one: 6 * one.units.forward_s.nbytes)
 
 
 def _sum_s(site: Site, precision: Precision, tier: Framework) -> Callable[[float], float]:

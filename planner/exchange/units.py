@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.computation import BACKWARD, FORWARD, Computation
-from planner.exchange._memo import remembered
+from planner.exchange._memo import remembered_for_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Units:
         return len(self.units)
 
 
-@remembered
+@remembered_for_ops
 def units_of(computation: Computation, least: int = 0) -> Units:
     """The units: blocks of the computation in their order, small ones taken together until they have `least`
     elements, as wrapping policies do."""
@@ -75,7 +75,7 @@ def units_of(computation: Computation, least: int = 0) -> Units:
     return Units(tuple(units), tuple(of_block))
 
 
-@remembered
+@remembered_for_ops
 def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     """The step as stretches of one unit, in order."""
     n = computation.ops // computation.micro_batches

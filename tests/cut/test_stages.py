@@ -46,6 +46,17 @@ def test_no_other_cut_within_memory_is_faster(block_s, stages, memory, random) -
     assert all(held(s, found, state, kept) <= memory * (1 + 1e-12) for s in range(stages))
 
 
+@pytest.mark.parametrize("memory_bytes", [1.0, np.inf])
+def test_no_stage_is_empty(memory_bytes: float) -> None:
+    block_s = [10.0, 0.0, 1.0, 0.0]
+    for stages in range(1, 5):
+        found = balanced(block_s, stages, memory_bytes=memory_bytes)
+        assert found is not None
+        assert (found[0], found[-1]) == (0, 4)
+        assert list(found) == sorted(set(found))
+    assert balanced(block_s, 5) is None
+
+
 def test_equal_blocks_are_shared_out_equally() -> None:
     assert balanced([1.0] * 12, 4) == (0, 3, 6, 9, 12)
 

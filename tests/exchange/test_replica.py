@@ -1,0 +1,71 @@
+"""The computation of a device of a replica that is cut by layers, as far as searches share what they find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.catalog import load_hardware, load_model
+from planner.cut import Cut
+from planner.cut.tensor import shared
+from planner.exchange import Site
+from planner.exchange.allreduce import bucketed
+from planner.exchange.replica import replica_computation, stage_of
+from planner.exchange.units import stretches, units_of
+from planner.market import Market
+from planner.precision import BF16
+
+MODEL = load_model("gpt2-medium")
+MACHINE = load_hardware("p4d.24xlarge")
+
+
+def seconds(site: Site, batch: int = 2, **settings: str) -> float:
+    return float(stage_of(MODEL, batch, site, BF16, **settings)[0].seconds.sum())  # type: ignore[arg-type]
+
+
+def test_sums_are_those_of_the_machine_that_is_asked_for() -> None:
+    """Also where another machine of its name was asked for before."""
+    assert MACHINE.fabric is not None
+    slow = replace(MACHINE, fabric=replace(MACHINE.fabric, curve=None, bytes_per_s=1e9))
+    cut = Cut.layers(tensor=4)
+    fast_s, slow_s = (seconds(Site(machine, 8, cut=cut)) for machine in (MACHINE, slow))
+    assert slow_s > 1.5 * fast_s
+    assert seconds(Site(MACHINE, 8, cut=cut)) == fast_s
+
+
+@pytest.mark.parametrize("market", [Market(bandwidth_bytes_per_s=1e8), Market(rdma=False)])
+def test_sums_over_machines_are_those_of_the_market(market: Market) -> None:
+    cut = Cut.layers(tensor=16)
+    assert seconds(Site(MACHINE, 16, market, cut)) > 1.2 * seconds(Site(MACHINE, 16, cut=cut))
+
+
+def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None:
+    one, two, often = (
+        stage_of(MODEL, 2, Site(MACHINE, 8, cut=Cut.layers(2, pipeline, interleave)), BF16)[0]
+        for pipeline, interleave in ((1, 1), (4, 1), (4, 2))
+    )
+    assert two.stages == often.stages != one.stages
+    assert two.seconds.sum() > often.seconds.sum()
+
+
+def test_what_is_computed_again_and_the_batch_count() -> None:
+    site = Site(MACHINE, 8, cut=Cut.layers(2, 2))
+    assert seconds(site) < seconds(site, checkpointing="full") < seconds(site, 4, checkpointing="full")
+
+
+def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
+    site = Site(MACHINE, 8, cut=Cut.layers(2, 2))
+    first, second = (replica_computation(MODEL, batch, site, BF16) for batch in (1, 2))
+    assert not np.array_equal(first.durations_s, second.durations_s)
+    units = units_of(first, 0)
+    assert units_of(second, 0) is units
+    assert stretches(second, units) is stretches(first, units)
+    assert bucketed(second, 1 << 20, 1 << 20, True, 2) is bucketed(first, 1 << 20, 1 << 20, True, 2)
+    assert bucketed(second, 1 << 20, 1 << 20, True, 4) != bucketed(first, 1 << 20, 1 << 20, True, 2)
+
+
+def test_a_model_is_shared_once_however_it_is_written() -> None:
+    assert shared(MODEL, 4) is shared(MODEL, 4, sequence=True)
+    assert shared(MODEL, 4, sequence=False).model != shared(MODEL, 4).model
