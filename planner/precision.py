@@ -27,6 +27,10 @@ class Precision:
     activation_bytes: int
     master_bytes: int = 0
 
+    def __hash__(self) -> int:
+        """Precisions are parts of many keys, and hardly two have the same name."""
+        return hash(self.name)
+
 
 FP32 = Precision("fp32", "fp32", parameter_bytes=4, gradient_bytes=4, activation_bytes=4)
 TF32 = Precision("tf32", "tf32", parameter_bytes=4, gradient_bytes=4, activation_bytes=4)

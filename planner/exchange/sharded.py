@@ -86,14 +86,23 @@ class Sharded(Exchange):
     @classmethod
     def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
         choices = ask.choices(cls.kind)
-        first = settings.chosen(cls(), choices)
-        if (site.workers < 2 and not choices) or first.refusal(site):
+        if site.workers < 2 and not choices:
+            return
+        first, fewer, inside = cls._ways(tuple(choices.items()))
+        if first.refusal(site):
             return
         yield first
         if "stage" not in choices:
-            yield replace(first, stage=2)  # and stage 1 takes as long, with more memory
+            yield fewer  # and stage 1 takes as long, with more memory
         if "within" not in choices and site.machines > 1 and site.devices > 1:
-            yield replace(first, within="machine")
+            yield inside
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def _ways(cls, choices: tuple[tuple[str, str], ...]) -> tuple[Self, Self, Self]:
+        """With these settings; with stage 2 beside them; within machines. A search asks on every site."""
+        first = settings.chosen(cls(), dict(choices))
+        return first, replace(first, stage=2), replace(first, within="machine")
 
     @classmethod
     def named(cls, ask: Ask, site: Site) -> Self | None:

@@ -31,21 +31,35 @@ def _stages(plan: Plan, model: Model, site: Site) -> Iterator[tuple[Holding, Sha
     """What one sample takes on the stages that may hold most, and how much of it they hold: the first, where
     most micro-batches are in flight, and the last, which has the logits."""
     cut = plan.cut
+    spread = site.once(
+        ("spread", plan.exchange, plan.precision, plan.accumulate), lambda: _spread(plan, model, site)
+    )
+    for stage, shares in spread:
+        only = stage_layers(model, cut.pipeline, stage) if cut.pipeline > 1 else None
+        yield one_sample(model, cut.tensor, only, plan.precision, plan.checkpointing), shares
+
+
+def _spread(plan: Plan, model: Model, site: Site) -> tuple[tuple[int, Shares], ...]:
+    """How much these stages hold, whatever is computed again."""
+    cut = plan.cut
     kept = site.once(
-        ("held", plan.exchange, plan.precision.name),
+        ("held", plan.exchange, plan.precision),
         lambda: plan.exchange.held(model, plan.precision, replicas_site(site)),
     )
-    for stage in (0, cut.pipeline - 1) if cut.pipeline > 1 else (0,):
-        only = stage_layers(model, cut.pipeline, stage) if cut.pipeline > 1 else None
-        shares = Shares(
-            parameters=kept.parameters,
-            gradients=kept.gradients,
-            optimizer=kept.optimizer,
-            in_flight=in_flight(stage, cut.pipeline, plan.accumulate, cut.interleave),
-            buffers_bytes=kept.buffers_bytes / cut.workers,
-            cuts=(cut.tensor > 1) + (cut.pipeline > 1),
+    return tuple(
+        (
+            stage,
+            Shares(
+                parameters=kept.parameters,
+                gradients=kept.gradients,
+                optimizer=kept.optimizer,
+                in_flight=in_flight(stage, cut.pipeline, plan.accumulate, cut.interleave),
+                buffers_bytes=kept.buffers_bytes / cut.workers,
+                cuts=(cut.tensor > 1) + (cut.pipeline > 1),
+            ),
         )
-        yield one_sample(model, cut.tensor, only, plan.precision, plan.checkpointing), shares
+        for stage in ((0, cut.pipeline - 1) if cut.pipeline > 1 else (0,))
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -38,6 +38,7 @@ class Fitting:
         self._misfits: dict[Hashable, Misfit | None] = {}
         self._cuts: dict[Hashable, bool] = {}
         self._sites: dict[Hashable, Site] = {}
+        self._last: tuple[Plan | None, Misfit | None] = (None, None)
 
     def site(self, plan: Plan) -> Site:
         """The plan's machines on the terms of the request."""
@@ -56,8 +57,11 @@ class Fitting:
         """Why the plan's workers or servers cannot hold what they must; None if they can."""
         if self.request.profile is not None:
             return None
-        if self._by_kinds(plan):  # quicker found than remembered
-            return self._misfit(plan)
+        if self._by_kinds(plan):  # quicker found than looked up, but for the one that was just asked for
+            last, found = self._last
+            if last is not plan:
+                self._last = plan, (found := self._misfit(plan))
+            return found
         if plan not in self._misfits:
             self._misfits[plan] = self._misfit(plan)
         return self._misfits[plan]

@@ -220,7 +220,8 @@ def plans_on(
     model = fitting.model
     own = model.default_batch if open_batch(request, model) else None
     fewer = smaller_batches(request, model)
-    keeps_own = all(EXCHANGES[kind].many for kind in only or kinds(request))
+    asked = kinds(request)
+    keeps_own = all(EXCHANGES[kind].many for kind in only or asked)
     sites: dict[tuple[int, Cut], Site] = {}
     known: dict[tuple[int, Cut], tuple[Exchange, ...]] = {}
     for precision in precisions(request, model, worker):
@@ -237,15 +238,15 @@ def plans_on(
                         continue
                     if batch in fewer and (nodes, cut) in held:
                         continue
-                    site = sites.setdefault((nodes, cut), site_of(request, worker, nodes, cut))
+                    if (site := sites.get((nodes, cut))) is None:
+                        site = sites[nodes, cut] = site_of(request, worker, nodes, cut)
                     dealt = deals(request, batch, site)
                     if dealt and hope is not None and not hope.at(site, batch, precision):
                         held.add((nodes, cut))
                         continue
                     if (nodes, cut) not in known:
-                        known[nodes, cut] = tuple(
-                            offered(request, site, model, only if nodes else ("alone",))
-                        )
+                        named = only if nodes else ("alone",)
+                        known[nodes, cut] = tuple(offered(request, site, model, named, asked))
                     choices = known[nodes, cut]
                     if own is not None:
                         most = not too_many(request, model, batch, site.replicas)
@@ -368,10 +369,14 @@ def exchanges(request: Request, site: Site, only: Kinds = None) -> Iterator[Exch
             yield from EXCHANGES[kind].options(request, site)
 
 
-def offered(request: Request, site: Site, model: Model, only: Kinds = None) -> Iterator[Exchange]:
-    """Those of them that anybody would train such a model with; all that are named."""
-    free = len(kinds(request)) == len(EXCHANGES)
-    for kind in kinds(request) if only is None else only:
+def offered(
+    request: Request, site: Site, model: Model, only: Kinds = None, asked: Kinds = None
+) -> Iterator[Exchange]:
+    """Those of them that anybody would train such a model with; all that are named. `asked` are the `kinds`
+    of the request, where they are known."""
+    asked = kinds(request) if asked is None else asked
+    free = len(asked) == len(EXCHANGES)
+    for kind in asked if only is None else only:
         exchange = EXCHANGES[kind]
         suits = request.exchanges is not None or model.parameters <= exchange.most_parameters
         few = not free or site.replicas <= exchange.most_replicas
