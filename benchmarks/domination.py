@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
 from planner.catalog import hardware_names, load_hardware, model_names
+from planner.cut import WHOLE
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.exchange import AllReduce, Alone
 from planner.exchange.hosts import cheap_servers
@@ -106,10 +107,11 @@ def classes(kinds: list[Hardware]) -> list[list[str]]:
 
 
 def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterator[ScoredPlan]:
-    """One device alone, and all-reduce in one machine, with all else as in the answer."""
+    """One device alone, and all-reduce in one machine, each device with a whole replica and with all else as
+    in the answer."""
     devices = cases.market.machine(answer.plan.machine).device_count
     for workers, exchange in ((1, Alone()), (devices, AllReduce())):
-        one = replace(answer.plan, workers=workers, exchange=exchange)
+        one = replace(answer.plan, workers=workers, exchange=exchange, cut=WHOLE)
         if one == answer.plan or (workers == 1 and exchange.kind == "allreduce"):
             continue
         if exchange.refusal(cases.site(one)) or cases.fitting.misfit(one) is not None:
