@@ -216,7 +216,7 @@ def plans_on(
 ) -> Iterator[Plan]:
     """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
     batches do not either; and of the sites that a global batch cannot be dealt out to, one stands for all.
-    Batches below the model's own are tried where that is too large."""
+    Batches below the model's own are tried where that is too large or makes devices compute again."""
     model = fitting.model
     own = model.default_batch if open_batch(request, model) else None
     fewer = smaller_batches(request, model)
@@ -256,14 +256,17 @@ def plans_on(
                             undealt = True
                             yield plan_of(model, batch, site, choices[0], request, precision=precision)
                         continue
-                    tried = fits = False
+                    tried = fits = plainly = False
                     about: Any = {"batch": batch, "precision": precision, "hope": hope}
                     for plan in plans_at(site, choices, request, fitting, **about):
-                        tried, fits = True, fits or fitting.misfit(plan) is None
+                        holds = fitting.misfit(plan) is None
+                        tried, fits = True, fits or holds
+                        again = plan.checkpointing != "none" and not request.checkpointing
+                        plainly = plainly or (holds and not again)
                         yield plan
                     if tried and not fits:
                         full[nodes, cut] = batch
-                    if fits:
+                    if plainly:
                         held.add((nodes, cut))
 
 

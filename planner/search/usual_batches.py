@@ -1,10 +1,11 @@
 """Which batches are tried where a request names none: what people run, not the most that fits.
 
-A device takes the model's own batch, or two or four times it; less where that does not fit in memory. A step
-of all devices takes no more than is known to train as well as a small batch with the usual recipe: 8,192
-images (Goyal et al. 2017, Accurate, Large Minibatch SGD, arXiv:1706.02677), 2^24 tokens (BERT with 32,768
-sequences of 512: You et al. 2019, arXiv:1904.00962; Llama 3 ends at 16M tokens: arXiv:2407.21783). Of two
-batches the larger is taken where every doubling brings a fiftieth.
+A device takes the model's own batch, or two or four times it; less where that does not fit in memory, or only
+with activations that are computed again. A step of all devices takes no more than is known to train as well
+as a small batch with the usual recipe: 8,192 images (Goyal et al. 2017, Accurate, Large Minibatch SGD,
+arXiv:1706.02677), 2^24 tokens (BERT with 32,768 sequences of 512: You et al. 2019, arXiv:1904.00962; Llama 3
+ends at 16M tokens: arXiv:2407.21783). Of two batches the larger is taken where every doubling brings a
+fiftieth.
 
 Parameter servers keep the model's own batch, CPUs and models of 8 billion parameters and more too: there it
 is chosen by what staleness allows, or by --global-batch.
@@ -38,7 +39,7 @@ def tried_batches(request: Request, model: Model, worker: Hardware) -> tuple[int
 
 
 def smaller_batches(request: Request, model: Model) -> tuple[int, ...]:
-    """What is tried where the model's own is too large, the largest first."""
+    """What is tried where the model's own is too large to be held whole, the largest first."""
     below = range(int(log2(model.default_batch)), -1, -1) if open_batch(request, model) else ()
     return tuple(2**k for k in below if 2**k < model.default_batch)
 

@@ -22,7 +22,13 @@ import domination
 
 @pytest.mark.parametrize(
     ("model", "machine"),
-    [("vgg11", "g5.12xlarge"), ("resnet50", "g4dn.xlarge"), ("alexnet", "p3dn.24xlarge")],
+    [
+        ("vgg11", "g5.12xlarge"),
+        ("resnet50", "g4dn.xlarge"),
+        ("alexnet", "p3dn.24xlarge"),
+        ("mpt-125m", "g4dn.8xlarge"),  # its own batch fits on one device only if all is computed again
+        ("llama3-8b", "a2-ultragpu-4g"),  # a replica needs several devices: none is trained alone
+    ],
 )
 def test_no_answer_is_dominated(model: str, machine: str) -> None:
     assert domination.dominated(model, machine) == []

@@ -6,7 +6,7 @@ from planner.answers.questions import one_plan, recommend, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from
 from planner.catalog import load_model
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_worth, most_of_all
 
@@ -77,3 +77,13 @@ def test_the_answer_says_what_all_take_and_how_it_was_chosen():
     kept = recommend("resnet50", hardware="p5.48xlarge", workers="8", batch="64")
     assert kept.chosen.plan.batch == 64
     assert not any(str(note).startswith("Batch") for note in kept.assumptions)
+
+
+def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed_again() -> None:
+    request = Request(model="mpt-125m", hardware=("g4dn.8xlarge",), workers=(1,))
+    found = {(plan.batch, plan.checkpointing) for plan in enumerate_plans(request, model_of(request)).plans}
+    assert (8, "full") in found
+    assert (4, "none") in found
+    assert not any(batch < 4 for batch, _ in found)
+    named = request.but(checkpointing=("full",))
+    assert {plan.batch for plan in enumerate_plans(named, model_of(named)).plans} == {8}
