@@ -97,6 +97,8 @@ def main() -> None:
         "sockets": [one for one in found if not one.inside and not one.rdma],
     }
     for name, part in parts.items():
+        if not part:
+            continue  # nobody has measured it
         ratios = np.array([one.ratios for one in part])
         for words, quantile in (("tenth", 0.1), ("median", 0.5), ("nine in ten", 0.9)):
             cells = "".join(f"{value:9.2f}" for value in np.nanquantile(ratios, quantile, axis=0))
