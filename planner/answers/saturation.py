@@ -99,6 +99,7 @@ def saturation_of(
             f"({counts[0]}) and {cases.bound(most):.4g} with any number of them"
         )
     last = scored[-1] if found is None else scored[found]
+    beyond = last if found is None else scored[min(found + 1, len(scored) - 1)]  # meets what is full
     asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
     by_size: list[tuple[int, ScoredPlan]] = []
     baseline = None
@@ -114,7 +115,7 @@ def saturation_of(
         points=_points(scored),
         saturation_workers=None if found is None else scored[found].plan.workers,
         ceiling_samples_per_s=cases.bound(most),
-        bottleneck=last.prediction.bottleneck,
+        bottleneck=beyond.prediction.bottleneck,
         threshold=threshold,
         sizes=by_size,
         size_advised=_advised(by_size, threshold),

@@ -44,6 +44,23 @@ def test_a_link_that_is_full_saturates():
     assert curve.size_advised == counts[-2]
 
 
+def test_one_worker_that_another_does_not_help_is_not_what_saturates():
+    """Alone it waits for nobody; what two of them fill is the link between their machines."""
+    asked = ALEXNET.but(
+        model="resnet50",
+        hardware=("g5.xlarge",),
+        exchanges=(("allreduce", {}),),
+        servers=None,
+        network="baseline",
+    )
+    curve = saturation_for(asked, jobs=2, max_workers=2)
+    assert curve.saturation_workers == 1
+    assert curve.points[0].scored.prediction.bottleneck == COMPUTATION
+    assert curve.bottleneck == curve.points[1].scored.prediction.bottleneck
+    assert curve.bottleneck.kind is ResourceKind.LINK
+    assert "What saturates is the NICs." in saturation_tables(curve)[0].title
+
+
 def test_what_does_not_saturate_has_a_limit_that_comes_next():
     """The workers' computation is busiest, but every worker brings its own."""
     curve = saturation_for(ALEXNET.but(model="resnet50", hardware=("g4dn.xlarge",)), jobs=2, max_workers=2)
