@@ -131,9 +131,8 @@ def predicted_s(path: Path, bytes_per_s: float, slower: float = 1.0) -> float:
     from planner.computation.opening import open_step
     from planner.search.request import Request
 
-    profile = open_step(path)
-    middle_s = np.median(profile.durations_s, axis=0, keepdims=True)  # steps that others disturbed say little
-    profile = replace(profile, durations_s=middle_s * slower)
+    profile = open_step(path)  # steps differ as they were recorded; the slower rank decides each
+    profile = replace(profile, durations_s=profile.durations_s * slower)
     request = Request(
         model=profile.model,
         profile=profile,
@@ -174,13 +173,13 @@ def main() -> None:
             slower = apart["median_s"] / one["median_s"]
             plain = predicted_s(path, rate["bytes_per_s"])
             shared = predicted_s(path, rate["bytes_per_s"], slower)
-            errors.append((plain / real["median_s"] - 1, shared / real["median_s"] - 1))
+            errors.append((plain / real["step_s"] - 1, shared / real["step_s"] - 1))
             print(
                 f"{repeat}: one rank {one['median_s'] * 1e3:.1f} ms; all-reduce "
                 f"{rate['bytes_per_s'] / 1e9:.2f} GB/s + {rate['fixed_s'] * 1e3:.2f} ms, "
                 f"{rate['cpu_s_per_byte'] * 1e9:.2f} ns of CPU a byte; two ranks that "
                 f"never exchange take {slower:.2f} times; two ranks: measured "
-                f"{real['median_s'] * 1e3:.1f} ms, predicted {plain * 1e3:.1f} ms "
+                f"{real['step_s'] * 1e3:.1f} ms, predicted {plain * 1e3:.1f} ms "
                 f"({errors[-1][0]:+.1%}), with that factor "
                 f"{shared * 1e3:.1f} ms ({errors[-1][1]:+.1%})",
                 flush=True,
