@@ -30,12 +30,12 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.field import field_of
+from planner.search.judging import judged
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import joined, micro_batches, node_counts, precisions
 from planner.search.space import (
-    judged,
     left_out,
     offered,
     plan_of,

@@ -11,26 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Protocol
 
 import numpy as np
 
 from planner.cut import WHOLE, Cut
 from planner.errors import BadInput
-from planner.exchange import EXCHANGES, Exchange, Rented, Site
+from planner.exchange import EXCHANGES, Exchange, Site
 from planner.exchange.hosts import SERVER_WORDS
 from planner.hardware import Hardware
 from planner.holding import CHECKPOINTING, Checkpointing
-from planner.market import Market
 from planner.model import Model
 from planner.note import Reason, Verb
 from planner.plan import Plan
 from planner.precision import FP32, Precision
-from planner.prices.paying import Paid, paid_for
 from planner.search.cutting import cuts
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
+from planner.search.judging import Drop, judged
 from planner.search.request import Request
 from planner.search.sizes import micro_batches, node_counts, precisions
 from planner.search.usual_batches import open_batch, smaller_batches, too_many
@@ -123,34 +121,6 @@ def enumerate_plans(
     return space
 
 
-class Drop(StrEnum):
-    """Why a plan of the space is not to be run, beside memory, as it is said after `plans`."""
-
-    OVER_BUDGET = "over the budget"
-    UNDEALT = "whose batches are no divisors of the global batch"
-    OVER_OWN = "over the machines there are"
-    OVER_MACHINES = "over the number of machines"
-
-
-def judged(plan: Plan, request: Request, fitting: Fitting) -> tuple[str | None, Paid]:
-    """Why a plan of the space is not to be run, None if it is, and what it costs an hour."""
-    market = request.market
-    rented = plan.rented(market)
-    price = paid_for(rented, market, request.spot_terms, fitting.state_bytes)
-    step = plan.batch * plan.accumulate * plan.replicas
-    if request.global_batch is not None and step != request.global_batch:
-        return Drop.UNDEALT, price
-    if misfit := fitting.misfit(plan):
-        return misfit.short, price
-    if not owned(rented, market):
-        return Drop.OVER_OWN, price
-    if request.machines is not None and sum(one.count for one in rented) > request.machines:
-        return Drop.OVER_MACHINES, price
-    if request.budget_usd_per_hour is not None and sum(price.usd_per_hour) > request.budget_usd_per_hour:
-        return Drop.OVER_BUDGET, price
-    return None, price
-
-
 def worker_machines(request: Request) -> tuple[Hardware, ...]:
     """The workers' machines of a request; it is refused if none of them, or none of those that it names for
     servers, has a price where it rents them, or if they differ in what its profile was recorded on."""
@@ -192,18 +162,6 @@ def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> R
     if market.no_rdma(worker):
         return Reason(Verb.HAVE, "no RDMA; --network tcp counts them in")
     return None
-
-
-def owned(rented: Iterable[Rented], market: Market) -> bool:
-    """Are there as many machines of one's own as these?"""
-    used: Counter[str] = Counter()
-    for one in rented:
-        used[one.machine] += one.count
-    for name, count in used.items():
-        own = market.machine(name).ownership
-        if own is not None and own.machines is not None and count > own.machines:
-            return False
-    return True
 
 
 def plans_on(
