@@ -31,10 +31,18 @@ def scheduler(folder, *flags):
     file = folder / "scheduler.json"
     words = ["--scheduler-file", str(file), "--host", "127.0.0.1", "--no-dashboard", "--port", "0", *flags]
     with started("distributed.cli.dask_scheduler", *words) as process:
-        while not file.exists():
+        while (address := _address_in(file)) is None:
             assert process.poll() is None, "the scheduler did not start"
             time.sleep(0.05)
-        yield process, json.loads(file.read_text())["address"]
+        yield process, address
+
+
+def _address_in(file):
+    """The scheduler's address, once its file is written to the end."""
+    try:
+        return json.loads(file.read_text())["address"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
 
 
 @contextlib.contextmanager
