@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.answers.closeness import close_rivals, surer
 from planner.answers.jobs import best_of, missed, training_of, with_job
 from planner.exchange import ChangeKind
 from planner.note import Note
@@ -69,6 +70,11 @@ class Recommendation(Shown):
     bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
     partial: bool = False
 
+    @property
+    def close(self) -> list[ScoredPlan]:
+        """What the ranges do not tell apart from the choice."""
+        return close_rivals(self.chosen, self.plans, self.request)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "version": VERSION,
@@ -76,6 +82,7 @@ class Recommendation(Shown):
             "recommendation": with_job(self.chosen, self.request),
             "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "plans": [with_job(plan, self.request) for plan in self.plans],
+            **closeness(self),
             "considered": self.considered,
             "pruned": sum(self.pruned.values()),
             "pruned_by": dict(self.pruned),
@@ -203,6 +210,7 @@ class Comparison(Shown):
                 }
                 for row in self.rows
             ],
+            **closeness(self),
             "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "considered": self.considered,
             "simulated": self.simulated,
@@ -216,6 +224,11 @@ class Comparison(Shown):
         """The row that the objective picks, of those within the limits of the request if there are any."""
         return best_of(self.rows, self.request)
 
+    @property
+    def close(self) -> list[ScoredPlan]:
+        """What the ranges do not tell apart from the choice."""
+        return close_rivals(self.chosen, self.rows, self.request)
+
     def epoch_s(self, row: ScoredPlan) -> float | None:
         return None if self.samples_per_epoch is None else self.samples_per_epoch / row.samples_per_s
 
@@ -223,3 +236,12 @@ class Comparison(Shown):
         if self.samples_per_epoch is None:
             return None
         return row.usd_per_million_samples * self.samples_per_epoch / 1e6
+
+
+def closeness(answer: Recommendation | Comparison) -> dict[str, Any]:
+    """Clusters that the ranges do not tell apart from the choice, and the surer one of them."""
+    found = surer(answer.chosen, answer.close, answer.request)
+    return {
+        "close": [one.plan.cluster_text for one in answer.close],
+        "surer": None if found is None else found.plan.cluster_text,
+    }

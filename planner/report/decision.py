@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from planner.report.answer_words import plan_row, rate, resource_words, several, usd
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAY_MISS = "may miss the deadline"
 CLOSE = 0.02  # a difference in speed that nobody chooses by
+CLOSE_NAMED = 2  # plans of other devices that are named where ranges do not tell them apart
 
 
 def devices_words(plan: Plan, request: Request) -> str:
@@ -70,13 +71,15 @@ def price_words(scored: ScoredPlan) -> str:
     if not scored.priced:
         return ""
     kind = " on spot machines" if scored.spot is not None else ""
+    return f" for ${scored.usd_per_hour:.2f} an hour{kind}, {_cost_words(scored)}"
+
+
+def _cost_words(scored: ScoredPlan, times: float = 1.0) -> str:
+    """`$0.71 a million samples`, or so much a billion tokens of networks over sequences."""
     tokens = scored.usd_per_billion_tokens
-    of = (
-        f"${usd(scored.usd_per_million_samples)} a million samples"
-        if tokens is None
-        else f"${usd(tokens)} a billion tokens"
-    )
-    return f" for ${scored.usd_per_hour:.2f} an hour{kind}, {of}"
+    if tokens is None:
+        return f"${usd(scored.usd_per_million_samples * times)} a million samples"
+    return f"${usd(tokens * times)} a billion tokens"
 
 
 def best_words(scored: ScoredPlan, request: Request) -> str:
@@ -182,6 +185,26 @@ def _figures_words(name: str, training: Training | None, other: ScoredPlan) -> s
     elif other.priced:
         said.append(f"${usd(other.usd_per_million_samples)} a million samples")
     return f"{name} ({other.plan.machines_text}): {', '.join(said)}"
+
+
+def close_words(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Request) -> str:
+    """What the ranges do not tell apart from the choice, and which is surer; empty where they do."""
+    from planner.answers.closeness import slow_end, surer
+
+    if not rivals:
+        return ""
+    names = [one.plan.machines_text for one in rivals[:CLOSE_NAMED]]
+    more = len(rivals) - len(names)
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    said = f"The ranges do not tell it apart from {listed}"
+    found = surer(chosen, rivals, request)
+    if found is None:
+        return f"{said}."
+    if request.goal == "fastest" or not found.priced:
+        ends = [f"at least {rate(one.samples_per_s * slow_end(one))} samples/s" for one in (found, chosen)]
+    else:
+        ends = [f"at most {_cost_words(one, 1 / slow_end(one))}" for one in (found, chosen)]
+    return f"{said}; surer is {found.plan.machines_text}: {ends[0]}, the choice {ends[1]}."
 
 
 def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None) -> str:

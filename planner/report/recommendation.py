@@ -17,6 +17,7 @@ from planner.report.answer_words import (
 )
 from planner.report.decision import (
     beside_words,
+    close_words,
     decision_lines,
     decision_row,
     is_async,
@@ -86,6 +87,7 @@ def comparison_tables(result: Comparison, *, energy: bool = False) -> list[Table
     worst = max(result.rows, key=lambda row: row.usd_per_million_samples)
     if worst is not best:
         lines.append(beside_words("The dearest a sample", training, worst))
+    lines += filter(None, [close_words(best, result.close, request)])
     more = len(result.rows) - len(few)
     rest = f"{several(more, 'more machine')}, dearer a sample; JSON and CSV have all." if more > 0 else None
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
@@ -176,6 +178,7 @@ def _answer(result: Recommendation, training: Training | None) -> str:
     if cheapest.plan.key != one.plan.key:
         lines.append(beside_words("The cheapest", training, cheapest))
     lines += _risk(result, training)
+    lines += filter(None, [close_words(one, result.close, request)])
     if is_async(one) and (rival := _best_synchronous(result)) is not None:
         lines.append(beside_words("The best that trains synchronously", training, rival))
     return so_far(result) + "\n".join(lines)
