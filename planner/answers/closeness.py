@@ -24,7 +24,8 @@ def close_rivals(chosen: ScoredPlan, plans: Sequence[ScoredPlan], request: Reque
     training = training_of(request)
     best: dict[str, ScoredPlan] = {}
     for one in sorted(plans, key=lambda one: merit(one, request), reverse=True):
-        if one.range is not None and one.device != chosen.device and not missed(one, request, training):
+        comparable = one.range is not None and one.priced == chosen.priced
+        if comparable and one.device != chosen.device and not missed(one, request, training):
             best.setdefault(one.device, one)
     return [one for one in best.values() if not _apart(one, chosen, request)]
 

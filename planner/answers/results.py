@@ -240,8 +240,9 @@ class Comparison(Shown):
 
 def closeness(answer: Recommendation | Comparison) -> dict[str, Any]:
     """Clusters that the ranges do not tell apart from the choice, and the surer one of them."""
-    found = surer(answer.chosen, answer.close, answer.request)
+    rivals = answer.close
+    found = surer(answer.chosen, rivals, answer.request)
     return {
-        "close": [one.plan.cluster_text for one in answer.close],
+        "close": [one.plan.cluster_text for one in rivals],
         "surer": None if found is None else found.plan.cluster_text,
     }

@@ -47,6 +47,14 @@ def test_two_devices_are_told_apart_by_both_ranges_together(known: ScoredPlan) -
     assert not close_rivals(replace(chosen, error=None), [plan(known, "b", within, 0.4)], CHEAPEST)
 
 
+def test_a_plan_without_a_price_is_not_compared_with_one_that_has(known: ScoredPlan) -> None:
+    chosen, free = plan(known, "a", 1.0, 0.3), replace(plan(known, "b", 0.9, 0.3), costs=())
+    assert not free.priced
+    assert not close_rivals(chosen, [free], CHEAPEST)
+    assert not close_rivals(free, [chosen], CHEAPEST)
+    assert close_rivals(replace(chosen, costs=()), [free], CHEAPEST)
+
+
 def test_plans_on_the_same_device_keep_their_order_and_others_count_once(known: ScoredPlan) -> None:
     chosen = plan(known, "a", 1.0, 0.3)
     rivals = [
