@@ -45,15 +45,10 @@ def merit(one: ScoredPlan, request: Request) -> float:
     return 1 / one.usd_per_million_samples
 
 
-def slow_end(one: ScoredPlan) -> float:
-    """The share of its predicted speed that a plan has at the slow end of its range."""
-    return 1.0 if one.range is None else one.range[0] / one.samples_per_s
-
-
 def _worst(one: ScoredPlan, request: Request) -> float:
-    return merit(one, request) * slow_end(one)
+    return merit(one, request) * one.slow_share
 
 
 def _apart(one: ScoredPlan, other: ScoredPlan, request: Request) -> bool:
-    reach = math.hypot(math.log(slow_end(one)), math.log(slow_end(other)))
+    reach = math.hypot(math.log(one.slow_share), math.log(other.slow_share))
     return abs(math.log(merit(one, request) / merit(other, request))) > reach

@@ -38,8 +38,7 @@ class Training:
 
     def slowest_s(self, scored: ScoredPlan) -> float:
         """At the slow end of the range in which nine of ten runs are."""
-        low = scored.samples_per_s if scored.range is None else scored.range[0]
-        return self.seconds(scored) * scored.samples_per_s / low
+        return self.seconds(scored) / scored.slow_share
 
     def figures(self, scored: ScoredPlan) -> dict[str, Any]:
         """What JSON says of the job on a plan."""

@@ -189,7 +189,7 @@ def _figures_words(name: str, training: Training | None, other: ScoredPlan) -> s
 
 def close_words(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Request) -> str:
     """What the ranges do not tell apart from the choice, and which is surer; empty where they do."""
-    from planner.answers.closeness import slow_end, surer
+    from planner.answers.closeness import surer
 
     if not rivals:
         return ""
@@ -201,9 +201,9 @@ def close_words(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Reque
     if found is None:
         return f"{said}."
     if request.goal == "fastest" or not found.priced:
-        ends = [f"at least {rate(one.samples_per_s * slow_end(one))} samples/s" for one in (found, chosen)]
+        ends = [f"at least {rate(one.samples_per_s * one.slow_share)} samples/s" for one in (found, chosen)]
     else:
-        ends = [f"at most {_cost_words(one, 1 / slow_end(one))}" for one in (found, chosen)]
+        ends = [f"at most {_cost_words(one, 1 / one.slow_share)}" for one in (found, chosen)]
     return f"{said}; surer is {found.plan.machines_text}: {ends[0]}, the choice {ends[1]}."
 
 

@@ -61,6 +61,11 @@ class ScoredPlan:
         return combined(self.samples_per_s, half, self.error)
 
     @property
+    def slow_share(self) -> float:
+        """Of its predicted speed, at the slow end of its range."""
+        return 1.0 if self.range is None else self.range[0] / self.samples_per_s
+
+    @property
     def usd_per_hour(self) -> float:
         return sum(cost.usd_per_hour for cost in self.costs)
 
