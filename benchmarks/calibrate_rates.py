@@ -65,6 +65,7 @@ def unfitted() -> dict[str, Any]:
             "floor_s": 40e-6,
             "time": entry.get("time", 1.0),
             "exposed_sums": entry.get("exposed_sums", 1.0),
+            **{key: entry[key] for key in ("stops_early", "summed_bytes", "gradients") if key in entry},
             "channels_last": entry["channels_last"],
             "basis": entry["words"],
         }

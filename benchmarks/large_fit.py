@@ -25,7 +25,7 @@ from planner.exchange.site import Site
 from planner.validate.figures import packed_table
 from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun, read_runs, untuned
-from planner.validate.large_steps import exchange_of, framework, predicted, slower
+from planner.validate.large_steps import exchange_of, framework, predicted
 from planner.validate.layout_runs import left_out_id, read_layouts
 from planner.validate.rates import predicted_step_s
 from planner.validate.training import Run, training_rows
@@ -74,7 +74,6 @@ def fit_run(run: LargeRun) -> Run | None:
     replicas = replicas_site(site)
     exchange = exchange_of(run, replicas) if replicas.workers > 1 else None
     shards = exchange.shards(replicas) if isinstance(exchange, Sharded) else 1
-    factor = slower(run) if replicas.workers > 1 else 1.0
     alone = Run(
         run.id,
         run.source,
@@ -90,8 +89,7 @@ def fit_run(run: LargeRun) -> Run | None:
         run.step_s,
         "",
         update_share=1 / shards / repeated,
-        recompute=run.checkpointing == "full",
-        recompute_attention=run.checkpointing == "selective",
+        checkpointing=run.checkpointing,
     )
-    exposed_s = step.seconds / factor - predicted_step_s(alone) * repeated
-    return replace(alone, repeated=repeated, exposed_s=exposed_s, slower=factor)
+    exposed_s = step.seconds / step.slower - predicted_step_s(alone) * repeated
+    return replace(alone, repeated=repeated, exposed_s=exposed_s, slower=step.slower)

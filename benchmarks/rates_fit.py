@@ -31,7 +31,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.model import Attention
 from planner.rates.constants import RateConstants
 from planner.rates.device import (
     CLASS,
@@ -44,6 +43,7 @@ from planner.rates.device import (
 )
 from planner.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
 from planner.rates.times import kernel_s, needs_conversion, step_of, update_bytes
+from planner.recompute import computed_again
 from planner.validate.training import Run
 
 Array = npt.NDArray[np.float64]
@@ -72,19 +72,22 @@ SHARED = (
 )
 FRAMEWORKS = (
     *("tensorflow", "tensorflow-1.1", "mxnet", "torch7", "pytorch", "ngc", "megatron", "xla", "fused"),
-    *("transformer-engine", "megatron-deepspeed"),
+    *("transformer-engine", "megatron-deepspeed", "pytorch-reentrant"),
 )
 # Whose figure a framework has where its own runs cannot tell it from a relative's. Those of 2017 and 2018
 # launch a kernel for every op. Hand-fused code pays for as few kernels in one place as in another; one fork
 # of Megatron has the kernels of the other. Relatives of PyTorch without a compiler launch as it does (their
 # models are too large to show it).
 _OF_2017 = {"tensorflow-1.1": "mxnet", "torch7": "mxnet"}
+_SAME = {"pytorch-reentrant": "pytorch"}
 AS = {
-    "traffic": _OF_2017 | {"megatron-deepspeed": "megatron"},
-    "fixed": _OF_2017 | {"megatron": "fused", "megatron-deepspeed": "fused", "transformer-engine": "fused"},
-    "floor": {"megatron": "pytorch", "megatron-deepspeed": "pytorch", "transformer-engine": "pytorch"},
+    "traffic": _SAME | _OF_2017 | {"megatron-deepspeed": "megatron"},
+    "fixed": _SAME
+    | _OF_2017
+    | {"megatron": "fused", "megatron-deepspeed": "fused", "transformer-engine": "fused"},
+    "floor": _SAME
+    | {"megatron": "pytorch", "megatron-deepspeed": "pytorch", "transformer-engine": "pytorch"},
 }
-OVERLAP_SLOWDOWN = 0.24  # of communication beside computation: it takes cores and memory of the device
 SHARE_SIGMA, DEVICE_SIGMA, MEMORY_SIGMA, FRAMEWORK_SIGMA, LAUNCH_SIGMA = 0.3, 0.25, 0.35, 0.3, 0.5
 OTHER_VENDOR_SIGMA = 1.0
 # Attention: FlashAttention-2 alone reaches 0.66 of what products reach on A100, and so much less on Hopper
@@ -153,6 +156,7 @@ class Problem:
         self.bandwidth = np.array([run.device.memory_bytes_per_s or 1.0 for run in runs])
         self.old = np.array([is_old(run.device) for run in runs]).astype(float)
         self.communication_s = np.array([run.communication_s for run in runs])
+        self.taken = np.array([run.taken for run in runs])
         self.repeated = np.array([run.repeated for run in runs])
         self.exposed_s = np.array([run.exposed_s for run in runs])
         self.slower = np.array([run.slower for run in runs])
@@ -163,7 +167,7 @@ class Problem:
         starts, per_run, run_places = [], [], []
         at = 0
         for run in runs:
-            unique, counts = _unique(run)
+            unique, counts = _unique(run, figures)
             kind = unique[:, 0].astype(int)
             family = family_of(run.device, figures)
             class_of, reach = _classes(run, kind, figures)
@@ -205,6 +209,9 @@ class Problem:
                     / bandwidth
                     * run.update_share,
                     updates * run.update_share,
+                    kernels.parameters
+                    * figures.frameworks[run.framework].summed_bytes.get(run.precision.compute, 0)
+                    / bandwidth,
                 )
             )
             run_places.append(
@@ -233,7 +240,7 @@ class Problem:
             self.reach,
         ) = (np.concatenate(column) for column in columns)
         self.share, self.own, self.traffic, self.brought = (np.concatenate(place) for place in places)
-        kernels_of_run, self.cache_s, self.update_s, self.updates = np.array(per_run).T
+        kernels_of_run, self.cache_s, self.update_s, self.updates, self.summed_s = np.array(per_run).T
         self.run_of = np.repeat(np.arange(len(runs)), kernels_of_run.astype(int))
         self.places = np.array(run_places).T
         self.starts = np.array(starts)
@@ -267,10 +274,10 @@ class Problem:
             np.add.reduceat(self.launches * self.counts, self.starts),
             np.exp(one["floor"] + floor),
         )
-        step_s = step_of(device_s, launches * launch_s)
+        step_s = step_of(device_s, launches * launch_s) + self.summed_s * slow
         step_s = step_s + step_of(self.update_s * slow + self.updates * fixed_s, self.updates * launch_s)
         beside_s = self.communication_s
-        step_s = np.maximum(step_s, beside_s) + OVERLAP_SLOWDOWN * np.minimum(step_s, beside_s)
+        step_s = np.maximum(step_s, beside_s) + self.taken * np.minimum(step_s, beside_s)
         # exposed time is known by the constants before the fit: no less than a tenth may be left of a step
         whole_s = np.maximum(step_s * self.repeated + self.exposed_s, 0.1 * step_s) * self.slower
         return np.asarray(np.log(whole_s))
@@ -297,7 +304,7 @@ def _on_board(run: Run, kind: npt.NDArray[np.int64]) -> Array:
     return np.isin(kind, ON_BOARDS).astype(float) * board
 
 
-def _unique(run: Run) -> tuple[Array, Array]:
+def _unique(run: Run, figures: RateConstants) -> tuple[Array, Array]:
     kernels = kernels_of(run.model, run.flash)
     table = np.stack(
         [
@@ -311,13 +318,8 @@ def _unique(run: Run) -> tuple[Array, Array]:
         ],
         1,
     )
-    times = np.ones(len(table))
-    if run.recompute:
-        inside = np.array([layer.block is not None for layer in run.model.layers])
-        times += inside[kernels.layer] & ~kernels.backward
-    elif run.recompute_attention:
-        scores = np.array([isinstance(layer.detail, Attention) for layer in run.model.layers])
-        times += scores[kernels.layer] & ~kernels.backward
+    again = computed_again(run.model, run.checkpointing, figures.frameworks[run.framework].stops_early)
+    times = 1.0 + (again[kernels.layer] & ~kernels.backward)
     unique, place = np.unique(table, axis=0, return_inverse=True)
     return unique, np.bincount(place.ravel(), weights=times)
 

@@ -37,12 +37,11 @@ from planner.errors import BadInput
 from planner.layers import Kept, kept, kind_of
 from planner.model import Layer, Model
 from planner.precision import Precision
+from planner.recompute import CHECKPOINTING, Checkpointing
 
 Optimizer = Literal["sgd", "momentum", "adam"]
-Checkpointing = Literal["none", "selective", "full"]
 
 STATE_BYTES: dict[str, int] = {"sgd": 0, "momentum": 4, "adam": 8}  # of a parameter, in single precision
-CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "selective", "full")
 FRAGMENTATION = 1.07
 CUT_FRAGMENTATION = 1.15
 FRAMEWORK_BYTES = 1.2 * 2**30  # context, kernels and workspaces of one process

@@ -9,9 +9,9 @@ from typing import Any
 
 from planner.cut import WHOLE, Cut
 from planner.exchange import EXCHANGES, Exchange, Rented, Site
-from planner.holding import Checkpointing
 from planner.market import Market
 from planner.precision import FP32, Precision, precision_named
+from planner.recompute import Checkpointing
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from planner.hardware import Device
-from planner.holding import Checkpointing
 from planner.model import Model
 from planner.precision import Precision
+from planner.recompute import Checkpointing, computed_again
 
 FLOPS_A_MAC = 2
 PASSES = 3  # forward, and twice as much backward; what is computed again does not count
@@ -30,18 +30,18 @@ def hardware_flop_use(
     precision: Precision,
     *,
     checkpointing: Checkpointing,
+    stops_early: bool = False,
 ) -> float | None:
-    """The same with the operations that checkpointing does twice (HFU)."""
+    """The same with the operations that checkpointing does twice (HFU; `planner.recompute`)."""
     use = model_flop_use(model, samples_per_s, devices, device, precision)
-    return None if use is None else use * (1 + macs_again(model, checkpointing) / (PASSES * model.macs))
+    again = macs_again(model, checkpointing, stops_early)
+    return None if use is None else use * (1 + again / (PASSES * model.macs))
 
 
-def macs_again(model: Model, checkpointing: Checkpointing) -> int:
-    """Multiply-adds of a sample's forward pass that are done again: those of blocks, or of attention."""
-    if checkpointing == "none":
-        return 0
-    full = checkpointing == "full"
-    return sum(layer.macs for layer in model if (layer.block if full else layer.kind == "attention"))
+def macs_again(model: Model, checkpointing: Checkpointing, stops_early: bool = False) -> int:
+    """Multiply-adds of a sample's forward pass that are done again."""
+    again = computed_again(model, checkpointing, stops_early)
+    return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)
 
 
 def tokens_per_s(model: Model, samples_per_s: float) -> float | None:

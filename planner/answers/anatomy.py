@@ -15,6 +15,7 @@ from typing import Any
 from planner.computation import RECOMPUTE, SUM, WAIT
 from planner.exchange.beside import mean_s
 from planner.exchange.groups import replicas_site
+from planner.rates.times import framework_named
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
 from planner.use import hardware_flop_use, model_flop_use
@@ -84,7 +85,13 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
         rate, of = scored.samples_per_s, (plan.workers, device, plan.precision)
         mfu = model_flop_use(model, rate, *of)
         if plan.checkpointing != "none":
-            hfu = hardware_flop_use(model, rate, *of, checkpointing=plan.checkpointing)
+            hfu = hardware_flop_use(
+                model,
+                rate,
+                *of,
+                checkpointing=plan.checkpointing,
+                stops_early=framework_named().stops_early,
+            )
     return Anatomy(parts_of(scored, cases), memory_of(scored, cases), mfu, hfu)
 
 

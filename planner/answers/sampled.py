@@ -24,9 +24,9 @@ from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.exchange import Exchange, Site
 from planner.hardware import Hardware
-from planner.holding import CHECKPOINTING
 from planner.plan import Plan, plan_from
 from planner.progress import Progress, silent
+from planner.recompute import CHECKPOINTING
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.field import field_of

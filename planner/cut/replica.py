@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,8 @@ from planner.cut.stages import balanced
 from planner.cut.tensor import shared
 from planner.cut.units import Chain, Floats, Ints, chain_of
 from planner.errors import BadInput
-from planner.model import Attention, Model
-
-Checkpointing = Literal["none", "selective", "full"]
-CHECKPOINTING: tuple[Checkpointing, ...] = get_args(Checkpointing)
+from planner.model import Model
+from planner.recompute import Checkpointing, computed_again
 
 
 class LayerTimes(Protocol):
@@ -46,10 +44,12 @@ class LayerTimes(Protocol):
 @dataclass(frozen=True, slots=True)
 class Costs:
     """How long things take: a model's layers for a batch; a sum of so many elements by the devices that share
-    layers."""
+    layers; and by what share the slowest of them is behind their mean in a pass of so many seconds, as the
+    others wait for it at every sum."""
 
     times: Callable[[Model, int], LayerTimes]
     sum_s: Callable[[float], float]
+    lag: Callable[[float], float] = lambda pass_s: 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +60,17 @@ class UnitTimes:
     forward_s: Floats
     backward_s: Floats
     recompute_s: Floats
-    sum_s: Floats  # of one pass; the backward pass has as many, a second forward pass again
+    sum_s: Floats  # of one pass; the backward pass has as many
+    sum_again_s: Floats  # of what is computed again
     elements: Ints  # parameters that the device holds of each unit
     optimizer_s: float
     sent_elements: float  # between units, a micro-batch
 
-    def passes(self, checkpointing: Checkpointing) -> tuple[Floats, Floats]:
+    @property
+    def both_s(self) -> Floats:
         """Forward and backward seconds of each unit, all included."""
-        again = self.sum_s if checkpointing == "full" else 0.0
-        return self.forward_s + self.sum_s, self.backward_s + self.recompute_s + self.sum_s + again
+        again_s = self.recompute_s + self.sum_again_s
+        return np.asarray(self.forward_s + self.backward_s + 2 * self.sum_s + again_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +107,11 @@ def unit_times(
     costs: Costs,
     *,
     sequence: bool = True,
+    stops_early: bool = False,
 ) -> UnitTimes:
     """What each unit takes on one of `tensor` devices. `sequence`: positions are cut over them where features
-    are not, so that each also sends its part alone to the next stage."""
+    are not, so that each also sends its part alone to the next stage. `stops_early`: of full checkpointing
+    (`planner.recompute`)."""
     cut = shared(model, tensor, sequence=sequence)
     times = costs.times(cut.model, batch)
     chain = chain_of(model)
@@ -116,19 +120,18 @@ def unit_times(
     at, elements, which = _summed_layers(model, tensor, sequence)
     if len(at):
         sums[at] = np.array([costs.sum_s(each * batch) for each in elements])[which]
-    recompute = np.zeros(chain.length)
-    if checkpointing == "full":
-        recompute = np.where(chain.repeats, forward_s, 0.0)
-    elif checkpointing == "selective":
-        scores = [isinstance(layer.detail, Attention) for layer in model.layers]
-        recompute = chain.summed(np.where(scores, times.forward_s, 0.0))
+    again = computed_again(model, checkpointing, stops_early)
     widest = _widest(model)
+    backward_s = chain.summed(times.backward_s)
+    recompute_s = chain.summed(np.where(again, times.forward_s, 0.0))
+    lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
     return UnitTimes(
         chain,
         forward_s,
-        chain.summed(times.backward_s),
-        recompute,
-        chain.summed(sums),
+        backward_s,
+        recompute_s,
+        chain.summed(sums) + lag * (forward_s + backward_s) / 2,
+        chain.summed(np.where(again, sums, 0.0)) + lag * recompute_s,
         chain_of(cut.model).elements,
         times.optimizer_s,
         float(widest) * batch / (tensor if sequence else 1),
@@ -158,7 +161,6 @@ def stage_work(
     *,
     pipeline: int = 1,
     interleave: int = 1,
-    checkpointing: Checkpointing = "none",
 ) -> StageWork:
     """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds in which so many
     elements are sent to the next stage."""
@@ -167,7 +169,7 @@ def stage_work(
         raise BadInput(
             f"{pipeline} pipeline stages for {chain.length} units; the nearest that works is {chain.length}"
         )
-    both_s = np.add(*times.passes(checkpointing))
+    both_s = times.both_s
     ends = _ends(both_s.tobytes(), pipeline)
     stage_s = np.add.reduceat(both_s, ends[:-1])
     slowest = int(np.argmax(stage_s))
@@ -181,13 +183,14 @@ def stage_work(
         (pipeline > 1, sent_s > 0),
         tuple((times.sum_s[first:last] != 0).tolist()),
         tuple((times.recompute_s[first:last] != 0).tolist()),
+        tuple((times.sum_again_s[first:last] != 0).tolist()),
         tuple(times.elements[first:last].tolist()),
-        checkpointing == "full",
     )
-    table = np.empty((6, chain.length))
+    table = np.empty((7, chain.length))
     for row, seconds in (
         (_FORWARD, times.forward_s),
         (_SUM, times.sum_s),
+        (_SUM_AGAIN, times.sum_again_s),
         (_RECOMPUTE, times.recompute_s),
         (_BACKWARD, times.backward_s),
         (_WAIT, wait_s),
@@ -207,7 +210,7 @@ def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
     return found
 
 
-_FORWARD, _SUM, _RECOMPUTE, _BACKWARD, _WAIT, _SEND = range(6)  # rows of the table of times
+_FORWARD, _SUM, _RECOMPUTE, _SUM_AGAIN, _BACKWARD, _WAIT, _SEND = range(7)  # rows of the table of times
 
 
 @lru_cache(maxsize=512)
@@ -217,12 +220,11 @@ def _layout(  # noqa: PLR0917
     waits: tuple[bool, bool],
     sums: tuple[bool, ...],
     again: tuple[bool, ...],
+    sums_again: tuple[bool, ...],
     elements: tuple[int, ...],
-    sums_again: bool,
 ) -> OpPlaces:
-    """Of units from the first to before the last: which are summed and computed again, and their elements.
-    `waits`: for other stages in a step, and for what it sends them in a micro-batch. `sums_again`: what is
-    computed again is summed again."""
+    """Of units from the first to before the last: which are summed, computed again and then summed again, and
+    their elements. `waits`: for other stages in a step, and for what it sends them in a micro-batch."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     if waits[0]:
@@ -240,8 +242,8 @@ def _layout(  # noqa: PLR0917
         name = chain.names[unit]
         if again[unit - first]:
             ops.append((f"{name}/recompute", BACKWARD, RECOMPUTE, _RECOMPUTE, unit))
-            if sums[unit - first] and sums_again:
-                ops.append((f"{name}/recompute/sum", BACKWARD, SUM, _SUM, unit))
+            if sums_again[unit - first]:
+                ops.append((f"{name}/recompute/sum", BACKWARD, SUM, _SUM_AGAIN, unit))
         if sums[unit - first]:
             ops.append((f"{name}/backward/sum", BACKWARD, SUM, _SUM, unit))
         backward_at[unit] = len(ops)

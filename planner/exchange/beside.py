@@ -28,8 +28,7 @@ COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
 # What is reached of a memory's published figure: BabelStream's triad 1,700 of 2,039 GB/s on A100, 2,970 of
 # 3,350 on H100, 4,150 of 4,800 on H200 (Azure/AI-benchmarking-guide @8fd0c6e1).
 MEMORY_SHARE = 0.86
-# Where nobody knows how fast a device's memory is, and for networks that are cut by layers, whose rates were
-# chosen with it: so much longer takes what runs beside a collective.
+# Where nobody knows how fast a device's memory is: so much longer takes what runs beside a collective.
 SHARE_UNKNOWN = 0.25
 # On one core of an AMD EPYC, for each byte (benchmarks/recording.py prints the first): Gloo between two
 # processes over TCP, all threads of one of them and the kernel's part, by what it sends; and copying a
@@ -54,8 +53,6 @@ def slowed(
     if backward_s <= 0 or peers.outermost is None or accesses <= 0:
         return 1.0
     sizes = [bucket.bytes for bucket in found]
-    if site.cut.kind == "layers":
-        return 1 + SHARE_UNKNOWN * min(_busy_s(sizes, library, peers) / backward_s, 1.0)
     taken_s = beside_s(accesses, sizes[:-1], library, peers, site)
     if copied and not computation.buckets:
         taken_s += copied_s(found, site)
@@ -64,15 +61,21 @@ def slowed(
 
 def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site) -> float:
     """Seconds that computing loses to all-reduces of these sizes; no more than they last."""
+    sent_bytes = ring.volume("all_reduce", sum(sizes), peers.ranks)
+    return taken_s(accesses, sent_bytes, _busy_s(sizes, library, peers), site)
+
+
+def taken_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> float:
+    """Seconds that computing loses to collectives in which a device sends so much in so many seconds."""
     device = site.hardware.device
-    busy_s = _busy_s(sizes, library, peers)
-    volume = ring.volume("all_reduce", sum(sizes), peers.ranks)
+    if accesses <= 0:
+        return 0.0
     if device.kind == "cpu":
         spare = device.cores is None or 2 * device.cores < (site.hardware.vcpus or 0)
-        return 0.0 if spare else min(volume * GLOO_CPU_S_PER_BYTE / (device.cores or 1), busy_s)
+        return 0.0 if spare else min(sent_bytes * GLOO_CPU_S_PER_BYTE / (device.cores or 1), busy_s)
     if device.memory_bytes_per_s is None:
         return SHARE_UNKNOWN * busy_s
-    return min(accesses * volume / (MEMORY_SHARE * device.memory_bytes_per_s), busy_s)
+    return min(accesses * sent_bytes / (MEMORY_SHARE * device.memory_bytes_per_s), busy_s)
 
 
 def copied_s(found: Sequence[Bucket], site: Site) -> float:

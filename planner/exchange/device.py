@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from planner.catalog.folders import shipped_folder
 from planner.computation._computation import Computation, Variation
 from planner.hardware import Hardware
-from planner.holding import Checkpointing
 from planner.model import Model
 from planner.precision import FP32, Precision
+from planner.recompute import Checkpointing
 
 if TYPE_CHECKING:
     from planner.exchange.site import Site

@@ -43,40 +43,52 @@ LEAST_ROWS, MOST_ROWS = 64, 1024  # steps to draw from: the slowest of many rank
 JITTER = 0.03
 JITTER_S = 0.003
 MOST_JITTER = 0.1
-# How much longer sharded computation takes for the part of it in which collectives run beside it.
-SLOWDOWN = 0.25
+# What disturbs a device comes at any moment, so that a pass longer than this differs as several passes of
+# this length together do: their deviations partly cancel. Most of the runs above are shorter.
+JITTER_SPAN_S = 1.0
 
 BETWEEN_WORKERS = {FABRIC: "the links between the devices of a machine", NETWORK: "the NICs"}
 
 
 @lru_cache(maxsize=64)
-def step_factors(sigma: float, workers: int) -> Floats:
-    """Factors of mean 1 on whole steps, evenly over a log-normal distribution, enough for so many workers."""
+def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
+    """Factors on whole steps, evenly over their distribution, enough for so many workers: log-normal of mean
+    1 for one device; where several stages follow each other, all wait for the slowest of them."""
     if sigma <= 0:
         return np.ones(1)
     rows = min(MOST_ROWS, max(LEAST_ROWS, 4 * workers))
-    normal = NormalDist()
-    factors = np.exp(sigma * np.array([normal.inv_cdf((row + 0.5) / rows) for row in range(rows)]))
-    return np.asarray(factors / factors.mean())
+    normal, places = NormalDist(), (np.arange(rows) + 0.5) / rows
+    one, slowest = (
+        np.exp(sigma * np.array([normal.inv_cdf(place) for place in some.tolist()]))
+        for some in (places, places ** (1 / stages))
+    )
+    return np.asarray(slowest / one.mean())
 
 
-def slowest_factor(sigma: float, workers: int) -> float:
-    """By how much the slowest of so many workers is behind the mean of all, in the mean of steps, as each
-    draws its factor for itself."""
-    factors = step_factors(sigma, workers)
+def slowest_factor(sigma: float, workers: int, stages: int = 1) -> float:
+    """By how much the slowest of so many workers is behind the mean of all devices, in the mean of steps, as
+    each draws its factor for itself."""
+    factors = step_factors(sigma, workers, stages)
     within = (np.arange(len(factors) + 1) / len(factors)) ** workers  # none of them above the k smallest
     return float((factors * np.diff(within)).sum())
 
 
 def step_sigma(computation: Computation, jitter: float, jitter_s: float) -> float:
-    """By how much steps differ: what the computation says, or what is usual. A step of several micro-batches
-    differs less, because they differ each for themselves. No `jitter` means that they are all alike."""
+    """By how much steps differ: what the computation says, or what is usual. No `jitter` means that they are
+    all alike."""
     passes = sum(computation.stands_for) or computation.micro_batches
-    usual = jitter
-    if min(jitter, jitter_s) > 0 and computation.once_s is not None:
-        pass_s = float(computation.once_s.sum()) / passes
-        usual = max(jitter, min(math.hypot(jitter, jitter_s / pass_s), MOST_JITTER)) if pass_s > 0 else jitter
-    return max(computation.variation.step_sigma, usual / math.sqrt(passes))
+    step_s = 0.0 if computation.once_s is None else float(computation.once_s.sum())
+    return max(computation.variation.step_sigma, usual_sigma(step_s, passes, jitter, jitter_s))
+
+
+def usual_sigma(step_s: float, passes: float, jitter: float = JITTER, jitter_s: float = JITTER_S) -> float:
+    """By how much steps of so many seconds differ. A step of several micro-batches differs less, because they
+    differ each for themselves, and so does a long one. 0 seconds: nobody knows how long it is."""
+    pass_s = step_s / passes
+    share = jitter if pass_s <= JITTER_SPAN_S else jitter * math.sqrt(JITTER_SPAN_S / pass_s)
+    if min(jitter, jitter_s, pass_s) > 0:
+        share = max(share, min(math.hypot(share, jitter_s / pass_s), MOST_JITTER))
+    return share / math.sqrt(passes)
 
 
 @dataclass
@@ -106,9 +118,8 @@ class JointSteps:
             before = np.cumsum(computation.durations_s, axis=1)
             self.sums = np.concatenate([np.zeros((computation.steps, 1)), before], axis=1)
         else:
-            self.factors = step_factors(
-                step_sigma(computation, self.jitter, self.jitter_s), self.site.workers
-            )
+            sigma = step_sigma(computation, self.jitter, self.jitter_s)
+            self.factors = step_factors(sigma, self.site.workers, self.site.cut.pipeline)
             self.sums = np.concatenate([[0.0], np.cumsum(computation.once_s)])
 
     @property

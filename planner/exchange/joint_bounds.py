@@ -24,7 +24,8 @@ from planner.exchange.buckets import Bucket
 from planner.exchange.collectives import Library, Peers, Phase
 from planner.exchange.collectives._base import alone_s
 from planner.exchange.peers import peers_of
-from planner.exchange.sharded import groups
+from planner.exchange.sharded import beside_s, groups
+from planner.exchange.site import Site
 
 if TYPE_CHECKING:
     from planner.exchange.allreduce import AllReduce
@@ -81,10 +82,12 @@ class _Sent:
     scatters_s: float
     gathers_busy_s: Mapping[str, float]
     scatters_busy_s: Mapping[str, float]
+    taken_s: tuple[float, float]  # from computation, by gathers and by scatters
     exposed_s: float
 
 
-def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers) -> _Sent:
+def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site) -> _Sent:
+    peers = peers_of(site, library)
     whole, across = groups(exchange, peers)
     gathers = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]
     scatters = []
@@ -102,23 +105,24 @@ def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Pee
         busy.append(levels)
     exposed_s = library.seconds("all_gather", traffic.first, whole)
     exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
-    return _Sent(alone[0], alone[1], busy[0], busy[1], exposed_s)
+    taken_s = beside_s(exchange, traffic, library, peers, site)
+    return _Sent(alone[0], alone[1], busy[0], busy[1], taken_s, exposed_s)
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
     """Samples a second at most."""
     computation, site = job.computation, job.site
     library = settings.library(exchange.library, "auto", site)
-    traffic, peers = exchange.traffic(computation), peers_of(site, library)
-    key = ("sent", traffic, exchange.within, exchange.library)
-    sent = site.once(key, lambda: _sent(exchange, traffic, library, peers))
+    traffic = exchange.traffic(computation)
+    key = ("sent", traffic, exchange.within, exchange.library, exchange.accesses)
+    sent = site.once(key, lambda: _sent(exchange, traffic, library, site))
     slowest = min(site.speeds, default=1.0)
     gathered = job.accumulate if exchange.stage == 3 else 1
     scattered = job.accumulate if exchange.each_pass else 1
     alone = gathered * sent.gathers_s + scattered * sent.scatters_s
     mean = job.accumulate * _total_s(computation) - (job.accumulate - 1) * _wait_s(computation)
-    beside = 0.0 if exchange.blocking or mean <= 0 else min(alone / mean, 1.0)
-    compute_s = mean * (1 + exchange.slowdown * beside) / slowest
+    taken_s = gathered * sent.taken_s[0] + scattered * sent.taken_s[1]
+    compute_s = (mean if exchange.blocking else mean + min(taken_s, mean)) / slowest
     if exchange.blocking and exchange.within == "all":
         step_s = compute_s + alone
     else:

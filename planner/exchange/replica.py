@@ -16,16 +16,18 @@ import numpy as np
 from planner.byte_cache import ByteCache
 from planner.computation._computation import Computation, Variation
 from planner.computation.synthesis import DEFAULT_STEPS
-from planner.cut.replica import Checkpointing, Costs, StageWork, UnitTimes, stage_work, unit_times
+from planner.cut.replica import Costs, StageWork, UnitTimes, stage_work, unit_times
 from planner.exchange import settings
 from planner.exchange.groups import sharing_site, stages_cross_machines
+from planner.exchange.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
 from planner.exchange.peers import peers_of
 from planner.exchange.site import Site
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.precision import Precision
-from planner.rates.constants import Framework, constants
+from planner.rates.constants import Framework
 from planner.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
+from planner.recompute import Checkpointing
 
 OPTIMIZER = "adam"
 
@@ -116,9 +118,17 @@ def stage_of(
             found.append(made)
             return made
 
-        tier = framework_named(framework, constants())
-        costs = Costs(times, _sum_s(site, precision, tier))
-        units = unit_times(model, batch, cut.tensor, checkpointing, costs, sequence=sequence)
+        tier = framework_named(framework)
+        costs = Costs(times, _sum_s(site, precision, tier), lambda pass_s: _lag(pass_s, cut.tensor))
+        units = unit_times(
+            model,
+            batch,
+            cut.tensor,
+            checkpointing,
+            costs,
+            sequence=sequence,
+            stops_early=tier.stops_early,
+        )
         return _Units(hardware, units, found[0])
 
     known = _UNITS.get((*key, id(hardware), links), make)
@@ -127,7 +137,6 @@ def stage_of(
         _send_s(site, precision),
         pipeline=cut.pipeline,
         interleave=cut.interleave,
-        checkpointing=checkpointing,
     )
     return work, known.time
 
@@ -143,6 +152,12 @@ class _Units:
 
 
 _UNITS: ByteCache[_Units] = ByteCache(16 << 20, lambda one: 6 * one.units.forward_s.nbytes)
+
+
+def _lag(pass_s: float, tensor: int) -> float:
+    """By what share the slowest of devices that share layers is behind their mean. They meet at every sum, so
+    that what disturbs them in a long pass does not cancel."""
+    return slowest_factor(usual_sigma(min(pass_s, JITTER_SPAN_S), 1), tensor) - 1 if tensor > 1 else 0.0
 
 
 def _sum_s(site: Site, precision: Precision, tier: Framework) -> Callable[[float], float]:

@@ -26,9 +26,9 @@ from planner.errors import BadInput
 from planner.exchange import settings
 from planner.exchange._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
 from planner.exchange._memo import once_for_ops
-from planner.exchange.beside import mean_s
-from planner.exchange.collectives import Kind, Library, Peers, repeated
-from planner.exchange.joint import BETWEEN_WORKERS, JITTER, JITTER_S, SLOWDOWN, JointSteps
+from planner.exchange.beside import ACCESSES, mean_s, taken_s
+from planner.exchange.collectives import Kind, Library, Peers, repeated, ring
+from planner.exchange.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.exchange.peers import link_words, peers_of
 from planner.exchange.site import Site
 from planner.exchange.units import Stretch, Unit, stretches, units_of
@@ -49,7 +49,8 @@ class Sharded(Exchange):
     """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
     no_sync, ZeRO-2). `gradients` is the format that they are scattered in, FSDP's reduce_dtype (auto: that of
     the precision). `blocking`: computation waits for every collective, as FSDP2 on CPUs does. Blocks of
-    fewer than `least_unit` elements are wrapped together. `slowdown` and `jitter` are those of
+    fewer than `least_unit` elements are wrapped together. `accesses` of a device's memory
+    for each byte that it sends slow computing down (`planner.exchange.beside`); `jitter` is that of
     `planner.exchange.joint`."""
 
     kind: ClassVar[str] = "sharded"
@@ -65,7 +66,7 @@ class Sharded(Exchange):
     library: str = "auto"
     gradients: str = "auto"
     least_unit: int = LEAST_UNIT
-    slowdown: float = SLOWDOWN
+    accesses: float = ACCESSES
     jitter: float = JITTER
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class Sharded(Exchange):
         settings.known("sharded:within", self.within, WITHIN)
         settings.known("library", self.library, settings.LIBRARIES)
         settings.known("sharded:gradients", self.gradients, ("auto", *settings.GRADIENTS))
-        settings.share("sharded:slowdown", self.slowdown)
+        settings.not_negative("sharded:accesses", self.accesses)
         settings.share("sharded:jitter", self.jitter)
 
     @property
@@ -245,7 +246,7 @@ class _Lowering:
         self.units = units_of(steps.computation, exchange.least_unit)
         self.stretches = stretches(steps.computation, self.units)
         self.whole, self.across = groups(exchange, steps.peers)
-        self.factor = 1 + exchange.slowdown * overlap(exchange, steps.computation, steps.library, steps.peers)
+        self.factor = slowed(exchange, steps.computation, steps.library, steps.peers, steps.site)
         self.last: tuple[int, ...] = ()  # the end of computation so far
         self.begun: list[tuple[int, ...]] = []  # what each stretch waited for: computation and its gather
         self.scattered: list[int] = []
@@ -327,16 +328,29 @@ def groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
     return Peers.of(inside=peers.inside), Peers.of(between=peers.between)
 
 
-def overlap(exchange: Sharded, computation: Computation, library: Library, peers: Peers) -> float:
-    """The share of computation in which collectives run too."""
+def slowed(exchange: Sharded, computation: Computation, library: Library, peers: Peers, site: Site) -> float:
+    """By which factor computation takes longer, as collectives run beside it."""
     compute_s = float(mean_s(computation).sum())
     if exchange.blocking or compute_s <= 0:
-        return 0.0
+        return 1.0
+    taken = beside_s(exchange, exchange.traffic(computation), library, peers, site)
+    return 1 + min(sum(taken) / compute_s, 1.0)
+
+
+def beside_s(
+    exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers, site: Site
+) -> tuple[float, float]:
+    """Seconds that computing loses to gathers and to scatters (`planner.exchange.beside`)."""
     whole, across = groups(exchange, peers)
-    traffic = exchange.traffic(computation)
-    busy_s = sum(library.seconds("all_gather", size, whole) * times for size, times in traffic.gathers)
-    for size, times in traffic.scatters:
-        busy_s += library.seconds("reduce_scatter", size, whole) * times
-        if across is not None:
-            busy_s += library.seconds("all_reduce", size, across) * times
-    return min(busy_s / compute_s, 1.0)
+
+    def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:
+        sent_bytes = ring.volume(kind, size, group.ranks) / devices
+        return taken_s(exchange.accesses, sent_bytes, library.seconds(kind, size, group), site)
+
+    gathers_s = sum(lost_s("all_gather", size, whole) * times for size, times in traffic.gathers)
+    scatters_s = sum(lost_s("reduce_scatter", size, whole) * times for size, times in traffic.scatters)
+    if across is not None:  # what a machine sends is sent by its devices together
+        scatters_s += sum(
+            lost_s("all_reduce", size, across, site.devices) * times for size, times in traffic.scatters
+        )
+    return gathers_s, scatters_s

@@ -30,6 +30,10 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     matmul: float = 1.0
     attention: float = 1.0
     exposed_sums: float = 1.0  # of the sums of a tensor cut, what its products do not hide
+    # bytes a parameter, by format: adding a micro-batch's gradients to those before it, where no product does
+    summed_bytes: dict[str, float] = {}
+    gradients: dict[str, str] = {}  # that they are kept and exchanged in, by the run's format, if another
+    stops_early: bool = False  # checkpoints compute again what the backward pass reads, not whole blocks
 
 
 class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from planner.errors import BadInput, unknown_name
 from planner.hardware import Device
 from planner.model import Model
 from planner.precision import Precision
-from planner.rates.constants import Framework, RateConstants, constants
+from planner.rates.constants import Framework, constants
 from planner.rates.device import Basis, basis_of, device_rates
 from planner.rates.error import Error, error_of
 from planner.rates.kernels import (
@@ -86,10 +86,11 @@ def update_bytes(precision: Precision, optimizer: str) -> float:
     return _UPDATE_BYTES[optimizer] + (copies if optimizer != "none" else 0)
 
 
-def framework_named(name: str, constants: RateConstants) -> Framework:
-    if name not in constants.frameworks:
-        raise unknown_name("framework", name, constants.frameworks)
-    return constants.frameworks[name]
+def framework_named(name: str = DEFAULT_FRAMEWORK) -> Framework:
+    frameworks = constants().frameworks
+    if name not in frameworks:
+        raise unknown_name("framework", name, frameworks)
+    return frameworks[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +110,7 @@ class _Coefficients:
     floor_s: float
     update_s: float
     update_launches: float
+    summed_s: Array  # of each layer
     time: float
     basis: Basis
     network: Network
@@ -131,7 +133,7 @@ def _coefficients(
     flash: bool | None,
 ) -> _Coefficients:
     figures = constants()
-    tier, kernels = framework_named(framework, figures), kernels_of(model, flash)
+    tier, kernels = framework_named(framework), kernels_of(model, flash)
     rates = device_rates(device, precision, figures)
     last = tier.channels_last if channels_last is None else channels_last
     traffic = np.where(kernels.kind == MEMORY, tier.traffic, 1.0)
@@ -159,11 +161,17 @@ def _coefficients(
         kernels.parameters * update_bytes(precision, optimizer) / rates.memory_bytes_per_s
         + update_launches * fixed_s,
         update_launches,
+        _elements(model) * tier.summed_bytes.get(precision.compute, 0.0) / rates.memory_bytes_per_s,
         tier.time,
         basis_of(device, precision, network, figures),
         network,
         error_of(basis_of(device, precision, network, figures), network),
     )
+
+
+def _elements(model: Model) -> Array:
+    """Parameters of each layer."""
+    return np.array([sum(tensor.elements for tensor in layer.tensors) for layer in model.layers], np.float64)
 
 
 def needs_conversion(precision: Precision, channels_last: bool) -> bool:
@@ -219,7 +227,7 @@ def computation_s(
     if input == "files" and of.network == "cnn":
         computed_s = float(times_s.sum()) + optimizer_s
         waiting_s = _with_loader(computed_s, batch / constants().loader_images_per_s) - computed_s
-    forward_s, backward_s = by_layer[: of.layers], by_layer[of.layers :]
+    forward_s, backward_s = by_layer[: of.layers], by_layer[of.layers :] + of.summed_s * of.time
     forward_s.flags.writeable = backward_s.flags.writeable = False
     return ComputationTime(forward_s, backward_s, optimizer_s, waiting_s, of.basis, of.network, of.error)
 

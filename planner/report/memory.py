@@ -8,10 +8,8 @@ from typing import Any, cast
 from planner.errors import unknown_name
 from planner.holding import (
     AGAIN,
-    CHECKPOINTING,
     FRAGMENTATION,
     STATE_BYTES,
-    Checkpointing,
     Holding,
     Optimizer,
     Shares,
@@ -19,6 +17,7 @@ from planner.holding import (
 )
 from planner.model import Model
 from planner.precision import Precision, precision_named
+from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.report.output import Column, Table
 
 BAR = 24  # characters

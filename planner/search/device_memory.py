@@ -10,10 +10,11 @@ from planner.cut.tensor import shared
 from planner.cut.units import chain_of
 from planner.exchange import Site
 from planner.exchange.groups import replicas_site
-from planner.holding import Checkpointing, Holding, Shares, holding
+from planner.holding import Holding, Shares, holding
 from planner.model import Model
 from planner.plan import Plan
 from planner.precision import Precision
+from planner.recompute import Checkpointing
 
 USABLE = 0.97  # of what the driver gives; the rest is what other processes and the allocator keep
 

@@ -17,9 +17,9 @@ from planner.cut import Cut
 from planner.cut.tensor import degrees
 from planner.cut.units import chain_of
 from planner.exchange import Site
-from planner.holding import CHECKPOINTING
 from planner.model import Model
 from planner.plan import Plan
+from planner.recompute import CHECKPOINTING
 from planner.search.device_memory import fits, held_by, usable_bytes
 from planner.search.limits import MOST_WORKERS
 from planner.units import format_bytes

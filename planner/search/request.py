@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
-from planner.holding import CHECKPOINTING, Checkpointing
 from planner.market import Market, own_machines
 from planner.model import Model
 from planner.policy import Mode
 from planner.precision import precision_named
 from planner.prices.paying import SpotTerms
 from planner.prices.spot import RESTART_S
+from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.search.limits import check_size
 
 if TYPE_CHECKING:

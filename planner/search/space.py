@@ -20,11 +20,11 @@ from planner.errors import BadInput
 from planner.exchange import EXCHANGES, Exchange, Site
 from planner.exchange.hosts import SERVER_WORDS
 from planner.hardware import Hardware
-from planner.holding import CHECKPOINTING, Checkpointing
 from planner.model import Model
 from planner.note import Reason, Verb
 from planner.plan import Plan
 from planner.precision import FP32, Precision
+from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.search.cutting import cuts
 from planner.search.fitting import Fitting
 from planner.search.front import Floats

@@ -120,7 +120,7 @@ def _units(config: RunConfig) -> dict[str, int]:
 def exchange_of(config: RunConfig) -> Exchange:
     if config["mode"] != "ddp":
         blocking = config["mode"] == "fsdp2"
-        return Sharded(library="gloo", blocking=blocking, least_unit=0, slowdown=0.0, jitter=0.0)
+        return Sharded(library="gloo", blocking=blocking, least_unit=0, accesses=0.0, jitter=0.0)
     return AllReduce(
         bucket_bytes=config["bucket_cap"],
         first_bucket_bytes=config["bucket_first"],

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from planner.cut.replica import Checkpointing
 from planner.model import Model
 from planner.precision import Precision, precision_named
+from planner.recompute import Checkpointing
 from planner.validate.figures import figures
 from planner.validate.shapes import Dimensions, transformer
 

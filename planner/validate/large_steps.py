@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -13,7 +12,7 @@ from planner.cut import Cut
 from planner.exchange import Exchange
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.groups import replicas_site
-from planner.exchange.joint import JITTER, slowest_factor
+from planner.exchange.joint import slowest_factor, usual_sigma
 from planner.exchange.replica import replica_computation
 from planner.exchange.sharded import Sharded
 from planner.exchange.site import Site
@@ -21,6 +20,7 @@ from planner.rates.constants import constants
 from planner.rates.device import basis_of
 from planner.rates.error import Error, error_of
 from planner.rates.kernels import network_of
+from planner.rates.times import framework_named
 from planner.validate.figures import table
 from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun
@@ -32,10 +32,12 @@ SINGLE = 1
 
 @dataclass(frozen=True, slots=True)
 class LargeStep:
-    """Seconds of a step, with the error of the rates that it rests on."""
+    """Seconds of a step, with the error of the rates that it rests on; `slower` is by how much the slowest
+    replica is behind the mean of all, which the seconds have in them."""
 
     seconds: float
     error: Error
+    slower: float = 1.0
 
 
 def framework(run: LargeRun) -> str:
@@ -49,7 +51,8 @@ def exchange_of(run: LargeRun, site: Site) -> Exchange:
     """The exchange of a run on the site of its replicas."""
     if not run.stage:
         return AllReduce(copied=False)  # Megatron's gradients are made in the buffers that are sent
-    exchange = Sharded(stage=run.stage, each_pass=run.stage == 3)
+    gradients = framework_named(framework(run)).gradients.get(run.precision.compute, "auto")
+    exchange = Sharded(stage=run.stage, each_pass=run.stage == 3, gradients=gradients)
     inside = replace(exchange, within="machine")
     return inside if run.within_machine and not inside.refusal(site) else exchange
 
@@ -80,15 +83,10 @@ def predicted(run: LargeRun) -> LargeStep | None:
     else:
         case = exchange_of(run, replicas).lower(computation, replicas)
         seconds = computation.batch * replicas.workers / loads_of(case, "mean").bound().samples_per_s
-        seconds *= slower(run)
+    slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.replicas, run.pipeline)
     network = network_of(run.model)
     basis = basis_of(hardware.device, run.precision, network, constants())
-    return LargeStep(seconds, error_of(basis, network))
-
-
-def slower(run: LargeRun) -> float:
-    """What the slowest replica of a step adds to the mean of all."""
-    return slowest_factor(JITTER / math.sqrt(run.accumulate), run.replicas)
+    return LargeStep(seconds * slower, error_of(basis, network), slower)
 
 
 @cache

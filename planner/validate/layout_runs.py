@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cut.replica import CHECKPOINTING, Checkpointing
 from planner.precision import precision_named
+from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.validate.evidence import Compared
 from planner.validate.large_runs import LargeRun
 from planner.validate.shapes import Dimensions, transformer

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.model import Attention
 from planner.rates.kernels import network_of
-from planner.rates.times import computation_s
+from planner.rates.times import computation_s, framework_named
+from planner.recompute import computed_again
 from planner.validate.training import Run
-
-OVERLAP_SLOWDOWN = 0.24  # of communication beside computation: it takes cores and memory of the device
 
 
 def predicted_step_s(run: Run) -> float:
@@ -27,14 +25,10 @@ def predicted_step_s(run: Run) -> float:
         flash=run.flash,
     )
     step_s = time.step_s - (1 - run.update_share) * time.optimizer_s
-    if run.recompute:
-        inside = np.array([layer.block is not None for layer in run.model.layers])
-        step_s += float(time.forward_s[inside].sum())
-    elif run.recompute_attention:
-        scores = np.array([isinstance(layer.detail, Attention) for layer in run.model.layers])
-        step_s += float(time.forward_s[scores].sum())
+    again = computed_again(run.model, run.checkpointing, framework_named(run.framework).stops_early)
+    step_s += float(time.forward_s[again].sum())
     beside_s = run.communication_s
-    step_s = max(step_s, beside_s) + OVERLAP_SLOWDOWN * min(step_s, beside_s)
+    step_s = max(step_s, beside_s) + run.taken * min(step_s, beside_s)
     return (step_s * run.repeated + run.exposed_s) * run.slower
 
 

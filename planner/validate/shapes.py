@@ -18,7 +18,8 @@ BASES: dict[Family, str] = {"gpt": "gpt2", "llama": "llama2-7b", "mpt": "mpt-125
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """A decoder as people write it down. `flash`: attention never writes its scores to memory."""
+    """A decoder as people write it down. `flash`: attention never writes its scores to memory. `tied`: the
+    last product reads the table of embeddings (None: as the family's own models do)."""
 
     family: Family
     hidden: int
@@ -28,6 +29,7 @@ class Dimensions:
     kv_heads: int | None = None
     inner: int | None = None
     flash: bool = True
+    tied: bool | None = None
 
 
 @lru_cache(maxsize=512)
@@ -47,6 +49,8 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
     for layer in rest:
         if "linear" in layer:
             layer["linear"] = of.vocabulary
+            if of.tied:
+                layer["tied"] = first["name"]
     values["layers"] = [first, block, *rest]
     values["sequence_length"] = tokens
     attention = dict(values.get("defaults", {}).get("attention", {}))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,10 +18,12 @@ from pathlib import Path
 from planner.catalog import load_model, model_names
 from planner.catalog.folders import shipped_folder
 from planner.catalog.model_files import model_paths
-from planner.exchange.joint import JITTER, slowest_factor
+from planner.exchange.beside import ACCESSES, MEMORY_SHARE
+from planner.exchange.joint import slowest_factor, usual_sigma
 from planner.hardware import Device
 from planner.model import Model
 from planner.precision import Precision, precision_named
+from planner.recompute import Checkpointing
 from planner.validate.figures import DATA, figures, table
 
 LONGEST = 10**7  # tokens of a sequence
@@ -48,8 +49,8 @@ class Run:
     note: str
     update_share: float = 1.0  # of an optimizer's pass that falls to one batch on one device
     communication_s: float = 0.0  # of one batch, between the devices of one machine, beside the computation
-    recompute: bool = False  # blocks compute forward a second time before backward
-    recompute_attention: bool = False  # attention alone does
+    taken: float = 0.0  # of the time of that communication, what computing loses to it
+    checkpointing: Checkpointing = "none"
     flash: bool | None = None
     repeated: float = 1.0  # micro-batches of a step, and those that a pipeline's stage waits for
     exposed_s: float = 0.0  # of a step, that no computation hides
@@ -141,8 +142,8 @@ def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
         if device is None or model is None:
             continue
         batch = int(float(row["micro_batch"]))
-        communication_s = communication_of(row, model, known["fabric_gbyte_per_s"]) if devices > 1 else 0.0
-        if communication_s is None:
+        rate = known["fabric_gbyte_per_s"].get(row["device"].split("-")[0], 0) * 1e9 if devices > 1 else None
+        if rate == 0:
             continue
         yield Run(
             row["id"],
@@ -158,8 +159,9 @@ def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
             channels_last_of(row),
             devices * batch / float(row["samples_per_s_global"]),
             row["note"],
-            communication_s=communication_s,
-            recompute=row["ckpt_norm"] == "full",
+            communication_s=0.0 if rate is None else communication_s(row, model, rate),
+            taken=0.0 if rate is None else _taken(device, rate),
+            checkpointing="full" if row["ckpt_norm"] == "full" else "none",
             update_share=_update_share(row, devices) if model.sequence_length else 1.0,
             flash=flash_of(row) if model.sequence_length else None,
             slower=_slower(row, devices),
@@ -174,9 +176,10 @@ def _update_share(row: Mapping[str, str], devices: int) -> float:
 
 
 def _slower(row: Mapping[str, str], devices: int) -> float:
-    """Devices wait for the slowest once a step; its micro-batches differ each for themselves."""
-    sigma = JITTER / math.sqrt(max(1.0, float(row["grad_accum"] or 1)))
-    return slowest_factor(sigma, devices) if devices > 1 else 1.0
+    """Devices wait for the slowest once a step."""
+    passes = max(1.0, float(row["grad_accum"] or 1))
+    step_s = float(row["global_batch"] or 0) / float(row["samples_per_s_global"])
+    return slowest_factor(usual_sigma(step_s, passes), devices) if devices > 1 else 1.0
 
 
 def _sharded_in_a_machine(row: Mapping[str, str]) -> bool:
@@ -188,15 +191,17 @@ def _sharded_in_a_machine(row: Mapping[str, str]) -> bool:
     )
 
 
-def communication_of(row: Mapping[str, str], model: Model, fabric: Mapping[str, float]) -> float | None:
+def _taken(device: Device, rate: float) -> float:
+    """`planner.exchange.beside`, for a link of so many bytes a second."""
+    return min(ACCESSES * rate / (MEMORY_SHARE * (device.memory_bytes_per_s or rate)), 1.0)
+
+
+def communication_s(row: Mapping[str, str], model: Model, rate: float) -> float:
     """Seconds that parameters are gathered (forward, backward) and gradients reduced for one batch, in
     sixteen bits; with ZeRO-1 once an update instead."""
-    rate = fabric.get(row["device"].split("-")[0])
-    if rate is None:
-        return None
     devices = int(float(row["devices"]))
     passes = 3.0 if row["strategy_norm"] == "zero3/fsdp" else 2.0 / max(1.0, float(row["grad_accum"] or 1))
-    return passes * 2 * model.parameters * (devices - 1) / devices / (rate * 1e9)
+    return passes * 2 * model.parameters * (devices - 1) / devices / rate
 
 
 def model_of(row: Mapping[str, str]) -> Model | None:
@@ -270,6 +275,8 @@ def _framework_of(row: Mapping[str, str]) -> str:
         return "megatron"
     if "MaxText" in text:
         return "xla"
+    if "InternEvo" in text:
+        return "pytorch-reentrant"
     nvidia = row["source_id"] in ("nvidia-dle", "lambda") or text.startswith("NVIDIA BERT")
     return "ngc" if nvidia else "pytorch"
 

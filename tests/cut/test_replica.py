@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def send_s(elements: float) -> float:
 
 def work(model: Model, tensor: int = 1, checkpointing: str = "none", **settings: int) -> StageWork:
     found = unit_times(model, 2, tensor, checkpointing, COSTS)  # type: ignore[arg-type]
-    return stage_work(found, send_s, checkpointing=checkpointing, **settings)  # type: ignore[arg-type]
+    return stage_work(found, send_s, **settings)  # type: ignore[arg-type]
 
 
 def seconds(of: StageWork, kind: int) -> float:
@@ -101,3 +101,22 @@ def test_a_device_updates_the_parameters_of_its_stage() -> None:
 def test_more_stages_than_units_are_refused_with_what_works() -> None:
     with pytest.raises(BadInput, match=r"20 pipeline stages for 14 units; the nearest that works is 14"):
         work(load_model("gpt2"), pipeline=20)
+
+
+def test_devices_that_share_layers_wait_for_the_slowest_of_them_at_every_sum() -> None:
+    model = load_model("gpt2")
+    even, uneven = (
+        unit_times(model, 2, 2, "full", replace(COSTS, lag=lambda pass_s, by=by: by))  # type: ignore[misc]
+        for by in (0.0, 0.1)
+    )
+    computed_s = even.forward_s + even.backward_s + even.recompute_s
+    assert uneven.both_s - even.both_s == pytest.approx(0.1 * computed_s)
+
+
+def test_checkpoints_that_stop_early_leave_out_the_product_that_makes_a_blocks_output_and_its_sum() -> None:
+    model = load_model("llama3-8b")
+    whole, early = (unit_times(model, 2, 2, "full", COSTS, stops_early=flag) for flag in (False, True))
+    blocks = whole.chain.repeats
+    assert (early.recompute_s[blocks] < 0.85 * whole.recompute_s[blocks]).all()
+    assert early.sum_again_s[blocks] == pytest.approx(whole.sum_again_s[blocks] / 2)  # attention's is left
+    assert (early.forward_s == whole.forward_s).all()

@@ -24,7 +24,7 @@ from planner.exchange.beside import (
     beside_s,
 )
 from planner.exchange.collectives import Nccl
-from planner.exchange.joint import MOST_JITTER, step_sigma
+from planner.exchange.joint import MOST_JITTER, slowest_factor, step_sigma, usual_sigma
 from planner.exchange.peers import peers_of
 from planner.exchange.settings import chosen
 from planner.market import Market
@@ -118,13 +118,24 @@ def test_accumulation_exchanges_once() -> None:
 
 
 def test_jitter_is_that_of_equal_devices_and_less_over_many_micro_batches() -> None:
-    computation = steadied(chain([100] * 4))
+    computation = steadied(chain([100] * 4, 0.1))  # passes of 0.8 seconds, an optimizer of 0.05
     once, many = (
         step_s(AllReduce(accesses=0.0, jitter=0.1).lower(accumulated(computation, times), site(8)))
         for times in (1, 16)
     )
-    assert once == pytest.approx(8 * (1 + 0.1 * 1.42) + 0.5, rel=0.02)
-    assert many == pytest.approx(128 * (1 + 0.1 / 4 * 1.42) + 0.5, rel=0.01)
+    assert once == pytest.approx(0.8 * (1 + 0.1 * 1.42) + 0.05, rel=0.02)
+    assert many == pytest.approx(12.8 * (1 + 0.1 / 4 * 1.42) + 0.05, rel=0.01)
+
+
+def test_one_long_pass_differs_as_several_short_ones_together() -> None:
+    assert usual_sigma(16.0, 1) == pytest.approx(usual_sigma(16.0, 16), rel=1e-2)
+    assert usual_sigma(0.8, 1) == pytest.approx(math.hypot(0.03, 0.003 / 0.8))
+    assert usual_sigma(0.0, 4) == 0.03 / 2  # nobody knows how long it is
+
+
+def test_stages_wait_for_the_slowest_of_them() -> None:
+    assert slowest_factor(0.05, 4, stages=3) == pytest.approx(slowest_factor(0.05, 12), rel=2e-3)
+    assert slowest_factor(0.05, 1, stages=2) == pytest.approx(1 + 0.05 * 0.564, rel=3e-3)
 
 
 def test_overlap_slows_the_backward_pass() -> None:
@@ -156,7 +167,8 @@ def test_short_steps_vary_more_by_their_hosts_and_never_more_than_a_tenth() -> N
     def sigma(seconds: float, jitter: float = 0.03) -> float:
         return step_sigma(steadied(chain([100] * 4, seconds / 8)), jitter, 0.003)
 
-    assert sigma(10.0) == pytest.approx(0.03, rel=1e-3)
+    assert sigma(0.9) == pytest.approx(0.03, rel=1e-2)
+    assert sigma(100.0) == pytest.approx(0.003, rel=1e-2)  # as a hundred passes of a second
     assert sigma(0.1) == pytest.approx(math.hypot(0.03, 0.03))
     assert sigma(0.001) == MOST_JITTER
     assert sigma(0.1, jitter=0.0) == 0.0

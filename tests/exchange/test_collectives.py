@@ -87,7 +87,17 @@ def test_the_library_takes_the_fastest_algorithm() -> None:
             for name in ("auto", "ring", "tree")
         }
         assert seconds["auto"] == min(seconds.values())
-    assert Nccl("tree").phases("all_gather", 2**20, peers) == Nccl("ring").phases("all_gather", 2**20, peers)
+    gathers = [Nccl(name).phases("all_gather", 2**30, peers) for name in ("tree", "ring")]
+    assert gathers[0] == gathers[1]  # a tree does all-reduce only
+
+
+def test_one_pass_takes_half_of_an_all_reduce_at_least() -> None:
+    peers = Peers.of(fabric(8), network(64))
+    for size in (2**12, 2**20, 2**24, 2**30):
+        both_s = Nccl().phases("all_reduce", size, peers)[0].seconds(40e9)
+        one_s = Nccl().phases("all_gather", size, peers)[0].seconds(40e9)
+        assert both_s / 2 <= one_s * (1 + 1e-9)
+    assert one_s < both_s
 
 
 def test_time_grows_with_size_and_ranks() -> None:

@@ -26,7 +26,7 @@ from planner.simulator.simulate import Case
 from planner.step import UPLINK
 
 SLOW = Market(bandwidth_bytes_per_s=1e9)
-PLAIN = Sharded(least_unit=0, slowdown=0.0, jitter=0.0)
+PLAIN = Sharded(least_unit=0, accesses=0.0, jitter=0.0)
 
 
 def site(workers: int, machine: str = "p3.2xlarge", **more: object) -> Site:

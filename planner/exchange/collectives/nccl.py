@@ -67,6 +67,14 @@ class Nccl:
         return fitted(level, scope, volume, seconds)
 
     def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
+        """One pass takes half of the fastest all-reduce at least: it has half of its hops, and waits as that
+        does."""
+        alone_s = self._chosen_s(kind, size, peers, level)
+        if kind == "all_reduce":
+            return alone_s
+        return max(alone_s, Nccl()._chosen_s("all_reduce", size, peers, level) / 2)
+
+    def _chosen_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
         wire_s = ring.volume(kind, size, peers.ranks) / level.bytes_per_s
         found = []
         for protocol in PROTOCOLS:
@@ -82,7 +90,7 @@ class Nccl:
                 sent_s = tree.volume(size, peers) / level.bytes_per_s
                 found.append(_piped_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
         if not found:  # a tree does all-reduce only
-            return Nccl("ring")._estimated_s(kind, size, peers, level)
+            return Nccl("ring")._chosen_s(kind, size, peers, level)
         return min(found)
 
 
