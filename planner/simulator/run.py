@@ -106,7 +106,7 @@ class RunResult:
     link_bytes: npt.NDArray[np.float64]  # (2, workers, channels)
     events: int  # chunks that ended; on "run-ahead", those at the very instant of the cut may be missing
     stopped: Literal["steps", "time", "events"]
-    path: str  # "reference", "virtual time", "max-min", the latter with "lazy " or "run-ahead " before them
+    path: str  # "reference", "virtual time", "max-min"; before the latter "lazy ", "run-ahead " or "unison "
     timeline: npt.NDArray[Any] | None = None  # of TIMELINE_DTYPE, in the order of ends
 
 

@@ -297,3 +297,61 @@ def fast_plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> P
         "async",
         replace(draw(options(workers)), server_cores=None, max_events=None),
     )
+
+
+@st.composite
+def unison_steps(draw: st.DrawFn, channels: int, max_ops: int = 14) -> Profile:
+    """Computation in one order, by itself or through what is joint; all else is joint among all workers."""
+    ops: list[Op] = []
+
+    def add(resource: int, deps: set[int]) -> int:
+        server = -1 if resource == WORKER else draw(st.integers(0, channels - 1))
+        size = draw(SIZES) if resource in (DOWNLINK, UPLINK) else 0
+        ops.append(Op(f"op{(7 * len(ops)) % 23:02}", resource, server, size, tuple(deps)))
+        return len(ops) - 1
+
+    def some() -> set[int]:
+        return draw(st.sets(st.integers(0, len(ops) - 1), max_size=3)) if ops else set()
+
+    joint = st.sampled_from([DOWNLINK, UPLINK, UPLINK, PS])
+    after: set[int] = set()  # what the next op of computation waits for, so that it cannot overtake the last
+    for _ in range(draw(st.integers(2, max_ops))):
+        if draw(st.booleans()):
+            after = {add(WORKER, some() | after)}
+        elif draw(st.integers(0, 3)):
+            add(draw(joint), some())
+        else:
+            after = {add(draw(joint), some() | after)}
+    add(draw(joint), some())
+    add(WORKER, some() | after)
+    profile = shuffled(draw, ops, channels, 0)
+    n, links = profile.ops, profile.is_transfer
+    latency_s = np.array(draw(st.lists(st.sampled_from([0.0, 0.0, 0.5, 0.1]), min_size=n, max_size=n)))
+    scope = np.where(profile.resource == WORKER, -1, draw(st.sampled_from([0, 1]))).astype(np.int32)
+    return replace(profile, scope=scope, latency_s=np.where(links, latency_s, 0.0) * draw(st.booleans()))
+
+
+@st.composite
+def unison_plans(draw: st.DrawFn, max_workers: int = 6) -> Plan:
+    """Plans for the path called unison."""
+    workers, channels = draw(st.integers(2, max_workers)), draw(st.integers(1, 2))
+    nodes = tuple(Node(draw(RATES), draw(RATES)) for _ in range(draw(st.integers(1, 5))))
+    place = st.integers(0, len(nodes) - 1)
+    served = draw(st.integers(0, channels))
+    cluster = Cluster(
+        nodes,
+        tuple(draw(place) for _ in range(workers)),
+        tuple(draw(place) for _ in range(served)),
+        worker_speeds=draw(st.sampled_from([(), tuple(0.5 + w for w in range(workers))])),
+        flow_bytes_per_s=draw(st.sampled_from([math.inf, math.inf, 6.0])),
+        links=tuple(
+            tuple((draw(place), draw(place)) for _ in range(channels - served)) for _ in range(workers)
+        ),
+        leaders=((0,) * workers,) * 2,
+    )
+    profile = draw(unison_steps(channels))
+    policy = draw(policies(profile).filter(lambda policy: not isinstance(policy, Blocks)))
+    chosen = replace(
+        draw(options(workers)), until="all", server_cores=None, max_events=None, max_time_s=math.inf
+    )
+    return Plan(profile, cluster, policy, "async", chosen)

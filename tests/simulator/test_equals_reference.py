@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
-from random_plans import Plan, fast_plans, joint_plans, plans
+from random_plans import Plan, fast_plans, joint_plans, plans, unison_plans
 
 from planner.cluster import Cluster, Node
 from planner.policy import Fifo, Multiplexed, Sliced
@@ -66,6 +66,15 @@ def test_the_fast_path_equals_the_reference(plan: Plan) -> None:
     parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
     engine = run(*parts, plan.options)
     assert engine.path.startswith("lazy")
+    assert_equal(engine, run(*parts, replace(plan.options, timeline=True), path="reference"))
+
+
+@settings(max_examples=500, deadline=None)
+@given(unison_plans())
+def test_workers_in_unison_equal_the_reference(plan: Plan) -> None:
+    parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
+    engine = run(*parts, plan.options)
+    assert engine.path.startswith("unison")
     assert_equal(engine, run(*parts, replace(plan.options, timeline=True), path="reference"))
 
 

@@ -11,6 +11,7 @@
 
 #include "periods.hpp"
 #include "simulation.hpp"
+#include "unison.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -154,12 +155,21 @@ nb::object timeline_bytes(const std::vector<planner::TimelineRow>& rows) {
   return nb::bytes(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(planner::TimelineRow));
 }
 
+// The way that a run goes: in unison, if there is an order of computation, else in periods, run ahead, or plainly.
+struct Way {
+  std::vector<int32_t> unison;
+  bool periods, ahead;
+
+  const char* name() const { return !unison.empty() ? "unison " : periods ? "lazy " : ahead ? "run-ahead " : ""; }
+};
+
 template <class Shares>
 planner::Result simulate(const planner::Inputs& in, const planner::Feeders& feeders, const planner::TrainingStep& step,
-                         const planner::Poll& poll, bool periods, bool ahead) {
-  if (periods) return planner::Periods<Shares>(in, step, poll).run();
-  return ahead ? planner::Simulation<Shares, true>(in, feeders, poll).run()
-               : planner::Simulation<Shares, false>(in, feeders, poll).run();
+                         const planner::Poll& poll, const Way& way) {
+  if (!way.unison.empty()) return planner::Unison<Shares>(in, way.unison, poll).run();
+  if (way.periods) return planner::Periods<Shares>(in, step, poll).run();
+  return way.ahead ? planner::Simulation<Shares, true>(in, feeders, poll).run()
+                   : planner::Simulation<Shares, false>(in, feeders, poll).run();
 }
 
 nb::dict run(nb::handle inputs, nb::callable check) {
@@ -181,15 +191,15 @@ nb::dict run(nb::handle inputs, nb::callable check) {
     nb::gil_scoped_release release;
     planner::Feeders feeders(in);
     planner::TrainingStep step(in, feeders);
-    bool periods = planner::Periods<planner::EqualShares>::applies(in, step);
     // A timeline shows every op and a cap counts every event: for either all events must be in the queue.
-    bool ahead = !in.timeline && in.max_events == std::numeric_limits<int64_t>::max();
-    path = std::string(periods ? "lazy " : ahead ? "run-ahead " : "") +
-           (in.equal_shares ? "virtual time" : "max-min");
+    Way way{planner::Unison<planner::EqualShares>::order_of(in),
+            planner::Periods<planner::EqualShares>::applies(in, step),
+            !in.timeline && in.max_events == std::numeric_limits<int64_t>::max()};
+    path = std::string(way.name()) + (in.equal_shares ? "virtual time" : "max-min");
     auto by = in.equal_shares                       ? simulate<planner::EqualShares>
               : planner::MaxMinShares::applies(in) ? simulate<planner::MaxMinShares>
                                                    : simulate<planner::MixedShares>;
-    result = by(in, feeders, step, poll, periods, ahead);
+    result = by(in, feeders, step, poll, way);
   }
   static constexpr const char* stopped[] = {"steps", "time", "events"};
   nb::dict out;
