@@ -62,7 +62,7 @@ def field_of(cases: Cases) -> Field:
     unknown: dict[Reason, list[str]] = {}
     too_small: list[str] = []
     smallest = request.but(workers=(1,), exchanges=None)
-    slow = _too_slow(usable, cases.model) if request.open_choice else set()
+    slow = _too_slow(usable, cases.model) if request.open_choice else []
     for kind in usable:
         if kind.name in slow:
             continue
@@ -92,12 +92,12 @@ def field_of(cases: Cases) -> Field:
     return Field(tuple(kind for kind in found.machines if kind.name not in lost), unknown)
 
 
-def _too_slow(kinds: Sequence[Hardware], model: Model) -> set[str]:
+def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
     """CPU machines, where there are GPUs and the model is large."""
     by_kind = {kind.name: kind.device.kind for kind in kinds}
     if model.parameters < LARGE_PARAMETERS or "gpu" not in by_kind.values():
-        return set()
-    return {name for name, device in by_kind.items() if device == "cpu"}
+        return []
+    return [name for name, device in by_kind.items() if device == "cpu"]
 
 
 def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
