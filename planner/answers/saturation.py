@@ -10,6 +10,7 @@ other to judge, get all the runs that `simulate` makes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise, product
@@ -33,6 +34,7 @@ MANY_WORKERS = 4096  # for the ceiling
 FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
 CLOSER: tuple[Heat, ...] = ("half", "long")  # where a short look at servers does not tell
 MANY_POINTS, FIRST_POINTS = 32, 4  # of a brief look
+NEAR_POINTS = 0.1  # of the first point's workers: what fewer add in a brief look is hardly told from nothing
 WIDE = 0.03  # half the width of an interval, relative
 
 
@@ -49,9 +51,9 @@ def saturation_of(
     brief: bool = False,
     progress: Progress = silent,
 ) -> Saturation:
-    """Points from one worker on, until `extra` points past saturation or, with `all_workers`, to the end.
-    `sizes` asks too how many the exchange wants of what it can have more of, as servers. `brief`: of many
-    points the first few and then every doubling, as far as the model fits."""
+    """Points from the fewest workers that hold the model on, until `extra` points past saturation or, with
+    `all_workers`, to the end. `sizes` asks too how many the exchange wants of what it can have more of, as
+    servers. `brief`: of near points one, of many the first few and then every doubling."""
     if not 0 < threshold < 1:
         raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
     check_size(max_workers)
@@ -61,8 +63,10 @@ def saturation_of(
     first = max(first, plan.cut.workers)
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
     counts = _counts(fewest, max_workers, first, per_machine)
+    # sharded over more workers a model may fit that does not over few
+    counts = [w for w in counts if cases.fitting.misfit(replace(plan, workers=w)) is None] or counts
     if brief:
-        counts = _few([w for w in counts if cases.fitting.misfit(replace(plan, workers=w)) is None] or counts)
+        counts = _few(counts)
     if not counts:
         raise BadInput(
             f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
@@ -183,12 +187,19 @@ def _counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
 
 
 def _few(counts: list[int]) -> list[int]:
-    """All of a few; of many the first of them, every doubling after it, and the last."""
+    """All of a few that are apart; of many the first of them, every doubling after it, and the last."""
+    counts = _spread(counts, lambda last: last + NEAR_POINTS * counts[0])
     if len(counts) <= MANY_POINTS:
         return counts
-    kept = counts[:FIRST_POINTS]
-    for count in counts[FIRST_POINTS:]:
-        if count >= 2 * kept[-1] or count == counts[-1]:
+    first = counts[: FIRST_POINTS - 1]
+    return first + _spread(counts[FIRST_POINTS - 1 :], lambda last: 2 * last)
+
+
+def _spread(counts: list[int], least_after: Callable[[int], float]) -> list[int]:
+    """The first, each that is far enough from the one before, and the last."""
+    kept = counts[:1]
+    for count in counts[1:]:
+        if count >= least_after(kept[-1]) or count == counts[-1]:
             kept.append(count)
     return kept
 

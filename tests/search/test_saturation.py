@@ -224,3 +224,20 @@ def test_a_brief_look_at_many_points_takes_the_first_few_and_every_doubling() ->
     assert _few(list(range(8, 1025, 8))) == [8, 16, 24, 32, 64, 128, 256, 512, 1024]
     assert _few(list(range(8, 1001, 8))) == [8, 16, 24, 32, 64, 128, 256, 512, 1000]
     assert _few(list(range(1, 33))) == list(range(1, 33))
+    # what a hundredth more workers add is not told from nothing
+    assert _few(list(range(800, 1025, 8))) == [800, 880, 960, 1024]
+
+
+def test_workers_that_do_not_hold_the_model_are_no_points() -> None:
+    curve = planner.saturation(
+        "llama3-70b",
+        hardware="p5.48xlarge",
+        workers="32",
+        exchange="sharded:stage=3",
+        checkpointing="full",
+        global_batch=128,
+        interval_width=0.1,
+        max_workers=48,
+    )
+    assert all(point.scored.fits_memory for point in curve.points)
+    assert [point.workers for point in curve.points] == [32, 40, 48]
