@@ -15,6 +15,7 @@ from planner.errors import BadInput
 
 BYTES_PER_ELEMENT = 4  # single precision
 LONGEST_SEQUENCE = 10_000_000  # tokens
+USUAL_TOKENS = 10**9  # of a job that nobody named
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,14 @@ class Model:
             for tensor in (*layer.tensors, *layer.tied):
                 out[tensor.name].append(layer.name)
         return {name: tuple(layers) for name, layers in out.items()}
+
+    @property
+    def usual_samples(self) -> float | None:
+        """How many samples are trained where nobody says: one epoch, of sequences a billion tokens at most,
+        as an epoch of a language model is all that it was ever trained on. None where nobody knows."""
+        if self.sequence_length is None:
+            return self.samples_per_epoch
+        return min(self.samples_per_epoch or math.inf, USUAL_TOKENS / self.sequence_length)
 
     def with_sequence_length(self, tokens: int) -> Model:
         """The same network for samples of so many tokens."""

@@ -58,6 +58,14 @@ def format_bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def format_count(value: float) -> str:
+    """A large number as `15.6 trillion`, a small one as `61,440`."""
+    for name, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
+        if value >= scale:
+            return f"{value / scale:.3g} {name}"
+    return f"{value:,.0f}"
+
+
 def format_seconds(value: float) -> str:
     """Seconds as `340 ms`, `2.1 h` or `9.8 years`."""
     return " ".join(_seconds(value))

@@ -26,6 +26,18 @@ def test_size(text, value):
     assert size_bytes(text) == value
 
 
+def test_large_numbers_are_words():
+    from planner.units import format_count
+
+    assert [format_count(n) for n in (61_440, 1e9, 15.6e12, 9_035_582_198, 300e6)] == [
+        "61,440",
+        "1 billion",
+        "15.6 trillion",
+        "9.04 billion",
+        "300 million",
+    ]
+
+
 def test_long_times_are_years():
     from planner.units import format_seconds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from planner.answers.jobs import usual_words
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.hardware import Hardware
 from planner.note import Note, Topic
@@ -22,6 +23,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
     return [
+        *_job(request),
         *(_whose(request) if searched else []),
         *_money(plans, kinds, cases),
         *_network(kinds, request),
@@ -44,6 +46,12 @@ def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     market = request.market
     names = dict.fromkeys(one.machine for plan in plans for one in plan.rented(market))
     return [market.machine(name) for name in names]
+
+
+def _job(request: Request) -> list[Note]:
+    """What is trained, where the answer has to say it."""
+    words = usual_words(request)
+    return [Note(Topic.JOB, words)] if words else []
 
 
 def _whose(request: Request) -> list[Note]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
+from planner.units import format_count
 
 
 class Limit(StrEnum):
@@ -27,6 +28,7 @@ class Training:
     samples: float
     words: str
     several: bool
+    tokens: float | None = None  # of networks over sequences
 
     def seconds(self, scored: ScoredPlan) -> float:
         """With what interruptions of spot machines take."""
@@ -42,7 +44,12 @@ class Training:
 
     def figures(self, scored: ScoredPlan) -> dict[str, Any]:
         """What JSON says of the job on a plan."""
-        return {"job_samples": self.samples, "job_s": self.seconds(scored), "job_usd": self.usd(scored)}
+        return {
+            "job_samples": self.samples,
+            "job_tokens": self.tokens,
+            "job_s": self.seconds(scored),
+            "job_usd": self.usd(scored),
+        }
 
 
 def missed(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
@@ -72,21 +79,47 @@ def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
 def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
     """The PLAN object of JSON with what the job takes and costs, and which limit of the request it misses."""
     training = training_of(request)
-    figures = (
-        dict.fromkeys(("job_samples", "job_s", "job_usd")) if training is None else training.figures(scored)
-    )
+    names = ("job_samples", "job_tokens", "job_s", "job_usd")
+    figures = dict.fromkeys(names) if training is None else training.figures(scored)
     return scored.as_dict() | figures | {"misses": missed(scored, request, training)}
 
 
 def training_of(request: Request) -> Training | None:
-    """What a request asks to train: so many samples, else one epoch; None where nobody has said how many
-    samples an epoch of the model has."""
-    per_epoch = None if request.profile is not None else model_of(request).samples_per_epoch
-    if request.samples is not None:
-        epochs = None if per_epoch is None else request.samples / per_epoch
-        if epochs is not None and abs(epochs - round(epochs)) < 1e-9 and epochs >= 1:
-            count = round(epochs)
-            words = "One epoch" if count == 1 else f"{count:,} epochs"
-            return Training(request.samples, words, several=count > 1)
-        return Training(request.samples, f"{request.samples:,.0f} samples", several=True)
-    return None if per_epoch is None else Training(float(per_epoch), "One epoch", several=False)
+    """What a request asks to train: so many samples, else what is usual for its model; None where nobody has
+    said how many samples an epoch of the model has."""
+    if request.samples is None and request.profile is not None:
+        return None
+    model = model_of(request)
+    samples = model.usual_samples if request.samples is None else request.samples
+    if samples is None:
+        return None
+    tokens = None if model.sequence_length is None else samples * model.sequence_length
+    per_epoch = None if request.profile is not None else model.samples_per_epoch
+    epochs = 0.0 if per_epoch is None else samples / per_epoch
+    if _whole(epochs):
+        count = round(epochs)
+        words = "One epoch" if count == 1 else f"{count:,} epochs"
+        return Training(samples, words, several=count > 1, tokens=tokens)
+    words = f"{samples:,.0f} samples"
+    if tokens is not None and _whole(tokens / 1e6):
+        words = f"{format_count(tokens)} tokens"
+    return Training(samples, words, several=True, tokens=tokens)
+
+
+def _whole(value: float) -> bool:
+    return value > 0.5 and abs(value - round(value)) < 1e-9 * max(value, 1.0)
+
+
+def usual_words(request: Request) -> str:
+    """What is trained where that is neither named nor an epoch; empty where it is."""
+    training = training_of(request)
+    if training is None or request.profile is not None:
+        return ""
+    model = model_of(request)
+    if training.tokens is None or training.samples != model.usual_samples:
+        return ""
+    if training.samples == model.samples_per_epoch:
+        return ""
+    epoch = model.tokens_per_epoch or (model.samples_per_epoch or 0) * (model.sequence_length or 0)
+    has = f"; an epoch of {model.name} has {format_count(epoch)}" if epoch else ""
+    return f"{training.words}, unless --tokens, --samples or --epochs say otherwise{has}."

@@ -147,7 +147,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
             raise BadInput(f"--epochs is {scenario.epochs:g}; it must be a number above zero")
         samples = scenario.epochs * model.samples_per_epoch
     if samples is None and not (scenario.deadline is None and scenario.spend is None) and profile is None:
-        samples = model.samples_per_epoch  # the job that every answer is about, where nothing else is said
+        samples = model.usual_samples  # the job that every answer is about, where nothing else is said
     network, rdma = _network(scenario.network)
     if scenario.bandwidth is not None and network is not None:
         raise BadInput(f"--bandwidth and --network {network} contradict each other; give one of them")

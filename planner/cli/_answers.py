@@ -125,11 +125,15 @@ BudgetOption = Annotated[
     _option("--budget", metavar="USD", help="USD an hour at most, servers included.", panel=LIMITS),
 ]
 EpochsOption = Annotated[
-    float | None, _option("--epochs", help="The job: passes over the training set (1).", panel=LIMITS)
+    float | None,
+    _option(
+        "--epochs", help="The job: passes over the training set (1; of tokens see --tokens).", panel=LIMITS
+    ),
 ]
 SamplesOption = Annotated[float | None, _option("--samples", help="The job: samples in all.", panel=LIMITS)]
 TokensOption = Annotated[
-    str | None, _option("--tokens", help="The job: tokens in all, as 300M, 15B, 2T.", panel=LIMITS)
+    str | None,
+    _option("--tokens", help="The job: tokens in all, as 300M or 2T (an epoch, at most 1B).", panel=LIMITS),
 ]
 DeadlineOption = Annotated[
     str | None, _option("--deadline", help="What the job may take: 36h, 90min or 2d.", panel=LIMITS)

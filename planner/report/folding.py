@@ -10,6 +10,7 @@ from planner.report.output import Section, Table
 
 KEPT = (
     Topic.PLAN,
+    Topic.JOB,
     Topic.MACHINES,
     Topic.PRICE,
     Topic.PRICES,

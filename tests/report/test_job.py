@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 import planner
-from planner.answers.jobs import Limit, missed, training_of
+from planner.answers.jobs import Limit, missed, training_of, usual_words
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
+from planner.catalog import load_model
 from planner.note import Topic
 from planner.report.answers import tables_of
 from planner.report.output import to_json
@@ -161,7 +163,42 @@ def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -
         assert row["usd_per_billion_tokens"] == pytest.approx(
             row["usd_per_hour"] / 3600 / row["tokens_per_s"] * 1e9
         )
-    assert "a billion tokens" in table.title.splitlines()[0]
+    first, second, *_ = table.title.splitlines()
+    assert "a billion tokens" in first
+    assert second.startswith("1 billion tokens take ")
+    assert "Job: 1 billion tokens, unless" in sequences.as_dict()["assumptions"][0]
+    assert sequences.as_dict()["recommendation"]["job_tokens"] == 1e9
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "words", "tokens"),
+    [
+        ("llama3-70b", None, "1 billion tokens", 1e9),  # its epoch would be years
+        ("llama3-70b", 15e12 / 8192, "One epoch", 15e12),
+        ("llama3-70b", 300e6 / 8192, "300 million tokens", 300e6),
+        ("gpt2", 1000.0, "1,000 samples", 1000 * 1024.0),
+        ("gpt2", None, "1 billion tokens", 1e9),
+        ("resnet50", None, "One epoch", None),
+    ],
+)
+def test_the_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
+    model: str, asked: float | None, words: str, tokens: float | None
+) -> None:
+    request = Request(model=model, samples=asked)
+    training = training_of(request)
+    assert training is not None
+    assert (training.words, training.tokens) == (words, tokens)
+    said = usual_words(request)
+    assert bool(said) == (words == "1 billion tokens")
+    if model == "llama3-70b" and said:
+        assert said.endswith("; an epoch of llama3-70b has 15 trillion.")
+
+
+def test_an_epoch_of_fewer_tokens_is_the_job() -> None:
+    few = replace(load_model("gpt2"), samples_per_epoch=50_000)
+    assert few.usual_samples == 50_000
+    assert replace(few, samples_per_epoch=None).usual_samples == 1e9 / 1024
+    assert replace(few, samples_per_epoch=None, sequence_length=None).usual_samples is None
 
 
 def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendation) -> None:

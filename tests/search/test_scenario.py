@@ -143,6 +143,8 @@ def test_a_deadline_is_that_of_one_epoch_unless_more_is_said():
     assert request_from(Scenario(model="vgg11", deadline="3h"))[0].samples == 1_281_167
     assert request_from(Scenario(model="vgg11", deadline="3h", samples=5))[0].samples == 5
     assert request_from(Scenario(model="vgg11"))[0].samples is None
+    assert request_from(Scenario(model="gpt2", deadline="3h"))[0].samples == 1e9 / 1024
+    assert request_from(Scenario(model="gpt2", deadline="3h", seq_length=512))[0].samples == 1e9 / 512
 
 
 def test_how_spot_machines_are_counted_is_asked_in_words():
