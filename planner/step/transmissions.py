@@ -17,7 +17,7 @@ What differs from the paper, because real runs show it (`infer=False` leaves all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.step._profile import DOWNLINK, UPLINK, Profile
-from planner.step.worker_port import Stream, Transmission, Wire, transmit
+from planner.step.worker_port import Stream, Transmission, Wire, sent_through, transmit
 
 __all__ = [
     "EndTimeError",
@@ -75,21 +75,35 @@ def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> li
     requested = {server: min(s.requested_s for s in link) for server, link in links.items()}
     first = {server: link[0] for server, link in links.items()}
     sharers = _sharers(links)
+    # One record does not tell both when a server began and which share it had.
+    begins = {server: anchor for server, anchor in first.items() if sharers.get(server) is not anchor}
     begin, shares = dict(requested), dict.fromkeys(links, 1.0)
     # Shares explain first what they can, late begins the rest: fitted at once, a late begin of one server
     # makes a small share of the other, and that a later begin.
     for _ in range(PASSES if sharers else 1):
         shares = _fitted_shares(links, wire, begin, shares, sharers)
-        end_s = {sent.stream.op: sent.end_s for sent in transmit(links, wire, begin, shares, True)}
-        for server, anchor in first.items():
-            if sharers.get(server) is not anchor:  # one record does not tell both
-                late_s = anchor.recorded_end_s - end_s[anchor.op]
-                begin[server] = max(begin[server] + late_s, requested[server])
+        end_s = _ends_s(begins.values(), links, wire, begin, shares)
+        for server, anchor in begins.items():
+            late_s = anchor.recorded_end_s - end_s[anchor.op]
+            begin[server] = max(begin[server] + late_s, requested[server])
     shares = _fitted_shares(links, wire, begin, shares, sharers)
     anchors = {stream.op for stream in (*first.values(), *sharers.values())}
     return [
-        replace(sent, anchor=sent.stream.op in anchors) for sent in transmit(links, wire, begin, shares, True)
+        Transmission(*sent, anchor=sent[0].op in anchors)
+        for sent in sent_through(links, wire, begin, shares, True)
     ]
+
+
+def _ends_s(
+    anchors: Iterable[Stream],
+    links: dict[int, list[Stream]],
+    wire: Wire,
+    begin_s: dict[int, float],
+    shares: dict[int, float],
+) -> dict[int, float]:
+    """When the anchors are parsed, by op."""
+    sent = sent_through(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
+    return {stream.op: end_s for stream, _, end_s in sent}
 
 
 def _fitted_shares(
@@ -105,7 +119,7 @@ def _fitted_shares(
     for _ in range(MAX_ROUNDS):
         if not sharers or late_s < SETTLED_S:
             break
-        end_s = {sent.stream.op: sent.end_s for sent in transmit(links, wire, begin_s, shares, True)}
+        end_s = _ends_s(sharers.values(), links, wire, begin_s, shares)
         late_s = 0.0
         for server, anchor in sharers.items():
             took_s = max(end_s[anchor.op] - begin_s[server], SETTLED_S)

@@ -14,8 +14,8 @@ and the windows together fill the queue. So, beyond the paper:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
 NOTHING_BYTES = 1e-3  # what is left of rounding is far below
@@ -63,36 +63,42 @@ class Transmission:
         return abs(self.end_s - self.stream.recorded_end_s) / self.stream.recorded_end_s
 
 
+Intervals = tuple[tuple[float, float], ...]
+Sent = tuple[Stream, Intervals, float]  # a transfer, when its bytes were on the wire, and when it was parsed
+
+
 @dataclass(slots=True)
-class _Chunk:
-    stream: Stream
-    left_bytes: float
-    rest_bytes: float  # of the stream, after this chunk
-    since_s: float
-
-
 class _Link:
     """One server's connection: what was not requested yet, what waits, what is being sent."""
 
-    def __init__(self, requests: Iterator[tuple[float, Stream]]) -> None:
-        self.requests = deque(requests)
-        self.ready: deque[tuple[Stream, float, bool]] = deque()  # stream, bytes left, was preempted
-        self.chunk: _Chunk | None = None
+    share: float
+    requests: deque[tuple[float, Stream]]
+    next_request_s: float = field(init=False)
+    ready: deque[tuple[Stream, float, Intervals]] = field(
+        default_factory=deque
+    )  # bytes left, when it was sent
+    sends: bool = False
+    stream: Stream = field(init=False)  # that the link sends, a chunk of it
+    were_s: Intervals = ()  # when the stream was sent before
+    left_bytes: float = 0.0  # of the chunk
+    rest_bytes: float = 0.0  # of the stream, after the chunk
+    since_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.next_request_s = self.requests[0][0] if self.requests else inf
 
     def admit(self, now: float) -> None:
-        while self.requests and self.requests[0][0] <= now:
+        while self.next_request_s <= now:
             stream = self.requests.popleft()[1]
-            self.ready.append((stream, float(stream.bytes), False))
+            self.ready.append((stream, float(stream.bytes), ()))
+            self.next_request_s = self.requests[0][0] if self.requests else inf
 
-    def start(self, now: float, window_bytes: float) -> _Chunk:
-        stream, left, again = self.ready.popleft()
-        size = left if again else min(left, window_bytes)
-        self.chunk = _Chunk(stream, size, left - size, now)
-        return self.chunk
-
-    @property
-    def next_request_s(self) -> float:
-        return self.requests[0][0] if self.requests else inf
+    def start(self, now: float, window_bytes: float) -> None:
+        self.stream, left, self.were_s = self.ready.popleft()
+        self.left_bytes = left if self.were_s else min(left, window_bytes)
+        self.rest_bytes = left - self.left_bytes
+        self.since_s = now
+        self.sends = True
 
 
 def transmit(
@@ -105,82 +111,120 @@ def transmit(
     """Send the streams of each link in the order given, none before its request nor before `begin_s`. With
     `recorded_order`, no stream is completed before one of another server that is recorded to have arrived
     earlier and is being sent: the port serves that one first."""
-    shares = shares or dict.fromkeys(links, 1.0)
-    state = {server: _Link(_requests(link, begin_s[server])) for server, link in links.items()}
-    intervals: dict[int, list[tuple[float, float]]] = {}
-    done: list[Transmission] = []
+    return [Transmission(*sent) for sent in sent_through(links, wire, begin_s, shares, recorded_order)]
+
+
+def sent_through(
+    links: Mapping[int, Sequence[Stream]],
+    wire: Wire,
+    begin_s: Mapping[int, float],
+    shares: Mapping[int, float] | None = None,
+    recorded_order: bool = False,
+    *,
+    until: Collection[int] = (),
+) -> list[Sent]:
+    """`transmit` as plain tuples, up to the end of all ops in `until` if there are any: a fit sends the same
+    streams thousands of times and asks for the ends of a few."""
+    state = [
+        _Link(shares[server] if shares else 1.0, _requests(link, begin_s[server]))
+        for server, link in links.items()
+    ]
+    bandwidth, window_bytes, parse_s = wire.bandwidth_bytes_per_s, wire.window_bytes, wire.parse_s
+    done: list[Sent] = []
+    missing = set(until)
+    busy = 0  # links that send
     now = idle_since = contended_bytes = 0.0
     tokens = wire.burst_bytes
     while True:
-        for link in state.values():
-            link.admit(now)
-            if link.ready and link.chunk is None:
-                if all(other.chunk is None for other in state.values()):
-                    refill = (now - idle_since) * wire.bandwidth_bytes_per_s
+        sending: list[_Link] = []
+        request_s = inf  # the next to a link that sends nothing
+        for link in state:
+            if link.next_request_s <= now:
+                link.admit(now)
+            if link.ready and not link.sends:
+                if busy == 0:
+                    refill = (now - idle_since) * bandwidth
                     tokens = min(wire.burst_bytes, tokens + refill)
-                chunk = link.start(now, wire.window_bytes)
-                free = min(tokens, chunk.left_bytes)
-                chunk.left_bytes -= free
-                tokens -= free
-        sending = {server: link.chunk for server, link in state.items() if link.chunk is not None}
-        idle = [link.next_request_s for link in state.values() if link.chunk is None]
+                busy += 1
+                link.start(now, window_bytes)
+                if tokens > 0:
+                    free = min(tokens, link.left_bytes)
+                    link.left_bytes -= free
+                    tokens -= free
+            if link.sends:
+                sending.append(link)
+            elif link.next_request_s < request_s:
+                request_s = link.next_request_s
         if not sending:
-            now = min(idle)
+            now = request_s
             if now == inf:
                 return done
             continue
-        active = {server: c for server, c in sending.items() if c.left_bytes > NOTHING_BYTES} or sending
-        weights = {server: shares[server] for server in active}
-        smallest = min(weights.values()) / sum(weights.values())
-        equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes
-        if len(active) > 1 and equal_bytes > NOTHING_BYTES:
-            weights = dict.fromkeys(active, 1.0)
+        active = [link for link in sending if link.left_bytes > NOTHING_BYTES] or sending
+        if len(active) == 1:
+            link = active[0]
+            rate = bandwidth * link.share / link.share
+            then = min(now + link.left_bytes / rate, request_s)
+            link.left_bytes -= (then - now) * rate
         else:
-            equal_bytes = inf
-        total = sum(weights.values())
-        rates = {server: wire.bandwidth_bytes_per_s * w / total for server, w in weights.items()}
-        then = min(
-            now + min(c.left_bytes / rates[server] for server, c in active.items()),
-            now + equal_bytes / wire.bandwidth_bytes_per_s,
-            *idle,
-        )
-        for server, chunk in active.items():
-            chunk.left_bytes -= (then - now) * rates[server]
-        if len(active) > 1:
-            contended_bytes += (then - now) * wire.bandwidth_bytes_per_s
-        for server, chunk in sending.items():
-            if chunk.left_bytes > NOTHING_BYTES:
+            rates, equal_bytes = _rates(active, wire, contended_bytes)
+            then = min(
+                now + min([link.left_bytes / rate for link, rate in zip(active, rates, strict=True)]),
+                now + equal_bytes / bandwidth,
+                request_s,
+            )
+            for link, rate in zip(active, rates, strict=True):
+                link.left_bytes -= (then - now) * rate
+            contended_bytes += (then - now) * bandwidth
+        for link in sending:
+            if link.left_bytes > NOTHING_BYTES:
                 continue
-            if recorded_order and _is_held(chunk, sending.values(), wire):
+            if recorded_order and len(sending) > 1 and _is_held(link, sending, wire):
                 continue
-            stream, link = chunk.stream, state[server]
-            link.chunk = None
+            link.sends = False
+            busy -= 1
             link.admit(then)  # who was requested by now is sent before the rest of a preempted stream
-            intervals.setdefault(stream.op, []).append((chunk.since_s, then))
-            if chunk.rest_bytes > 0:
-                link.ready.append((stream, chunk.rest_bytes, True))
+            stream, sent_s = link.stream, (*link.were_s, (link.since_s, then))
+            if link.rest_bytes > 0:
+                link.ready.append((stream, link.rest_bytes, sent_s))
             else:
-                end_s = then + wire.parse_s(stream.bytes)
-                done.append(Transmission(stream, tuple(intervals[stream.op]), end_s))
+                done.append((stream, sent_s, then + parse_s(stream.bytes)))
+                if stream.op in missing:
+                    missing.remove(stream.op)
+                    if not missing:
+                        return done
         now = idle_since = then
 
 
-def _is_held(chunk: _Chunk, sending: Iterable[_Chunk], wire: Wire) -> bool:
+def _rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> tuple[list[float], float]:
+    """The rates of links that send at the same time, and how many bytes more they keep them."""
+    weights = [link.share for link in active]
+    smallest = min(weights) / sum(weights)
+    equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes
+    if equal_bytes > NOTHING_BYTES:
+        weights = [1.0] * len(active)
+    else:
+        equal_bytes = inf
+    total = sum(weights)
+    return [wire.bandwidth_bytes_per_s * weight / total for weight in weights], equal_bytes
+
+
+def _is_held(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
     """Whether a stream that is sent has to wait for one that is recorded to have arrived before it."""
-    arrived_s = chunk.stream.recorded_end_s - wire.parse_s(chunk.stream.bytes)
-    return chunk.rest_bytes <= 0 and any(
-        other.rest_bytes <= 0
-        and other.left_bytes > NOTHING_BYTES
-        and other.stream.recorded_end_s - wire.parse_s(other.stream.bytes) < arrived_s
-        for other in sending
-    )
+    if link.rest_bytes > 0:
+        return False
+    rivals = [other.stream for other in sending if other.left_bytes > NOTHING_BYTES and other.rest_bytes <= 0]
+    if not rivals:
+        return False
+    arrived_s = link.stream.recorded_end_s - wire.parse_s(link.stream.bytes)
+    return any(rival.recorded_end_s - wire.parse_s(rival.bytes) < arrived_s for rival in rivals)
 
 
-def _requests(link: Sequence[Stream], begin_s: float) -> Iterator[tuple[float, Stream]]:
+def _requests(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
     """Times that respect the order: who is sent before another cannot have been requested after it."""
+    requests: deque[tuple[float, Stream]] = deque()
     earliest = inf
-    times: list[float] = []
     for stream in reversed(link):
         earliest = min(earliest, stream.requested_s)
-        times.append(max(earliest, begin_s))
-    return zip(reversed(times), link, strict=True)
+        requests.appendleft((max(earliest, begin_s), stream))
+    return requests
