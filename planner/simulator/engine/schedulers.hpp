@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "inputs.hpp"
+#include "ranked_queue.hpp"
 
 namespace planner {
 
@@ -43,6 +45,7 @@ struct LinkTraits {
   double overhead_s = 0;
   std::vector<std::vector<int32_t>> blocks;  // the members of each block on this link, in order
   size_t transfers = 0;
+  std::shared_ptr<const std::vector<int32_t>> rank_places;  // of all links; none without ranks
 };
 
 class Scheduler {
@@ -52,6 +55,7 @@ class Scheduler {
         window_(kind_ == Kind::multiplexed ? link.in->policy.chunk_bytes : std::numeric_limits<int64_t>::max()),
         bytes_(link.in->bytes.data()),
         link_(link),
+        ranked_(queues() ? 0 : link.transfers),
         gathered_(link.blocks.size(), 0) {
     if (kind_ == Kind::fifo) queue_.reserve(link.transfers);
     if (kind_ == Kind::multiplexed) queue_.reserve(2 * link.transfers);
@@ -76,12 +80,6 @@ class Scheduler {
   }
 
  private:
-  struct Waiting {
-    double rank;
-    int64_t arrival;
-    int32_t op;
-    int64_t left;  // bytes; for blocks: the block, -1 for a lone transfer
-  };
   // First come first served, whole or by windows.
   bool queues() const { return kind_ == Kind::fifo || kind_ == Kind::multiplexed; }
   // The latency of the chunk's op comes on top of the overhead.
@@ -110,14 +108,14 @@ class Scheduler {
       case Kind::ordered:
       case Kind::sliced:
       case Kind::credit:
-        push({policy.rank[op], arrivals_++, op, link_.in->bytes[op]});
+        push(op, link_.in->bytes[op]);
         break;
       case Kind::blocks:
         if (int32_t block = policy.block[op]; block < 0) {
-          push({policy.rank[op], arrivals_++, op, -1});
+          push(op, -1);
         } else if (++gathered_[block] == policy.members[op]) {
           gathered_[block] = 0;
-          push({policy.rank[op], arrivals_++, op, block});
+          push(op, block);
         }
         break;
     }
@@ -131,7 +129,7 @@ class Scheduler {
         break;
       case Kind::ordered:
       case Kind::sliced:
-        if (heap_.empty()) return false;
+        if (ranked_.empty()) return false;
         slice(policy, chunk);
         delay(now, chunk);
         return true;
@@ -147,45 +145,26 @@ class Scheduler {
     return false;
   }
   void done_ranked(const Chunk& chunk) {
-    if (kind_ == Kind::ordered || kind_ == Kind::sliced)
-      put_back();
-    else if (kind_ == Kind::credit)
-      in_flight_ -= chunk.size;
-  }
-  static bool later(const Waiting& a, const Waiting& b) {
-    return b.rank < a.rank || (b.rank == a.rank && b.arrival < a.arrival);
+    if (kind_ == Kind::credit) in_flight_ -= chunk.size;
   }
   double size(int32_t op) const { return static_cast<double>(link_.in->bytes[op]); }
-  void push(Waiting waiting) {
-    heap_.push_back(waiting);
-    std::push_heap(heap_.begin(), heap_.end(), later);
-  }
-  Waiting pop() {
-    std::pop_heap(heap_.begin(), heap_.end(), later);
-    Waiting first = heap_.back();
-    heap_.pop_back();
-    return first;
-  }
+  void push(int32_t op, int64_t left) { ranked_.add({op, (*link_.rank_places)[op], left}); }
+  // What is left of a transfer keeps its place.
   void slice(const Policy& policy, Chunk& chunk) {
-    Waiting first = pop();
+    RankedQueue::Waiting& first = ranked_.first();
     int64_t bytes = policy.chunk_bytes ? std::min(first.left, policy.chunk_bytes) : first.left;
     chunk.op = first.op;
     chunk.size = static_cast<double>(bytes);
     chunk.last = bytes == first.left;
     first.left -= bytes;
-    rest_ = first;
-  }
-  void put_back() {
-    if (rest_.left > 0) push(rest_);
-    rest_.left = 0;
+    if (chunk.last) ranked_.remove_first();
   }
   void fill_pipe(const Policy& policy, double now) {
-    while (!heap_.empty()) {
-      double bytes = static_cast<double>(std::min(heap_.front().left, policy.chunk_bytes));
+    while (!ranked_.empty()) {
+      double bytes = static_cast<double>(std::min(ranked_.first().left, policy.chunk_bytes));
       if (in_flight_ + bytes > static_cast<double>(policy.credit_bytes)) return;
       Chunk chunk;
       slice(policy, chunk);
-      put_back();
       chunk.ready_s = now + link_.overhead_s;
       delay(now, chunk);
       in_flight_ += chunk.size;
@@ -194,8 +173,9 @@ class Scheduler {
   }
   bool take_member(double now, Chunk& chunk) {
     if (sending_ == nullptr) {
-      if (heap_.empty()) return false;
-      Waiting first = pop();
+      if (ranked_.empty()) return false;
+      RankedQueue::Waiting first = ranked_.first();
+      ranked_.remove_first();
       chunk.op = first.op;
       if (first.left < 0) {
         chunk.size = size(first.op);
@@ -220,9 +200,7 @@ class Scheduler {
   const int64_t* bytes_;
   Fifo queue_;  // fifo, multiplexed
   const LinkTraits& link_;
-  std::vector<Waiting> heap_;  // policies with priorities
-  int64_t arrivals_ = 0;
-  Waiting rest_{0, 0, -1, 0};        // what is left of the transfer whose slice is on the link
+  RankedQueue ranked_;               // policies with priorities
   std::deque<Chunk> pipe_;           // credit
   double in_flight_ = 0;             // credit
   std::vector<int32_t> gathered_;    // blocks: members that are ready

@@ -18,10 +18,14 @@ inline std::vector<LinkTraits> link_traits(const Inputs& in) {
   int32_t blocks = 0;
   if (in.policy.kind == Kind::blocks)
     for (int32_t block : in.policy.block) blocks = std::max(blocks, block + 1);
+  std::shared_ptr<const std::vector<int32_t>> places;
+  if (in.policy.kind != Kind::fifo && in.policy.kind != Kind::multiplexed)
+    places = std::make_shared<std::vector<int32_t>>(rank_places(in));
   for (size_t i = 0; i < traits.size(); ++i) {
     traits[i].in = &in;
     traits[i].overhead_s = in.policy.overhead_s[i >= size_t(in.channels)];
     traits[i].blocks.resize(blocks);
+    traits[i].rank_places = places;
   }
   for (int op = 0; op < in.ops; ++op) {
     if (in.resource[op] != DOWNLINK && in.resource[op] != UPLINK) continue;
