@@ -11,7 +11,7 @@ import gzip
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import as_file
 from pathlib import Path
 
@@ -124,8 +124,9 @@ def one_machine_runs() -> tuple[Run, ...]:
     return tuple(run for run in _collected() if run.communication_s)
 
 
-def _collected() -> Iterator[Run]:
-    return runs_of(training_rows())
+@cache
+def _collected() -> tuple[Run, ...]:
+    return tuple(runs_of(training_rows()))
 
 
 def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
@@ -208,21 +209,29 @@ def model_of(row: Mapping[str, str]) -> Model | None:
     """The network of a row. BERT's vocabulary head: fine-tuning has none, and pre-training by NVIDIA's and
     DeepSpeed's code applies it to the masked positions alone (15%, one percent of the arithmetic); Hugging
     Face's code applies it to all."""
-    model = network_named(figures("training")["models"][row["model"]])
+    name = figures("training")["models"][row["model"]]
+    model = network_named(name)
     if model is None or model.sequence_length is None:
         return model
     length = row["seq_or_image"]
     if not (length.isascii() and length.isdigit() and 0 < int(length) <= LONGEST):
         return None
-    model = model.with_sequence_length(int(length))
-    if model.name.startswith("bert") and not _whole_head(row):
-        kept = tuple(
-            layer
-            for layer in model.layers
-            if not layer.name.startswith("cls.predictions") and layer.name != "loss"
-        )
-        model = replace(model, layers=kept)
-    return model
+    return _network_of_length(name, int(length), model.name.startswith("bert") and not _whole_head(row))
+
+
+@lru_cache(maxsize=256)  # hundreds of rows ran tens of networks
+def _network_of_length(name: str, tokens: int, headless: bool) -> Model:
+    network = network_named(name)
+    assert network is not None
+    model = network.with_sequence_length(tokens)
+    if not headless:
+        return model
+    kept = tuple(
+        layer
+        for layer in model.layers
+        if not layer.name.startswith("cls.predictions") and layer.name != "loss"
+    )
+    return replace(model, layers=kept)
 
 
 def _whole_head(row: Mapping[str, str]) -> bool:
