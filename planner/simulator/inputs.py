@@ -6,7 +6,7 @@ Nothing here depends on the order of ops in the profile: wherever ops tie, they 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -90,10 +90,6 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
             f"{profile.ops:,} ops of {workers:,} workers are more than the {MAX_STATES:,} states that fit in "
             f"memory; simulate at most {MAX_STATES // profile.ops:,} workers"
         )
-    offsets = tuple(offset + 0.0 for offset in options.start_offsets_s) or (0.0,) * workers  # no -0.0
-    if len(offsets) != workers:
-        raise BadInput(f"{len(offsets)} start offsets are given for {workers} workers")
-
     by_name = np.array(sorted(range(profile.ops), key=profile.names.__getitem__), np.int32)
     name_rank = np.empty(profile.ops, np.int32)
     name_rank[by_name] = np.arange(profile.ops)
@@ -126,7 +122,7 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
         publishers=_publishers(profile, leaders, joins),
         leaders=leaders,
         speeds=cluster.worker_speeds or (1.0,) * workers,
-        start_offsets_s=offsets,
+        start_offsets_s=_start_offsets_s(options, workers),
         pool_cores=pool_cores,
         server_pool=server_pool,
         host_pool=host_pool,
@@ -137,6 +133,22 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
         equal_shares=_equal_shares(cluster, near, far, uneven=sigma > 0),
         flow_bytes_per_s=_flow_limit(cluster),
     )
+
+
+def another(inputs: Inputs, options: RunOptions) -> Inputs | None:
+    """The inputs of another run of the same plan; None if these options lay it out in another way."""
+    before = inputs.options
+    if (options.fairness_sigma, options.server_cores) != (before.fairness_sigma, before.server_cores):
+        return None
+    starts_s = _start_offsets_s(options, inputs.cluster.workers)
+    return replace(inputs, options=options, start_offsets_s=starts_s)
+
+
+def _start_offsets_s(options: RunOptions, workers: int) -> tuple[float, ...]:
+    offsets = tuple(offset + 0.0 for offset in options.start_offsets_s) or (0.0,) * workers  # no -0.0
+    if len(offsets) != workers:
+        raise BadInput(f"{len(offsets)} start offsets are given for {workers} workers")
+    return offsets
 
 
 def _check_channels(profile: Profile, cluster: Cluster) -> None:

@@ -7,6 +7,7 @@ either to the compiled engine or to `reference.py`; both give the same events at
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -121,10 +122,30 @@ def run(
     path: Path = "engine",
 ) -> RunResult:
     """Simulate one sample path of `profile` on `cluster`; `joins` are those of `mode` unless given."""
+    return run_all(profile, cluster, policy, mode, [options or RunOptions()], joins=joins, path=path)[0]
+
+
+def run_all(
+    profile: Profile,
+    cluster: Cluster,
+    policy: Policy,
+    mode: Mode,
+    options: Iterable[RunOptions],
+    *,
+    joins: Joins | None = None,
+    path: Path = "engine",
+) -> list[RunResult]:
+    """A sample path for each of the options. Checking a plan and laying it out takes as long as a short run,
+    so it is done once for all paths that differ in numbers, steps and starts alone."""
     from planner.simulator import compiled, reference
-    from planner.simulator.inputs import prepare
+    from planner.simulator.inputs import another, prepare
     from planner.simulator.interrupts import check
 
-    check()  # a short run ends before the engine asks
-    inputs = prepare(profile, cluster, policy, joins or joins_of(profile, mode), options or RunOptions())
-    return reference.run(inputs) if path == "reference" else compiled.run(inputs)
+    joins = joins or joins_of(profile, mode)
+    inputs, results = None, []
+    for one in options:
+        check()  # a short run ends before the engine asks
+        inputs = inputs and another(inputs, one)
+        inputs = inputs or prepare(profile, cluster, policy, joins, one)
+        results.append(reference.run(inputs) if path == "reference" else compiled.run(inputs))
+    return results

@@ -11,7 +11,7 @@ each other in every step and have nothing to forget.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +26,7 @@ from planner.policy import Mode, Multiplexed, Policy
 from planner.simulator.inputs import is_lockstep, parties_of
 from planner.simulator.joins import Joins
 from planner.simulator.prediction import Prediction
-from planner.simulator.run import RunOptions, RunResult, run
+from planner.simulator.run import RunOptions, RunResult, run_all
 from planner.simulator.statistics import (
     QUANTILES,
     TwoStage,
@@ -132,14 +132,13 @@ class PartialSimulation:
 
     def finish(self, executor: Executor | None = None) -> Prediction:
         """The prediction that `simulate` gives, whatever runs there are already."""
-        one = partial(_one_run, self.case, self.options)
-        everywhere: Callable[..., Iterable[RunResult]] = executor.map if executor else map
+        more = partial(_runs_at_once, executor) if executor else _runs
         first = self.effort.first_runs
-        results = [*self.results, *everywhere(one, range(len(self.results), first))]
+        results = [*self.results, *more(self.case, self.options, range(len(self.results), first))]
         stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(results[:first]))
         most = self.effort.max_steps // self.options.steps
         while (runs := stages.runs(most, _totals(results))) > len(results):  # again if the mean has fallen
-            results += everywhere(one, range(len(results), runs))
+            results += more(self.case, self.options, range(len(results), runs))
         return _summary(self.case, results, stages, self.effort)
 
 
@@ -152,8 +151,7 @@ def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> P
 def resume(begun: PartialSimulation, runs: int) -> PartialSimulation:
     """A simulation with so many of its first runs."""
     numbers = range(len(begun.results), min(runs, begun.effort.first_runs))
-    more = [_one_run(begun.case, begun.options, number) for number in numbers]
-    return replace(begun, results=(*begun.results, *more))
+    return replace(begun, results=(*begun.results, *_runs(begun.case, begun.options, numbers)))
 
 
 def predict(case: Case, effort: Effort) -> Prediction:
@@ -209,7 +207,7 @@ def measurement_spread(
     fastest = float(steps_per_s(pilot).max())
     # Long enough for the window even if the fastest worker is a tenth faster than in the pilot.
     options = replace(options, steps=options.warmup_steps + math.ceil(1.1 * window_s * fastest) + 2)
-    rates = [window_rate(_one_run(case, options, number), window_s) for number in range(runs)]
+    rates = [window_rate(result, window_s) for result in _runs(case, options, range(runs))]
     mean = float(np.mean(rates))
     if mean == 0:
         raise BadInput(f"no worker ends two steps within {window_s} s; take a longer window")
@@ -246,25 +244,54 @@ def _options(case: Case, effort: Effort) -> RunOptions:
 def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
     """The first run, with more steps if a fast worker would end them before a slow one is warm."""
     while True:
-        result = _one_run(case, options, 0, timeline)
+        (result,) = _runs(case, options, [0], timeline)
         slowest = min(len(ends) for ends in result.step_ends_s)
         if slowest > options.warmup_steps:
             return options, result
         options = replace(options, steps=2 * options.steps)
 
 
-def _one_run(case: Case, options: RunOptions, number: int, timeline: bool = False) -> RunResult:
-    options = replace(options, run=number, timeline=timeline)
-    if not case.lockstep():
-        offsets = start_offsets_s(case.profile, case.cluster, options.seed, number)
-        options = replace(options, start_offsets_s=offsets)
-    else:  # all end a step together; cutting at the first would lose the others' last one
-        options = replace(options, until="all")
-    return run(case.profile, case.cluster, case.policy, case.mode, options, joins=case.joins)
+def _runs(case: Case, options: RunOptions, numbers: Sequence[int], timeline: bool = False) -> list[RunResult]:
+    """The runs with these numbers."""
+    if case.lockstep():  # all end a step together; cutting at the first would lose the others' last one
+        each = [replace(options, run=number, timeline=timeline, until="all") for number in numbers]
+    else:
+        step_s = _lone_step_s(case.profile, case.cluster) if numbers else 0.0
+        each = [
+            replace(
+                options,
+                run=number,
+                timeline=timeline,
+                start_offsets_s=_offsets_s(step_s, case.cluster.workers, options.seed, number),
+            )
+            for number in numbers
+        ]
+    return run_all(case.profile, case.cluster, case.policy, case.mode, each, joins=case.joins)
+
+
+def _runs_at_once(
+    executor: Executor, case: Case, options: RunOptions, numbers: Sequence[int]
+) -> list[RunResult]:
+    """`_runs`, side by side."""
+    return list(executor.map(partial(_one_run, case, options), numbers))
+
+
+def _one_run(case: Case, options: RunOptions, number: int) -> RunResult:
+    return _runs(case, options, [number])[0]
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
     """When each worker starts: anywhere within one step that overlaps nothing."""
+    return _offsets_s(_lone_step_s(profile, cluster), cluster.workers, seed, number)
+
+
+def _offsets_s(step_s: float, workers: int, seed: int, number: int) -> tuple[float, ...]:
+    random = np.random.default_rng([seed % 2**63, number])
+    return tuple((random.random(workers) * step_s).tolist())
+
+
+def _lone_step_s(profile: Profile, cluster: Cluster) -> float:
+    """How long a step takes of which nothing overlaps."""
     busy_s = float(profile.durations_s[:, ~profile.is_transfer].sum(1).mean())
     used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
     slowest = min(
@@ -273,9 +300,7 @@ def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) 
         cluster.flow_bytes_per_s,
         math.inf,
     )
-    step_s = busy_s + float(profile.bytes[profile.is_transfer].sum()) / slowest
-    random = np.random.default_rng([seed % 2**63, number])
-    return tuple((random.random(cluster.workers) * step_s).tolist())
+    return busy_s + float(profile.bytes[profile.is_transfer].sum()) / slowest
 
 
 def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
