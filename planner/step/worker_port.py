@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import inf
 
 NOTHING_BYTES = 1e-3  # what is left of rounding is far below
@@ -67,7 +68,7 @@ Intervals = tuple[tuple[float, float], ...]
 Sent = tuple[Stream, Intervals, float]  # a transfer, when its bytes were on the wire, and when it was parsed
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Link:
     """One server's connection: what was not requested yet, what waits, what is being sent."""
 
@@ -83,6 +84,7 @@ class _Link:
     left_bytes: float = 0.0  # of the chunk
     rest_bytes: float = 0.0  # of the stream, after the chunk
     since_s: float = 0.0
+    rate_bytes_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.next_request_s = self.requests[0][0] if self.requests else inf
@@ -133,6 +135,8 @@ def sent_through(
     done: list[Sent] = []
     missing = set(until)
     busy = 0  # links that send
+    sharing: list[_Link] = []  # links whose rates are set
+    equal_bytes = inf  # that they send before their rates change
     now = idle_since = contended_bytes = 0.0
     tokens = wire.burst_bytes
     while True:
@@ -161,20 +165,16 @@ def sent_through(
                 return done
             continue
         active = [link for link in sending if link.left_bytes > NOTHING_BYTES] or sending
-        if len(active) == 1:
-            link = active[0]
-            rate = bandwidth * link.share / link.share
-            then = min(now + link.left_bytes / rate, request_s)
-            link.left_bytes -= (then - now) * rate
-        else:
-            rates, equal_bytes = _rates(active, wire, contended_bytes)
-            then = min(
-                now + min([link.left_bytes / rate for link, rate in zip(active, rates, strict=True)]),
-                now + equal_bytes / bandwidth,
-                request_s,
-            )
-            for link, rate in zip(active, rates, strict=True):
-                link.left_bytes -= (then - now) * rate
+        if active != sharing or equal_bytes < inf:
+            sharing, equal_bytes = active, _share(active, wire, contended_bytes)
+        then = min(
+            now + min([link.left_bytes / link.rate_bytes_per_s for link in active]),
+            now + equal_bytes / bandwidth,
+            request_s,
+        )
+        for link in active:
+            link.left_bytes -= (then - now) * link.rate_bytes_per_s
+        if len(active) > 1:
             contended_bytes += (then - now) * bandwidth
         for link in sending:
             if link.left_bytes > NOTHING_BYTES:
@@ -196,17 +196,19 @@ def sent_through(
         now = idle_since = then
 
 
-def _rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> tuple[list[float], float]:
-    """The rates of links that send at the same time, and how many bytes more they keep them."""
+def _share(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
+    """Set the rates of links that send at the same time; for how many bytes they hold, if the links stay."""
     weights = [link.share for link in active]
     smallest = min(weights) / sum(weights)
     equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes
-    if equal_bytes > NOTHING_BYTES:
+    if len(active) > 1 and equal_bytes > NOTHING_BYTES:
         weights = [1.0] * len(active)
     else:
         equal_bytes = inf
     total = sum(weights)
-    return [wire.bandwidth_bytes_per_s * weight / total for weight in weights], equal_bytes
+    for link, weight in zip(active, weights, strict=True):
+        link.rate_bytes_per_s = wire.bandwidth_bytes_per_s * weight / total
+    return equal_bytes
 
 
 def _is_held(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
@@ -222,9 +224,5 @@ def _is_held(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
 
 def _requests(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
     """Times that respect the order: who is sent before another cannot have been requested after it."""
-    requests: deque[tuple[float, Stream]] = deque()
-    earliest = inf
-    for stream in reversed(link):
-        earliest = min(earliest, stream.requested_s)
-        requests.appendleft((max(earliest, begin_s), stream))
-    return requests
+    earliest_s = list(accumulate([stream.requested_s for stream in reversed(link)], min))
+    return deque(zip([max(begin_s, time_s) for time_s in reversed(earliest_s)], link, strict=True))
