@@ -18,7 +18,7 @@ from planner.cluster import Cluster
 from planner.policy import DEFAULT_WINDOW_BYTES, Multiplexed
 from planner.simulator import Prediction, simulate
 from planner.simulator.baselines import BASELINES, one_worker
-from planner.step import Profile
+from planner.step import DOWNLINK, Profile
 from planner.step.transmissions import Wire
 from planner.step.window import infer_window
 from planner.validate import row
@@ -93,6 +93,9 @@ def recorded(name: str) -> Profile:
 def policy_of(recorded: Profile) -> Multiplexed:
     """How the recorded transfers shared their connection: gRPC's first window, or a larger one if the profile
     shows that streams were sent whole beyond it."""
+    largest = int(recorded.bytes[recorded.resource == DOWNLINK].max(initial=0))
+    if largest <= DEFAULT_WINDOW_BYTES:  # the first window already lets every stream through whole
+        return Multiplexed()
     fit = infer_window([recorded], Wire(bandwidth_bytes_per_s=recorded.bandwidth_bytes_per_s or math.inf))
     window = min(fit.window_bytes, fit.largest_bytes)
     return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
