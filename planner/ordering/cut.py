@@ -27,6 +27,7 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
     first = [0, *accumulate(len(pieces[g]) if g is not None else 1 for g in group)]
     tensor_of, servers, names = _new_tensors(profile, pieces, deal)
 
+    transfers = profile.is_transfer
     ops: list[Op] = []
     share = np.ones(first[-1])
     for op, own in enumerate(group):
@@ -42,7 +43,7 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
                     name=profile.names[op] if len(sizes) == 1 else piece_name(profile.names[op], j),
                     resource=int(profile.resource[op]),
                     server=-1 if on_worker else int(profile.server[op]) if own is None else servers[own, j],
-                    bytes=size if profile.is_transfer[op] else 0,
+                    bytes=size if transfers[op] else 0,
                     deps=tuple(deps),
                     tensor=int(profile.tensor[op]) if own is None else tensor_of[own, j],
                     role=int(profile.role[op]),
@@ -97,11 +98,11 @@ def _pieces(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
 def _groups(profile: Profile, pieces: dict[Group, list[int]]) -> list[Group | None]:
     """The (tensor, server) that an op is cut with: transfers, updates on servers, and parsing."""
     out: list[Group | None] = []
-    parses = parse_ops(profile)
+    parses, transfers = parse_ops(profile), profile.is_transfer
     for op in range(profile.ops):
         source = int(profile.deps(op)[0]) if op in parses else op
         key = int(profile.tensor[source]), int(profile.server[source])
-        cuttable = op in parses or profile.is_transfer[op] or profile.resource[op] == PS
+        cuttable = op in parses or transfers[op] or profile.resource[op] == PS
         out.append(key if cuttable and key in pieces else None)
     return out
 

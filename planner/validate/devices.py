@@ -46,8 +46,11 @@ class Published:
 
     def predicted(self, factor: float = 1.0) -> float:
         rates = kernel_rates(machine(self.device))
-        step = step_s(load_model(self.model), self.batch, rates, training=self.role != "forward")
+        step = step_s(network(self.model), self.batch, rates, training=self.role != "forward")
         return self.batch / (step * factor)
+
+
+network = cache(load_model)  # rows by the hundred run tens of networks
 
 
 @cache
@@ -158,8 +161,9 @@ def cpus() -> list[Row]:
     A framework has one factor here too, the median over its rows: MXNet's forward passes with MKL are faster
     than the TensorFlow training that the rates stand for."""
     groups: dict[str, list[Published]] = defaultdict(list)
+    machines, networks = hardware_names(), model_names()
     for line in table("throughput_cpu.csv"):
-        if line["machine"] in hardware_names() and line["model"] in model_names():
+        if line["machine"] in machines and line["model"] in networks:
             groups[line["framework"]].append(
                 Published(
                     line["model"],

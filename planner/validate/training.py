@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import as_file
 from pathlib import Path
+from typing import Any
 
 from planner.catalog import load_model, model_names
 from planner.catalog.folders import shipped_folder
@@ -75,8 +76,7 @@ def training_rows() -> tuple[Mapping[str, str], ...]:
 @cache
 def device_named(name: str) -> Device | None:
     """A device of the catalogue, or one of those beside it that runs were published of."""
-    tables = tomllib.loads((shipped_folder("hardware") / "devices.toml").read_text("utf-8"))["devices"]
-    entry = tables.get(name) or figures("training")["other_devices"].get(name)
+    entry = _catalogue_devices().get(name) or figures("training")["other_devices"].get(name)
     if entry is None or "tflops" not in entry:
         return None
     return Device(
@@ -91,6 +91,14 @@ def device_named(name: str) -> Device | None:
         year=entry.get("year"),
         vendor=entry.get("vendor", ""),
     )
+
+
+@cache
+def _catalogue_devices() -> dict[str, Any]:
+    devices: dict[str, Any] = tomllib.loads((shipped_folder("hardware") / "devices.toml").read_text("utf-8"))[
+        "devices"
+    ]
+    return devices
 
 
 @cache
