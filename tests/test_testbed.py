@@ -14,8 +14,11 @@ sys.path.insert(0, str(BENCHMARKS))
 import testbed  # noqa: E402
 
 from planner.cluster import Cluster  # noqa: E402
+from planner.policy import DEFAULT_WINDOW_BYTES  # noqa: E402
 from planner.simulator import simulate  # noqa: E402
 from planner.step import DOWNLINK, PS, UPLINK, WORKER  # noqa: E402
+from planner.step.transmissions import Wire  # noqa: E402
+from planner.step.window import infer_window  # noqa: E402
 from planner.validate.testbed import recorded  # noqa: E402
 
 
@@ -105,3 +108,10 @@ def test_the_package_ships_these_profiles(name: str) -> None:
     assert made.starts_s is not None
     assert np.array_equal(made.starts_s, shipped.starts_s)
     assert made.bandwidth_bytes_per_s == shipped.bandwidth_bytes_per_s
+
+
+def test_a_window_is_fitted_only_where_the_first_one_cuts_a_transfer() -> None:
+    profile = recorded("resnet50_b16_100_ps1")
+    fit = infer_window([profile], Wire(profile.bandwidth_bytes_per_s))
+    assert min(fit.window_bytes, fit.largest_bytes) <= DEFAULT_WINDOW_BYTES
+    assert testbed.policy_of(profile).window_bytes == DEFAULT_WINDOW_BYTES

@@ -24,6 +24,7 @@ from planner.step.transmissions import (
     with_sent_order,
 )
 from planner.step.window import infer_window
+from planner.step.worker_port import sent_through
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 STEPS = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]
@@ -53,6 +54,20 @@ def test_a_stream_above_the_window_is_preempted_once_and_then_finished():
     assert out[0].intervals_s == ((0.0, 0.5), (0.7, 3.2))
     assert out[1].intervals_s == (pytest.approx((0.5, 0.7)),)
     assert out[2].intervals_s == (pytest.approx((3.2, 3.7)), pytest.approx((3.7, 3.8)))
+
+
+def test_a_fit_sees_the_beginning_of_what_is_sent_up_to_the_ends_that_it_asks_for():
+    links = {
+        server: [stream(10 * server + k, 30 + 7 * k, 0.1 * k, server=server) for k in range(4)]
+        for server in (0, 1)
+    }
+    begin, shares, wire = {0: 0.0, 1: 0.2}, {0: 1.0, 1: 3.0}, Wire(100.0, window_bytes=40)
+    everything = sent_through(links, wire, begin, shares, True)
+    asked = sent_through(links, wire, begin, shares, True, until=[1, 11])
+    assert asked == everything[: len(asked)]
+    assert asked[-1][0].op in (1, 11)
+    assert {1, 11} <= {one[0].op for one in asked}
+    assert len(asked) < len(everything)
 
 
 def test_servers_share_the_worker():

@@ -13,6 +13,7 @@ from planner.errors import BadInput
 from planner.policy import Fifo, Multiplexed, Ordered
 from planner.resource import COMPUTATION, Resource, ResourceKind, as_text
 from planner.simulator import Case, Prediction, measurement_spread, simulate, simulate_many
+from planner.simulator.run import RunOptions, run, run_all
 from planner.simulator.simulate import FIRST_RUNS, run_length, start_offsets_s
 from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
@@ -195,3 +196,20 @@ def test_plans_that_do_not_fit_together() -> None:
 def test_whole_transfers_are_the_default_below_the_window() -> None:
     assert same(simulate(profile(), cluster(2)), simulate(profile(), cluster(2), Multiplexed()))
     assert same(simulate(profile(), cluster(2)), simulate(profile(), cluster(2), Fifo()))
+
+
+def test_runs_together_are_as_each_for_itself() -> None:
+    """Also where other cores or other shares lay the plan out in another way than for the run before."""
+    step, nodes = profile((1.0, 2.0, 3.0)), Cluster.uniform(3, 1, 100.0)
+    options = [
+        RunOptions(run=1, steps=5),
+        RunOptions(run=2, steps=7, start_offsets_s=(0.0, 1.0, 2.0)),
+        RunOptions(run=2, steps=7, fairness_sigma=0.5),
+        RunOptions(run=2, steps=7, fairness_sigma=0.5, server_cores=1),
+    ]
+    together = run_all(step, nodes, Fifo(), "async", options)
+    alone = [run(step, nodes, Fifo(), "async", one) for one in options]
+    for a, b in zip(together, alone, strict=True):
+        assert (a.end_s, a.events, a.path) == (b.end_s, b.events, b.path)
+        assert all((x == y).all() for x, y in zip(a.step_ends_s, b.step_ends_s, strict=True))
+    assert len({one.end_s for one in together}) == len(options)
