@@ -71,7 +71,8 @@ class Layer:
     are (height, width) and present for conv and pool. `macs` are forward multiply-adds for one sample; of
     attention they are those of the whole square of positions, as everybody counts them. `tied` are tensors
     that the layer reads and another, earlier one owns. `block` is the repeated unit that the layer is part
-    of.
+    of. `follows` names the layer that it belongs to, as `conv0/bias` to `conv0`, and `scope` what all names
+    of its file have before them.
     """
 
     name: str
@@ -87,6 +88,8 @@ class Layer:
     detail: Attention | Experts | None = None
     tied: tuple[Tensor, ...] = ()
     block: str | None = None
+    follows: str | None = None
+    scope: str | None = None
 
     @property
     def output_elements(self) -> int:
@@ -161,11 +164,6 @@ class Model:
             if layer.block is not None:
                 members.setdefault(layer.block, []).append(layer)
         return tuple(Block(name, tuple(layers)) for name, layers in members.items())
-
-    @cached_property
-    def block_of(self) -> dict[str, str | None]:
-        """For each tensor, by name, the block that owns it; None for one outside of all blocks."""
-        return {tensor.name: layer.block for layer in self.layers for tensor in layer.tensors}
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:

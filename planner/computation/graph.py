@@ -94,9 +94,9 @@ def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
 
 
 def block_of(layer: Layer) -> str:
-    """The unit that a layer is part of: its block, or a convolution and what is named after it (`conv0`,
-    `conv0/relu`)."""
-    return layer.block or layer.name.partition("/")[0]
+    """The unit that a layer is part of: its block; outside of blocks all of a scope, or a layer and what
+    follows it."""
+    return layer.block or layer.scope or layer.follows or layer.name
 
 
 def _reads(model: Model) -> dict[str, tuple[str, ...]]:

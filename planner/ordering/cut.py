@@ -40,7 +40,7 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
                 deps += [first[dep] + j] if alike else range(first[dep], first[dep + 1])
             ops.append(
                 Op(
-                    name=profile.names[op] if len(sizes) == 1 else piece_name(profile.names[op], j),
+                    name=profile.names[op] if len(sizes) == 1 else f"{profile.names[op]}#{j}",
                     resource=int(profile.resource[op]),
                     server=-1 if on_worker else int(profile.server[op]) if own is None else servers[own, j],
                     bytes=size if transfers[op] else 0,
@@ -69,12 +69,6 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
         layers=profile.layers,
         buckets=profile.buckets,
     )
-
-
-def piece_name(name: str, piece: int) -> str:
-    """`conv0/weights/down` becomes `conv0/weights#1/down`."""
-    base, slash, kind = name.rpartition("/")
-    return f"{base}#{piece}/{kind}" if slash else f"{name}#{piece}"
 
 
 Group = tuple[int, int]  # tensor, server

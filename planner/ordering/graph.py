@@ -5,7 +5,7 @@ so that "the lowest bit" is the documented tie-break of every strategy here.
 
 Order of consumption: a worker that had all parameters would start its ops by depth (number of worker ops
 before them), then by index; a download comes where its first consumer comes, then by its own index.
-A parse op (named `.../parse`, waiting for one download only) belongs to its transfer: it is neither a
+A parse op (by its role, waiting for one download only) belongs to its transfer: it is neither a
 consumer nor work that another order could hide.
 """
 

@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
 LARGEST = 10  # tensors that are listed one by one
 BAR = 20  # characters
-# shown with the layer that they follow
-_PARTS = {
-    "bias": "bias",
-    "batch_norm": "norm",
-    "relu": "relu",
-    "gelu": "gelu",
-    "silu": "silu",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "lrn": "lrn",
-    "dropout": "dropout",
-}
 
 
 def summary(model: Model) -> dict[str, Any]:
@@ -176,18 +164,16 @@ def imported_lines(found: ImportedModel, file: Path) -> list[str]:
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:
-    """A row for each layer, with the biases, norms and activations that follow it by name in the same row."""
+    """A row for each layer, with the biases, norms and activations that follow it in the same row."""
     rows: dict[str, dict[str, Any]] = {}
     stands_in: dict[str, str] = {}
     for layer in model.layers[1:]:
-        owner = layer.name.rpartition("/")[0]
-        if layer.kind in _PARTS and owner in rows:
-            row = rows[owner]
-            row["what"] += f", {_PARTS[layer.kind]}"
+        if layer.follows is not None:
+            row = rows[layer.follows]
+            row["what"] += f", {'norm' if layer.kind == 'batch_norm' else layer.kind}"
         else:
-            owner = layer.name
-            row = rows[owner] = {
-                "layer": owner,
+            row = rows[layer.name] = {
+                "layer": layer.name,
                 "what": _what(layer),
                 "reads": [stands_in.get(name, name) for name in layer.inputs],
                 "tensors": 0,
@@ -195,7 +181,7 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
                 "bytes": 0,
                 "macs": 0,
             }
-        stands_in[layer.name] = owner
+        stands_in[layer.name] = row["layer"]
         row["output_shape"] = layer.output_shape
         row["tensors"] += len(layer.tensors)
         row["parameters"] += sum(tensor.elements for tensor in layer.tensors)

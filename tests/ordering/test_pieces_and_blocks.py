@@ -48,16 +48,16 @@ def test_cut_pairs_the_pieces_of_a_tensor() -> None:
     pieces = cut(whole, 10)
     index = {name: i for i, name in enumerate(pieces.names)}
     assert pieces.tensors == ("a", "b", "b#0", "b#1", "b#2")
-    assert [int(pieces.bytes[index[f"b#{j}/up"]]) for j in range(3)] == [10, 10, 5]
-    assert pieces.deps(index["b#1/parse"]).tolist() == [index["b#1/down"]]
-    assert pieces.deps(index["b#2/update"]).tolist() == [index["b#2/up"]]
+    assert [int(pieces.bytes[index[f"b/up#{j}"]]) for j in range(3)] == [10, 10, 5]
+    assert pieces.deps(index["b/parse#1"]).tolist() == [index["b/down#1"]]
+    assert pieces.deps(index["b/update#2"]).tolist() == [index["b/up#2"]]
     assert set(pieces.deps(index["b/forward"]).tolist()) == {
         index["a/forward"],
-        *(index[f"b#{j}/parse"] for j in range(3)),
+        *(index[f"b/parse#{j}"] for j in range(3)),
     }
-    assert pieces.durations_s[0, index["b#0/update"]] == pytest.approx(2)
+    assert pieces.durations_s[0, index["b/update#0"]] == pytest.approx(2)
     assert pieces.durations_s.sum() == pytest.approx(whole.durations_s.sum())
-    assert len({int(pieces.tensor[index[n]]) for n in ("b#0/down", "b#0/up", "b#0/update")}) == 1
+    assert len({int(pieces.tensor[index[n]]) for n in ("b/down#0", "b/up#0", "b/update#0")}) == 1
     assert pieces.order is not None
     assert pieces.order[0].tolist() == list(range(pieces.ops))
 
@@ -71,15 +71,15 @@ def test_dealt_pieces_go_by_turns() -> None:
     dealt = cut(two_layers(servers=2), 10, deal=True)
     index = {name: i for i, name in enumerate(dealt.names)}
     for kind in ("down", "up", "update"):
-        assert [int(dealt.server[index[f"b#{j}/{kind}"]]) for j in range(3)] == [0, 1, 0]
+        assert [int(dealt.server[index[f"b/{kind}#{j}"]]) for j in range(3)] == [0, 1, 0]
     assert int(dealt.server[index["a/down"]]) == 0
 
 
 def test_p3_slices_are_the_pieces() -> None:
     plan = schedule(two_layers(), "p3", bandwidth_bytes_per_s=1.0, slice_bytes=10)
     assert isinstance(plan.policy, Sliced)
-    assert plan.policy.priorities["a/down"] < plan.policy.priorities["b#0/down"]
-    assert plan.policy.priorities["b#2/up"] == plan.policy.priorities["b#2/down"]
+    assert plan.policy.priorities["a/down"] < plan.policy.priorities["b/down#0"]
+    assert plan.policy.priorities["b/up#2"] == plan.policy.priorities["b/down#2"]
 
 
 def test_generation_times() -> None:

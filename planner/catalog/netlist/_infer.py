@@ -44,6 +44,8 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
                 made.detail,
                 tied,
                 one.block,
+                None if one.owner == one.name else one.owner,
+                file.scope or None,
             )
         except ShapeMisfit as error:
             raise one.spot.error(source, f"{one.name}: {error}") from None
