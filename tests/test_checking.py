@@ -125,6 +125,22 @@ def test_what_differs_is_settings_and_figures(tmp_path: Path) -> None:
     assert not difference(old, old).apart
 
 
+def test_plans_of_one_device_are_told_apart_by_their_simulations_alone(tmp_path: Path) -> None:
+    own = {"samples_per_s_low": 990.0, "samples_per_s_high": 1010.0}
+    old = chosen_plan(written(tmp_path, **own))
+    for rate, device, apart in (
+        (1100, "V100-SXM2-16GB", True),
+        (1005, "V100-SXM2-16GB", False),
+        (1100, "T4", False),
+    ):
+        new = {
+            "samples_per_s": rate,
+            "samples_per_s_low": rate * 0.99,
+            "samples_per_s_range_low": rate * 0.85,
+        }
+        assert difference(old, chosen_plan(written(tmp_path, device=device, **new))).apart == apart
+
+
 def run(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["planner", *words])

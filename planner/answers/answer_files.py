@@ -36,12 +36,12 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     samples_per_s: Rate
     usd_per_hour: float | None = None
     usd_per_million_samples: float | None = None
-    range_low: float | None = msgspec.field(default=None, name="samples_per_s_range_low")
-    range_high: float | None = msgspec.field(default=None, name="samples_per_s_range_high")
-    interval_low: float | None = msgspec.field(default=None, name="samples_per_s_low")
-    interval_high: float | None = msgspec.field(default=None, name="samples_per_s_high")
+    range_low: Rate | None = msgspec.field(default=None, name="samples_per_s_range_low")
+    range_high: Rate | None = msgspec.field(default=None, name="samples_per_s_range_high")
+    interval_low: Rate | None = msgspec.field(default=None, name="samples_per_s_low")
+    interval_high: Rate | None = msgspec.field(default=None, name="samples_per_s_high")
     number_format: str = "fp32"
-    device: str = ""
+    device: str | None = None
     exchange: dict[str, Any] = {}
     rented: dict[str, RentedRole] = {}
     utilisation: dict[str, Share] = {}
@@ -64,6 +64,12 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     @property
     def high(self) -> float:
         return _first(self.range_high, self.interval_high, self.samples_per_s)
+
+    def slow_share(self, *, shared_error: bool) -> float:
+        """Of its predicted speed, at the slow end of its range; that of the simulation alone beside a plan
+        with the same error."""
+        low = _first(self.interval_low, self.samples_per_s) if shared_error else self.low
+        return low / self.samples_per_s
 
     @property
     def machines(self) -> int:

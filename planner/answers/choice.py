@@ -58,25 +58,6 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredP
     return shown, replace(scored[picked], marks=marks[picked])
 
 
-def within(scored: list[ScoredPlan], request: Request) -> list[ScoredPlan]:
-    """Plans that meet the constraints as simulated."""
-
-    def meets(one: ScoredPlan) -> bool:
-        if request.min_samples_per_s is not None and one.samples_per_s < request.min_samples_per_s:
-            return False
-        if request.samples is None:
-            return True
-        if (
-            request.deadline_s is not None
-            and one.time_factor * request.samples / one.samples_per_s > request.deadline_s
-        ):
-            return False
-        spend = one.usd_per_million_samples * request.samples / 1e6
-        return request.spend_usd is None or spend <= request.spend_usd
-
-    return [one for one in scored if meets(one)]
-
-
 def further(
     chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
 ) -> tuple[list[Change], Saturation | None]:

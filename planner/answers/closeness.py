@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from planner.answers.jobs import missed, training_of
-from planner.search.request import Request
-from planner.search.scored import ScoredPlan
+from planner.answers.jobs import merit, within
+
+if TYPE_CHECKING:
+    from planner.search.request import Request
+    from planner.search.scored import ScoredPlan
 
 WORTH_SAYING = 0.02  # by which a surer plan is better at its slow end
 
@@ -21,13 +24,17 @@ def close_rivals(chosen: ScoredPlan, plans: Sequence[ScoredPlan], request: Reque
     """The best plan of every other device that may as well be better than the choice, best first."""
     if chosen.range is None:
         return []
-    training = training_of(request)
     best: dict[str, ScoredPlan] = {}
-    for one in sorted(plans, key=lambda one: merit(one, request), reverse=True):
+    for one in sorted(within(plans, request), key=lambda one: merit(one, request), reverse=True):
         comparable = one.range is not None and one.priced == chosen.priced
-        if comparable and one.device != chosen.device and not missed(one, request, training):
+        if comparable and one.device != chosen.device:
             best.setdefault(one.device, one)
-    return [one for one in best.values() if not _apart(one, chosen, request)]
+    aim = merit(chosen, request)
+    return [
+        one
+        for one in best.values()
+        if not told_apart(merit(one, request) / aim, one.slow_share, chosen.slow_share)
+    ]
 
 
 def surer(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Request) -> ScoredPlan | None:
@@ -38,17 +45,11 @@ def surer(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Request) ->
     return found
 
 
-def merit(one: ScoredPlan, request: Request) -> float:
-    """What the request asks for, the more the better: speed, or samples for a dollar where it has a price."""
-    if request.goal == "fastest" or not one.priced:
-        return one.samples_per_s
-    return 1 / one.usd_per_million_samples
+def told_apart(ratio: float, *slow_shares: float) -> bool:
+    """Whether two figures of this ratio differ by more than their ranges, whose slow ends are at these shares
+    of them and whose errors are independent."""
+    return abs(math.log(ratio)) > math.hypot(*map(math.log, slow_shares))
 
 
 def _worst(one: ScoredPlan, request: Request) -> float:
     return merit(one, request) * one.slow_share
-
-
-def _apart(one: ScoredPlan, other: ScoredPlan, request: Request) -> bool:
-    reach = math.hypot(math.log(one.slow_share), math.log(other.slow_share))
-    return abs(math.log(merit(one, request) / merit(other, request))) > reach

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, interrupted, within
-from planner.answers.jobs import best_of, missed, training_of
+from planner.answers.choice import choose, interrupted
+from planner.answers.jobs import best_of, missed, training_of, within
 from planner.answers.results import Comparison
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.answers.answer_files import ChosenPlan
+from planner.answers.closeness import told_apart
 from planner.units import format_bytes
 
 
@@ -21,8 +22,8 @@ class ChangedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`settings` are what is run otherwise, `figures` what comes of it; `apart`: the ranges of speed do not
-    overlap, so that the faster one is faster."""
+    """`settings` are what is run otherwise, `figures` what comes of it; `apart`: the ranges tell the speeds
+    apart, so that the faster one is faster."""
 
     settings: tuple[ChangedFigure, ...]
     figures: tuple[ChangedFigure, ...]
@@ -58,7 +59,15 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
         for name, key, form, unit in FIGURES
         if (change := _figure(name, getattr(old, key), getattr(new, key), form, unit)) is not None
     )
-    return Difference(settings, figures, apart=old.high < new.low or new.high < old.low)
+    return Difference(settings, figures, _told_apart(old, new))
+
+
+def _told_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
+    """By what the simulations leave open where one device trains one model, whose error both share; else by
+    the whole ranges."""
+    shared = old.device is not None and (old.device, old.model) == (new.device, new.model)
+    shares = (one.slow_share(shared_error=shared) for one in (old, new))
+    return told_apart(new.samples_per_s / old.samples_per_s, *shares)
 
 
 def _settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:

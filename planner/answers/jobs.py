@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan
 from planner.units import format_count
+
+if TYPE_CHECKING:
+    from planner.search.request import Request
+    from planner.search.scored import ScoredPlan
 
 
 class Limit(StrEnum):
@@ -67,13 +69,30 @@ def missed(scored: ScoredPlan, request: Request, training: Training | None) -> L
     return Limit.SPEND if over else None
 
 
-def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
-    """What the objective picks of plans, of those within the limits of the request if there are any."""
+def within(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
+    """Plans that meet the limits of the request as simulated."""
     training = training_of(request)
-    fine = [row for row in rows if not missed(row, request, training)] or list(rows)
-    if request.goal == "fastest":
-        return max(fine, key=lambda row: row.samples_per_s)
-    return min(fine, key=lambda row: row.usd_per_million_samples)
+    return [row for row in rows if missed(row, request, training) is None]
+
+
+def by_speed(one: ScoredPlan, request: Request) -> bool:
+    """Whether speed is what the request asks for of a plan: there is no price, or it does not decide."""
+    return request.goal == "fastest" or not one.priced
+
+
+def merit(one: ScoredPlan, request: Request) -> float:
+    """What the request asks for, the more the better: speed, or samples for a dollar."""
+    return one.samples_per_s if by_speed(one, request) else 1 / one.usd_per_million_samples
+
+
+def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
+    """What the objective picks of plans, of those within the limits of the request if there are any; where
+    cost decides, what nobody prices counts as free."""
+    free = request.goal != "fastest"
+    return max(
+        within(rows, request) or rows,
+        key=lambda row: (free and not row.priced, merit(row, request)),
+    )
 
 
 def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
@@ -87,6 +106,8 @@ def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
 def training_of(request: Request) -> Training | None:
     """What a request asks to train: so many samples, else what is usual for its model; None where nobody has
     said how many samples an epoch of the model has."""
+    from planner.search.request import model_of
+
     if request.samples is None and request.profile is not None:
         return None
     model = model_of(request)
@@ -112,6 +133,8 @@ def _whole(value: float) -> bool:
 
 def usual_words(request: Request) -> str:
     """What is trained where that is neither named nor an epoch; empty where it is."""
+    from planner.search.request import model_of
+
     training = training_of(request)
     if training is None or request.profile is not None:
         return ""

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, further, interrupted, within
+from planner.answers.choice import choose, further, interrupted
+from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
 from planner.measured import load

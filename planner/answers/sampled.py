@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, further, within
+from planner.answers.choice import choose, further
+from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
 from planner.cost.memory import largest_batch
 from planner.cost.price import usd_per_million_samples

@@ -90,9 +90,9 @@ def command(
     draw_tables(check_table(found, lines), f"planner check: {answer.name}", html)
 
 
-def device_of(device: str, machine: str) -> str:
+def device_of(device: str | None, machine: str) -> str:
     """The device that an answer names, or that of its machine."""
-    if device:
+    if device is not None:
         return device
     from planner.catalog import load_hardware
 

@@ -190,6 +190,7 @@ def _figures_words(name: str, training: Training | None, other: ScoredPlan) -> s
 def close_words(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Request) -> str:
     """What the ranges do not tell apart from the choice, and which is surer; empty where they do."""
     from planner.answers.closeness import surer
+    from planner.answers.jobs import by_speed
 
     if not rivals:
         return ""
@@ -200,7 +201,7 @@ def close_words(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Reque
     found = surer(chosen, rivals, request)
     if found is None:
         return f"{said}."
-    if request.goal == "fastest" or not found.priced:
+    if by_speed(found, request):
         ends = [f"at least {rate(one.samples_per_s * one.slow_share)} samples/s" for one in (found, chosen)]
     else:
         ends = [f"at most {_cost_words(one, 1 / one.slow_share)}" for one in (found, chosen)]

@@ -204,9 +204,9 @@ def _risk(result: Recommendation, training: Training | None) -> list[str]:
 def _best_synchronous(result: Recommendation) -> ScoredPlan | None:
     """Of the plans that were simulated, by what the request asks for."""
     rivals = [one for one in (*result.plans, *result.everything) if not is_async(one)]
-    if result.request.goal == "fastest":
-        return max(rivals, key=lambda one: one.samples_per_s, default=None)
-    return min(rivals, key=lambda one: one.usd_per_million_samples, default=None)
+    from planner.answers.jobs import best_of
+
+    return best_of(rivals, result.request) if rivals else None
 
 
 def _most_telling(

@@ -99,7 +99,7 @@ def test_what_two_answers_run_otherwise_is_listed_after_the_figures():
     assert settings.rows == [{"name": "workers", "old": "1", "new": "2", "ratio": None}]
     figures, same = diff_tables(Difference((), (speed,), apart=False))
     assert same.title == "Both run the same."
-    assert figures.notes == ["The ranges of speed overlap: a run may show the other order."]
+    assert figures.notes == ["The ranges do not tell the speeds apart: a run may show the other order."]
 
 
 def imported(prices, counting, far=0, left_out=None):

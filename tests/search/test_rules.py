@@ -9,7 +9,8 @@ import pytest
 
 import planner
 from planner.answers.advise import SHOWN, _one_of_each, next_changes
-from planner.answers.choice import choose, within
+from planner.answers.choice import choose
+from planner.answers.jobs import within
 from planner.answers.questions import simulation_for
 from planner.answers.results import Change, Recommendation
 from planner.answers.saturation import _counts, _saturated, _worth
