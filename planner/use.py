@@ -1,4 +1,4 @@
-"""How much of a device's arithmetic a run uses, and its rate in tokens: what people compare runs by."""
+"""How much of a device's arithmetic a run uses: what people compare runs by."""
 
 from __future__ import annotations
 
@@ -42,13 +42,3 @@ def macs_again(model: Model, checkpointing: Checkpointing, stops_early: bool = F
     """Multiply-adds of a sample's forward pass that are done again."""
     again = computed_again(model, checkpointing, stops_early)
     return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)
-
-
-def tokens_per_s(model: Model, samples_per_s: float) -> float | None:
-    """Tokens a second; None for networks that read no sequence."""
-    return None if model.sequence_length is None else samples_per_s * model.sequence_length
-
-
-def usd_per_billion_tokens(model: Model, usd_per_million_samples: float) -> float | None:
-    """Of networks over sequences."""
-    return None if model.sequence_length is None else usd_per_million_samples * 1e3 / model.sequence_length

@@ -1,10 +1,10 @@
-"""Tokens a second and the share of a device's arithmetic."""
+"""The share of a device's arithmetic."""
 
 import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.precision import BF16, FP32, TF32
-from planner.use import model_flop_use, tokens_per_s, usd_per_billion_tokens
+from planner.use import model_flop_use
 
 
 def test_model_flop_use_is_six_operations_a_parameter_and_token_and_attention() -> None:
@@ -18,9 +18,3 @@ def test_model_flop_use_is_six_operations_a_parameter_and_token_and_attention() 
 def test_a_format_that_the_device_lacks_has_no_use() -> None:
     assert model_flop_use(load_model("resnet50"), 1.0, 1, load_hardware("p3.2xlarge").device, TF32) is None
     assert model_flop_use(load_model("resnet50"), 500.0, 1, load_hardware("p3.2xlarge").device, FP32)
-
-
-def test_tokens_are_those_of_sequences() -> None:
-    assert tokens_per_s(load_model("gpt2"), 2.0) == 2048
-    assert tokens_per_s(load_model("resnet50"), 2.0) is None
-    assert usd_per_billion_tokens(load_model("gpt2"), 1.024) == pytest.approx(1.0)

@@ -6,7 +6,6 @@ Every strategy runs on the same cluster and profile; beside them stands what no 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,15 +143,12 @@ def compare_orders(
     precision: float = 0.01,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     priorities: Mapping[str, float] | None = None,
-    executor: Executor | None = None,
-    jobs: int | None = None,
     progress: Progress = silent,
 ) -> OrderComparison:
     """Simulate strategies on one cluster. `options` holds those of a strategy by its name; `priorities` adds
     a row of that name with an order of the user's own, for the transfers of the profile as it is.
 
     Without a `barrier` a tensor is downloaded as soon as it is updated, beside the next forward pass.
-    Strategies are simulated in `jobs` threads or by the `executor`; the result does not depend on it.
     """
     names = list(dict.fromkeys([BASELINE, *strategies]))
     running = profile if barrier else pipelined(profile)
@@ -176,7 +172,7 @@ def compare_orders(
         name: cluster_bounds(plan.profile, cluster, barrier=barrier) for name, plan in schedules.items()
     }
     progress("simulating", 0, len(schedules))
-    with executor_of(executor, jobs) as pool:
+    with executor_of() as pool:
         both = pool.map(
             lambda plan: (
                 simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision),

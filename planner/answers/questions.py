@@ -69,7 +69,7 @@ class Simulation(Shown):
         }
 
 
-def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False) -> Plan:
+def one_plan(request: Request, *, joined: bool = False) -> Plan:
     """The single plan that a request names; several where one is needed are refused. `joined`: it is asked
     for with other numbers of workers too."""
     model = model_of(request)
@@ -78,7 +78,7 @@ def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False
         raise BadInput(words)
     if words := request.market.no_rdma(kind):
         raise BadInput(words)
-    request = _connected(request, kind, joined=joined or default_workers > 1)
+    request = _connected(request, kind, joined=joined)
     for flag, values in (
         ("--workers", request.workers),
         ("--batch", None if request.batches == "auto" else request.batches),
@@ -95,7 +95,7 @@ def one_plan(request: Request, *, default_workers: int = 1, joined: bool = False
     cut = Cut((request.workers_per_replica or (1,))[0])
     if request.tensor is not None or request.pipeline is not None:
         cut = cuts(request, kind, model)[0]
-    workers = (request.workers or (max(default_workers, cut.workers),))[0]
+    workers = (request.workers or (cut.workers,))[0]
     site = Site(kind, workers, request.market, cut, seed=request.seed)
     chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
     fixed = request.choices(chosen)

@@ -60,7 +60,6 @@ def traced(
     *,
     seed: int = 0,
     steps: int = 3,
-    warmup_steps: int = WARMUP_STEPS,
     about: Mapping[str, Any] | None = None,
 ) -> Timeline:
     """Simulate until worker 0 has done `steps` steps after a warm-up, and keep those."""
@@ -72,18 +71,18 @@ def traced(
     if steps < 1:
         raise BadInput(f"a timeline of {steps} steps is empty; ask for at least 1")
     offsets = () if case.lockstep() else start_offsets_s(profile, cluster, seed, 0)
-    total = _more(warmup_steps + steps)
+    total = _more(WARMUP_STEPS + steps)
     while True:
         options = RunOptions(
             seed=seed,
             steps=total,
-            warmup_steps=warmup_steps,
+            warmup_steps=WARMUP_STEPS,
             start_offsets_s=offsets,
             fairness_sigma=FAIRNESS_SIGMA,
             timeline=True,
         )
         result = run(profile, cluster, case.policy, case.mode, options, joins=case.joins)
-        warm = all(len(ends) >= warmup_steps for ends in result.step_ends_s)
+        warm = all(len(ends) >= WARMUP_STEPS for ends in result.step_ends_s)
         ends = result.step_ends_s[0]
         starts = result.step_starts_s[0][: len(ends)]
         first = int(np.searchsorted(starts, result.measured_from_s if warm else np.inf))

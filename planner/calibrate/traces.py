@@ -43,11 +43,10 @@ def calibrate_window(
     *,
     alpha_s_per_byte: float = 0.0,
     beta_s: float = 0.0,
-    burst_bytes: float = 0.0,
 ) -> dict[str, WindowFit]:
     """WIN of each direction, from one-worker profiles or RunMetadata files."""
     profiles = profiles_in(paths)
-    wire = Wire(_bandwidth(profiles, bandwidth_bytes_per_s), inf, burst_bytes, alpha_s_per_byte, beta_s)
+    wire = Wire(_bandwidth(profiles, bandwidth_bytes_per_s), inf, 0.0, alpha_s_per_byte, beta_s)
     fits = {}
     for name, resource in DIRECTIONS.items():
         having = [profile for profile in profiles if (profile.resource == resource).sum() > 1]

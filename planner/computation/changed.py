@@ -107,12 +107,4 @@ def steadied(
     )
 
 
-def in_units(computation: Computation, units: dict[str, int], names: tuple[str, ...]) -> Computation:
-    """The same computation with other blocks: `units` maps a parameter's name to the number of its unit."""
-    parameters = tuple(
-        replace(one, block=units[one.name]) if one.name in units else one for one in computation.parameters
-    )
-    return replace(computation, parameters=parameters, blocks=names, layout=None)
-
-
-__all__ = ["Parameter", "accumulated", "in_units", "steadied"]
+__all__ = ["Parameter", "accumulated", "steadied"]

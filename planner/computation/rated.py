@@ -16,16 +16,11 @@ def rated_computation(
     batch: int,
     hardware: Hardware,
     precision: Precision,
-    *,
-    framework: str = DEFAULT_FRAMEWORK,
-    steps: int = DEFAULT_STEPS,
-    seed: int = 0,
-    variation: Variation = Variation(),
 ) -> Computation:
     """What one device of `hardware` computes in a training step."""
-    times = computation_s(model, batch, hardware.device, precision, framework)
+    times = computation_s(model, batch, hardware.device, precision, DEFAULT_FRAMEWORK)
     source = (
-        f"synthesized for {framework} in {precision.name}; rates of {hardware.device.name}: "
+        f"synthesized for {DEFAULT_FRAMEWORK} in {precision.name}; rates of {hardware.device.name}: "
         f"{times.error.basis}, {times.error.source}"
     )
     return synthesized(
@@ -35,7 +30,7 @@ def rated_computation(
         precision,
         graph=compute_graph(model),
         times=SynthesizedTimes(times.forward_s, times.backward_s, times.optimizer_s, times.basis, source),
-        steps=steps,
-        seed=seed,
-        variation=variation,
+        steps=DEFAULT_STEPS,
+        seed=0,
+        variation=Variation(),
     )

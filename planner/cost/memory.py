@@ -122,15 +122,13 @@ def server_memory_bytes(parameter_bytes: float, workers: int, optimizer: Optimiz
     return parameter_bytes * (1 + STATE_COPIES[optimizer] + workers) + RUNTIME_BYTES["cpu"]
 
 
-def server_misfit(
-    hardware: Hardware, parameter_bytes: float, workers: int, optimizer: Optimizer = "momentum"
-) -> str:
+def server_misfit(hardware: Hardware, parameter_bytes: float, workers: int) -> str:
     """Why a server's share of the parameters does not fit in the memory of a machine of its own; empty if it
     does, or if nobody knows that memory."""
     if hardware.memory_bytes is None:
         return ""
     need, usable = (
-        server_memory_bytes(parameter_bytes, workers, optimizer),
+        server_memory_bytes(parameter_bytes, workers),
         hardware.memory_bytes * USABLE["cpu"],
     )
     if need <= usable:
@@ -192,12 +190,10 @@ def largest_batch(
     model: Model,
     hardware: Hardware | Device,
     *,
-    optimizer: Optimizer = "momentum",
-    held: Held = SERVED,
     precision: Precision = FP32,
 ) -> int:
     """The largest batch of one worker that fits; 0 if not even one sample does."""
-    return memory_fit(model, 1, hardware, optimizer=optimizer, held=held, precision=precision).largest_batch
+    return memory_fit(model, 1, hardware, precision=precision).largest_batch
 
 
 def _reason(model: Model, batch: int, device: Device, need: MemoryNeed, largest: int) -> str:

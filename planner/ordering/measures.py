@@ -126,9 +126,9 @@ def straggler_shares(timeline: Timeline) -> Floats:
     return np.asarray((slowest - fastest) / (ended - begun)[whole])
 
 
-def orders_seen(timeline: Timeline, resource: int = DOWNLINK) -> tuple[int, int]:
-    """How many different orders of transfers a run shows, and in how many (worker, step)."""
-    own = timeline[timeline["resource"] == resource]
+def orders_seen(timeline: Timeline) -> tuple[int, int]:
+    """How many different orders of downloads a run shows, and in how many (worker, step)."""
+    own = timeline[timeline["resource"] == DOWNLINK]
     own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
     sequences: dict[tuple[int, int], list[int]] = {}
     for worker, step, op in zip(

@@ -13,14 +13,13 @@ from planner.step import UPLINK, WORKER, Profile
 GAP_FACTOR = 2.0  # the released Prophet: a step ends where a gap exceeds twice the mean gap
 
 
-def generation_times_s(profile: Profile, step: int | None = None) -> dict[int, float]:
+def generation_times_s(profile: Profile) -> dict[int, float]:
     """When each upload could start if the network never made the worker wait: c(i) of file 003.
 
     The worker runs one op at a time, the one that became ready first (then the lowest index); durations are
-    those of one step of the profile, or the mean over all.
+    the means over the steps of the profile.
     """
-    durations = profile.durations_s.mean(axis=0) if step is None else profile.durations_s[step]
-    duration = np.where(profile.resource == WORKER, durations, 0.0).tolist()
+    duration = np.where(profile.resource == WORKER, profile.durations_s.mean(axis=0), 0.0).tolist()
     worker = (profile.resource == WORKER).tolist()
     start, index = profile.dependents()
     waiting = np.diff(profile.dep_start).tolist()

@@ -15,6 +15,8 @@ from planner.partition.elimination import minimise
 from planner.partition.search import PartitionPlan, PartitionRequest, partition, reading_price
 from planner.partition.stages import Stage, stages_of
 
+USUAL = PartitionRequest(1)  # machines are as many as a plan names
+
 
 @dataclass(frozen=True, slots=True)
 class LayerChoice:
@@ -44,7 +46,6 @@ def layer_choice(
     hardware: Hardware | str,
     layer: str,
     shape: tuple[int, int, int],
-    read_every: int = 70,
 ) -> LayerChoice:
     """Partition or replicate one layer, the others at their best for either (the paper's Figure 14)."""
     from planner.cost.constants import constants_for
@@ -53,7 +54,7 @@ def layer_choice(
     constants = constants_for(_hardware(hardware))
     stages = stages_of(_model(model))
     at = stages.index(_stage_named(stages, layer))
-    price = reading_price(constants, replace(PartitionRequest(1), read_every=read_every), *shape)
+    price = reading_price(constants, USUAL, *shape)
 
     def best(pair: tuple[int, int]) -> StageSpread:
         problem = Problem(stages, constants, workers)
@@ -72,13 +73,11 @@ def layer_choice(
         replicated_activations_s=copied.split.network_s,
         partitioned_reading_s=price * cut.read_bytes,
         replicated_reading_s=price * copied.read_bytes,
-        break_even_read_every=price * extra * read_every / saved if saved > 0 else float("inf"),
+        break_even_read_every=price * extra * USUAL.read_every / saved if saved > 0 else float("inf"),
     )
 
 
-def copies_pay_below(
-    hardware: Hardware | str, outputs: int, shape: tuple[int, int, int], read_every: int = 70
-) -> float:
+def copies_pay_below(hardware: Hardware | str, outputs: int, shape: tuple[int, int, int]) -> float:
     """The number of inputs of a dense layer below which copies of it beat its parts, in the case best for
     copies: parts exchange all their inputs and, as equation 3 may be read, the error terms of all outputs
     instead of sums of them, at two latencies a sample. Both sides grow with the inputs but for the outputs'
@@ -90,7 +89,7 @@ def copies_pay_below(
     remote = (workers - 1) / workers * BYTES_PER_ELEMENT / c.nic_bytes_per_s  # seconds an element
     latency = 2 * c.latency_s[-1] / c.threads
     read = (workers - 1) * outputs * BYTES_PER_ELEMENT
-    price = reading_price(c, replace(PartitionRequest(1), read_every=read_every), *shape)
+    price = reading_price(c, USUAL, *shape)
     return (outputs * remote + latency) / (read * price - remote)
 
 
@@ -109,7 +108,6 @@ def copy_readings(
     hardware: Hardware | str,
     layer: str,
     shape: tuple[int, int, int],
-    read_every: int = 70,
 ) -> list[CopyReading]:
     """A dense layer behind one that is cut, alone, by every way that we see to read section 6.4 and equations
     6 and 10 to 12. From the second line on parts exchange all they can: their inputs, the errors of their
@@ -131,8 +129,8 @@ def copy_readings(
     inputs = 2 * (remote * stage.in_elements * element_s + latency_s)
     everything = inputs + 2 * (remote * stage.out_elements * element_s + latency_s)
     copies = (remote / workers + 1 / workers) * stage.in_elements * element_s + (1 + 1 / workers) * latency_s
-    read = stage.weight_bytes / (c.nic_bytes_per_s * min(workers, servers) * read_every)
-    alone = stage.weight_bytes / (c.nic_bytes_per_s * read_every * workers)
+    read = stage.weight_bytes / (c.nic_bytes_per_s * min(workers, servers) * USUAL.read_every)
+    alone = stage.weight_bytes / (c.nic_bytes_per_s * USUAL.read_every * workers)
     turns, h = replicas * read, c.threads
     return [
         CopyReading("as we count", (cut, inputs, turns), (copied, copies, workers * turns)),

@@ -118,9 +118,9 @@ def day_of(text: str, where: str, today: date | None = None) -> date:
     return day
 
 
-def with_own_prices(hardware: Hardware, book: Book | None = None) -> Hardware:
+def with_own_prices(hardware: Hardware) -> Hardware:
     """A machine with the user's prices where they are not older than its own; new regions are added."""
-    dated = (load() if book is None else book).get(hardware.name)
+    dated = load().get(hardware.name)
     if not dated:
         return hardware
     mine = {region: _price(region, entry) for region, entry in dated.items()}

@@ -141,18 +141,9 @@ def best_interval_s(mean_s: float, checkpoint_s: float) -> float:
     return math.sqrt(2 * checkpoint_s * mean_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - checkpoint_s
 
 
-def checkpoint_s(state_bytes: float, bytes_per_s: float = CHECKPOINT_BYTES_PER_S) -> float:
+def checkpoint_s(state_bytes: float) -> float:
     """How long a checkpoint of parameters and optimizer state takes."""
-    return max(1e-3, state_bytes / bytes_per_s)
-
-
-def spot_pays(on_demand_usd_per_hour: float | None, spot_usd_per_hour: float | None, run: SpotRun) -> bool:
-    """Whether an hour's worth of work is cheaper on spot machines."""
-    if spot_usd_per_hour is None:
-        return False
-    if on_demand_usd_per_hour is None:
-        return True
-    return run.usd_per_useful_hour(spot_usd_per_hour) < on_demand_usd_per_hour
+    return max(1e-3, state_bytes / CHECKPOINT_BYTES_PER_S)
 
 
 def _factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_s: float) -> float:

@@ -16,9 +16,7 @@ from pathlib import Path
 from planner.errors import BadInput
 
 INJECTED = Path(__file__).parent / "injected"
-PATH, STEPS, MODEL, BATCH, FAILED = (
-    f"PLANNER_RECORD_{name}" for name in ("PATH", "STEPS", "MODEL", "BATCH", "FAILED")
-)
+PATH, STEPS, MODEL, BATCH = (f"PLANNER_RECORD_{name}" for name in ("PATH", "STEPS", "MODEL", "BATCH"))
 
 
 def record_command(

@@ -77,9 +77,9 @@ def by_source(one: Evidence) -> Table:
     )
 
 
-def worst_rows(one: Evidence, most: int = MOST_WORST) -> Table:
+def worst_rows(one: Evidence) -> Table:
     """The runs that are furthest off."""
-    rows = sorted(one.rows, key=lambda row: -abs(row.error))[:most]
+    rows = sorted(one.rows, key=lambda row: -abs(row.error))[:MOST_WORST]
     return _rows(rows, f"The {len(rows)} runs that are furthest off")
 
 

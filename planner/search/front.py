@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
 
 
 def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
@@ -40,11 +41,11 @@ def knee(samples_per_s: Floats, usd_per_sample: Floats) -> int:
     return int(np.argmax(gain))
 
 
-def cheapest_of_fastest(samples_per_s: Floats, usd_per_sample: Floats, tolerance: float = 0.02) -> int:
-    """Of the plans within `tolerance` of the highest throughput, the one with the lowest cost a sample.
+def cheapest_of_fastest(samples_per_s: Floats, usd_per_sample: Floats) -> int:
+    """Of the plans within `NEAR_FASTEST` of the highest throughput, the one with the lowest cost a sample.
 
     It lies on the front: what dominates it would be at least as fast and cheaper.
     """
-    near = np.flatnonzero(samples_per_s >= samples_per_s.max() * (1 - tolerance))
+    near = np.flatnonzero(samples_per_s >= samples_per_s.max() * (1 - NEAR_FASTEST))
     best = np.lexsort((near, -samples_per_s[near], usd_per_sample[near]))[0]
     return int(near[best])

@@ -20,14 +20,13 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from planner.search.front import Floats, front
+from planner.search.front import NEAR_FASTEST, Floats, front
 from planner.search.heats import Heat, Score, cautious
 
 Goal = Literal["front", "cheapest", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
 LONG_ROUND = 4  # likewise where a plan takes long
 COURSE: tuple[Heat, ...] = ("glance", "short", "trial", "half", "long")
-NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
 
 
 S = TypeVar("S", bound=Score)

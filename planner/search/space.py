@@ -323,9 +323,9 @@ def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[
     return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
-def exchanges(request: Request, site: Site, only: Kinds = None) -> Iterator[Exchange]:
+def exchanges(request: Request, site: Site) -> Iterator[Exchange]:
     """What the request allows on a site, in the order of the registry."""
-    for kind in kinds(request) if only is None else only:
+    for kind in kinds(request):
         if takes(EXCHANGES[kind], site.cut):
             yield from EXCHANGES[kind].options(request, site)
 

@@ -192,7 +192,6 @@ class EndTimeError:
     median: float
     p95: float
     worst: float
-    signed_median_s: float
 
     @classmethod
     def of(cls, ends: Sequence[Transmission]) -> EndTimeError:
@@ -205,7 +204,6 @@ class EndTimeError:
             float(np.median(values)),
             float(np.percentile(values, 95)),
             float(values.max()),
-            float(np.median([sent.end_s - sent.stream.recorded_end_s for sent in ends])),
         )
 
 
@@ -231,8 +229,6 @@ def predicted_ends(
     return ends
 
 
-def end_time_error(
-    profile: Profile, wire: Wire, resource: int = DOWNLINK, infer: bool = True, **which: Any
-) -> EndTimeError:
+def end_time_error(profile: Profile, wire: Wire, *, infer: bool = True, **which: Any) -> EndTimeError:
     """How far the model is from the recorded end times of a profile (`predicted_ends`)."""
-    return EndTimeError.of(predicted_ends(profile, wire, resource, infer, **which))
+    return EndTimeError.of(predicted_ends(profile, wire, infer=infer, **which))

@@ -58,9 +58,7 @@ def import_profile(
         return _imported(paths, about)
 
 
-def import_computation(
-    paths: Sequence[Path | str], *, batch: int, model: str = "", hardware: str = ""
-) -> Computation:
+def import_computation(paths: Sequence[Path | str], *, batch: int, model: str = "") -> Computation:
     """What one worker computes in a step, from PyTorch traces: what exchanges other than the recorded one are
     lowered from."""
     from planner.computation.importers import kineto, pytorch
@@ -81,7 +79,6 @@ def import_computation(
             steps,
             batch=batch,
             model=model or Path(paths[0]).name.split(".")[0],
-            hardware=hardware,
             source=f"{PYTORCH}: {names}",
         )
 

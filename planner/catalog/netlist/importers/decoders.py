@@ -26,7 +26,7 @@ def llama(config: Config) -> Network:
         linear(heads * size, "self_attn.q_proj", bias=bias),
         linear(kv_heads * size, "self_attn.k_proj", "input_layernorm", bias=bias),
         linear(kv_heads * size, "self_attn.v_proj", "input_layernorm", bias=bias),
-        *_rotary("self_attn"),
+        *_rotary(),
         _attention(config, "self_attn", heads, kv_heads, size, window=_window(config)),
         linear(width, "self_attn.o_proj", bias=bias and config.family != "qwen2"),
         layer("add", ["input", "self_attn.o_proj"], name="attended"),
@@ -172,7 +172,7 @@ def phi(config: Config) -> Network:
         linear(heads * size, "self_attn.q_proj"),
         linear(kv_heads * size, "self_attn.k_proj", "input_layernorm"),
         linear(kv_heads * size, "self_attn.v_proj", "input_layernorm"),
-        *_rotary("self_attn"),
+        *_rotary(),
         _attention(config, "self_attn", heads, kv_heads, size),
         linear(width, "self_attn.dense", dropout=dropout),
         linear(config.number("intermediate_size", default=4 * width), "mlp.fc1", "input_layernorm",
@@ -274,10 +274,10 @@ def _head(config: Config, embedding: str, *, tied: bool, bias: bool = False) -> 
     return [linear(config.number("vocab_size"), "lm_head", bias=bias, tied=shared), loss()]
 
 
-def _rotary(scope: str) -> list[Item]:
+def _rotary() -> list[Item]:
     return [
-        layer("rotary", True, from_=f"{scope}.q_proj", name=f"{scope}.q_rotary"),
-        layer("rotary", True, from_=f"{scope}.k_proj", name=f"{scope}.k_rotary"),
+        layer("rotary", True, from_=f"self_attn.{of}_proj", name=f"self_attn.{of}_rotary")
+        for of in ("q", "k")
     ]
 
 

@@ -34,7 +34,7 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
     if hooks:
         from planner.catalog.netlist.importers.torch_hooks import watched
 
-        graph = watched(module, _example(torch, shape, TRACED_BATCH, ids), TRACED_BATCH)
+        graph = watched(module, _example(torch, shape, ids), TRACED_BATCH)
     else:
         from planner.catalog.netlist.importers.torch_graph import lowered
 
@@ -118,8 +118,8 @@ def _called(source: str, make: Any, torch: Any) -> Any:
         raise BadInput(f"{source}: cannot be made on the meta device: {_line(error)}") from error
 
 
-def _example(torch: Any, shape: Shape, batch: int, ids: bool) -> Any:
-    sizes = (batch, *shape[1:])
+def _example(torch: Any, shape: Shape, ids: bool) -> Any:
+    sizes = (TRACED_BATCH, *shape[1:])
     return torch.zeros(sizes, dtype=torch.long if ids else torch.float32, device="meta")
 
 
@@ -128,7 +128,7 @@ def _exported(module: Any, torch: Any, shape: Shape, ids: bool, source: str) -> 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module, (_example(torch, shape, TRACED_BATCH, ids),), strict=False)
+            return torch.export.export(module, (_example(torch, shape, ids),), strict=False)
     except Exception as error:
         said = f"{source}: its graph cannot be exported: {_line(error)}"
         raise BadInput(f"{said}; --hooks watches its modules instead") from error
