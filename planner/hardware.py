@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Basis = Literal["measured", "published", "estimated"]
 Network = Literal["baseline", "burst"]
@@ -199,6 +199,25 @@ class Hardware:
     def price_in(self, region: str) -> Price | None:
         """The price in a region; None where the file has none."""
         return next((price for price in (self.price, *self.other_prices) if price.region == region), None)
+
+
+def bare_machine(name: str, device: Device, **known: Any) -> Hardware:
+    """A machine of which nothing is known but its device, and what is given."""
+    unknown = (
+        "vcpus",
+        "memory_bytes",
+        "nic_burst_bytes_per_s",
+        "nic_baseline_bytes_per_s",
+        "flow_bytes_per_s",
+    )
+    about: dict[str, Any] = {
+        **dict.fromkeys(("family", "provider", "cpu"), ""),
+        **dict.fromkeys(unknown),
+        "device_count": 1,
+        "price": Price(None, None, region="", as_of="", basis="measured", source=""),
+        "still_sold": False,
+    }
+    return Hardware(name=name, device=device, **(about | known))
 
 
 def devices_of(hardware: Hardware) -> str:

@@ -27,26 +27,21 @@ def once_for_ops(computation: Computation, key: Hashable, make: Callable[[], T])
     return _once(computation.layout or computation, key, make)
 
 
-def remembered(function: OfComputation[P, T]) -> OfComputation[P, T]:
+def remembered(function: OfComputation[P, T], kept: Callable[..., Any] = once) -> OfComputation[P, T]:
     """A pure function of a computation and other values, whose results are kept on the computation."""
 
     @wraps(function)
     def found(computation: Computation, /, *args: P.args, **kwargs: P.kwargs) -> T:
         key = (function, args, tuple(kwargs.items()))
-        return _once(computation, key, lambda: function(computation, *args, **kwargs))
+        made: T = kept(computation, key, lambda: function(computation, *args, **kwargs))
+        return made
 
     return found
 
 
 def remembered_for_ops(function: OfComputation[P, T]) -> OfComputation[P, T]:
     """The same for what depends on the ops and parameters alone: kept for all computations of one layout."""
-
-    @wraps(function)
-    def found(computation: Computation, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        key = (function, args, tuple(kwargs.items()))
-        return once_for_ops(computation, key, lambda: function(computation, *args, **kwargs))
-
-    return found
+    return remembered(function, once_for_ops)
 
 
 def _once(owner: object, key: Hashable, make: Callable[[], T]) -> T:

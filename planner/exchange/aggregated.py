@@ -52,41 +52,20 @@ def summed_in_machines(step: Profile, site: Site) -> Profile:
 
     received = _received(step)
     for op in step.topological_order().tolist():
-        resource = int(step.resource[op])
+        own = step.op(op)
+        resource = own.resource
         known = shared if resource == WORKER else place
-        deps = tuple(dict.fromkeys(known.get(dep, place[dep]) for dep in step.deps(op).tolist()))
+        deps = tuple(dict.fromkeys(known.get(dep, place[dep]) for dep in own.deps))
         if resource == UPLINK:
-            deps = (collective("reduce_scatter", op, int(step.bytes[op]), deps),)
-        place[op] = add(
-            Op(
-                step.names[op],
-                resource,
-                int(step.server[op]),
-                int(step.bytes[op]),
-                deps,
-                int(step.tensor[op]),
-                -1 if resource == WORKER else MACHINE,
-                float(step.latency_s[op]),
-                int(step.role[op]),
-                int(step.layer[op]),
-            ),
-            op,
-        )
+            deps = (collective("reduce_scatter", op, own.bytes, deps),)
+        scope = -1 if resource == WORKER else MACHINE
+        place[op] = add(replace(own, deps=deps, scope=scope), op)
         if op in received:
             shared[op] = collective("all_gather", op, received[op], (place[op],))
     durations_s = step.durations_s[:, like]
     durations_s[:, list(seconds)] = list(seconds.values())
-    made = Profile.build(
-        ops,
-        durations_s,
-        model=step.model,
-        batch=step.batch,
-        servers=step.servers + 1,
-        tensors=step.tensors,
-        order=None if step.order is None else step.order[:, like],
-    )
-    about = ("hardware", "bandwidth_bytes_per_s", "basis", "source", "notes", "layers", "buckets")
-    return replace(made, **{name: getattr(step, name) for name in about})
+    order = None if step.order is None else step.order[:, like]
+    return step.rebuilt(ops, durations_s, servers=step.servers + 1, order=order)
 
 
 def joined(cluster: Cluster, site: Site) -> Cluster:

@@ -38,17 +38,18 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
     order = profile.topological_order().tolist()
     pieces = [[] for _ in range(profile.ops)]
     for op in order:
-        tensor, resource = int(profile.tensor[op]), int(profile.resource[op])
+        whole = profile.op(op)
+        tensor, resource = whole.tensor, whole.resource
         held = parts[tensor] if tensor >= 0 and resource != WORKER else [None]
         total = sum(part.bytes for part in held if part is not None) or 1
         sent = 0
         for k, part in enumerate(held):
             deps: list[int] = []
-            for dep in profile.deps(op).tolist():
+            for dep in whole.deps:
                 same = len(held) > 1 and int(profile.tensor[dep]) == tensor and len(pieces[dep]) == len(held)
                 deps += pieces[dep][k : k + 1] if same else pieces[dep]
             fraction = 1.0 if part is None else part.bytes / total
-            size = int(profile.bytes[op])
+            size = whole.bytes
             if len(held) > 1 and size:
                 size = size - sent if k == len(held) - 1 else max(1, round(size * fraction))
                 sent += size
@@ -56,34 +57,21 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
             source.append(op)
             share.append(fraction)
             ops.append(
-                Op(
-                    name=profile.names[op] + (f"/part{k}" if len(held) > 1 else ""),
-                    resource=resource,
-                    server=_server(resource, part, int(profile.server[op]), servers),
+                replace(
+                    whole,
+                    name=whole.name + (f"/part{k}" if len(held) > 1 else ""),
+                    server=_server(resource, part, whole.server, servers),
                     bytes=size,
                     deps=tuple(deps),
                     tensor=-1 if tensor < 0 else int(first_part[tensor]) + k,
-                    role=int(profile.role[op]),
-                    layer=int(profile.layer[op]),
                 )
             )
-    moved = Profile.build(
+    return profile.rebuilt(
         ops,
         profile.durations_s[:, source] * np.array(share),
-        model=profile.model,
-        batch=profile.batch,
         servers=servers,
         tensors=names,
         order=None if profile.order is None else profile.order[:, source],
-        layers=profile.layers,
-        buckets=profile.buckets,
-    )
-    return replace(
-        moved,
-        hardware=profile.hardware,
-        bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s,
-        basis=profile.basis,
-        source=profile.source,
         notes=(*profile.notes, f"moved from {profile.servers} to {servers} servers ({placement})"),
     )
 

@@ -7,6 +7,7 @@ Compute time is split in proportion to bytes. With `deal`, pieces go to the serv
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -31,43 +32,32 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
     ops: list[Op] = []
     share = np.ones(first[-1])
     for op, own in enumerate(group):
-        sizes = pieces[own] if own is not None else [int(profile.bytes[op])]
-        on_worker = profile.resource[op] in (WORKER, HOST)
+        whole = profile.op(op)
+        sizes = pieces[own] if own is not None else [whole.bytes]
+        on_worker = whole.resource in (WORKER, HOST)
         for j, size in enumerate(sizes):
             deps: list[int] = []
             for dep in profile.deps(op).tolist():
                 alike = own is not None and group[dep] == own
                 deps += [first[dep] + j] if alike else range(first[dep], first[dep + 1])
-            ops.append(
-                Op(
-                    name=profile.names[op] if len(sizes) == 1 else f"{profile.names[op]}#{j}",
-                    resource=int(profile.resource[op]),
-                    server=-1 if on_worker else int(profile.server[op]) if own is None else servers[own, j],
+            piece = replace(whole, deps=tuple(deps))
+            if own is not None:
+                piece = replace(
+                    piece,
+                    name=whole.name if len(sizes) == 1 else f"{whole.name}#{j}",
+                    server=-1 if on_worker else servers[own, j],
                     bytes=size if transfers[op] else 0,
-                    deps=tuple(deps),
-                    tensor=int(profile.tensor[op]) if own is None else tensor_of[own, j],
-                    role=int(profile.role[op]),
-                    layer=int(profile.layer[op]),
+                    tensor=tensor_of[own, j],
                 )
-            )
+            ops.append(piece)
             share[first[op] + j] = 1.0 if own is None else size / sum(sizes)
     old = np.repeat(np.arange(profile.ops), np.diff(first))
     order = profile.order
-    return Profile.build(
+    return profile.rebuilt(
         ops,
         profile.durations_s[:, old] * share,
-        model=profile.model,
-        batch=profile.batch,
-        servers=profile.servers,
         tensors=names,
         order=None if order is None else np.argsort(np.argsort(order[:, old], axis=1, kind="stable"), axis=1),
-        hardware=profile.hardware,
-        bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s,
-        basis=profile.basis,
-        source=profile.source,
-        notes=profile.notes,
-        layers=profile.layers,
-        buckets=profile.buckets,
     )
 
 

@@ -279,25 +279,11 @@ class Request:
 def unnamed_machine(name: str, threads: int | None = None, cores: int | None = None) -> Hardware:
     """The machine that a profile was recorded on, of which nothing but its step is known, and on how many of
     its cores it computed."""
-    from planner.hardware import Device, Price
+    from planner.hardware import Device, bare_machine
 
-    nothing = Price(None, None, region="", as_of="", basis="measured", source="")
     device = Device(name or "recorded", "cpu", flops={}, memory_bytes=math.inf, cores=threads)
-    return Hardware(
-        name=name or "recorded",
-        family="",
-        provider="",
-        device=device,
-        device_count=1,
-        cpu="",
-        vcpus=None if cores is None else 2 * cores,  # as elsewhere, two for a core
-        memory_bytes=None,
-        nic_burst_bytes_per_s=None,
-        nic_baseline_bytes_per_s=None,
-        flow_bytes_per_s=None,
-        price=nothing,
-        still_sold=True,
-    )
+    vcpus = None if cores is None else 2 * cores  # as elsewhere, two for a core
+    return bare_machine(device.name, device, vcpus=vcpus, still_sold=True)
 
 
 def model_of(request: Request) -> Model:

@@ -55,6 +55,10 @@ RESOURCE_KINDS = (
     ResourceKind.HOST,
 )  # by code
 MAX_STEP_BYTES = 2**53  # transferred in one step: beyond it sums of bytes are no longer exact
+_ABOUT = (  # what a step says of all its ops together
+    "model", "batch", "servers", "tensors", "hardware", "bandwidth_bytes_per_s", "basis", "source", "notes",
+    "layers", "buckets",
+)  # fmt: skip
 MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of the unit
 
 
@@ -166,6 +170,12 @@ class Profile:
             **about,
         )
 
+    def rebuilt(self, ops: Sequence[Op], durations_s: npt.ArrayLike, **changes: Any) -> Profile:
+        """The same step from other ops. What is told by op (`order`, `starts_s`, `recorded`) is that of
+        `changes`."""
+        about = {name: getattr(self, name) for name in _ABOUT}
+        return Profile.build(ops, durations_s, **(about | changes))
+
     def __post_init__(self) -> None:
         n = len(self.names)
         if n == 0:
@@ -266,6 +276,21 @@ class Profile:
     def parses(self) -> npt.NDArray[np.bool_]:
         """Which ops only turn a message into a tensor."""
         return np.asarray(self.role == OpRole.PARSE, np.bool_)
+
+    def op(self, at: int) -> Op:
+        """One op as a value."""
+        return Op(
+            name=self.names[at],
+            resource=int(self.resource[at]),
+            server=int(self.server[at]),
+            bytes=int(self.bytes[at]),
+            deps=tuple(self.deps(at).tolist()),
+            tensor=int(self.tensor[at]),
+            scope=int(self.scope[at]),
+            latency_s=float(self.latency_s[at]),
+            role=int(self.role[at]),
+            layer=int(self.layer[at]),
+        )
 
     def deps(self, op: int) -> npt.NDArray[np.int32]:
         return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]

@@ -154,17 +154,8 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
     parsers: list[tuple[int, int]] = []
     names = set(profile.names)
     for i in profile.topological_order().tolist():
-        deps = tuple(place[dep] for dep in profile.deps(i).tolist())
-        op = Op(
-            profile.names[i],
-            int(profile.resource[i]),
-            int(profile.server[i]),
-            int(profile.bytes[i]),
-            deps,
-            int(profile.tensor[i]),
-            role=int(profile.role[i]),
-            layer=int(profile.layer[i]),
-        )
+        op = profile.op(i)
+        op = replace(op, deps=tuple(place[dep] for dep in op.deps))
         place[i] = len(ops)
         ops.append(op)
         if op.resource in (DOWNLINK, UPLINK):
@@ -196,23 +187,11 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
         for transfer, at in of_transfer.items():
             starts[:, at] = starts[:, transfer] + durations[:, transfer]
     ranks = None if order is None else order.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
-    return replace(
-        Profile.build(
-            ops,
-            durations,
-            model=profile.model,
-            batch=profile.batch,
-            servers=profile.servers,
-            tensors=profile.tensors,
-            order=ranks,
-            starts_s=starts,
-            layers=profile.layers,
-            buckets=profile.buckets,
-        ),
-        hardware=profile.hardware,
-        bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s,
-        basis=profile.basis,
-        source=profile.source,
+    return profile.rebuilt(
+        ops,
+        durations,
+        order=ranks,
+        starts_s=starts,
         notes=(
             *profile.notes,
             f"parsing is an op after each transfer: {alpha_s_per_byte:.3g} s a byte and {beta_s:.3g} s",

@@ -20,7 +20,7 @@ from planner.computation.importers import import_computation
 from planner.exchange import Exchange, Site
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.sharded import Sharded
-from planner.hardware import Device, Hardware, Price
+from planner.hardware import Device, bare_machine
 from planner.market import Market
 from planner.simulator import simulate
 from planner.validate.ddp_data import DATA, DdpPoint, RunConfig, configs, points, round_trip_s
@@ -29,21 +29,7 @@ from planner.validate.ddp_data import DATA, DdpPoint, RunConfig, configs, points
 # idle at once (100 Mbit/s, 262144 bytes on 4 ranks: 12.3 ms a hop of 10.4 and 2.66 less 0.76).
 BURST_BYTES = 10_000
 ROWS = 400  # draws of a step with jitter
-HOST = Hardware(
-    name="host",
-    family="testbed",
-    provider="testbed",
-    device=Device("host", "cpu", {"fp32": 1e9}, 1e9, cores=1),
-    device_count=1,
-    cpu="",
-    vcpus=None,
-    memory_bytes=None,
-    nic_burst_bytes_per_s=None,
-    nic_baseline_bytes_per_s=None,
-    flow_bytes_per_s=None,
-    price=Price(None, None, "", "", "measured", ""),
-    still_sold=False,
-)
+HOST = bare_machine("host", Device("host", "cpu", {"fp32": 1e9}, 1e9, cores=1))
 
 
 @dataclass(frozen=True, slots=True)

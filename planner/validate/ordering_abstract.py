@@ -12,17 +12,14 @@ from planner.units import GBIT_BYTES_PER_S
 from planner.validate import row
 from planner.validate.figures import figures
 from planner.validate.forward import ForwardPass, ForwardSteps
-from planner.validate.row import Row, RowName
+from planner.validate.row import Row
 
 GIVEN: dict[str, Any] = figures("ordering_abstract")
 BEST = 0.95  # of E: 1 is the bound, which a step misses by its first transfer and last op
 ALIKE = 0.01
 STEPS = 200  # where only the mean counts
 HOW = "simulated forward passes on private-32core-1gbe, 1 Gbit/s, one worker, at the batch where N = C"
-
-
-def _source(section: str) -> str:
-    return f"{GIVEN['paper']}, {GIVEN[section]['source']}"
+_about = row.of_paper("ordering_abstract", HOW)
 
 
 @cache
@@ -45,20 +42,16 @@ def step_time() -> list[Row]:
             100 * (1 - float(ordered.mean() / none.mean())),
             5,
             unit="%",
-            name=RowName("ordering_abstract", "step_time", "reduction"),
-            what="Inception-v2: an order shortens the step by",
-            how=HOW,
-            source=_source("step_time"),
+            **_about("step_time", "reduction", "Inception-v2: an order shortens the step by"),
         ),
         row.at_least(
             given["deviation_ratio"],
             float(none.std() / ordered.std()),
             given["deviation_ratio"],
             unit="times",
-            name=RowName("ordering_abstract", "step_time", "deviation"),
-            what="Inception-v2: an order narrows the standard deviation of steps",
-            how=HOW,
-            source=_source("step_time"),
+            **_about(
+                "step_time", "deviation", "Inception-v2: an order narrows the standard deviation of steps"
+            ),
         ),
     ]
 
@@ -74,20 +67,14 @@ def speedup() -> list[Row]:
             100 * (_efficiency(forward, ordered) - _efficiency(forward, none)),
             20,
             unit="points",
-            name=RowName("ordering_abstract", "speedup", "efficiency"),
-            what="ResNet-152: ordering efficiency E rises by",
-            how=HOW,
-            source=_source("speedup"),
+            **_about("speedup", "efficiency", "ResNet-152: ordering efficiency E rises by"),
         ),
         row.near(
             given["speedup"],
             float(none.step_s.mean() / ordered.step_s.mean()),
             0.20,
             unit="times",
-            name=RowName("ordering_abstract", "speedup", "throughput"),
-            what="ResNet-152: throughput with an order",
-            how=HOW,
-            source=_source("speedup"),
+            **_about("speedup", "throughput", "ResNet-152: throughput with an order"),
         ),
     ]
     for model in given["others"]:
@@ -99,10 +86,7 @@ def speedup() -> list[Row]:
                 f"{ratio:.2f} times",
                 ratio > 1.1,
                 "above 1.1 times",
-                name=RowName("ordering_abstract", "speedup", model),
-                what=f"{model}: throughput with an order",
-                how=HOW,
-                source=_source("speedup"),
+                **_about("speedup", model, f"{model}: throughput with an order"),
             )
         )
     return rows
@@ -121,10 +105,7 @@ def simple() -> list[Row]:
                 round(100 * (float(ours / complete) - 1), 2),
                 100 * given["within"],
                 unit="%",
-                name=RowName("ordering_abstract", "simple", model),
-                what=f"{model}: equation 3 is slower than an order that knows costs by",
-                how=HOW,
-                source=_source("simple"),
+                **_about("simple", model, f"{model}: equation 3 is slower than an order that knows costs by"),
             )
         )
     return rows
@@ -151,20 +132,14 @@ def extremes() -> list[Row]:
             f"E {best:.2f}; random orders {min(others):.2f} to {max(others):.2f}",
             best >= BEST and max(others) < BEST,
             f"E above {BEST:g}, others below",
-            name=RowName("ordering_abstract", "extremes", "seq32"),
-            what="Seq-32: the order of consumption against 20 random ones",
-            how=HOW,
-            source=_source("extremes"),
+            **_about("extremes", "seq32", "Seq-32: the order of consumption against 20 random ones"),
         ),
         row.stated(
             "all orders are the best",
             f"E {parallel_best:.2f}; random orders {min(parallel):.2f} to {max(parallel):.2f}",
             spread <= ALIKE and min(parallel) >= BEST,
             "steps alike to 1%",
-            name=RowName("ordering_abstract", "extremes", "par32"),
-            what="Par-32: the order of consumption against 20 random ones",
-            how=HOW,
-            source=_source("extremes"),
+            **_about("extremes", "par32", "Par-32: the order of consumption against 20 random ones"),
         ),
     ]
 

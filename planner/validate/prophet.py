@@ -34,7 +34,7 @@ from planner.step import WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S
 from planner.validate import row
 from planner.validate.figures import figures
-from planner.validate.row import Row, RowName
+from planner.validate.row import Row
 
 GIVEN: dict[str, Any] = figures("prophet")
 PUSH_S = 0.002
@@ -50,10 +50,7 @@ TITLES = {
     "mxnet, barrier": "MXNet, with a barrier",
 }
 HOW = "simulated, synchronous, synthesized profile of the M60, 2 ms a pushed message, taken from Table 2"
-
-
-def _source(section: str) -> str:
-    return f"{GIVEN['paper']}, {GIVEN[section]['source']}"
+_about = row.of_paper("prophet", HOW)
 
 
 @cache
@@ -108,10 +105,7 @@ def _rate_row(section: str, published: float, ours: float, name: str, what: str)
         ours,
         TOLERANCE,
         unit="samples/s",
-        name=RowName("prophet", section, name),
-        what=what,
-        how=HOW,
-        source=_source(section),
+        **_about(section, name, what),
     )
 
 
@@ -140,7 +134,6 @@ def table2() -> list[Row]:
     ample = [at for at, gbit in enumerate(speeds) if gbit > given["scarce_gbit_per_s"]]
     ahead = min(ours["prophet"][at] / max(ours[s][at] for s in systems) - 1 for at in scarce)
     apart = max(max(ours[s][at] for s in systems) / min(ours[s][at] for s in systems) - 1 for at in ample)
-    about = {"how": HOW, "source": _source("table2")}
     return [
         *rows,
         row.stated(
@@ -148,18 +141,16 @@ def table2() -> list[Row]:
             f"at least {ahead:+.1%}",
             ahead >= -1e-9,
             "at or above",
-            name=RowName("prophet", "table2", "ahead"),
-            what=f"Prophet against the others up to {given['scarce_gbit_per_s']:g} Gbit/s",
-            **about,
+            **_about(
+                "table2", "ahead", f"Prophet against the others up to {given['scarce_gbit_per_s']:g} Gbit/s"
+            ),
         ),
         row.stated(
             "all alike",
             f"{apart:.1%} apart",
             apart <= ALIKE,
             f"at most {ALIKE:.0%} apart",
-            name=RowName("prophet", "table2", "alike"),
-            what="all three from 6 Gbit/s on",
-            **about,
+            **_about("table2", "alike", "all three from 6 Gbit/s on"),
         ),
     ]
 
@@ -194,10 +185,7 @@ def table3() -> list[Row]:
                 " ".join(f"{gain:+.1%}" for gain in mine),
                 all(a <= b for a, b in pairwise(mine)),
                 "grows",
-                name=RowName("prophet", "table3", f"{model}-gain"),
-                what=f"{model}: gain of Prophet over ByteScheduler by batch",
-                how=HOW,
-                source=_source("table3"),
+                **_about("table3", f"{model}-gain", f"{model}: gain of Prophet over ByteScheduler by batch"),
             )
         )
     return rows
@@ -267,10 +255,7 @@ def utilisation() -> list[Row]:
                 100 * compute_s * found / there["batch"],
                 TOLERANCE,
                 unit="%",
-                name=RowName("prophet", "utilisation", system),
-                what=f"GPU utilisation with {TITLES[system]}",
-                how=HOW,
-                source=_source("utilisation"),
+                **_about("utilisation", system, f"GPU utilisation with {TITLES[system]}"),
             )
         )
     return rows
@@ -288,10 +273,11 @@ def waiting() -> list[Row]:
                 given["seconds"] * found / there["batch"],
                 TOLERANCE,
                 unit="iterations",
-                name=RowName("prophet", "waiting", f"{system}-iterations"),
-                what=f"iterations in {given['seconds']} s with {TITLES[system]}",
-                how=HOW,
-                source=_source("waiting"),
+                **_about(
+                    "waiting",
+                    f"{system}-iterations",
+                    f"iterations in {given['seconds']} s with {TITLES[system]}",
+                ),
             )
         )
     bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
@@ -310,10 +296,7 @@ def waiting() -> list[Row]:
             ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items()),
             in_order == sorted(in_order),
             "same order",
-            name=RowName("prophet", "waiting", "order"),
-            what="who waits least for parameters in a step, at 3 Gbit/s",
-            how=HOW,
-            source=_source("waiting"),
+            **_about("waiting", "order", "who waits least for parameters in a step, at 3 Gbit/s"),
         )
     )
     return rows

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypedDict, Unpack
 
+from planner.validate.figures import figures
+
 Value = float | str
 
 
@@ -43,6 +45,17 @@ class About(TypedDict):
     what: str
     how: str
     source: str
+
+
+def of_paper(paper: str, how: str) -> Callable[[str, str, str], About]:
+    """What rows of a paper say of themselves, by their check, their case and what they are."""
+    given = figures(paper)
+
+    def about(check: str, case: str, what: str) -> About:
+        source = f"{given['paper']}, {given[check]['source']}"
+        return {"name": RowName(paper, check, case), "what": what, "how": how, "source": source}
+
+    return about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

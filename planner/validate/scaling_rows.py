@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from planner.hardware import Device, Fabric, Hardware, Price
+from planner.hardware import Device, Fabric, Hardware, bare_machine
 from planner.validate.figures import figures
 from planner.validate.training import device_name, device_named, network_named
 
@@ -90,20 +90,12 @@ class ScalingRun:
     @property
     def machine(self) -> Hardware:
         rate = None if self.nic_gbit_per_s is None else self.nic_gbit_per_s * 1e9 / 8
-        return Hardware(
-            name=f"{self.fabric or 'one device'} x {self.devices_per_node}",
-            family="published",
-            provider="published",
-            device=device_named(self.device) or Device("published", "gpu", {"fp32": 1e13}, 16e9),
+        return bare_machine(
+            f"{self.fabric or 'one device'} x {self.devices_per_node}",
+            device_named(self.device) or Device("published", "gpu", {"fp32": 1e13}, 16e9),
             device_count=self.devices_per_node,
-            cpu="",
-            vcpus=None,
-            memory_bytes=None,
             nic_burst_bytes_per_s=rate,
             nic_baseline_bytes_per_s=rate,
-            flow_bytes_per_s=None,
-            price=Price(None, None, "", "", "published", ""),
-            still_sold=False,
             fabric=self.joined,
             rdma=not self.sockets,
         )

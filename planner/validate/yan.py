@@ -14,7 +14,7 @@ from planner.partition.search import PartitionRequest, PartitionResult, partitio
 from planner.partition.study import fixed, layer_choice, most_samples_within, samples_within
 from planner.validate import row
 from planner.validate.figures import figures, once
-from planner.validate.row import Row, RowName
+from planner.validate.row import Row
 
 GIVEN: dict[str, Any] = figures("yan")
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
@@ -22,10 +22,7 @@ HOW = (
     "`planner partition`: equation 12 with the constants of private-2xe5-2450-10gbe, which the paper does "
     "not print and which were chosen with these findings in view (docs/partition.md)"
 )
-
-
-def _source(section: str) -> str:
-    return f"{GIVEN['paper']}, {GIVEN[section]['source']}"
+_about = row.of_paper("yan", HOW)
 
 
 def _stated(section: str, name: str, what: str, *, published: str, ours: str, holds: bool, claim: str) -> Row:
@@ -34,10 +31,7 @@ def _stated(section: str, name: str, what: str, *, published: str, ours: str, ho
         ours,
         holds,
         claim,
-        name=RowName("yan", section, name),
-        what=what,
-        how=HOW,
-        source=_source(section),
+        **_about(section, name, what),
     )
 
 
@@ -56,10 +50,7 @@ def best() -> list[Row]:
         row.equal(
             GIVEN["best"][size],
             _searched()[size].plans[0].name,
-            name=RowName("yan", "best", GIVEN[size]),
-            what=f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines",
-            how=HOW,
-            source=_source("best"),
+            **_about("best", GIVEN[size], f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"),
         )
         for size in ("small", "large")
     ]
@@ -82,21 +73,19 @@ def spread() -> list[Row]:
             last.epoch_s / first.epoch_s,
             0.25,
             unit="times",
-            name=RowName("yan", "spread", "ratio"),
-            what="imagenet22k: worst epoch over best",
-            how=HOW,
-            source=_source("spread"),
+            **_about("spread", "ratio", "imagenet22k: worst epoch over best"),
         ),
         row.near(
             given["best_minutes"],
             images / first.samples_per_s / 60,
             0.25,
             unit="min",
-            name=RowName("yan", "spread", "best"),
-            what=f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, "
-            f"trains in the published worst epoch, {given['worst_minutes']} min",
-            how=HOW,
-            source=_source("spread"),
+            **_about(
+                "spread",
+                "best",
+                f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, "
+                f"trains in the published worst epoch, {given['worst_minutes']} min",
+            ),
         ),
         _stated(
             "spread",
