@@ -208,11 +208,8 @@ def mixed(seed: int) -> tuple[AllReduce, Computation, Site]:
     return exchange, computation, where
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_engine_equals_reference(seed: int) -> None:
-    exchange, computation, where = mixed(seed)
-    case = exchange.lower(computation, where)
-    options = RunOptions(steps=4, seed=seed, timeline=True)
+def check_engine_is_reference(case: Case, seed: int, steps: int) -> None:
+    options = RunOptions(steps=steps, seed=seed, timeline=True)
     engine, reference = (
         run(case.profile, case.cluster, case.policy, case.mode, options, joins=case.joins, path=path)
         for path in ("engine", "reference")
@@ -222,6 +219,12 @@ def test_engine_equals_reference(seed: int) -> None:
     np.testing.assert_array_equal(engine.timeline, reference.timeline)
     for ours, theirs in zip(engine.step_ends_s, reference.step_ends_s, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_engine_equals_reference(seed: int) -> None:
+    exchange, computation, where = mixed(seed)
+    check_engine_is_reference(exchange.lower(computation, where), seed, steps=4)
 
 
 def test_keys_tell_settings_apart_and_defaults_stay_short() -> None:

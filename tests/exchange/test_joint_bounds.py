@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from test_allreduce import mixed, step_s
 from test_buckets import chain
-from test_sharded import SLOW
+from test_sharded import SLOW, random_sharded
 
 from planner.catalog import load_hardware, load_model
 from planner.computation import Variation
@@ -36,14 +37,7 @@ def random_job(seed: int) -> Job:
         int(random.integers(1, 24)),
         SLOW,
     )
-    exchange = Sharded(
-        stage=int(random.integers(1, 4)),
-        prefetch=int(random.integers(0, 3)),
-        within="machine" if where.machines > 1 and where.devices > 1 and random.integers(2) else "all",
-        blocking=bool(random.integers(2)),
-        each_pass=bool(random.integers(2)),
-        least_unit=int(random.choice([0, 4_000_000])),
-    )
+    exchange = replace(random_sharded(random, where), least_unit=int(random.choice([0, 4_000_000])))
     return Job(exchange, computation, where)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_allreduce import step_s
+from test_allreduce import check_engine_is_reference, step_s
 from test_buckets import chain
 
 from planner.catalog import load_hardware
@@ -21,7 +21,6 @@ from planner.exchange.sharded import Sharded
 from planner.exchange.units import stretches, units_of
 from planner.market import Market
 from planner.precision import FP32
-from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
 from planner.step import UPLINK
 
@@ -31,6 +30,16 @@ PLAIN = Sharded(least_unit=0, accesses=0.0, jitter=0.0)
 
 def site(workers: int, machine: str = "p3.2xlarge", **more: object) -> Site:
     return Site(load_hardware(machine), workers, **more)  # type: ignore[arg-type]
+
+
+def random_sharded(random: np.random.Generator, where: Site) -> Sharded:
+    return Sharded(
+        stage=int(random.integers(1, 4)),
+        prefetch=int(random.integers(0, 3)),
+        within="machine" if where.machines > 1 and where.devices > 1 and random.integers(2) else "all",
+        blocking=bool(random.integers(2)),
+        each_pass=bool(random.integers(2)),
+    )
 
 
 def names(case: Case, kind: str) -> list[str]:
@@ -171,22 +180,8 @@ def test_engine_equals_reference(seed: int) -> None:
     computation = accumulated(computation, int(random.integers(1, 3)))
     workers = int(random.integers(1, 20))
     where = site(workers, str(random.choice(["p3.16xlarge", "p3.2xlarge", "c5n.large"])), market=SLOW)
-    exchange = Sharded(
-        stage=int(random.integers(1, 4)),
-        prefetch=int(random.integers(0, 3)),
-        within="machine" if where.machines > 1 and where.devices > 1 and random.integers(2) else "all",
-        blocking=bool(random.integers(2)),
-        each_pass=bool(random.integers(2)),
-    )
-    case = exchange.lower(computation, where)
-    options = RunOptions(steps=3, seed=seed, timeline=True)
-    engine, reference = (
-        run(case.profile, case.cluster, case.policy, case.mode, options, joins=case.joins, path=path)
-        for path in ("engine", "reference")
-    )
-    assert engine.timeline is not None
-    assert reference.timeline is not None
-    np.testing.assert_array_equal(engine.timeline, reference.timeline)
+    exchange = random_sharded(random, where)
+    check_engine_is_reference(exchange.lower(computation, where), seed, steps=3)
 
 
 @pytest.mark.parametrize(

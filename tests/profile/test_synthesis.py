@@ -11,7 +11,7 @@ from planner.computation.work import KINDS, costs_of, kernel_kind, step_s, work_
 from planner.errors import BadInput
 from planner.exchange.placement import RULES
 from planner.exchange.synthesis import GRPC_PARSING, NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
-from planner.hardware import Device, Hardware, KernelRates, Price
+from planner.hardware import Device, Hardware, KernelRates, bare_machine
 from planner.model import Layer, Model, Tensor
 from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
@@ -21,13 +21,8 @@ RATES = KernelRates(
 
 
 def hardware(kernels: KernelRates | None = RATES) -> Hardware:
-    return Hardware(
-        name="box", family="box", provider="test",
-        device=Device("V100", "gpu", {"fp32": 15.7e12}, 16e9, 9e11),
-        device_count=1, cpu="", vcpus=8, memory_bytes=61e9, nic_burst_bytes_per_s=1.25e9,
-        nic_baseline_bytes_per_s=1.25e9, flow_bytes_per_s=None,
-        price=Price(3.0, 1.0, "", "", "published", ""), still_sold=True, kernels=kernels,
-    )  # fmt: skip
+    device = Device("V100", "gpu", {"fp32": 15.7e12}, 16e9, 9e11)
+    return bare_machine("box", device, vcpus=8, nic_baseline_bytes_per_s=1.25e9, kernels=kernels)
 
 
 def conv(name, source, size, channels, *, kernel=(3, 3), stride=(1, 1), tensors=()):

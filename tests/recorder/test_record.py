@@ -138,10 +138,12 @@ def test_a_program_is_recorded_without_a_change(script: Path, tmp_path: Path) ->
     assert "profile show" in done.stderr
 
 
+TWO_RANKS = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py")
+
+
 def test_of_two_ranks_the_first_is_recorded(script: Path, tmp_path: Path) -> None:
     path = tmp_path / "step.json.gz"
-    launcher = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    done = command(script, path, *launcher, "train.py", "ddp=1")
+    done = command(script, path, *TWO_RANKS, "ddp=1")
     assert done.returncode == 0, done.stderr
     told = facts_of(path)
     assert (told["strategy"], told["world_size"], told["bucket_bytes"]) == ("ddp", 2, 1 << 20)
@@ -153,8 +155,7 @@ def test_of_two_ranks_the_first_is_recorded(script: Path, tmp_path: Path) -> Non
 
 def test_fully_sharded_ranks_are_recorded_with_whole_tensors(script: Path, tmp_path: Path) -> None:
     path = tmp_path / "step.json.gz"
-    launcher = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    done = command(script, path, *launcher, "train.py", "fsdp=1")
+    done = command(script, path, *TWO_RANKS, "fsdp=1")
     assert done.returncode == 0, done.stderr
     told = facts_of(path)
     assert (told["strategy"], told["world_size"], told["model"]) == ("fsdp", 2, "Sequential")

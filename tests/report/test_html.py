@@ -122,18 +122,21 @@ def test_only_the_scripts_of_the_page_may_run():
     assert "default-src 'none'" in text
 
 
-def test_every_plan_that_was_looked_at_is_drawn():
-    result = recommended()
+def plans_drawn(result) -> int:
     chart = next(chart for chart in page_of(result).charts if chart.key == "pareto")
-    drawn = [
-        trace
+    return sum(
+        len(trace["x"])
         for trace in chart.spec["data"]
         if trace["mode"] == "markers" and trace["name"] not in ("chosen", "what-if")
-    ]
+    )
+
+
+def test_every_plan_that_was_looked_at_is_drawn():
+    result = recommended()
     keys = {one.plan.key for one in [*result.everything, *result.screened, *result.plans]}
     keys |= {plan.key for plan, _, _ in result.bounded}
     beside = {one.plan.key for one in html.beside(result)} - keys
-    assert sum(len(trace["x"]) for trace in drawn) == len(keys) + len(beside)
+    assert plans_drawn(result) == len(keys) + len(beside)
     assert result.simulated <= len(keys)
     assert result.considered == len(keys) + sum(
         count for reason, count in result.pruned.items() if reason != "by the bound"
@@ -142,13 +145,7 @@ def test_every_plan_that_was_looked_at_is_drawn():
 
 def test_a_comparison_draws_every_plan_too():
     result = compared()
-    chart = next(chart for chart in page_of(result).charts if chart.key == "pareto")
-    drawn = [
-        trace
-        for trace in chart.spec["data"]
-        if trace["mode"] == "markers" and trace["name"] not in ("chosen", "what-if")
-    ]
-    assert sum(len(trace["x"]) for trace in drawn) == result.considered - sum(result.left_out.values())
+    assert plans_drawn(result) == result.considered - sum(result.left_out.values())
     assert len(result.everything) + len(result.screened) == result.simulated
 
 

@@ -172,31 +172,27 @@ def test_what_does_not_fit_names_the_first_remedy() -> None:
         rate(model="llama3-70b", hardware="p5.48xlarge", workers=8, batch=1, exchange="allreduce")
 
 
+LLAMA = {
+    "model": "llama3-8b",
+    "hardware": "p5.48xlarge",
+    "workers": 16,
+    "batch": 1,
+    "exchange": "allreduce",
+}
+
+
 def test_cuts_are_asked_for_and_refused_with_what_works() -> None:
-    words = {
-        "model": "llama3-8b",
-        "hardware": "p5.48xlarge",
-        "workers": 16,
-        "batch": 1,
-        "exchange": "allreduce",
-    }
-    found = simulation_for(asked(**words, tensor=8, pipeline=2, accumulate=8, checkpointing="full"))
+    found = simulation_for(asked(**LLAMA, tensor=8, pipeline=2, accumulate=8, checkpointing="full"))
     plan = found.scored.plan
     assert (plan.cut, plan.replicas) == (Cut.layers(8, 2), 1)
     assert found.scored.samples_per_s > 1
     with pytest.raises(BadInput, match=r"tensor degree of 3 .* nearest"):
-        rate(**words, tensor=3)
+        rate(**LLAMA, tensor=3)
 
 
 def test_a_bubble_costs_less_with_more_micro_batches() -> None:
     words = {
-        **{
-            "model": "llama3-8b",
-            "hardware": "p5.48xlarge",
-            "workers": 8,
-            "batch": 1,
-            "exchange": "allreduce",
-        },
+        **(LLAMA | {"workers": 8}),
         **{"tensor": 2, "pipeline": 4, "checkpointing": "full"},
     }
     assert rate(**words, accumulate=32) > 1.3 * rate(**words, accumulate=4)
