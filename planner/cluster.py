@@ -28,7 +28,7 @@ class Node:
 
     egress_bytes_per_s: float
     ingress_bytes_per_s: float
-    hardware: str = ""
+    hardware: str | None = None
     cores: int | None = None
 
     def __post_init__(self) -> None:

@@ -87,7 +87,7 @@ def _first(*values: float | None) -> float:
 
 
 class _Answer(msgspec.Struct):
-    version: int = 0
+    version: int | None = None
     recommendation: ChosenPlan | None = None
     plans: Any = None
     plan: ChosenPlan | None = None
@@ -104,14 +104,15 @@ def chosen_plan(path: Path | str) -> ChosenPlan:
             f"{path}: not an answer of planner ({error}); write one with `planner recommend -f json -o FILE`"
         ) from error
     found = answer.recommendation or answer.plan
-    if not answer.version and found is None and answer.plans is None:
+    if answer.version is None and found is None and answer.plans is None:
         raise BadInput(
             f"{path}: not an answer of planner (it has neither version nor plan); write one with "
             "`planner recommend -f json -o FILE`"
         )
     if answer.version != VERSION:
         raise BadInput(
-            f"{path}: an answer of version {answer.version or 1}, this planner reads {VERSION}; ask again"
+            f"{path}: an answer of version {1 if answer.version is None else answer.version}, this planner "
+            f"reads {VERSION}; ask again"
         )
     if found is None:
         raise BadInput(f"{path}: it names no single plan; give an answer of `recommend` or `simulate`")

@@ -83,13 +83,13 @@ def curve_names() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def curves(name: str, collective: str = "") -> tuple[Curve, ...]:
+def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
     """The runs of a name, by machines and ranks; of one collective, if given (perhaps none)."""
     if name not in _rows():
         raise unknown_name("curve", name, _rows())
-    if collective and collective not in COLLECTIVES:
+    if collective is not None and collective not in COLLECTIVES:
         raise unknown_name("collective", collective, COLLECTIVES)
-    return tuple(_curve(row) for row in _rows()[name] if collective in ("", row["collective"]))
+    return tuple(_curve(row) for row in _rows()[name] if collective in (None, row["collective"]))
 
 
 @lru_cache(maxsize=1)

@@ -31,7 +31,7 @@ def import_(
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Samples in a step of this worker, if not noted.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", help="Name to record.")] = "",
+    model: Annotated[str | None, typer.Option("--model", help="Name to record.")] = None,
     hardware: Annotated[str, typer.Option("--hardware", help="Machine it ran on, to record.")] = "",
     bandwidth: BandwidthOption = None,
     overhead: Annotated[

@@ -76,11 +76,11 @@ class Plans:
 
         workers, servers, per_node = int(at("workers")), int(at("servers")), int(at("workers_per_node"))
         nic = at("worker_nic_bytes_per_s")
-        nodes = [Node(nic, nic, "", _cores(at("worker_cores")))] * int(self.nodes[plan])
+        nodes = [Node(nic, nic, None, _cores(at("worker_cores")))] * int(self.nodes[plan])
         first = 0
         if not at("colocated"):
             server_nic = at("server_nic_bytes_per_s")
-            nodes = [Node(server_nic, server_nic, "", _cores(at("server_cores")))] * servers + nodes
+            nodes = [Node(server_nic, server_nic, None, _cores(at("server_cores")))] * servers + nodes
             first = servers
         return Cluster(
             nodes=tuple(nodes),

@@ -42,14 +42,16 @@ def cluster_usd_per_hour(
     hold comes from the catalogue."""
     from planner.catalog import load_hardware
 
-    prices: dict[str, float] = {}
+    total, prices = 0.0, dict[str, float]()
     for node in cluster.nodes:
-        if not node.hardware:
+        name = node.hardware
+        if name is None:
             raise BadInput("a node of the cluster names no hardware, so that it has no price")
-        if node.hardware not in prices:
-            kind = (kinds or {}).get(node.hardware) or load_hardware(node.hardware)
-            prices[node.hardware] = machine_usd_per_hour(kind, spot=spot, region=region)
-    return sum(prices[node.hardware] for node in cluster.nodes)
+        if name not in prices:
+            kind = (kinds or {}).get(name) or load_hardware(name)
+            prices[name] = machine_usd_per_hour(kind, spot=spot, region=region)
+        total += prices[name]
+    return total
 
 
 def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:

@@ -99,7 +99,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
         ends.setdefault(op, []).append(unit)
     found: list[Stretch] = []
     for micro in range(computation.micro_batches):
-        kept = -1
+        kept: int | None = None
         for unit, first, last in one_pass:
             forward = first < turn
             done = [unit for op in range(first, last + 1) for unit in ends.get(op, ())]

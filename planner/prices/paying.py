@@ -68,7 +68,7 @@ class Paid:
 
     usd_per_hour: tuple[float, ...]
     course: SpotCourse | None = None
-    refused: str = ""
+    refused: str | None = None
 
     @property
     def time_factor(self) -> float:

@@ -37,10 +37,10 @@ class ScoredPlan:
     costs: tuple[Cost, ...]
     bound_samples_per_s: float
     prediction: Prediction
+    device: str  # of a worker
     fits_memory: bool | None = True
     marks: tuple[str, ...] = ()
     error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
-    device: str = ""
     measured: Factor | None = None  # what real runs on this device corrected it by
     spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
     draw: Draw | None = None  # of its machines in an hour; None: nobody gives their power

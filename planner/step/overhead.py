@@ -52,7 +52,7 @@ class Measurement(msgspec.Struct, forbid_unknown_fields=True):
 
     bytes: float
     overhead_s: float
-    direction: str = ""
+    direction: str | None = None
 
 
 def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = "") -> Overhead:
@@ -115,14 +115,14 @@ def parsed_overhead(text: str) -> tuple[float, float]:
     """`1.6e-10,0.0003` as alpha and beta."""
     try:
         alpha, beta = (float(part) for part in text.split(","))
+        if 0 <= alpha < 1 and 0 <= beta < 3600:
+            return alpha, beta
     except ValueError:
-        alpha = beta = -1.0
-    if not (0 <= alpha < 1 and 0 <= beta < 3600):
-        raise BadInput(
-            f"overhead {text!r} is not understood; write seconds a byte and seconds, as 1.6e-10,0.0003 "
-            "(`planner calibrate overhead` fits them)"
-        )
-    return alpha, beta
+        pass
+    raise BadInput(
+        f"overhead {text!r} is not understood; write seconds a byte and seconds, as 1.6e-10,0.0003 "
+        "(`planner calibrate overhead` fits them)"
+    )
 
 
 def isolated_delays(

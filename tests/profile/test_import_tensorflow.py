@@ -17,6 +17,7 @@ from planner.computation.importers.recording import (
     RecordedSpan,
     RecordedTransfer,
     Recording,
+    Task,
     add_op,
 )
 from planner.errors import BadInput
@@ -359,7 +360,7 @@ def test_restoring_needs_nothing_where_nothing_is_lost():
     step = runmetadata.read(read_bytes(ONE[0]), "x")
     graph = joined(step, step.transfers)
     assert restore_lost(graph, step.transfers) == []
-    kept = kept_ops(graph, step.transfers, step.ran, "worker:0", [])
+    kept = kept_ops(graph, step.transfers, step.ran, Task("worker", 0), [])
     assert len(kept) == 65
 
 

@@ -110,7 +110,7 @@ def many_plans(count: int):
         factor = 1 + index / count
         plan = replace(one.plan, workers=1000 + index)
         prediction = replace(one.prediction, samples_per_s=one.samples_per_s * factor)
-        every.append(ScoredPlan(plan, one.costs, 1e5, prediction))
+        every.append(ScoredPlan(plan, one.costs, 1e5, prediction, one.device))
     return replace(result, everything=every, plans=every[:20], screened=[], bounded=[])
 
 

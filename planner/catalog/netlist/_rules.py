@@ -36,7 +36,7 @@ class Made:
     groups: int = 1
     detail: Attention | Experts | None = None
     tied: Shape = ()  # of the tensor that it reads and another layer owns
-    kind: str = ""  # if not that of the file
+    kind: str | None = None  # if not that of the file
 
 
 @dataclass(frozen=True, slots=True)

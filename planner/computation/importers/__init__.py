@@ -37,7 +37,7 @@ def import_profile(
     paths: Sequence[Path | str],
     *,
     batch: int | None = None,
-    model: str = "",
+    model: str | None = None,
     hardware: str = "",
     bandwidth_bytes_per_s: float | None = None,
 ) -> Profile:
@@ -58,7 +58,7 @@ def import_profile(
         return _imported(paths, about)
 
 
-def import_computation(paths: Sequence[Path | str], *, batch: int, model: str = "") -> Computation:
+def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | None = None) -> Computation:
     """What one worker computes in a step, from PyTorch traces: what exchanges other than the recorded one are
     lowered from."""
     from planner.computation.importers import kineto, pytorch

@@ -16,7 +16,14 @@ import re
 from collections import defaultdict
 from collections.abc import Collection
 
-from planner.computation.importers.recording import RecordedNode, RecordedTransfer, Recording, task_of
+from planner.computation.importers.recording import (
+    RecordedNode,
+    RecordedTransfer,
+    Recording,
+    Task,
+    serves,
+    task_of,
+)
 from planner.errors import BadInput
 
 STRUCTURAL = frozenset(
@@ -57,15 +64,17 @@ def _from_partition_graphs(
         graph[name] = RecordedNode(node.op, node.device, inputs)
     for edge, device in receivers.items():
         sender = senders.get(edge)
-        source = task_of(base.graph[sender].device) if sender else ""
-        crosses = edge in transfers or source not in ("", task_of(device))
-        graph[edge] = RecordedNode("RecvTensor", device, (sender,) if sender else (), edge if crosses else "")
+        source = task_of(base.graph[sender].device) if sender else None
+        crosses = edge in transfers or source not in (None, task_of(device))
+        graph[edge] = RecordedNode(
+            "RecvTensor", device, (sender,) if sender else (), edge if crosses else None
+        )
     return graph
 
 
 def _from_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
     graph: dict[str, RecordedNode] = {}
-    edges: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
+    edges: dict[tuple[str, Task | None], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
     for edge, transfer in transfers.items():
         match = EDGE.fullmatch(edge)
         number, tensor = (int(match[1]), match[2]) if match else (0, edge)
@@ -73,13 +82,13 @@ def _from_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dic
         graph[edge] = RecordedNode(
             "RecvTensor", transfer.target, (tensor,) if tensor in base.graph else (), edge
         )
-    references: dict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+    references: dict[tuple[str, Task | None], set[tuple[int, str]]] = defaultdict(set)
     for node in base.graph.values():
         for reference in node.inputs:
             match = RECEIVED.fullmatch(reference)
             if match and reference not in base.graph:
                 references[match[1], task_of(node.device)].add((int(match[2] or match[3]), reference))
-    joins: dict[tuple[str, str], list[str]] = {}
+    joins: dict[tuple[str, Task | None], list[str]] = {}
     for (tensor, task), asked in references.items():
         sent = [edge for _, edge in sorted(edges.get((tensor, task), ()))]
         for k, (_, reference) in enumerate(sorted(asked)):
@@ -99,7 +108,7 @@ def kept_ops(
     graph: dict[str, RecordedNode],
     transfers: dict[str, RecordedTransfer],
     ran: Collection[str],
-    worker: str,
+    worker: Task,
     notes: list[str],
 ) -> dict[str, tuple[str, ...]]:
     """The ops to keep, in the order of the graph, each with the kept ops it depends on."""
@@ -128,7 +137,7 @@ def kept_ops(
                 constant.append(name)
                 keep = False
         else:
-            keep = name in ran and node.op not in STRUCTURAL and bool(task_of(node.device))
+            keep = name in ran and node.op not in STRUCTURAL and task_of(node.device) is not None
         if keep:
             kept[name] = deps
             above[name] = (name,)
@@ -186,7 +195,7 @@ def tensors_of(
 
     for name in kept:
         node = graph[name]
-        if node.edge or task_of(node.device).startswith("ps:"):
+        if node.edge or serves(node.device):
             found = variable_above(name)
             if found is not None:
                 of[name] = variables.setdefault(found, len(variables))
@@ -215,7 +224,7 @@ def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTr
     updates = {
         name: tuple(t for dep in node.inputs if dep in through for t in through[dep])
         for name, node in graph.items()
-        if not node.edge and node.op not in STRUCTURAL and task_of(node.device).startswith("ps:")
+        if not node.edge and node.op not in STRUCTURAL and serves(node.device)
     }
     _, of = tensors_of(graph, {**{name: () for name in graph if graph[name].edge}, **updates})
     size_of = {of[name]: transfer for name, transfer in transfers.items() if name in of and transfer.bytes}

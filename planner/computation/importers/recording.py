@@ -13,7 +13,7 @@ TRANSFER_LABEL = re.compile(
 )
 # "conv1/fwd = MatMul(a, b)"
 OP_LABEL = re.compile(r"(?P<name>\S+) = (?P<op>\w+)\((?P<inputs>.*)\)", re.DOTALL)
-TASK = re.compile(r"/job:(?P<job>[^/:]+)(?:/replica:\d+)?/task:(?P<task>\d+)")
+TASK = re.compile(r"/job:(?P<job>[^/:]+)(?:/replica:\d+)?/task:(?P<task>\d{1,9})(?!\d)")
 UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
@@ -23,7 +23,7 @@ class RecordedNode(NamedTuple):
     op: str
     device: str
     inputs: tuple[str, ...]
-    edge: str = ""
+    edge: str | None = None
 
 
 class RecordedSpan(NamedTuple):
@@ -60,13 +60,33 @@ class Recording:
     graph: dict[str, RecordedNode] = field(default_factory=dict)
     complete: bool = False
     unnamed_transfers: int = 0
-    repeated: str = ""  # an edge recorded twice: more than one step in the file
+    repeated: str | None = None  # an edge recorded twice: more than one step in the file
 
 
-def task_of(device: str) -> str:
-    """`ps:0` of "/job:ps/replica:0/task:0/device:CPU:0"; empty if the name has no task."""
+class Task(NamedTuple):
+    """A process of the job: `ps:0`, `worker:1`."""
+
+    job: str
+    number: int
+
+    @property
+    def serves(self) -> bool:
+        return self.job == "ps"
+
+    def __str__(self) -> str:
+        return f"{self.job}:{self.number}"
+
+
+def task_of(device: str) -> Task | None:
+    """That of "/job:ps/replica:0/task:0/device:CPU:0"; None if the name has no task."""
     match = TASK.match(device)
-    return f"{match['job']}:{match['task']}" if match else ""
+    return Task(match["job"], int(match["task"])) if match else None
+
+
+def serves(device: str) -> bool:
+    """Whether a device is that of a parameter server."""
+    task = task_of(device)
+    return task is not None and task.serves
 
 
 def node_name(reference: str) -> str:

@@ -165,7 +165,8 @@ def _read_graph(recording: Recording, data: bytes, start: int, end: int) -> None
     for number, kind, a, b in fields(data, start, end):
         if number != GRAPH_NODE or kind != BYTES:
             continue
-        name = op = device = edge = ""
+        name = op = device = ""
+        edge: str | None = None
         inputs: list[str] = []
         for inner, _, c, d in fields(data, a, b):
             if inner == NODE_NAME:
@@ -181,7 +182,7 @@ def _read_graph(recording: Recording, data: bytes, start: int, end: int) -> None
         recording.graph[name] = RecordedNode(op, device, tuple(inputs), edge)
 
 
-def _tensor_name(data: bytes, start: int, end: int) -> str:
+def _tensor_name(data: bytes, start: int, end: int) -> str | None:
     key = ""
     for number, _, a, b in fields(data, start, end):
         if number == KEY:
@@ -189,5 +190,5 @@ def _tensor_name(data: bytes, start: int, end: int) -> str:
         elif number == VALUE and key == "tensor_name":
             for inner, kind, c, d in fields(data, a, b):
                 if inner == STRING and kind == BYTES:
-                    return text(data, c, d)
-    return ""
+                    return text(data, c, d) or None
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from planner.computation.importers.recording import (
     RecordedSpan,
     RecordedTransfer,
     Recording,
+    Task,
     task_of,
 )
 from planner.errors import BadInput
@@ -121,20 +122,25 @@ def _spans(step: Recording) -> list[RecordedSpan]:
     return [*step.ran.values(), *(t.span for t in step.transfers.values() if t.span)]
 
 
-def _worker_of(where: str, transfers: dict[str, RecordedTransfer]) -> str:
-    tasks = {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
-    if "" in tasks:
+def _tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
+    return {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
+
+
+def _worker_of(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
+    named = _tasks(transfers)
+    tasks = sorted(task for task in named if task is not None)
+    if None in named:
         raise BadInput(f"{where}: a transfer names no task; {RECORD}")
-    if any(int(task.partition(":")[2]) >= MAX_SERVERS for task in tasks):
+    if any(task.number >= MAX_SERVERS for task in tasks):
         raise BadInput(f"{where}: a transfer names a task above {MAX_SERVERS}; {RECORD}")
-    workers = sorted(task for task in tasks if not task.startswith("ps:"))
-    if not any(task.startswith("ps:") for task in tasks) or not workers:
-        between = ", ".join(sorted(tasks)) or "unnamed tasks"
+    workers = [task for task in tasks if not task.serves]
+    if not any(task.serves for task in tasks) or not workers:
+        between = ", ".join(map(str, tasks)) or "unnamed tasks"
         raise BadInput(f"{where}: transfers run between {between}; a job 'ps' and a worker are needed")
     if len(workers) > 1:
         raise BadInput(
-            f"{where}: records of several workers ({', '.join(workers)}); a profile is of one: record one "
-            "worker, or set device filters for the servers and the worker itself"
+            f"{where}: records of several workers ({', '.join(map(str, workers))}); a profile is of one: "
+            "record one worker, or set device filters for the servers and the worker itself"
         )
     return workers[0]
 
@@ -145,7 +151,7 @@ def _profile(
     transfers: dict[str, RecordedTransfer],
     steps: Sequence[Recording],
     *,
-    worker: str,
+    worker: Task,
     notes: list[str],
     dispatch: bool,
     **about: Any,
@@ -153,12 +159,7 @@ def _profile(
     names = list(kept)
     index = {name: i for i, name in enumerate(names)}
     tensors, tensor_of = tensors_of(graph, kept)
-    servers = 1 + max(
-        int(task_of(device).partition(":")[2])
-        for t in transfers.values()
-        for device in (t.source, t.target)
-        if task_of(device).startswith("ps:")
-    )
+    servers = 1 + max(task.number for task in _tasks(transfers) if task is not None and task.serves)
     ops = []
     rounded = []
     for name, deps in kept.items():
@@ -169,18 +170,17 @@ def _profile(
             size = transfer.size
             if transfer.bytes is None:
                 rounded.append(name)
-            source, target = task_of(transfer.source), task_of(transfer.target)
-            resource = DOWNLINK if target == worker else UPLINK
-            server = int((source if resource == DOWNLINK else target).partition(":")[2])
+            resource = DOWNLINK if task_of(transfer.target) == worker else UPLINK
+            task = task_of(transfer.source if resource == DOWNLINK else transfer.target)
         else:
             task = task_of(node.device)
-            if task != worker and not (task.startswith("ps:") and int(task[3:]) < servers):
+            if task != worker and not (task is not None and task.serves and task.number < servers):
                 raise BadInput(
                     f"{steps[0].where}: {name!r} ran on {task}, which no transfer of {worker} names; record "
                     "one worker and its servers"
                 )
             resource = WORKER if task == worker else PS
-            server = -1 if resource == WORKER else int(task.partition(":")[2])
+        server = -1 if resource == WORKER or task is None else task.number
         deps_index = tuple(index[dep] for dep in deps)
         ops.append(Op(name, resource, server, size, deps_index, tensor_of.get(name, -1)))
     if rounded:
