@@ -132,10 +132,10 @@ def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:
 def answers(request: Request) -> Iterator[tuple[Objective, ScoredPlan]]:
     """What `recommend` says for each objective."""
     first, *others = OBJECTIVES
-    found = recommend_for(request.but(objective=first), jobs=1, advice=False)
+    found = recommend_for(replace(request, objective=first), jobs=1, advice=False)
     yield first, found.chosen
     for objective in others:
-        yield objective, end_of(found, request.but(objective=objective))
+        yield objective, end_of(found, replace(request, objective=objective))
 
 
 def end_of(found: Recommendation, request: Request) -> ScoredPlan:

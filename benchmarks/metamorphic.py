@@ -73,7 +73,9 @@ class Counts:
 
 def in_market(request: Request, change: Callable[[Hardware], Hardware]) -> Request:
     """The request where its machines are changed."""
-    other = request.but()
+    other = replace(
+        request,
+    )
     kinds = request.market.matching(request.hardware_words)
     terms = (request.network_used, request.bandwidth_bytes_per_s, request.region, request.spot)
     vars(other)["market"] = Market(*terms, own=tuple(map(change, kinds)))
@@ -134,7 +136,7 @@ def slower_by_two(case: Case) -> Case:
 def more_bandwidth(request: Request) -> Request:
     known = [request.market.nic_bytes_per_s(kind) for kind in request.market.matching(request.hardware_words)]
     now = request.bandwidth_bytes_per_s or max((rate for rate in known if rate), default=1.25e9)
-    return request.but(bandwidth_bytes_per_s=2 * now)
+    return replace(request, bandwidth_bytes_per_s=2 * now)
 
 
 def predicted(request: Request) -> tuple[Plan, Cases, Prediction]:
@@ -167,7 +169,7 @@ def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tupl
         count.tried += 1
         if not worse(before, predicted(change(request))[2]):
             continue
-        again = request.but(seed=request.seed + 100, **NARROW)
+        again = replace(request, seed=request.seed + 100, **NARROW)
         lost = worse(predicted(again)[2], predicted(change(again))[2])
         if lost:
             allowed = takes_turns(plan, cases) or has_priorities(cases.case(plan))
@@ -224,12 +226,12 @@ def check_space(request: Request, counts: Counts) -> bool:
         "an answer with lower prices": lambda one: in_market(one, cheaper),
     }
     if budget is not None:
-        changes["an answer with a larger budget"] = lambda one: one.but(budget_usd_per_hour=1.5 * budget)
+        changes["an answer with a larger budget"] = lambda one: replace(one, budget_usd_per_hour=1.5 * budget)
     for relation, change in changes.items():
         count = counts.of(relation)
         count.tried += 1
         if worse_answer(before, asked(change(request)), request.goal):
-            narrow = request.but(seed=request.seed + 100, **NARROW)
+            narrow = replace(request, seed=request.seed + 100, **NARROW)
             first, second = asked(narrow), asked(change(narrow))
             if first is not None and worse_answer(first, second, request.goal):
                 words = f"{request.model} on {request.hardware} {request.exchanges} seed {narrow.seed}"
@@ -247,7 +249,7 @@ def check_saturation(request: Request, counts: Counts) -> None:
     """Every point of a curve is what `simulate` says of so many workers."""
     count = counts.of("saturation says what simulate says")
     try:
-        curve = saturation_for(request.but(workers=None), max_workers=8, jobs=1)
+        curve = saturation_for(replace(request, workers=None), max_workers=8, jobs=1)
     except PlannerError:
         return
     for point in curve.points:

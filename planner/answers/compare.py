@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.answers.assumptions import assumptions
@@ -133,13 +134,13 @@ def compare_for(
 def _narrowed(request: Request) -> Request:
     """A comparison wants a good plan of every hardware rather than the very best of each: where nothing is
     asked for, it looks at fewer worker counts and choices of exchanges than `recommend` does."""
-    return request.but(workers=request.workers or DEFAULT_WORKERS, brief=True)
+    return replace(request, workers=request.workers or DEFAULT_WORKERS, brief=True)
 
 
 def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
     """US dollars per million samples of each row on spot machines, with what interruptions cost, where that
     is cheaper than on demand."""
-    request = cases.request.but(spot=True)
+    request = replace(cases.request, spot=True)
     out: dict[str, float] = {}
     for row in rows:
         rented = row.plan.rented(request.market)

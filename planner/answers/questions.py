@@ -149,7 +149,7 @@ def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
     if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
         return request
     if request.exchanges is None and request.workers in (None, (1,)) and not joined:
-        return request.but(workers=(1,), exchanges=(("alone", {}),))
+        return replace(request, workers=(1,), exchanges=(("alone", {}),))
     if request.exchanges is not None and request.exchanges[0][0] == "alone":
         return request
     raise BadInput(

@@ -84,8 +84,13 @@ class Grid:
 def _asked(request: Request, model: Model) -> list[Any]:
     """What is asked; models and machines count by what their files say, not by where these lie."""
     words = tuple(word for word in request.server_hardware or () if word in SERVER_WORDS)
-    asked = request.but(
-        profile=None, more_profiles=(), model=model.name, hardware=None, server_hardware=words or None
+    asked = replace(
+        request,
+        profile=None,
+        more_profiles=(),
+        model=model.name,
+        hardware=None,
+        server_hardware=words or None,
     )
     given = () if request.profile is None else (request.profile, *request.more_profiles)
     return [asked, model, b"".join(map(encode, given))]

@@ -122,7 +122,7 @@ def bound_families(
     parts = [
         (number, part)
         for number, family in enumerate(families)
-        for part in _alike(family.profiles, family.plans)
+        for part in _groups(family.profiles, family.plans)
     ]
     least = least_steps_s([(part.demand, part.rates) for _, part in parts], policy, mode, steps)
     out = [np.zeros(len(family.plans)) for family in families]
@@ -133,7 +133,7 @@ def bound_families(
     return out
 
 
-def _alike(profiles: Mapping[int, Profile], plans: Plans) -> Iterator[_Alike]:
+def _groups(profiles: Mapping[int, Profile], plans: Plans) -> Iterator[_PlanGroup]:
     """The plans of a family by their number of servers and by where those stand."""
     servers, beside = np.asarray(plans.servers), np.asarray(plans.colocated, bool)
     for count in np.unique(servers).tolist():
@@ -145,11 +145,11 @@ def _alike(profiles: Mapping[int, Profile], plans: Plans) -> Iterator[_Alike]:
         for colocated in (False, True):
             rows = np.flatnonzero((servers == count) & (beside == colocated))
             if len(rows):
-                yield _Alike(demand, plans, rows, colocated)
+                yield _PlanGroup(demand, plans, rows, colocated)
 
 
 @dataclass(eq=False)
-class _Alike:
+class _PlanGroup:
     """Plans of one profile, all with or all without servers beside the workers. A node is known by the server
     it holds, or -1 for none; `rate` is steps a second over all workers."""
 

@@ -61,7 +61,7 @@ def field_of(cases: Cases) -> Field:
     singles: dict[str, _Single] = {}
     unknown: dict[Reason, list[str]] = {}
     too_small: list[str] = []
-    smallest = request.but(workers=(1,), exchanges=None)
+    smallest = replace(request, workers=(1,), exchanges=None)
     slow = _too_slow(usable, cases.model) if request.open_choice else []
     for kind in usable:
         if kind.name in slow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -260,9 +260,6 @@ class Request:
     def choices(self, kind: str) -> Mapping[str, str]:
         """What the request fixes of an exchange."""
         return dict(self.exchanges or ()).get(kind, {})
-
-    def but(self, **changes: Any) -> Request:
-        return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
         """What was asked, for the JSON answer; a profile appears as its source."""

@@ -6,6 +6,7 @@ from other columns, what is unknown is ignored. A row that cannot be expressed i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def own_evidence(path: Path) -> list[Evidence]:
     found = [suite.evidence_of(rows) for suite in (allreduce, sharded, devices, memory)]
     kept = [one for one in found if one.rows]
     if not kept:
-        reasons = sum((one.refused for one in found), start=found[0].refused.__class__())
+        reasons: Counter[str] = sum((one.refused for one in found), start=Counter())
         why = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
         raise BadInput(f"{path}: no row can be compared ({why or 'none is of a kind that is known'})")
     return kept

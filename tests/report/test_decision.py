@@ -79,12 +79,12 @@ def test_the_cheapest_plan_that_is_sure_to_be_in_time_is_named(answer: Recommend
     close = (training.seconds(one) + training.slowest_s(one)) / 2
     double = replace(one.prediction, samples_per_s=4 * one.samples_per_s)
     sure = replace(one, prediction=double)
-    risky = replace(answer, request=answer.request.but(deadline_s=close), plans=[one, sure])
+    risky = replace(answer, request=replace(answer.request, deadline_s=close), plans=[one, sure])
     (said,) = _risk(risky, training)
     assert said.startswith("Sure to meet it by its range (")
     assert f"{sure.samples_per_s:,.0f} samples/s" in said
     assert _risk(replace(risky, plans=[one]), training) == []
-    assert _risk(replace(risky, request=answer.request.but(deadline_s=2 * close)), training) == []
+    assert _risk(replace(risky, request=replace(answer.request, deadline_s=2 * close)), training) == []
     assert _risk(risky, None) == []
 
 
@@ -183,20 +183,20 @@ def test_one_device_alone_is_rented_where_it_is_cheapest() -> None:
 def test_a_deadline_asks_for_the_cheapest_plan_in_time_and_says_where_it_is_a_close_call() -> None:
     request = Request(model="alexnet", samples=1e6, deadline_s=60.0, budget_usd_per_hour=20.0)
     assert request.goal == "cheapest"
-    assert request.but(deadline_s=None).goal == "fastest"
+    assert replace(request, deadline_s=None).goal == "fastest"
     free = planner.recommend(
         "alexnet", hardware="g4dn.xlarge,g5.xlarge", workers=1, interval_width=0.05, max_steps=200
     )
     by_cost = sorted(free.plans, key=lambda one: one.usd_per_million_samples)
     samples = 1e7
     late_s = samples / by_cost[0].samples_per_s * 1.05
-    asked = free.request.but(samples=samples, deadline_s=late_s)
+    asked = replace(free.request, samples=samples, deadline_s=late_s)
     answer = replace(free, request=asked, chosen=by_cost[0])
     title = recommendation_tables(answer)[0].title
     assert "It may miss the deadline: at the slow end of its range it takes longer." in title
     (row,) = [row for row in recommendation_tables(answer)[0].rows if row["_choice"]]
     assert "may miss the deadline" in row["_why"]
-    easy = replace(answer, request=asked.but(deadline_s=10 * late_s))
+    easy = replace(answer, request=replace(asked, deadline_s=10 * late_s))
     assert "may miss" not in recommendation_tables(easy)[0].title
 
 
@@ -205,9 +205,9 @@ def test_hardly_dearer_and_faster_wins_where_there_is_a_deadline(answer: Recomme
     costs = (replace(slow.costs[0], usd_per_hour=slow.usd_per_hour * 2.02),)
     prediction = replace(slow.prediction, samples_per_s=slow.samples_per_s * 2)
     twice = replace(slow, plan=replace(slow.plan, workers=64), costs=costs, prediction=prediction)
-    request = answer.request.but(deadline_s=1e9)
+    request = replace(answer.request, deadline_s=1e9)
     assert choose([slow, twice], request)[1].plan == twice.plan
-    assert choose([slow, twice], request.but(deadline_s=None))[1].plan == slow.plan
+    assert choose([slow, twice], replace(request, deadline_s=None))[1].plan == slow.plan
     dearer = replace(twice, costs=(replace(costs[0], usd_per_hour=slow.usd_per_hour * 2.2),))
     assert choose([slow, dearer], request)[1].plan == slow.plan
 

@@ -125,10 +125,9 @@ def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_belo
 
 
 def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Saturation) -> None:
-    from dataclasses import replace
 
     slowest = curve.points[1].scored.samples_per_s
-    asked = curve.request.but(budget_usd_per_hour=None, deadline_s=EPOCH / slowest * 1.01)
+    asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=EPOCH / slowest * 1.01)
     found = replace(curve, request=asked).chosen
     fine = [point for point in curve.points if not missed(point.scored, asked, training_of(asked))]
     assert found.scored.usd_per_million_samples == min(p.scored.usd_per_million_samples for p in fine)
@@ -219,14 +218,13 @@ def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendat
 
 
 def test_a_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself(curve: Saturation) -> None:
-    from dataclasses import replace
 
     first = curve.points[0].scored
-    asked = curve.request.but(budget_usd_per_hour=None, deadline_s=EPOCH / first.samples_per_s * 1.001)
+    asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=EPOCH / first.samples_per_s * 1.001)
     near = replace(curve, request=asked, points=curve.points[:1], saturation_workers=1, sizes=())
     table = tables_of(near)[0]
     assert "It may miss the deadline" in table.title
     assert "may miss the deadline" in table.rows[0]["_marks"]
     assert "One device alone" not in table.title
-    easy = replace(near, request=asked.but(deadline_s=1e9))
+    easy = replace(near, request=replace(asked, deadline_s=1e9))
     assert "may miss" not in tables_of(easy)[0].title

@@ -73,7 +73,9 @@ def test_the_choice_is_marked_where_nothing_saturates_and_where_a_deadline_choos
     assert "saturates" not in text
     assert text.split("└")[0].partition("\n")[2].count("X") == 1
     last = result.points[-1].workers
-    late = replace(result, saturation_workers=last, request=result.request.but(deadline_s=1e12, samples=1e6))
+    late = replace(
+        result, saturation_workers=last, request=replace(result.request, deadline_s=1e12, samples=1e6)
+    )
     assert late.chosen.workers != late.saturation_workers
     text = saturation_plot(late).plain
     assert f"S saturates at {late.saturation_workers}" in text

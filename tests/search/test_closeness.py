@@ -17,7 +17,7 @@ from planner.search.scored import ScoredPlan
 ASKED = Request(
     model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(1,), exchanges=(("alone", {}),)
 )
-CHEAPEST = ASKED.but(objective="cheapest")
+CHEAPEST = replace(ASKED, objective="cheapest")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_plans_on_the_same_device_keep_their_order_and_others_count_once(known: 
         plan(known, "c", 0.97, 0.3, 5),
     ]
     assert [one.plan.workers for one in close_rivals(chosen, rivals, CHEAPEST)] == [5, 4]
-    late = CHEAPEST.but(samples=known.samples_per_s * 3600, deadline_s=3600 / 0.96)
+    late = replace(CHEAPEST, samples=known.samples_per_s * 3600, deadline_s=3600 / 0.96)
     assert [one.plan.workers for one in close_rivals(chosen, rivals, late)] == [5]
 
 
@@ -82,7 +82,7 @@ def test_the_surer_one_is_better_at_the_slow_end_of_its_range(known: ScoredPlan)
         f"3 x p3.2xlarge: at most ${least:.2f} a million samples, "
         f"the choice at most ${most:.2f} a million samples."
     )
-    fast = close_words(chosen, [surest], ASKED.but(objective="fastest"))
+    fast = close_words(chosen, [surest], replace(ASKED, objective="fastest"))
     assert f"at least {known.samples_per_s * 0.85 * math.exp(-0.1):,.0f} samples/s, the choice" in fast
     assert close_words(chosen, [], CHEAPEST) == ""
     unsure = plan(known, "b", 0.9, 0.5, 2)

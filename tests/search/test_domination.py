@@ -38,7 +38,7 @@ def test_what_dominates_is_noticed() -> None:
     request = Request(model="alexnet", hardware=("p3.8xlarge",), workers=(4,), interval_width=0.05)
     served, free = (
         recommend_for(one, jobs=1, advice=False).chosen
-        for one in (request.but(exchanges=(("servers", {}),)), request)
+        for one in (replace(request, exchanges=(("servers", {}),)), request)
     )
     assert free.plan.exchange.kind == "allreduce"
     for objective in domination.OBJECTIVES:
@@ -89,7 +89,7 @@ def test_a_price_tells_machines_apart_beside_servers_on_others() -> None:
 def test_one_answer_has_both_ends(model: str) -> None:
     request = Request(model=model, hardware=("g4dn.xlarge",), machines=4, interval_width=0.05)
     for objective, answer in domination.answers(request):
-        asked = recommend_for(request.but(objective=objective), jobs=1, advice=False).chosen
+        asked = recommend_for(replace(request, objective=objective), jobs=1, advice=False).chosen
         assert (answer.plan, answer.samples_per_s) == (asked.plan, asked.samples_per_s)
 
 

@@ -63,7 +63,7 @@ def test_what_ended_before_ctrl_c_is_shown():
 @pytest.mark.parametrize("command", [compare_for, saturation_for])
 def test_an_interrupted_answer_says_so(command):
     with _StopsAfter(1) as pool:
-        answer = command(REQUEST.but(workers=None), executor=pool)
+        answer = command(replace(REQUEST, workers=None), executor=pool)
     assert answer.partial
     assert tables_of(answer)[0].title.startswith("So far (interrupted): ")
     assert not tables_of(replace(answer, partial=False))[0].title.startswith("So far")

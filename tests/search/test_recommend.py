@@ -37,8 +37,8 @@ def test_pruning_loses_nothing(answer):
     everything = recommend_for(SMALL, jobs=2, exhaustive=True, advice=False)
     assert answer.simulated < everything.simulated
     for goal in ("fastest", "cheapest", "value"):
-        found = choose(answer.everything, SMALL.but(objective=goal))[1]
-        best = choose(everything.everything, SMALL.but(objective=goal))[1]
+        found = choose(answer.everything, replace(SMALL, objective=goal))[1]
+        best = choose(everything.everything, replace(SMALL, objective=goal))[1]
         assert found.plan == best.plan
         assert found.samples_per_s == best.samples_per_s
 
@@ -118,23 +118,23 @@ def test_a_study_is_gone_on_with(tmp_path, monkeypatch):
 
 
 def test_constraints_are_met_or_refused():
-    fast = recommend_for(SMALL.but(min_samples_per_s=300.0), jobs=2, advice=False)
+    fast = recommend_for(replace(SMALL, min_samples_per_s=300.0), jobs=2, advice=False)
     assert all(plan.samples_per_s >= 300 for plan in fast.everything)
     with pytest.raises(Infeasible, match="min-throughput"):
-        recommend_for(SMALL.but(min_samples_per_s=1e9), jobs=2)
+        recommend_for(replace(SMALL, min_samples_per_s=1e9), jobs=2)
     with pytest.raises(Infeasible, match="deadline"):
-        recommend_for(SMALL.but(samples=1e9, deadline_s=60.0), jobs=2)
+        recommend_for(replace(SMALL, samples=1e9, deadline_s=60.0), jobs=2)
     with pytest.raises(Infeasible, match="spend"):
-        recommend_for(SMALL.but(samples=1e9, spend_usd=1.0), jobs=2)
+        recommend_for(replace(SMALL, samples=1e9, spend_usd=1.0), jobs=2)
     with pytest.raises(Infeasible, match=r"over the budget.*nearest plan is .* at \$"):
-        recommend_for(SMALL.but(budget_usd_per_hour=0.05), jobs=2)
+        recommend_for(replace(SMALL, budget_usd_per_hour=0.05), jobs=2)
 
 
 def test_plans_out_of_reach_are_counted_once():
     considered = enumerate_plans(SMALL, load_model(SMALL.model)).considered
     with pytest.raises(Infeasible, match=rf"no plan is left of {considered}: cannot reach --min-throughput"):
-        recommend_for(SMALL.but(min_samples_per_s=1e9), jobs=2)
-    fast = recommend_for(SMALL.but(min_samples_per_s=300.0), jobs=2, advice=False)
+        recommend_for(replace(SMALL, min_samples_per_s=1e9), jobs=2)
+    fast = recommend_for(replace(SMALL, min_samples_per_s=300.0), jobs=2, advice=False)
     assert fast.considered == considered == sum(fast.pruned.values()) + fast.simulated
 
 

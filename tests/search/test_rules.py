@@ -56,7 +56,7 @@ def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
     for at in (1, 3, 5):
         for share, kept in ((1.0001, len(plans) - at), (0.9999, len(plans) - at - 1)):
             deadline_s = share * SAMPLES / plans[at].samples_per_s
-            request = free.request.but(deadline_s=deadline_s)
+            request = replace(free.request, deadline_s=deadline_s)
             assert within(plans, request) == plans[len(plans) - kept :]
     hours = 1.05 * SAMPLES / plans[-2].samples_per_s / 3600
     found = recommended(samples=SAMPLES, deadline=f"{hours}h")
@@ -69,7 +69,7 @@ def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) 
     plans = sorted(free.everything, key=lambda one: one.usd_per_million_samples)
     for at in (0, 2, 4):
         for share, kept in ((1.0001, at + 1), (0.9999, at)):
-            request = free.request.but(spend_usd=share * plans[at].usd_per_million_samples)
+            request = replace(free.request, spend_usd=share * plans[at].usd_per_million_samples)
             assert within(plans, request) == plans[:kept]
     spend = 1.02 * plans[1].usd_per_million_samples
     found = recommended(samples=SAMPLES, spend=spend)
@@ -81,8 +81,8 @@ def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) 
 def test_a_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) -> None:
     plans = sorted(free.everything, key=lambda one: one.samples_per_s)
     least = plans[3].samples_per_s
-    assert within(plans, free.request.but(min_samples_per_s=least)) == plans[3:]
-    assert within(plans, free.request.but(min_samples_per_s=1.0001 * least)) == plans[4:]
+    assert within(plans, replace(free.request, min_samples_per_s=least)) == plans[3:]
+    assert within(plans, replace(free.request, min_samples_per_s=1.0001 * least)) == plans[4:]
 
 
 def advice(host: str, workers: int, **more: object) -> list[Change]:
@@ -195,7 +195,7 @@ def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None
     assert speeds[marked["fastest"].plan.key] == max(speeds.values())
     assert min(costs.values()) < costs[marked["fastest"].plan.key]
     for goal, mark in (("cheapest", "cheapest"), ("fastest", "fastest"), ("value", "best value")):
-        picked = choose(plans, free.request.but(objective=goal))[1]
+        picked = choose(plans, replace(free.request, objective=goal))[1]
         assert picked.plan == marked[mark].plan
         assert mark in picked.marks
 

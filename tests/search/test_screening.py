@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,7 +48,7 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
 
 
 def test_what_is_given_up_could_not_win() -> None:
-    asked = ASKED.but(hardware=("p3.2xlarge", "g4dn.12xlarge"), workers=(1, 2, 4))
+    asked = replace(ASKED, hardware=("p3.2xlarge", "g4dn.12xlarge"), workers=(1, 2, 4))
     screened, everything = (
         recommend_for(asked, advice=False),
         recommend_for(asked, exhaustive=True, advice=False),
@@ -72,7 +74,7 @@ def test_most_plans_with_servers_are_never_made(cases: Cases) -> None:
 
 
 def test_where_servers_are_named_all_their_plans_are_made(cases: Cases) -> None:
-    asked = ASKED.but(exchanges=(("servers", {}),))
+    asked = replace(ASKED, exchanges=(("servers", {}),))
     with executor_of(None, 1) as pool:
         space = screened_space(Simulations(Cases(asked, cases.model)), pool, worker_machines(asked))
     assert space.hopeless == 0

@@ -42,23 +42,23 @@ def test_a_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan)
         ({"spend_usd": price * 1.01}, None),
         ({"budget_usd_per_hour": price * 0.99, "deadline_s": 1.0}, Limit.BUDGET),
     ):
-        asked = SMALL.but(samples=job.samples, **limits)
+        asked = replace(SMALL, samples=job.samples, **limits)
         assert missed(scored, asked, job) is reason
         kept = reason if reason in (Limit.BUDGET, Limit.SLOW) else None  # the others are about a job
         assert missed(scored, asked, None) is kept
 
 
 def test_where_no_plan_is_fast_enough_the_fastest_is_named() -> None:
-    asked = SMALL.but(workers=(2,), batches=(512,), exchanges=(("allreduce", {}),))
+    asked = replace(SMALL, workers=(2,), batches=(512,), exchanges=(("allreduce", {}),))
     two = simulation_for(asked).scored
     between = (two.samples_per_s + two.bound_samples_per_s) / 2  # only simulations tell
     with pytest.raises(Infeasible) as refused:
-        recommend_for(asked.but(min_samples_per_s=between), jobs=1, advice=False)
+        recommend_for(replace(asked, min_samples_per_s=between), jobs=1, advice=False)
     said = str(refused.value)
     assert said.startswith(f"no plan meets the constraints; the fastest is {two.plan.cluster_text} with ")
     assert f"for ${two.usd_per_hour:.2f}/h" in said
     with pytest.raises(Infeasible, match="cannot reach --min-throughput"):
-        recommend_for(asked.but(min_samples_per_s=1e9), jobs=1, advice=False)
+        recommend_for(replace(asked, min_samples_per_s=1e9), jobs=1, advice=False)
 
 
 def test_whose_machines_were_looked_at_is_said_where_nobody_named_them() -> None:
@@ -91,8 +91,8 @@ def test_sizes_of_slices_are_given_to_those_who_cut() -> None:
 def test_batches_are_the_models_own_those_named_or_powers_of_two_that_fit() -> None:
     model, worker = load_model("alexnet"), load_hardware("p3.2xlarge")
     assert list(batches(SMALL, model, worker)) == [model.default_batch]
-    assert list(batches(SMALL.but(batches=(3, 5)), model, worker)) == [3, 5]
-    found = list(batches(SMALL.but(batches="auto"), model, worker))
+    assert list(batches(replace(SMALL, batches=(3, 5)), model, worker)) == [3, 5]
+    found = list(batches(replace(SMALL, batches="auto"), model, worker))
     assert found == [2**k for k in range(3, 3 + len(found))]
     assert found
     text = load_model("gpt2")

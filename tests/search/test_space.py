@@ -29,10 +29,10 @@ def test_a_machine_with_four_devices_is_filled():
     lone = [plan for plan in space.plans if plan.exchange.kind == "alone"]
     assert [(plan.workers, plan.machines) for plan in lone] == [(1, 1)]
     assert {plan.workers % 4 for plan in space.plans if plan not in lone} == {0}
-    one = enumerate_plans(request.but(workers=(1,)), load_model("resnet50")).plans
+    one = enumerate_plans(replace(request, workers=(1,)), load_model("resnet50")).plans
     assert {plan.workers for plan in one} == {1, 4}
     assert {
-        plan.workers for plan in enumerate_plans(request.but(workers=(4,)), load_model("resnet50")).plans
+        plan.workers for plan in enumerate_plans(replace(request, workers=(4,)), load_model("resnet50")).plans
     } == {4}
 
 
@@ -77,8 +77,12 @@ def test_bounds_of_a_family_grow_with_workers():
     request = Request(model="resnet50")
     cases = Cases(request, load_model("resnet50"))
     space = enumerate_plans(
-        request.but(
-            hardware=("p3.2xlarge",), workers=tuple(range(1, 9)), servers=(1,), server_hardware=("own",)
+        replace(
+            request,
+            hardware=("p3.2xlarge",),
+            workers=tuple(range(1, 9)),
+            servers=(1,),
+            server_hardware=("own",),
         ),
         load_model("resnet50"),
     )

@@ -61,15 +61,15 @@ def request_wide(wide: str) -> Request:
 def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wide: Request) -> None:
     answer = recommend_for(request_wide, jobs=2, advice=False)
     assert answer.chosen.plan.cut.workers > 1
-    alone = recommend_for(request_wide.but(workers_per_replica=(1,)), jobs=2, advice=False)
+    alone = recommend_for(replace(request_wide, workers_per_replica=(1,)), jobs=2, advice=False)
     assert answer.chosen.samples_per_s > 1.5 * alone.chosen.samples_per_s
     assert answer.considered > alone.considered
     assert any("share one copy of the model" in note.text for note in answer.assumptions)
     everything = recommend_for(request_wide, jobs=2, exhaustive=True, advice=False)
     assert answer.simulated < everything.simulated
     for goal in ("fastest", "cheapest", "value"):  # the pruning loses nothing
-        found = choose(answer.everything, request_wide.but(objective=goal))[1]
-        best = choose(everything.everything, request_wide.but(objective=goal))[1]
+        found = choose(answer.everything, replace(request_wide, objective=goal))[1]
+        best = choose(everything.everything, replace(request_wide, objective=goal))[1]
         assert found.plan == best.plan
     for one in everything.everything:
         assert one.prediction.samples_per_s <= one.bound_samples_per_s
@@ -117,7 +117,7 @@ def test_only_cpu_machines_with_servers_apart_span() -> None:
     spanning = [plan for plan in plans if plan.cut.workers > 1]
     assert {plan.machine for plan in spanning} == {"c4.8xlarge"}
     assert not any(plan.exchange.host is None for plan in spanning)
-    resnet = enumerate_plans(request.but(model="resnet50"), load_model("resnet50")).plans
+    resnet = enumerate_plans(replace(request, model="resnet50"), load_model("resnet50")).plans
     assert {plan.cut.workers for plan in resnet} == {1}
 
 
@@ -185,7 +185,7 @@ def test_what_is_refused(change: dict[str, object], error: type[Exception], word
 
 
 def test_optuna_finds_replicas_of_several_workers(request_wide: Request) -> None:
-    narrow = request_wide.but(workers=(4,), servers=(2,), placements=("mxnet",))
+    narrow = replace(request_wide, workers=(4,), servers=(2,), placements=("mxnet",))
     sampled = recommend_for(narrow, jobs=2, trials=12, advice=False)
     assert sampled.chosen.plan == recommend_for(narrow, jobs=2, advice=False).chosen.plan
     assert sampled.chosen.plan.cut.workers > 1

@@ -130,7 +130,7 @@ def test_what_an_earlier_version_found_is_believed_if_we_find_it_too(requests, w
     assert len(simulated) == 2
     changed(copy, downgrade)
     with pytest.raises(BadInput, match="holds another sweep"):
-        sweep_for([request.but(seed=1) for request in requests], copy)
+        sweep_for([replace(request, seed=1) for request in requests], copy)
 
 
 def test_a_later_version_of_the_store_is_refused(requests, copy):

@@ -1,5 +1,7 @@
 """Batches where nobody names one: the model's own, twice and four times it, never more than usual."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.answers.questions import one_plan, recommend, simulation_for
@@ -85,5 +87,5 @@ def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed
     assert (8, "full") in found
     assert (4, "none") in found
     assert not any(batch < 4 for batch, _ in found)
-    named = request.but(checkpointing=("full",))
+    named = replace(request, checkpointing=("full",))
     assert {plan.batch for plan in enumerate_plans(named, model_of(named)).plans} == {8}

@@ -73,7 +73,7 @@ def test_a_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
         asked = Request(
             model=profile.model, profile=profile, workers=(workers,), bandwidth_bytes_per_s=1.25e8, seed=1
         )
-        asked = asked.but(exchanges=(("allreduce", {}),))
+        asked = replace(asked, exchanges=(("allreduce", {}),))
         cases = Cases(asked, model_of(asked))
         case = cases.case(one_plan(asked))
         sums = [name for name in case.profile.names if name.startswith("allreduce[")]
@@ -111,11 +111,11 @@ def test_rdma_is_refused_where_it_is_not() -> None:
     with pytest.raises(BadInput, match=r"g4dn\.metal is not known to have RDMA; use --network tcp, or say"):
         plan(hardware="g4dn.metal", network="rdma")
     request = request_from(Scenario(model="resnet50", hardware="g5.xlarge,p4d.24xlarge", network="rdma"))[0]
-    space = enumerate_plans(request.but(workers=(8,)), model_of(request))
+    space = enumerate_plans(replace(request, workers=(8,)), model_of(request))
     assert {one.machine for one in space.plans} == {"p4d.24xlarge"}
     assert space.left_out == {Reason(Verb.HAVE, "no RDMA; --network tcp counts them in"): ["g5.xlarge"]}
     with pytest.raises(BadInput, match="no RDMA"):
-        enumerate_plans(request.but(hardware=("g5.xlarge",)), model_of(request))
+        enumerate_plans(replace(request, hardware=("g5.xlarge",)), model_of(request))
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_an_exchange_that_cannot_fill_a_machine_is_said() -> None:
     request = Request(model="alexnet", hardware=("p4d.24xlarge",), workers=(1,), exchanges=(("alone", {}),))
     assert recommend_for(request).chosen.plan.workers == simulation_for(request).scored.plan.workers == 1
     with pytest.raises(BadInput, match=r"--exchange alone cannot fill p4d\.24xlarge"):
-        recommend_for(request.but(workers=(2,)))
+        recommend_for(replace(request, workers=(2,)))
 
 
 def test_an_automatic_batch_of_one_plan_is_the_largest_that_fits() -> None:

@@ -39,9 +39,10 @@ def build(
     """A profile of one worker from its recorded steps."""
     steps, notes = _alike(steps)
     first = steps[0]
-    names = _names(first.ops)
+    labels = _labels(first.ops)
+    names = _names(first.ops, labels)
     passes = passes_of(first.ops)
-    parameters = _parameters(first, names, passes, notes)
+    parameters = _parameters(first, labels, passes, notes)
     buckets = _buckets(first, parameters, passes, notes)
     units = buckets or parameters
     begin = min(op.forward for op in first.ops if op.forward is not None)
@@ -134,9 +135,10 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
     """What one worker computes, from its recorded steps: ops in a chain, parameters by their gradients."""
     steps, notes = _alike(steps)
     first = steps[0]
-    names = _names(first.ops)
+    labels = _labels(first.ops)
+    names = _names(first.ops, labels)
     passes = passes_of(first.ops)
-    found = _parameters(first, names, passes, notes)
+    found = _parameters(first, labels, passes, notes)
     _buckets(first, found, passes, notes)
     begin = min(op.forward for op in first.ops if op.forward is not None)
     shift = 1 - begin  # the input goes before the first forward op
@@ -167,7 +169,7 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
         durations_s=np.array([_durations(step, begin) for step in steps]) * 1e-6,
         parameters=parameters,
         optimizer_s=float(np.median([step.tail_us for step in steps])) * 1e-6,
-        blocks=tuple(names[op].partition("/")[2] for op in readers),
+        blocks=tuple(labels[op] for op in readers),
         precision=FP32 if width >= FP32.gradient_bytes else BF16,
         notes=tuple(notes),
         **about,
@@ -190,17 +192,23 @@ def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
     return [step for step, shape in zip(steps, shapes, strict=True) if shape == common], notes
 
 
-def _names(ops: Sequence[OuterOp]) -> list[str]:
-    seen: Counter[str] = Counter()
-    names = []
+def _labels(ops: Sequence[OuterOp]) -> list[str]:
+    """The ops of each pass, numbered by name."""
+    seen: Counter[tuple[bool, str]] = Counter()
+    labels = []
     for op in ops:
-        base = f"{'backward' if op.backward else 'forward'}/{op.name}"
-        names.append(f"{base}_{seen[base]}")
-        seen[base] += 1
-    return names
+        which = (op.backward, op.name)
+        labels.append(f"{op.name}_{seen[which]}")
+        seen[which] += 1
+    return labels
 
 
-def _parameters(step: Step, names: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+def _names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
+    passes = ("backward" if op.backward else "forward" for op in ops)
+    return [f"{one}/{label}" for one, label in zip(passes, labels, strict=True)]
+
+
+def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
     found = []
     unsized = unread = 0
     producer: dict[Any, int] = {}
@@ -228,7 +236,7 @@ def _parameters(step: Step, names: list[str], passes: MicroSteps, notes: list[st
             reader = first_forward
         size = prod(shape) * ITEM_BYTES[kind]
         if size:
-            label = f"{names[reader].partition('/')[2]}/{'x'.join(map(str, shape)) or 'scalar'}"
+            label = f"{labels[reader]}/{'x'.join(map(str, shape)) or 'scalar'}"
             found.append(Sent(label, size, (reader,), k, ITEM_BYTES[kind]))
     if unsized:
         raise BadInput(
