@@ -9,8 +9,8 @@ import sys
 
 import numpy as np
 from cases import allreduce_case, random_case, random_joint_case
+from server_bounds import upper_bound, window_tolerance
 
-from planner.cost.bounds import upper_bound, window_tolerance
 from planner.cost.loads import bounds_of, loads_of
 from planner.simulator import Case, simulate
 from planner.simulator.run import RunOptions, run

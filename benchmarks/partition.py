@@ -8,9 +8,11 @@ from __future__ import annotations
 import sys
 import time
 
+from copies import copies_pay_below, copy_readings
+
 from planner.catalog import load_hardware, load_model
 from planner.partition.search import PartitionRequest, partition
-from planner.partition.study import copies_pay_below, copy_readings, most_samples_within, samples_within
+from planner.partition.study import most_samples_within, samples_within
 from planner.report.output import emit
 from planner.report.validation import validation_tables
 from planner.validate import validate
@@ -41,7 +43,7 @@ def limits() -> None:
         f"then takes {images / worst.samples_per_s / 60:.1f} min (published: 218.08)"
     )
     print("output layer cut in 4 or in 4 copies, ms a sample: computing + activations + reading")
-    for way in copy_readings(model, hardware, "fc2", (4, 4, 4)):
+    for way in copy_readings("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4)):
         cut, copied = (
             " + ".join(f"{1e3 * part:.2f}" for part in parts) + f" = {1e3 * sum(parts):.2f}"
             for parts in (way.partitioned_s, way.replicated_s)

@@ -7,12 +7,11 @@ Mixed precision as frameworks do it computes in sixteen bits and keeps a master 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from planner.errors import unknown_name
 
 Format = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @dataclass(frozen=True, slots=True)

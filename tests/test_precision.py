@@ -1,11 +1,13 @@
+from typing import get_args
+
 import pytest
 
 from planner.errors import BadInput
-from planner.precision import FORMATS, PRECISIONS, precision_named
+from planner.precision import PRECISIONS, Format, precision_named
 
 
 def test_a_precision_is_found_by_its_name() -> None:
-    assert [precision_named(name).name for name in FORMATS] == list(FORMATS)
+    assert [precision_named(name).name for name in get_args(Format)] == list(get_args(Format))
 
 
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:

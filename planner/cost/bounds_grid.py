@@ -1,10 +1,10 @@
-"""The bound of `planner.cost.bounds` for thousands of plans at once, as numpy arrays.
+"""Bounds of plans with parameter servers, thousands at once, as numpy arrays.
 
 `Plans` holds one array for each thing that may differ between plans of one family (model, batch, worker
 hardware): workers, servers, bandwidths and so on. A family has one profile for each number of servers,
 because placement decides which bytes each server holds. Clusters are regular: `workers_per_node` workers on
 each node (the last may hold fewer), servers on nodes of their own or server i beside the workers of node i.
-`Plans.cluster(i)` is plan i as a cluster; the tests hold both bounds equal.
+`Plans.cluster(i)` is plan i as a cluster; tests hold its bound to that of `benchmarks/server_bounds.py`.
 """
 
 from __future__ import annotations

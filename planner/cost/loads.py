@@ -16,9 +16,12 @@ port too: seconds of updates and of hosts a second.
 ops bounds it (`planner.cost.together`).
 
 In between the best mix of rates is a linear program; every single port relaxes it to a fractional knapsack,
-solved by taking the least demanding first. `steps="mean"` bounds the long run, `steps="fastest"` every run:
-see `planner.cost.bounds`, whose closed form for parameter servers this equals where every server has a node
-of its own (in the mean that form also counts the wait for downloads in random order).
+solved by taking the least demanding first. `steps="fastest"` takes the fastest
+step of the profile: no run exceeds it however its steps fall. `steps="mean"` bounds the throughput in the
+long run (a worker's rate tends to 1 / E[step time], and E[step] >= the mean of the bounds); it is tighter,
+and a finite run may exceed it by its own sampling error. For parameter servers that have a node each it is
+the closed form of `benchmarks/server_bounds.py` (in the mean that form, as `planner.cost.bounds_grid`, also
+counts the wait for downloads in random order).
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost.bounds import Bound
 from planner.cost.kinds import Floats, Ints, layout, op_costs_s, uses_of
 from planner.cost.paths import PathGraph, structure_of
 from planner.cost.step import LEAST_S, Steps, chunk_overhead_s
@@ -40,6 +42,14 @@ from planner.simulator.simulate import Case
 from planner.step import WORKER
 
 _CELLS = 1_000_000  # ops x columns evaluated at once: what fits in a cache is faster
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most samples a second that a plan can reach, and what keeps it from more."""
+
+    samples_per_s: float
+    limited_by: str  # "worker step", "node 0 egress", ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +101,9 @@ def loads_of(case: Case, steps: Steps = "fastest") -> Loads:
     return loads_of_many([case], steps)[0]
 
 
-def bounds_of(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
-    """The most samples a second of each case."""
-    return np.array([loads.bound().samples_per_s for loads in loads_of_many(cases, steps)])
+def bounds_of(cases: Sequence[Case]) -> Floats:
+    """The most samples a second of each case in the long run."""
+    return np.array([loads.bound().samples_per_s for loads in loads_of_many(cases, "mean")])
 
 
 def loads_of_many(cases: Sequence[Case], steps: Steps = "fastest") -> list[Loads]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
 from planner.hardware import Hardware
-from planner.model import BYTES_PER_ELEMENT, Model
-from planner.partition.costs import Problem, StageChoice, StageSpread, spread, stage_split
+from planner.model import Model
+from planner.partition.costs import Problem, StageSpread, spread
 from planner.partition.elimination import minimise
 from planner.partition.search import PartitionPlan, PartitionRequest, partition, reading_price
 from planner.partition.stages import Stage, stages_of
@@ -75,86 +74,6 @@ def layer_choice(
         replicated_reading_s=price * copied.read_bytes,
         break_even_read_every=price * extra * USUAL.read_every / saved if saved > 0 else float("inf"),
     )
-
-
-def copies_pay_below(hardware: Hardware | str, outputs: int, shape: tuple[int, int, int]) -> float:
-    """The number of inputs of a dense layer below which copies of it beat its parts, in the case best for
-    copies: parts exchange all their inputs and, as equation 3 may be read, the error terms of all outputs
-    instead of sums of them, at two latencies a sample. Both sides grow with the inputs but for the outputs'
-    errors, while copies read inputs times outputs."""
-    from planner.cost.constants import constants_for
-
-    c = constants_for(_hardware(hardware))
-    workers = shape[0]
-    remote = (workers - 1) / workers * BYTES_PER_ELEMENT / c.nic_bytes_per_s  # seconds an element
-    latency = 2 * c.latency_s[-1] / c.threads
-    read = (workers - 1) * outputs * BYTES_PER_ELEMENT
-    price = reading_price(c, USUAL, *shape)
-    return (outputs * remote + latency) / (read * price - remote)
-
-
-@dataclass(frozen=True, slots=True)
-class CopyReading:
-    """One way to read the paper on partitioning against replicating a layer: computing, activations and
-    reading of the layer in seconds a sample of a replica, with as many parts as workers or as many copies."""
-
-    name: str
-    partitioned_s: tuple[float, float, float]
-    replicated_s: tuple[float, float, float]
-
-
-def copy_readings(
-    model: Model | str,
-    hardware: Hardware | str,
-    layer: str,
-    shape: tuple[int, int, int],
-) -> list[CopyReading]:
-    """A dense layer behind one that is cut, alone, by every way that we see to read section 6.4 and equations
-    6 and 10 to 12. From the second line on parts exchange all they can: their inputs, the errors of their
-    inputs, all outputs (for the softmax) and the error terms of all outputs."""
-    from planner.cost.constants import constants_for
-
-    c = constants_for(_hardware(hardware))
-    stage = _stage_named(stages_of(_model(model)), layer)
-    workers, replicas, servers = shape
-    element_s, latency_s = BYTES_PER_ELEMENT / c.nic_bytes_per_s, c.latency_s[-1] / c.threads
-    remote = (workers - 1) / workers
-
-    def computing(cache_bytes: float, partitions: int, replications: int) -> float:
-        choice = StageChoice(partitions, replications, c.threads)
-        return stage_split(replace(c, cache_bytes=cache_bytes), stage, choice).compute_s
-
-    cut, copied = computing(c.cache_bytes, workers, 1), computing(c.cache_bytes, 1, workers)
-    cached = computing(math.inf, workers, 1)
-    inputs = 2 * (remote * stage.in_elements * element_s + latency_s)
-    everything = inputs + 2 * (remote * stage.out_elements * element_s + latency_s)
-    copies = (remote / workers + 1 / workers) * stage.in_elements * element_s + (1 + 1 / workers) * latency_s
-    read = stage.weight_bytes / (c.nic_bytes_per_s * min(workers, servers) * USUAL.read_every)
-    alone = stage.weight_bytes / (c.nic_bytes_per_s * USUAL.read_every * workers)
-    turns, h = replicas * read, c.threads
-    return [
-        CopyReading("as we count", (cut, inputs, turns), (copied, copies, workers * turns)),
-        CopyReading(
-            "all outputs and errors travel", (cut, everything, turns), (copied, copies, workers * turns)
-        ),
-        CopyReading(
-            "and threads do not share a wait",
-            (cut, h * everything, turns),
-            (copied, h * copies, workers * turns),
-        ),
-        CopyReading(
-            "only the reading replica waits", (cut, everything, read), (copied, copies, workers * read)
-        ),
-        CopyReading(
-            "each copy reads after its own samples, only it waits",
-            (cut, everything, read),
-            (copied, copies, alone),
-        ),
-        CopyReading("copies are read once", (cut, everything, turns), (copied, copies, turns)),
-        CopyReading(
-            "copies are read once, no cache effect", (cached, everything, turns), (cached, copies, turns)
-        ),
-    ]
 
 
 def samples_within(plan: PartitionPlan, epoch_s: float) -> float:

@@ -42,13 +42,10 @@ class PowerGrid:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Of a run, or of a million samples; `kg_co2e` is None where nobody says on which grid the machine is."""
+    """What machines draw; `kg_co2e` is None where nobody says on which grid one is."""
 
     kwh: float
     kg_co2e: float | None
-    watts: float  # of one machine, at its plug
-    pue: float
-    g_co2e_per_kwh: float | None
     method: str
 
 
@@ -58,12 +55,10 @@ def energy_of(
     hours: float,
     machines: int = 1,
     region: str | None = None,
-    g_co2e_per_kwh: float | None = None,
 ) -> Energy | None:
     """What machines draw in some hours; None where nobody gives the power of their devices.
 
-    A machine of one's own draws what its file says; the grid is that of the region unless `g_co2e_per_kwh` is
-    given.
+    A machine of one's own draws what its file says; the grid is that of the region.
     """
     if not (math.isfinite(hours) and hours >= 0) or machines < 0:
         raise BadInput(f"energy of {machines} machines for {hours:g} hours: both must be at least 0")
@@ -77,28 +72,16 @@ def energy_of(
     else:
         pue = (grid.pue if grid and grid.pue else None) or PUE.get(hardware.provider, SURVEYED_PUE)
         host = f"{hardware.device_count} x {hardware.device.power_w:g} W x {HOST:g} for the host"
-    grams = g_co2e_per_kwh if g_co2e_per_kwh is not None else grid.g_co2e_per_kwh if grid else None
     kwh = machines * hours * watts / 1000 * pue
     said = f"{host}, PUE {pue:g}"
-    if g_co2e_per_kwh is not None:
-        said += f", {grams:g} g CO2e/kWh as given"
-    elif grid:
-        said += f", {grams:g} g CO2e/kWh in {where} ({grid.source}, {grid.as_of})"
-    else:
-        said += f", the grid of {where or 'its place'} is not known"
-    return Energy(kwh, None if grams is None else kwh * grams / 1000, watts, pue, grams, said)
+    if grid is None:
+        return Energy(kwh, None, f"{said}, the grid of {where or 'its place'} is not known")
+    grams = grid.g_co2e_per_kwh
+    said += f", {grams:g} g CO2e/kWh in {where} ({grid.source}, {grid.as_of})"
+    return Energy(kwh, kwh * grams / 1000, said)
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """What the machines of a plan draw in an hour; `kg_co2e` is None where a grid is not known."""
-
-    kwh: float
-    kg_co2e: float | None
-    method: str
-
-
-def draw_of(rented: Sequence[Rented], market: Market) -> Draw | None:
+def draw_of(rented: Sequence[Rented], market: Market) -> Energy | None:
     """An hour of a plan's machines; None where nobody gives the power of some."""
     kwh, kg, methods = 0.0, 0.0, []
     known = True
@@ -112,7 +95,7 @@ def draw_of(rented: Sequence[Rented], market: Market) -> Draw | None:
         kg += found.kg_co2e or 0.0
         known = known and found.kg_co2e is not None
         methods.append(f"{one.count} x {hardware.name}: {found.method}")
-    return Draw(kwh, kg if known else None, "; ".join(methods))
+    return Energy(kwh, kg if known else None, "; ".join(methods))
 
 
 def watts_of(hardware: Hardware) -> float | None:

@@ -12,7 +12,7 @@ from planner.simulator.prediction import Prediction
 
 if TYPE_CHECKING:
     from planner.measured import Factor
-    from planner.prices.energy import Draw
+    from planner.prices.energy import Energy
     from planner.prices.paying import SpotCourse
     from planner.rates.error import Error
 
@@ -43,7 +43,7 @@ class ScoredPlan:
     error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
     measured: Factor | None = None  # what real runs on this device corrected it by
     spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
-    draw: Draw | None = None  # of its machines in an hour; None: nobody gives their power
+    draw: Energy | None = None  # of its machines in an hour; None: nobody gives their power
     sequence_length: int | None = None  # tokens of a sample, where it has any
 
     @property

@@ -9,10 +9,8 @@ are chosen on all other sources and applied to the one left out. Linear scaling 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
 
 import numpy as np
 
@@ -23,9 +21,6 @@ from planner.precision import BF16, FP32
 from planner.simulator import simulate
 from planner.validate.scaling_rows import ScalingRun
 
-JITTERS = (0.01, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05)
-JITTERS_S = (0.0, 0.001, 0.002, 0.003, 0.004)
-WIDTHS = (2, 4)
 LAYERS = 32
 ONE_BUCKET = 10**12
 FORWARD_SHARE = 1 / 3
@@ -38,9 +33,6 @@ class Settings:
     jitter: float
     jitter_s: float
     width: int  # bytes of a gradient where training computes in 16 bits or fewer
-
-
-GRID = tuple(Settings(*values) for values in product(JITTERS, JITTERS_S, WIDTHS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +102,3 @@ def predict(base: ScalingRun, run: ScalingRun, settings: Settings) -> float:
     if base.devices > 1:
         pass_s -= (step_s(base, pass_s, settings) - base.step_s) / base.passes
     return step_s(run, max(pass_s, base.step_s / base.passes / 2), settings)
-
-
-def chosen(errors: dict[Settings, list[ScalingResult]], keep: Callable[[ScalingRun], bool]) -> Settings:
-    """The settings with the least mean error, large errors cut at a fifth: a run that is far off for reasons
-    of its own must not decide."""
-
-    def cost(settings: Settings) -> float:
-        kept = [min(one.error, 0.2) for one in errors[settings] if keep(one.run)]
-        return float(np.mean(kept))
-
-    return min(errors, key=lambda settings: (cost(settings), settings.jitter, settings.jitter_s))
-
-
-def leave_one_source_out(
-    errors: dict[Settings, list[ScalingResult]],
-) -> dict[str, tuple[Settings, list[ScalingResult]]]:
-    """For each source the settings that the others choose, and its results with them."""
-    sources = {one.run.source for one in next(iter(errors.values()))}
-    found = {}
-    for source in sorted(sources):
-        settings = chosen(errors, lambda run, source=source: run.source != source)  # type: ignore[misc]
-        found[source] = settings, [one for one in errors[settings] if one.run.source == source]
-    return found

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cluster import Cluster, Node
-from planner.cost.bounds import upper_bound, window_tolerance
 from planner.cost.bounds_grid import Plans, bound_plans
 from planner.errors import BadInput
 from planner.policy import Fifo, Multiplexed, Sliced
@@ -20,7 +19,10 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate
 from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
-cases = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "cases.py"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
+closed_form = runpy.run_path(str(BENCHMARKS / "server_bounds.py"))
+upper_bound, window_tolerance = closed_form["upper_bound"], closed_form["window_tolerance"]
 
 
 def most_samples_per_s(*case, **how) -> float:

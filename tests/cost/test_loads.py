@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.cluster import Cluster, Node
-from planner.cost.bounds import upper_bound, window_tolerance
 from planner.cost.loads import bounds_of, loads_of, loads_of_many
 from planner.cost.together import mean_of_slowest_s
 from planner.policy import Fifo
@@ -21,7 +20,10 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate_case
 from planner.step import PS, UPLINK, WORKER, Op, Profile
 
-cases = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "cases.py"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
+closed_form = runpy.run_path(str(BENCHMARKS / "server_bounds.py"))
+upper_bound, window_tolerance = closed_form["upper_bound"], closed_form["window_tolerance"]
 RING = Cluster(
     (Node(100.0, 100.0),) * 4,
     (0, 1, 2, 3),

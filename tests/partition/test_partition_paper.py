@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import pytest
 
 from planner.catalog import load_hardware, load_model
 from planner.partition.search import PartitionRequest, PartitionResult, partition
 from planner.partition.study import (
-    copies_pay_below,
-    copy_readings,
     fixed,
     layer_choice,
     most_samples_within,
@@ -17,6 +18,8 @@ from planner.partition.study import (
 from planner.report.partition import partition_data, partition_tables
 
 CLUSTER = "private-2xe5-2450-10gbe"
+copies = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "copies.py"))
+copies_pay_below, copy_readings = copies["copies_pay_below"], copies["copy_readings"]
 
 
 @pytest.fixture(scope="module")

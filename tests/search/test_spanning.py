@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,8 +77,8 @@ def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wi
 
 
 def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> None:
-    from planner.cost.bounds import upper_bound
-
+    closed_form = Path(__file__).parents[2] / "benchmarks" / "server_bounds.py"
+    upper_bound = runpy.run_path(str(closed_form))["upper_bound"]
     model = load_model(request_wide.model)
     cases = Cases(request_wide, model)
     plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.cut.workers > 1]

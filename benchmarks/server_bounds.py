@@ -1,4 +1,5 @@
-"""Upper bounds on the throughput of a plan that no simulation of it exceeds (DESIGN: bounds, pruning).
+"""The bound of a plan with parameter servers as a closed form: what `planner.cost.loads` and the bounds of
+thousands of plans (`planner.cost.bounds_grid`) are held against.
 
 A plan moves samples no faster than each of these allows:
 
@@ -27,25 +28,17 @@ are warm) may hold up to one step a worker that began before it: `window_toleran
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.cluster import Cluster
+from planner.cost.loads import Bound
 from planner.cost.paths import Floats
 from planner.cost.step import Rates, StepDemand, Steps, least_steps_s
 from planner.errors import BadInput
 from planner.policy import Mode, Policy
 from planner.step import Profile
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The most samples a second that a plan can reach, and what keeps it from more."""
-
-    samples_per_s: float
-    limited_by: str  # "worker step", "node 0 egress", ...
 
 
 def upper_bound(
