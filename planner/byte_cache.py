@@ -1,4 +1,5 @@
-"""A cache that counts bytes. Of values that differ in size a number of entries says nothing about memory."""
+"""What was made, kept: for good, or in a cache that counts bytes. Of values that differ in size a number of
+entries says nothing about memory."""
 
 from __future__ import annotations
 
@@ -6,11 +7,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import wraps
 from threading import Lock
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 V = TypeVar("V")
 ENTRY_BYTES = 500  # of a key and its place
+
+
+def once(known: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V:
+    """What `make` gives, made once for each key. A pure function makes no difference to who asks first; two
+    threads that ask at once both make it, and one is kept."""
+    if key not in known:
+        known[key] = make()
+    found: V = known[key]
+    return found
 
 
 class ByteCache(Generic[V]):

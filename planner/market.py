@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from planner.byte_cache import once
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network, Price
 
@@ -33,10 +34,7 @@ class Market:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` finds in this market, looked up once."""
-        if key not in self._found:
-            self._found[key] = make()
-        found: T = self._found[key]
-        return found
+        return once(self._found, key, make)
 
     def machine(self, name: str) -> Hardware:
         """The machine of a name, or a refusal that lists similar ones."""

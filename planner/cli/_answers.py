@@ -33,6 +33,11 @@ def _option(*names: str, help: str, panel: str = PLAN, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, envvar=variable, show_envvar=False, **more)
 
 
+def objective(help: str) -> Any:
+    """The flag of what decides, which every command says in its own words."""
+    return typer.Option(envvar="PLANNER_OBJECTIVE", show_envvar=False, help=help)
+
+
 def _no_color(value: bool) -> bool:
     if value:
         os.environ["NO_COLOR"] = "1"  # which rich and everything else obeys

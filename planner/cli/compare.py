@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from planner.cli import _answers as flags
 from planner.cli._asking import Given, asks
 
@@ -16,11 +14,7 @@ def command(
     *,
     objective: Annotated[
         str | None,
-        typer.Option(
-            envvar="PLANNER_OBJECTIVE",
-            show_envvar=False,
-            help="Which plan of each machine: cheapest (a sample), fastest or value.",
-        ),
+        flags.objective("Which plan of each machine: cheapest (a sample), fastest or value."),
     ] = None,
     jobs: flags.JobsOption = None,
     cluster: flags.ClusterOption = None,

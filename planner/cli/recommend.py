@@ -28,10 +28,8 @@ def command(
     *,
     objective: Annotated[
         str | None,
-        typer.Option(
-            envvar="PLANNER_OBJECTIVE",
-            show_envvar=False,
-            help="fastest (of plans within 2% the cheapest), cheapest (a sample), or value (the knee).",
+        flags.objective(
+            "fastest (of plans within 2% the cheapest), cheapest (a sample), or value (the knee)."
         ),
     ] = None,
     machines: Annotated[int | None, typer.Option(help="Machines at most, servers' included.")] = None,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from planner import byte_cache
 from planner.computation import Computation
 
 T = TypeVar("T")
@@ -16,8 +17,7 @@ _PLACE = "_made"
 
 
 def once(computation: Computation, key: Hashable, make: Callable[[], T]) -> T:
-    """What `make` gives, made once for each computation and key. A pure function makes no difference to who
-    asks first; two threads that ask at once both make it, and one is kept."""
+    """What `make` gives, made once for each computation and key."""
     return _once(computation, key, make)
 
 
@@ -45,8 +45,4 @@ def remembered_for_ops(function: OfComputation[P, T]) -> OfComputation[P, T]:
 
 
 def _once(owner: object, key: Hashable, make: Callable[[], T]) -> T:
-    known: dict[Hashable, Any] = vars(owner).setdefault(_PLACE, {})
-    if key not in known:
-        known[key] = make()
-    found: T = known[key]
-    return found
+    return byte_cache.once(vars(owner).setdefault(_PLACE, {}), key, make)

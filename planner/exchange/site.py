@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from planner.byte_cache import once
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.cut import WHOLE, Cut
 from planner.hardware import Fabric, Hardware
@@ -43,10 +44,7 @@ class Site:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` finds on this site, looked up once: a search asks for thousands of plans."""
-        if key not in self._found:
-            self._found[key] = make()
-        found: T = self._found[key]
-        return found
+        return once(self._found, key, make)
 
     @property
     def devices(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,15 +37,11 @@ def build(
     steps: Sequence[Step], *, batch: int, model: str, facts: Facts | None = None, **about: Any
 ) -> Profile:
     """A profile of one worker from its recorded steps."""
-    steps, notes = _alike(steps)
+    steps, labels, parameters, buckets, notes = _opened(steps)
     first = steps[0]
-    labels = _labels(first.ops)
     names = _names(first.ops, labels)
-    passes = passes_of(first.ops)
-    parameters = _parameters(first, labels, passes, notes)
-    buckets = _buckets(first, parameters, passes, notes)
     units = buckets or parameters
-    begin = min(op.forward for op in first.ops if op.forward is not None)
+    begin = _begin(first)
     reads: dict[int, list[int]] = defaultdict(list)
     for i, unit in enumerate(units):
         for k in unit.readers:
@@ -133,14 +129,10 @@ def _idle_us(step: Step, begin: int) -> float:
 
 def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
     """What one worker computes, from its recorded steps: ops in a chain, parameters by their gradients."""
-    steps, notes = _alike(steps)
+    steps, labels, found, _, notes = _opened(steps)
     first = steps[0]
-    labels = _labels(first.ops)
     names = _names(first.ops, labels)
-    passes = passes_of(first.ops)
-    found = _parameters(first, labels, passes, notes)
-    _buckets(first, found, passes, notes)
-    begin = min(op.forward for op in first.ops if op.forward is not None)
+    begin = _begin(first)
     shift = 1 - begin  # the input goes before the first forward op
     roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
     width = max(found, key=lambda one: one.bytes).item_bytes
@@ -190,6 +182,29 @@ def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
     if steps[0].on_gpu:
         notes.append("op times are those of GPU kernels; the gaps between kernels count to the later op")
     return [step for step, shape in zip(steps, shapes, strict=True) if shape == common], notes
+
+
+class _Opened(NamedTuple):
+    """Steps that are alike, the labels of their ops, and what is sent of them: by gradient, or in buckets."""
+
+    steps: list[Step]
+    labels: list[str]
+    parameters: list[Sent]
+    buckets: list[Sent]
+    notes: list[str]
+
+
+def _opened(steps: Sequence[Step]) -> _Opened:
+    alike, notes = _alike(steps)
+    first = alike[0]
+    labels, passes = _labels(first.ops), passes_of(first.ops)
+    parameters = _parameters(first, labels, passes, notes)
+    return _Opened(alike, labels, parameters, _buckets(first, parameters, passes, notes), notes)
+
+
+def _begin(step: Step) -> int:
+    """The first op of the forward pass."""
+    return min(op.forward for op in step.ops if op.forward is not None)
 
 
 def _labels(ops: Sequence[OuterOp]) -> list[str]:
