@@ -55,7 +55,7 @@ def test_each_part_is_what_it_says() -> None:
     whole, again = parts(**words, checkpointing="none"), parts(**words, checkpointing="full")
     assert whole["recompute_s"] == whole["bubble_s"] == 0
     assert again["compute_s"] - again["recompute_s"] == pytest.approx(whole["compute_s"], rel=0.01)
-    assert again["recompute_s"] == pytest.approx(whole["compute_s"] * 0.3, rel=0.1)
+    assert again["recompute_s"] == pytest.approx(whole["compute_s"] * 0.255, rel=0.1)  # no last product
     staged = parts(**words, checkpointing="none", pipeline=2)
     micro_s = (staged["compute_s"] + staged["bubble_s"]) / 9  # one of eight waits for the other stage
     assert staged["bubble_s"] == pytest.approx(micro_s, rel=0.15)
@@ -102,7 +102,7 @@ def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> Non
     assert none.anatomy.hfu is None
     mfu, hfu = full.anatomy.mfu or 0.0, full.anatomy.hfu or 0.0
     model = load_model("llama3-8b").with_sequence_length(4096)
-    assert hfu / mfu == pytest.approx(1 + macs_again(model, "full") / (3 * model.macs))
+    assert hfu / mfu == pytest.approx(1 + macs_again(model, "full", stops_early=True) / (3 * model.macs))
     assert 1.2 < hfu / mfu < 4 / 3
     assert (none.anatomy.mfu or 0.0) > mfu
     attention = sum(layer.macs for layer in model if layer.kind == "attention")
