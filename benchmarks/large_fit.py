@@ -14,18 +14,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.computation import WAIT
-from planner.cut import Cut
 from planner.cut.tensor import shared
 from planner.cut.units import chain_of
 from planner.errors import BadInput
 from planner.exchange.groups import replicas_site
 from planner.exchange.replica import OPTIMIZER, stage_of
 from planner.exchange.sharded import Sharded
-from planner.exchange.site import Site
 from planner.validate.figures import packed_table
-from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun, read_runs, untuned
-from planner.validate.large_steps import exchange_of, framework, predicted
+from planner.validate.large_steps import exchange_of, framework, predicted, site_of
 from planner.validate.layout_runs import left_out_id, read_layouts
 from planner.validate.rates import predicted_step_s
 from planner.validate.training import Run, training_rows
@@ -51,10 +48,9 @@ def layout_fit_runs() -> Iterator[Run]:
 
 def fit_run(run: LargeRun) -> Run | None:
     """A run as one that computes a micro-batch on the layers of its slowest stage; None: no such machine."""
-    hardware, step = machine_of(run), predicted(run)
-    if hardware is None or step is None:
+    site, step = site_of(run), predicted(run)
+    if site is None or step is None:
         return None
-    site = Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
     work, _ = stage_of(
         run.model,
         run.micro_batch,
@@ -80,7 +76,7 @@ def fit_run(run: LargeRun) -> Run | None:
         run.series,
         replace(cut, layers=tuple(layers)),
         run.micro_batch,
-        hardware.device,
+        site.hardware.device,
         run.precision,
         framework(run),
         OPTIMIZER,

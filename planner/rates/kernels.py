@@ -112,6 +112,6 @@ def _edge(product: Matmul) -> float:
 @lru_cache(maxsize=256)
 def network_of(model: Model) -> Network:
     """The kind of a network, by what most of its arithmetic is."""
-    kernels = kernels_of(model)
+    kernels = kernels_of(model, None)  # as `planner.rates.times` asks, so that it is found once
     flops, images = kernels.flops * kernels.launches, np.isin(kernels.kind, CONVOLUTIONS)
     return "cnn" if flops[images].sum() > flops.sum() / 2 else "transformer"

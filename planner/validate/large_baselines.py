@@ -13,16 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from planner.computation import SUM, WAIT, Variation
-from planner.cut import Cut
+from planner.computation import SUM, WAIT
 from planner.errors import BadInput
 from planner.exchange.groups import replicas_site
-from planner.exchange.replica import replica_computation
-from planner.exchange.site import Site
 from planner.validate.evidence import Compared
-from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun
-from planner.validate.large_steps import framework
+from planner.validate.large_steps import micro_batch_of, site_of
 
 MATTERS = 0.1  # of the step
 OURS = {"constant MFU": "ours", "linear scaling": "ours from the same smallest run"}  # what to compare with
@@ -91,22 +87,11 @@ def linear_s(runs: Sequence[LargeRun]) -> dict[str, float]:
 
 def exposed_share(run: LargeRun, step_s: float) -> float | None:
     """What is left of a predicted step without computation, optimizer and bubble, as a share of it."""
-    hardware = machine_of(run)
-    if hardware is None:
+    site = site_of(run)
+    if site is None:
         return None
-    site = Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
     try:
-        once = replica_computation(
-            run.model,
-            run.micro_batch,
-            site,
-            run.precision,
-            checkpointing=run.checkpointing,
-            framework=framework(run),
-            variation=Variation(0.0, 0.0),
-            steps=1,
-            sequence=run.sequence,
-        )
+        once = micro_batch_of(run, site)
     except BadInput:
         return None
     assert once.once_s is not None

@@ -26,13 +26,9 @@ INTERLEAVES = re.compile(r"Megatron-LM(?!.*2020)|Megatron-Core|NeMo|NEMO|NVIDIA 
 WHOLE_POSITIONS = re.compile(r"Megatron-DeepSpeed|Megatron-LM.*(2020|2021)")
 USUAL_BLOCKS = 2  # of an interleaved stage
 IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
-NO_FLASH = (
-    "megatron-lm-2020",
-    "megatron-lm-a100",
-    "bigscience-a100",
-    "deepspeed-autotune",
-    "deepspeed-zeropp",
-)
+# Attention that writes its scores: software of before 2023, and devices that FlashAttention does not run on.
+NO_FLASH = re.compile(r"Megatron-DeepSpeed|20(1\d|2[012])(?!\d)")
+BEFORE_AMPERE = ("V100", "P100", "T4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +177,7 @@ def _unmodelled(row: Row) -> Iterator[str]:
 
 
 def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
-    flash = row["source_id"] not in NO_FLASH
+    flash = not (NO_FLASH.search(row["framework"]) or row["device"].startswith(BEFORE_AMPERE))
     if stated := FLAGS.search(row["flags"]):
         hidden, size = int(stated["hidden"]), VOCABULARY.search(row["flags"])
         vocabulary = int(size["size"]) * (1000 if size["thousands"] else 1) if size else 51200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from planner.computation import Variation
+from planner.computation import Computation, Variation
 from planner.computation.changed import accumulated
 from planner.cost.loads import loads_of
 from planner.cut import Cut
@@ -57,15 +57,18 @@ def exchange_of(run: LargeRun, site: Site) -> Exchange:
     return inside if run.within_machine and not inside.refusal(site) else exchange
 
 
-def predicted(run: LargeRun) -> LargeStep | None:
-    """What the package predicts; None where the catalogue has no such machine. The closed form of the same
-    exchange that plans are bounded by, at the mean of steps and with the wait for the slowest replica that a
-    simulation would draw: a hundred times as fast."""
+def site_of(run: LargeRun) -> Site | None:
+    """The machines of a run, and how a replica is cut over them; None where the catalogue has no such
+    machine."""
     hardware = machine_of(run)
     if hardware is None:
         return None
-    site = Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
-    once = replica_computation(
+    return Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
+
+
+def micro_batch_of(run: LargeRun, site: Site) -> Computation:
+    """What a device of the slowest stage computes in one micro-batch, at the mean of steps."""
+    return replica_computation(
         run.model,
         run.micro_batch,
         site,
@@ -76,7 +79,16 @@ def predicted(run: LargeRun) -> LargeStep | None:
         steps=SINGLE,
         sequence=run.sequence,
     )
-    computation = accumulated(once, run.accumulate)
+
+
+def predicted(run: LargeRun) -> LargeStep | None:
+    """What the package predicts; None where the catalogue has no such machine. The closed form of the same
+    exchange that plans are bounded by, at the mean of steps and with the wait for the slowest replica that a
+    simulation would draw: a hundred times as fast."""
+    site = site_of(run)
+    if site is None:
+        return None
+    computation = accumulated(micro_batch_of(run, site), run.accumulate)
     replicas = replicas_site(site)
     if replicas.workers == 1:
         seconds = float(computation.durations_s.sum()) + computation.optimizer_s
@@ -85,7 +97,7 @@ def predicted(run: LargeRun) -> LargeStep | None:
         seconds = computation.batch * replicas.workers / loads_of(case, "mean").bound().samples_per_s
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.replicas, run.pipeline)
     network = network_of(run.model)
-    basis = basis_of(hardware.device, run.precision, network, constants())
+    basis = basis_of(site.hardware.device, run.precision, network, constants())
     return LargeStep(seconds * slower, error_of(basis, network), slower)
 
 

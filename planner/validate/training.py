@@ -243,7 +243,7 @@ def _network_of_length(name: str, tokens: int, headless: bool) -> Model:
 
 
 def _whole_head(row: Mapping[str, str]) -> bool:
-    return row["source_id"] == "milabench" or row["framework"].startswith("HuggingFace")
+    return row["framework"].startswith(("milabench", "HuggingFace"))
 
 
 def _unexplained(row: Mapping[str, str]) -> str:
@@ -263,7 +263,7 @@ def optimizer_of(row: Mapping[str, str], model: Model) -> str:
 def flash_of(row: Mapping[str, str]) -> bool:
     """Whether attention is one kernel: large models since 2022 and PyTorch since 2.0; BERT's code of 2020 and
     2021 did not."""
-    return row["source_id"].startswith("milabench") or row["arch"] == "llm"
+    return row["framework"].startswith("milabench") or row["arch"] == "llm"
 
 
 def device_name(row: Mapping[str, str], names: Mapping[str, str]) -> str:

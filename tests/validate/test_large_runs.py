@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from planner.model import Attention
+from planner.validate.figures import figures
 from planner.validate.large_runs import LargeRun, Row, read_run, read_runs
 from planner.validate.shapes import Dimensions, transformer
 
@@ -108,3 +110,26 @@ def test_settings_of_a_series_scripts_stand_for_those_its_table_leaves_open() ->
     assert (stated.micro_batch, stated.accumulate, stated.interleave) == (2, 48, 2)
     assert stated.inferred == ()
     assert "micro-batch 1" in run(**open_row).inferred
+
+
+@pytest.mark.parametrize(
+    ("framework", "device", "flash"),
+    [
+        ("Composer/PyTorch (2023-24)", "A100-SXM4", True),
+        ("Composer/PyTorch (2023-24)", "V100-SXM3", False),  # FlashAttention wants Ampere
+        ("Megatron-DeepSpeed", "A100-SXM4", False),
+        ("Megatron-LM (apr2021)", "A100-SXM4", False),
+        ("NeMo/Megatron-Bridge container 26.02", "H100-SXM5", True),
+    ],
+)
+def test_attention_is_one_kernel_where_software_and_device_have_it(
+    framework: str, device: str, flash: bool
+) -> None:
+    model = run(framework=framework, device=device, source_id="nobody has seen it").model
+    assert {layer.detail.flash for layer in model.layers if isinstance(layer.detail, Attention)} == {flash}
+
+
+def test_sizes_that_stand_for_a_network_are_those_of_its_dimensions() -> None:
+    for name, published in (("1.34B", 1.34e9), ("3.57B", 3.57e9), ("8.86B", 8.86e9), ("80B", 80e9)):
+        of = figures("large")["models"][f"Llama-style {name}"]
+        assert transformer(Dimensions(**of), 4096).parameters == pytest.approx(published, rel=2e-3)
