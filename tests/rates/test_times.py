@@ -210,3 +210,16 @@ def test_a_compiler_makes_pytorch_faster_by_what_was_published() -> None:
         computation_s(BERT, 16, A100, BF16, name).step_s for name in ("pytorch", "pytorch-compiled")
     )
     assert plain / compiled == pytest.approx(1.16, rel=1e-3)
+
+
+def test_deepspeed_adds_gradients_of_bf16_to_wide_ones_in_passes_of_its_own() -> None:
+    """18 bytes a parameter and micro-batch, at the memory's rate; a product does it for Megatron-LM, which
+    has the same kernels."""
+    model, rate = load_model("gpt2"), device_rates(A100, BF16, constants()).memory_bytes_per_s
+    for precision, size in ((BF16, 18), (FP16, 0)):
+        passes, fused = (
+            computation_s(model, 8, A100, precision, name) for name in ("megatron-deepspeed", "megatron")
+        )
+        longer_s = float((passes.backward_s - fused.backward_s).sum())
+        assert longer_s == pytest.approx(size * model.parameters / rate, rel=1e-6)
+        assert passes.forward_s == pytest.approx(fused.forward_s)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from planner.exchange.groups import replicas_site
+from planner.exchange.sharded import Sharded
 from planner.model import Attention
 from planner.validate.figures import figures
 from planner.validate.large_runs import LargeRun, Row, read_run, read_runs
+from planner.validate.large_steps import exchange_of, site_of
 from planner.validate.shapes import Dimensions, transformer
 
 ROW = {
@@ -133,3 +136,17 @@ def test_sizes_that_stand_for_a_network_are_those_of_its_dimensions() -> None:
     for name, published in (("1.34B", 1.34e9), ("3.57B", 3.57e9), ("8.86B", 8.86e9), ("80B", 80e9)):
         of = figures("large")["models"][f"Llama-style {name}"]
         assert transformer(Dimensions(**of), 4096).parameters == pytest.approx(published, rel=2e-3)
+
+
+def test_gradients_are_exchanged_as_wide_as_the_software_keeps_them() -> None:
+    for framework, precision, width in (
+        ("Megatron-DeepSpeed", "bf16", 4),
+        ("Megatron-DeepSpeed", "fp16", 2),
+        ("Megatron-LM", "bf16", 2),
+    ):
+        found = run(framework=framework, precision_norm=precision)
+        site = site_of(found)
+        assert site is not None
+        exchange = exchange_of(found, replicas_site(site))
+        assert isinstance(exchange, Sharded)
+        assert exchange.gradient_bytes(found.precision) == width
