@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from planner.catalog import load_hardware, load_model
+from planner.computation import COMPUTE, SUM
 from planner.cut import Cut
 from planner.cut.tensor import shared
-from planner.exchange import Site
+from planner.exchange import Site, replica
 from planner.exchange.allreduce import bucketed
+from planner.exchange.joint import slowest_factor, usual_sigma
 from planner.exchange.replica import replica_computation, stage_of
 from planner.exchange.units import stretches, units_of
 from planner.market import Market
@@ -69,3 +71,21 @@ def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
 def test_a_model_is_shared_once_however_it_is_written() -> None:
     assert shared(MODEL, 4) is shared(MODEL, 4, sequence=True)
     assert shared(MODEL, 4, sequence=False).model != shared(MODEL, 4).model
+
+
+def test_devices_that_share_layers_lose_what_the_slowest_of_them_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a pass above a second as much as in one of a second: they meet at every sum."""
+
+    def spent(kind: int) -> float:
+        machine = replace(load_hardware("p5.48xlarge"))  # of which nothing is known yet
+        site = Site(machine, 8, cut=Cut.layers(tensor=8))
+        work = stage_of(load_model("llama3-8b"), 16, site, BF16)[0]
+        return float(work.seconds[work.layout.work == kind].sum())
+
+    uneven_s, computed_s = spent(SUM), spent(COMPUTE)
+    assert computed_s > 1
+    monkeypatch.setattr(replica, "_lag", lambda pass_s, tensor: 0.0)
+    behind = slowest_factor(usual_sigma(1.0, 1), 8) - 1
+    assert uneven_s - spent(SUM) == pytest.approx(behind * computed_s)

@@ -13,11 +13,12 @@ from planner.catalog import load_hardware
 from planner.computation import Variation
 from planner.computation.changed import accumulated, steadied
 from planner.errors import BadInput
-from planner.exchange import Site
+from planner.exchange import Job, Site
 from planner.exchange.allreduce import AllReduce
+from planner.exchange.beside import MEMORY_SHARE
 from planner.exchange.collectives import Nccl
 from planner.exchange.peers import peers_of
-from planner.exchange.sharded import Sharded
+from planner.exchange.sharded import Sharded, beside_s
 from planner.exchange.units import stretches, units_of
 from planner.market import Market
 from planner.precision import FP32
@@ -195,3 +196,24 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], mes
 
 def test_sharding_within_one_machine_alone_is_refused() -> None:
     assert "several machines" in Sharded(within="machine").refusal(site(8, "p3.16xlarge"))
+
+
+def test_computation_loses_what_collectives_take_of_the_memory() -> None:
+    """Three accesses for each byte that a device sends; over the network a machine's devices share that."""
+    computation, where = chain([25_000_000] * 4, 0.1), site(16, "p4d.24xlarge")
+    reached = MEMORY_SHARE * (where.hardware.device.memory_bytes_per_s or 0)
+    unit_bytes, inside = 1e8, 7 / 8
+    for within, sent in (("all", 15 / 16), ("machine", inside)):
+        exchange = replace(PLAIN, accesses=3.0, within=within)
+        traffic = exchange.traffic(computation)
+        gathers_s, scatters_s = beside_s(exchange, traffic, Nccl(), peers_of(where, Nccl()), where)
+        assert gathers_s == pytest.approx(3 * 7 * sent * unit_bytes / reached)
+        across = 2 * 1 / 2 / 8 if within == "machine" else 0.0  # half to and half from the other machine
+        assert scatters_s == pytest.approx(3 * 4 * (sent + across) * unit_bytes / reached)
+        lost_s = step_s(exchange.lower(computation, where)) - step_s(
+            replace(exchange, accesses=0.0).lower(computation, where)
+        )
+        assert lost_s == pytest.approx(gathers_s + scatters_s, rel=0.1)
+        jobs = [Job(replace(exchange, accesses=many), computation, where) for many in (3.0, 0.0)]
+        slow, fast = 16 * computation.batch / Sharded.bounds(jobs)
+        assert slow - fast == pytest.approx(gathers_s + scatters_s, rel=1e-6)

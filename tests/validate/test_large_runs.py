@@ -7,9 +7,10 @@ import pytest
 from planner.exchange.groups import replicas_site
 from planner.exchange.sharded import Sharded
 from planner.model import Attention
+from planner.rates.times import framework_named
 from planner.validate.figures import figures
 from planner.validate.large_runs import LargeRun, Row, read_run, read_runs
-from planner.validate.large_steps import exchange_of, site_of
+from planner.validate.large_steps import exchange_of, framework, site_of
 from planner.validate.shapes import Dimensions, transformer
 
 ROW = {
@@ -139,14 +140,23 @@ def test_sizes_that_stand_for_a_network_are_those_of_its_dimensions() -> None:
 
 
 def test_gradients_are_exchanged_as_wide_as_the_software_keeps_them() -> None:
-    for framework, precision, width in (
+    for name, precision, width in (
         ("Megatron-DeepSpeed", "bf16", 4),
         ("Megatron-DeepSpeed", "fp16", 2),
         ("Megatron-LM", "bf16", 2),
     ):
-        found = run(framework=framework, precision_norm=precision)
+        found = run(framework=name, precision_norm=precision)
         site = site_of(found)
         assert site is not None
         exchange = exchange_of(found, replicas_site(site))
         assert isinstance(exchange, Sharded)
         assert exchange.gradient_bytes(found.precision) == width
+
+
+def test_checkpoints_are_those_of_the_software() -> None:
+    for name, early in (
+        ("InternEvo v0.2", False),
+        ("Composer/PyTorch (2023-24)", True),
+        ("Megatron-LM", False),
+    ):
+        assert framework_named(framework(run(framework=name))).stops_early == early
