@@ -109,7 +109,7 @@ def _runs(path: Path) -> Any:
     from planner.validate.scaling_rows import pairs
     from planner.validate.training import runs_of
 
-    rows = own_rows(path)
+    rows, _ = own_rows(path)
     refused: Counter[str] = Counter()
     return list(runs_of(rows)), read_runs(rows), list(pairs(rows, refused)), list(points(rows, refused))
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from planner.model import Model
 from planner.precision import Precision, precision_named
@@ -188,8 +190,18 @@ def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
             inferred.append(f"{layers} layers")
         heads = int(stated["heads"] or 0) or _usual_heads(hidden)
         return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash)
-    found = figures("large")["models"].get(row["model"])
+    found = _by_name().get(_plain(row["model"]))
     return None if found is None else Dimensions(**found, flash=flash)
+
+
+@cache
+def _by_name() -> dict[str, dict[str, Any]]:
+    return {_plain(name): of for name, of in figures("large")["models"].items()}
+
+
+def _plain(name: str) -> str:
+    """A network's name however it is written: Llama-3-8B, LLAMA3_8B, llama3 8b."""
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
 
 
 def _usual_heads(hidden: int) -> int:

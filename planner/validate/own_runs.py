@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from planner.errors import BadInput
@@ -60,9 +61,10 @@ WHOLE = (
     *("devices_per_node", "nodes", "devices"),
 )
 NUMBERS = (
-    *("device_mem_gb", "inter_gbps_per_node", "memory_gib", "samples_per_s_global", "tokens_per_s_global"),
+    *("inter_gbps_per_node", "memory_gib", "samples_per_s_global", "tokens_per_s_global"),
     *("step_time_s", "params_total", "peak_tflops"),
 )
+MAY_BE_OPEN = ("device_mem_gb",)  # "16/32": the table does not know which of both
 MOST_WHOLE, MOST = 10**7, 1e15  # beyond these a figure is a slip of the pen
 SHARDED = {
     "fsdp": "zero3/fsdp",
@@ -73,21 +75,28 @@ SHARDED = {
 }
 
 
-def own_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a file with every column."""
+def own_rows(path: Path) -> tuple[list[dict[str, str]], Counter[str]]:
+    """The rows of a file with every column; those that have a figure which is none are counted by it."""
     rows = read_table(path)
     if not rows:
         raise BadInput(f"{path} has no rows; give a CSV file with a header and a run a line")
     for name in NEEDED:
         if name not in rows[0]:
             raise BadInput(f"{path} has no column {name}; it needs {', '.join(NEEDED)} and others by the run")
-    return [filled(_numbers(row, line, path), line, path.stem) for line, row in enumerate(rows, 2)]
+    found, refused = [], Counter[str]()
+    for line, row in enumerate(rows, 2):
+        read = _numbers(row)
+        if isinstance(read, str):
+            refused[read] += 1
+        else:
+            found.append(filled(read, line, path.stem))
+    return found, refused
 
 
-def _numbers(row: Mapping[str, str], line: int, path: Path) -> dict[str, str]:
-    """A row whose counts and figures are such, or empty."""
+def _numbers(row: Mapping[str, str]) -> dict[str, str] | str:
+    """A row whose counts and figures are such, or empty; or why it is none."""
     out = {key: value.strip() for key, value in row.items()}
-    for name in (*WHOLE, *NUMBERS):
+    for name in (*WHOLE, *NUMBERS, *MAY_BE_OPEN):
         text = out.get(name, "")
         if not text:
             continue
@@ -97,10 +106,12 @@ def _numbers(row: Mapping[str, str], line: int, path: Path) -> dict[str, str]:
             value = 0.0
         if name in WHOLE:
             if not (1 <= value <= MOST_WHOLE and value == int(value)):
-                raise BadInput(f"{path}:{line}: {name} is {text[:40]!r}; give a whole number from 1 on")
+                return f"{name} is {text[:40]!r}, not a whole number from 1 on"
             out[name] = str(int(value))
         elif not 1e-9 <= value <= MOST:
-            raise BadInput(f"{path}:{line}: {name} is {text[:40]!r}; give a number above zero")
+            if name not in MAY_BE_OPEN:
+                return f"{name} is {text[:40]!r}, not a number above zero"
+            out[name] = ""
     return out
 
 
@@ -123,14 +134,14 @@ def own_evidence(path: Path) -> list[Evidence]:
     """What each suite says of a user's runs; suites that can express none of them are left out."""
     from planner.validate.suites import allreduce, devices, memory, sharded
 
-    rows = own_rows(path)
+    rows, unread = own_rows(path)
     found = [suite.evidence_of(rows) for suite in (allreduce, sharded, devices, memory)]
     kept = [one for one in found if one.rows]
     if not kept:
-        reasons: Counter[str] = sum((one.refused for one in found), start=Counter())
+        reasons: Counter[str] = sum((one.refused for one in found), start=unread)
         why = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(3))
         raise BadInput(f"{path}: no row can be compared ({why or 'none is of a kind that is known'})")
-    return kept
+    return [replace(kept[0], refused=kept[0].refused + unread), *kept[1:]]
 
 
 def own_layouts(path: Path) -> list[Evidence]:

@@ -160,3 +160,16 @@ def test_checkpoints_are_those_of_the_software() -> None:
         ("Megatron-LM", False),
     ):
         assert framework_named(framework(run(framework=name))).stops_early == early
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        *(("Llama-3-8B", 8.03e9), ("LLAMA3_8B", 8.03e9), ("llama3 70b", 70.55e9), ("Llama 2 70B", 68.98e9)),
+        *(("LLaMA-65B", 65.3e9), ("Llama-3.2-1B", 1.236e9), ("Mistral-7B", 7.24e9)),
+        *(("OPT 6.7B", 6.66e9), ("gpt-neox-20b", 20.0e9), ("BLOOM 176B", 176.2e9)),
+    ],
+)
+def test_networks_are_known_however_their_names_are_written(written: str, size: float) -> None:
+    found = run(model=written, flags="")
+    assert found.model.parameters == pytest.approx(size, rel=0.03)

@@ -251,3 +251,22 @@ def test_there_is_a_page_for_every_suite() -> None:
     assert [name for name in SUITES if not (docs / f"validation-{name}.md").is_file()] == []
     for name in ("layouts", "memory"):
         assert pages_drift([evidence(name)], [], docs / "validation.md", whole=False) == []
+
+
+def test_a_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:
+    rows = [
+        OWN,
+        OWN | {"step_time_s": "about 4"},
+        OWN | {"micro_batch": "1.5"},
+        OWN | {"device_mem_gb": "40/80"},
+    ]
+    (found,) = own_evidence(own_table(tmp_path / "mine.csv", rows))
+    assert [row.id for row in found.rows] == ["line 2", "line 5"]  # which of both memories it is stays open
+    assert found.refused == Counter(
+        [
+            "step_time_s is 'about 4', not a number above zero",
+            "micro_batch is '1.5', not a whole number from 1 on",
+        ]
+    )
+    with pytest.raises(BadInput, match=r"no row can be compared .*not a number above zero"):
+        own_evidence(own_table(tmp_path / "bad.csv", [OWN | {"step_time_s": "nan"}]))
