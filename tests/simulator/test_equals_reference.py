@@ -63,18 +63,20 @@ def assert_equal_on_all_paths(plan: Plan) -> None:
 @settings(max_examples=300, deadline=None)
 @given(fast_plans())
 def test_the_fast_path_equals_the_reference(plan: Plan) -> None:
-    parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
-    engine = run(*parts, plan.options)
-    assert engine.path.startswith("lazy")
-    assert_equal(engine, run(*parts, replace(plan.options, timeline=True), path="reference"))
+    check_path(plan, "lazy")
 
 
 @settings(max_examples=500, deadline=None)
 @given(unison_plans())
 def test_workers_in_unison_equal_the_reference(plan: Plan) -> None:
+    check_path(plan, "unison")
+
+
+def check_path(plan: Plan, path: str) -> None:
+    """The engine takes this path for the plan, and does on it what the reference does."""
     parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
     engine = run(*parts, plan.options)
-    assert engine.path.startswith("unison")
+    assert engine.path.startswith(path)
     assert_equal(engine, run(*parts, replace(plan.options, timeline=True), path="reference"))
 
 

@@ -23,6 +23,12 @@ struct Lane {
   Chunk chunk;
   double used = 0;  // bytes or seconds of chunks that ended
   bool on_link() const { return scheduler != nullptr; }
+  void enqueue(int32_t op) {
+    if (on_link())
+      scheduler->add(op);
+    else
+      queue.push(op);
+  }
 
   // known_updates: the updates of this step, by their starts and ends. The queue holds those that unlock something.
   std::vector<double> starts_s, ends_s;

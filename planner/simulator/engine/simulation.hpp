@@ -195,10 +195,7 @@ class Simulation : public EventLoop<Simulation<Shares, ahead>> {
       }
       return;
     }
-    if (lane.on_link())
-      lane.scheduler->add(op);
-    else
-      lane.queue.push(op);
+    lane.enqueue(op);
     mark_idle(lane);
   }
   void mark_idle(Lane& lane) {

@@ -112,10 +112,7 @@ class Unison : public EventLoop<Unison<Shares>> {
       return;
     }
     Lane& lane = lanes_[size_t(in_.lane_of(in_.resource[op], in_.server[op]))];
-    if (lane.on_link())
-      lane.scheduler->add(op);
-    else
-      lane.queue.push(op);
+    lane.enqueue(op);
     mark_idle(lane);
   }
   void mark_idle(Lane& lane) {
