@@ -28,7 +28,7 @@ RUNS = {  # model: batch, number format
     "gpt2-xl": (2, "bf16"),
 }
 SITES = {"g5.12xlarge": (4, 8), "p4d.24xlarge": (8, 32), "p5.48xlarge": (8, 64)}
-EXCHANGES = ("servers", "allreduce", "sharded", "sharded:stage=1")
+EXCHANGES = ("servers", "allreduce", "sharded", "sharded:stage=1", "owned")
 CUT = ("llama3-8b", "1", "bf16", "p5.48xlarge", "32")
 CUTS = (("--tensor", "8"), ("--pipeline", "2", "--accumulate", "8"), ("--tensor", "2", "--pipeline", "4"))
 

@@ -20,6 +20,7 @@ from planner.cut import Cut
 from planner.exchange import Exchange, Site
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.groups import replicas_site
+from planner.exchange.owned import Owned
 from planner.exchange.parameter_servers import ParameterServers
 from planner.exchange.replica import replica_computation
 from planner.exchange.sharded import Sharded
@@ -36,6 +37,7 @@ EXCHANGES: dict[str, Exchange] = {
     "servers of machines": ParameterServers(aggregate="machine"),
     "all-reduce": AllReduce(),
     **{f"sharded stage {stage}": Sharded(stage=stage, each_pass=stage == 3) for stage in (1, 2, 3)},
+    "owned": Owned(),
 }
 ACCUMULATE = 4
 

@@ -19,6 +19,7 @@ from planner.cluster import Cluster
 from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.cost.memory import memory_fit
 from planner.errors import BadInput, Infeasible, unknown_name
+from planner.exchange import EXCHANGES
 from planner.exchange.synthesis import profile_for
 from planner.ordering import STRATEGIES, Setting, priorities
 from planner.ordering.pipelined import pipelined
@@ -27,15 +28,6 @@ from planner.progress import Progress, silent
 from planner.search.limits import check_size
 from planner.step import Profile
 from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
-
-UNORDERED = {  # what an order would mean for an exchange without servers
-    "allreduce": "With all-reduce there is nothing to order: buckets are summed one after another as "
-    "gradients come, and the optimizer waits for the last, which ends at the same time in any order; try "
-    "other sizes (planner simulate --exchange allreduce:bucket_bytes=4194304).",
-    "alone": "One device alone transfers nothing.",
-    "sharded": "Sharded training gathers parameters in the order in which layers need them; try another "
-    "prefetch (planner simulate --exchange sharded:prefetch=2).",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +75,10 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
     """Answer a request."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))
-    if request.exchange in UNORDERED:
-        words = UNORDERED[request.exchange]
+    if request.exchange not in EXCHANGES:
+        raise unknown_name("exchange", request.exchange, EXCHANGES)
+    if words := EXCHANGES[request.exchange].unordered:
         raise BadInput(f"--exchange {request.exchange}: {words[0].lower()}{words[1:].rstrip('.')}")
-    if request.exchange != "servers":
-        raise unknown_name("exchange", request.exchange, ("servers", *UNORDERED))
     check_size(request.workers, request.servers)
     names = _strategies(request.strategies)
     options = _options(request)

@@ -19,7 +19,7 @@ from planner.answers.scenario import Scenario, request_from
 from planner.computation.recorded import has_servers
 from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
-from planner.exchange import EXCHANGES, AllReduce, Site
+from planner.exchange import EXCHANGES, AllReduce, Site, settings
 from planner.hardware import Hardware
 from planner.measured import load
 from planner.model import Model
@@ -103,7 +103,10 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     if exchange is None:
         choices = "".join(f":{name}={value}" for name, value in fixed.items())
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
-        raise BadInput(EXCHANGES[chosen]().refusal(site) or usual)
+        meant = EXCHANGES[chosen]()
+        if all(getattr(meant, name, None) is not None for name in fixed):
+            meant = settings.chosen(meant, fixed)
+        raise BadInput(meant.refusal(site) or usual)
     possible = list(batches(request, model, kind))
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")

@@ -32,7 +32,8 @@ class Parameter:
     """One trainable tensor. `readers` are the ops that need its value (forward, in order), `ready` is the op
     whose end makes its gradient (None: it gets none, as in inference); `block` numbers the unit of the model
     that it is part of, the grain in which sharded training gathers and frees parameters. `untrained` are the
-    elements of variables created after it that are never sent, as moving averages."""
+    elements of variables created after it that are never sent, as moving averages. Where one stands for a
+    whole unit, `matrices` are the elements of its large tensors."""
 
     name: str
     elements: int
@@ -40,6 +41,7 @@ class Parameter:
     ready: int | None
     block: int = 0
     untrained: tuple[int, ...] = ()
+    matrices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

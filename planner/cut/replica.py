@@ -62,7 +62,7 @@ class UnitTimes:
     recompute_s: Floats
     sum_s: Floats  # of one pass; the backward pass has as many
     sum_again_s: Floats  # of what is computed again
-    elements: Ints  # parameters that the device holds of each unit
+    held: Chain  # the units as the device holds them
     optimizer_s: float
     sent_elements: float  # between units, a micro-batch
 
@@ -132,7 +132,7 @@ def unit_times(
         recompute_s,
         chain.summed(sums) + lag * (forward_s + backward_s) / 2,
         chain.summed(np.where(again, sums, 0.0)) + lag * recompute_s,
-        chain_of(cut.model).elements,
+        chain_of(cut.model),
         times.optimizer_s,
         float(widest) * batch / (tensor if sequence else 1),
     )
@@ -184,7 +184,7 @@ def stage_work(
         tuple((times.sum_s[first:last] != 0).tolist()),
         tuple((times.recompute_s[first:last] != 0).tolist()),
         tuple((times.sum_again_s[first:last] != 0).tolist()),
-        tuple(times.elements[first:last].tolist()),
+        times.held,
     )
     table = np.empty((7, chain.length))
     for row, seconds in (
@@ -197,7 +197,7 @@ def stage_work(
         (_SEND, sent_s),
     ):
         table[row] = seconds
-    held = times.elements
+    held = times.held.elements
     share = float(held[first:last].sum() / max(held.sum(), 1))
     return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, ends, slowest)
 
@@ -221,10 +221,11 @@ def _layout(  # noqa: PLR0917
     sums: tuple[bool, ...],
     again: tuple[bool, ...],
     sums_again: tuple[bool, ...],
-    elements: tuple[int, ...],
+    held: Chain,
 ) -> OpPlaces:
     """Of units from the first to before the last: which are summed, computed again and then summed again, and
-    their elements. `waits`: for other stages in a step, and for what it sends them in a micro-batch."""
+    as the device holds them. `waits`: for other stages in a step, and for what it sends them in a
+    micro-batch."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     if waits[0]:
@@ -250,9 +251,16 @@ def _layout(  # noqa: PLR0917
         ops.append((f"{name}/backward", BACKWARD, COMPUTE, _BACKWARD, unit))
     names, role, work, row, at = zip(*ops, strict=True)
     parameters = tuple(
-        Parameter(chain.names[unit], held, (forward_at[unit],), backward_at[unit], unit - first)
-        for unit, held in enumerate(elements, first)
-        if held
+        Parameter(
+            chain.names[unit],
+            elements,
+            (forward_at[unit],),
+            backward_at[unit],
+            unit - first,
+            matrices=held.matrices[unit],
+        )
+        for unit, elements in enumerate(held.elements[first:last].tolist(), first)
+        if elements
     )
     return OpPlaces(
         names,

@@ -27,6 +27,7 @@ class Chain:
     unit: Ints
     repeats: npt.NDArray[np.bool_]
     elements: Ints  # parameters of each unit
+    matrices: tuple[tuple[int, ...], ...]  # of each unit, their elements; vectors are small beside them
 
     @property
     def length(self) -> int:
@@ -56,6 +57,10 @@ def chain_of(model: Model) -> Chain:
             repeats.append(name is not None)
         unit.append(len(names) - 1)
     elements = np.zeros(len(names), np.intp)
+    matrices: list[tuple[int, ...]] = [()] * len(names)
     for at, layer in zip(unit, model.layers, strict=True):
         elements[at] += sum(tensor.elements for tensor in layer.tensors)
-    return Chain(tuple(names), np.array(unit, np.intp), np.array(repeats, np.bool_), elements)
+        matrices[at] += tuple(tensor.elements for tensor in layer.tensors if len(tensor.shape) > 1)
+    return Chain(
+        tuple(names), np.array(unit, np.intp), np.array(repeats, np.bool_), elements, tuple(matrices)
+    )

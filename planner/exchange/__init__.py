@@ -18,12 +18,13 @@ from planner.exchange._base import (
 )
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.alone import Alone
+from planner.exchange.owned import Owned
 from planner.exchange.parameter_servers import ParameterServers
 from planner.exchange.sharded import Sharded
 from planner.exchange.site import Site
 
 EXCHANGES: dict[str, type[Exchange]] = {
-    one.kind: one for one in (ParameterServers, Alone, AllReduce, Sharded)
+    one.kind: one for one in (ParameterServers, Alone, AllReduce, Sharded, Owned)
 }
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Held",
     "Job",
     "Neighbour",
+    "Owned",
     "ParameterServers",
     "Rented",
     "Sharded",

@@ -168,6 +168,7 @@ class Exchange(ABC):
     counts_micro_batches: ClassVar[bool] = False  # whether `bounds` takes jobs with `accumulate` above 1
     many: ClassVar[bool] = False  # it has dozens of options on a site
     cuts: ClassVar[tuple[str, ...]] = ("layers",)  # kinds of cut (`planner.cut`) that its replicas may have
+    unordered: ClassVar[str] = ""  # why no order of its transfers is better; empty where orders matter
 
     @property
     def takes_turns(self) -> bool:

@@ -48,6 +48,11 @@ class AllReduce(Exchange):
     title: ClassVar[str] = "all-reduce"
     plain: ClassVar[bool] = True
     counts_micro_batches: ClassVar[bool] = True
+    unordered: ClassVar[str] = (
+        "With all-reduce there is nothing to order: buckets are summed one after another as gradients come, "
+        "and the optimizer waits for the last, which ends at the same time in any order; try other sizes "
+        "(planner simulate --exchange allreduce:bucket_bytes=4194304)."
+    )
 
     bucket_bytes: int = CAP_BYTES
     first_bucket_bytes: int = FIRST_CAP_BYTES
@@ -107,17 +112,8 @@ class AllReduce(Exchange):
         steps = JointSteps(computation, site, library, peers, self.jitter, self.jitter_s)
         found = self.buckets(computation)
         factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=self.copied)
-        done: list[int] = []
-        last: tuple[int, ...] = ()
-        at = 0
-        for bucket, name, end in _stretches(computation, found):
-            if end >= at:
-                longer = factor if computation.role[end] == BACKWARD else 1.0
-                last = (steps.compute(name, at, end, last, longer),)
-                at = end + 1
-            if bucket is not None:
-                done += steps.collective(f"allreduce[{bucket}]", "all_reduce", found[bucket].bytes, last)
-        steps.spend("optimizer", self.after_s(computation, found, peers, site), (*last, *done))
+        done = summed(steps, found, factor)
+        steps.spend("optimizer", self.after_s(computation, found, peers, site), done)
         return steps.case()
 
     def after_s(self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site) -> float:
@@ -175,6 +171,23 @@ class AllReduce(Exchange):
 @remembered_for_ops
 def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
     return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
+
+
+def summed(
+    steps: JointSteps, found: tuple[Bucket, ...], factor: float, at: int = 0, last: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    """Compute from op `at` on, after `last`, and sum each bucket among all when it is full; what has to be
+    over before anything can follow. Backward passes take `factor` as long."""
+    computation = steps.computation
+    done: list[int] = []
+    for bucket, name, end in _stretches(computation, found):
+        if end >= at:
+            longer = factor if computation.role[end] == BACKWARD else 1.0
+            last = (steps.compute(name, at, end, last, longer),)
+            at = end + 1
+        if bucket is not None:
+            done += steps.collective(f"allreduce[{bucket}]", "all_reduce", found[bucket].bytes, last)
+    return (*last, *done)
 
 
 def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[tuple[int | None, str, int]]:

@@ -30,6 +30,7 @@ class Alone(Exchange):
     title: ClassVar[str] = "one device alone"
     plain: ClassVar[bool] = True
     cuts: ClassVar[tuple[str, ...]] = ()
+    unordered: ClassVar[str] = "One device alone transfers nothing."
 
     @property
     def key(self) -> str:

@@ -102,6 +102,12 @@ def _backward_s(computation: Computation) -> float:
 
 
 @remembered
+def turn_of(computation: Computation) -> int:
+    """The op with which the first backward pass begins."""
+    return next((op for op, role in enumerate(computation.role) if role == BACKWARD), computation.ops)
+
+
+@remembered
 def mean_s(computation: Computation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """How long each op takes on average."""
     return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s

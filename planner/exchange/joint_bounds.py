@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.computation import BACKWARD, WAIT, Computation
+from planner.computation import WAIT, Computation
 from planner.exchange import settings
-from planner.exchange._base import Job
+from planner.exchange._base import Floats, Job
 from planner.exchange._memo import remembered
-from planner.exchange.beside import mean_s, slowed
+from planner.exchange.beside import mean_s, slowed, turn_of
 from planner.exchange.buckets import Bucket
 from planner.exchange.collectives import Library, Peers, Phase
 from planner.exchange.collectives._base import alone_s
@@ -29,6 +30,7 @@ from planner.exchange.site import Site
 
 if TYPE_CHECKING:
     from planner.exchange.allreduce import AllReduce
+    from planner.exchange.owned import Owned
     from planner.exchange.sharded import Sharded, ShardTraffic
 
 
@@ -38,30 +40,90 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     library = settings.library(exchange.library, exchange.algorithm, site)
     peers = peers_of(site, library)
     found = exchange.buckets(computation)
-    slowest = min(site.speeds, default=1.0)
-    forward_s, ready_s, pass_s = _ready_s(computation, found)
-    # One wait for other stages in a step: each pass has its part, and buckets leave in the last pass.
-    dealt_s = _wait_s(computation) * (1 - 1 / job.accumulate)
-    forward_s, pass_s = forward_s - dealt_s, pass_s - dealt_s
-    before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
-    costs = {size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(found)}
     factor = slowed(
         *(computation, found, library, peers, site),
         accesses=exchange.accesses,
         copied=exchange.copied,
         passes=job.accumulate,
     )
-    end_s = computed_s = (forward_s + (total_s - forward_s) * factor) / slowest
-    free_s: dict[str, float] = {}
+    step_s = _summed_s(job, found, factor, library, peers)
+    return _samples_per_s(job, step_s, exchange.after_s(computation, found, peers, site))
+
+
+def owned_bound(exchange: Owned, job: Job) -> float:
+    """Samples a second at most: the first forward pass waits for broadcasts, sums wait for its end."""
+    computation, site = job.computation, job.site
+    library = settings.library(exchange.library, "auto", site)
+    peers = peers_of(site, library)
+    found = exchange.buckets(computation)
+    factor = slowed(
+        *(computation, found, library, peers, site),
+        accesses=exchange.accesses,
+        copied=True,
+        passes=job.accumulate,
+    )
+    sent, group = exchange.broadcasts(computation, site), exchange.group(peers)
+    costs = [_cost(library.phases("broadcast", size, group), library, group) for size, _ in sent]
+    busy: dict[str, float] = {}
+    for _, levels in costs:
+        for level, busy_s in levels.items():
+            busy[level] = busy.get(level, 0.0) + busy_s
+    op_s = _dealt_s(computation, job.accumulate)
+    longer = exchange.slowed(float(op_s[: turn_of(computation)].sum()), sent, library, group, site)
+    slowest = min(site.speeds, default=1.0)
+    at, end_s, plain_s, lane_s = 0, 0.0, 0.0, 0.0
+    for (_, first), (alone, _) in zip(sent, costs, strict=True):
+        stretch_s = float(op_s[at:first].sum()) / slowest
+        at, end_s, plain_s = max(at, first), end_s + stretch_s * longer, plain_s + stretch_s
+        lane_s = lane_s + alone if library.in_flight == 1 else alone
+        end_s = max(end_s, lane_s)
+    late_s = max(end_s, *busy.values(), 0.0) - plain_s
+    step_s = _summed_s(job, found, factor, library, peers, late_s=late_s, busy_s=busy)
+    return _samples_per_s(job, step_s, exchange.after_s(computation, found, peers, site))
+
+
+def _summed_s(
+    job: Job,
+    found: tuple[Bucket, ...],
+    factor: float,
+    library: Library,
+    peers: Peers,
+    *,
+    late_s: float = 0.0,
+    busy_s: Mapping[str, float] = MappingProxyType({}),
+) -> float:
+    """Until all buckets are summed, at least: backward passes take `factor` as long, all begins `late_s`
+    later and each level has been busy for a while before."""
+    computation = job.computation
+    slowest = min(job.site.speeds, default=1.0)
+    forward_s, ready_s, pass_s = _ready_s(computation, found)
+    # One wait for other stages in a step: each pass has its part, and buckets leave in the last pass.
+    dealt_s = _wait_s(computation) * (1 - 1 / job.accumulate)
+    forward_s, pass_s = forward_s - dealt_s, pass_s - dealt_s
+    before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
+    costs = {size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(found)}
+    end_s = computed_s = late_s + (forward_s + (total_s - forward_s) * factor) / slowest
+    free_s = dict(busy_s)
     for bucket, at_s in zip(found, ready_s, strict=True):
-        ready = (forward_s + (before_s + at_s - forward_s) * factor) / slowest
+        ready = late_s + (forward_s + (before_s + at_s - forward_s) * factor) / slowest
         alone, busy = costs[bucket.bytes]
-        for level, busy_s in busy.items():
-            free_s[level] = max(free_s.get(level, 0.0), ready) + busy_s
+        for level, of_bucket_s in busy.items():
+            free_s[level] = max(free_s.get(level, 0.0), ready) + of_bucket_s
         end_s = max(end_s, ready + alone)
-    step_s = max(end_s, computed_s, *free_s.values(), 0.0)
-    step_s += exchange.after_s(computation, found, peers, site) / slowest
-    return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
+    return max(end_s, computed_s, *free_s.values(), 0.0)
+
+
+def _samples_per_s(job: Job, step_s: float, after_s: float) -> float:
+    step_s += after_s / min(job.site.speeds, default=1.0)
+    return job.computation.batch * job.accumulate * job.site.workers / max(step_s, 1e-12)
+
+
+def _dealt_s(computation: Computation, accumulate: int) -> Floats:
+    """How long each op takes on average in one of so many micro-batches: the wait for other stages is dealt
+    out to them."""
+    if computation.work is None:
+        return mean_s(computation)
+    return np.where(computation.work == WAIT, mean_s(computation) / accumulate, mean_s(computation))
 
 
 def _sizes(found: Iterable[Bucket]) -> set[int]:
@@ -149,8 +211,8 @@ def _total_s(computation: Computation) -> float:
 def _ready_s(computation: Computation, found: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
     """Seconds until the backward pass begins, until each bucket is ready, and of all ops; not slowed."""
     ends = np.cumsum(mean_s(computation))
-    backward = np.flatnonzero(computation.role == BACKWARD)
-    forward_s = float(ends[backward[0] - 1]) if len(backward) and backward[0] > 0 else 0.0
+    turn = turn_of(computation)
+    forward_s = float(ends[turn - 1]) if 0 < turn < computation.ops else 0.0
     return forward_s, tuple(float(ends[bucket.ready]) for bucket in found), float(ends[-1])
 
 

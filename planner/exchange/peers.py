@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from planner.errors import BadInput
 from planner.exchange.collectives import Curves, Level, Library, Nccl, Peers
-from planner.exchange.collectives.nccl import link_of
+from planner.exchange.collectives.nccl import CHANNELS_PER_NIC, link_of
 from planner.exchange.site import Site
 from planner.hardware import Fabric
 from planner.note import Note, Topic
@@ -129,10 +129,13 @@ def _between(site: Site, library: Library) -> Level:
             burst_bytes=site.burst_bytes,
         )
     curve = hardware.network_curves.get("rdma" if rdma else "tcp")
+    channels = CHANNELS_PER_NIC * min(hardware.nics or 1, site.devices)  # NICs of one device are one
     if curve is not None and share == 1 and in_last == site.devices and not site.market.bandwidth_bytes_per_s:
-        return Level("network", "Net", site.machines, nic, curves=Curves.named(curve, "machines"))
+        curves = Curves.named(curve, "machines")
+        return Level("network", "Net", site.machines, nic, channels=channels, curves=curves)
     rate = nic * RDMA_SHARE if rdma else min(nic * TCP_SHARE, TCP_MOST_BYTES_PER_S)
-    return Level("network", "Net", site.machines, rate, round_trip_s=_round_trip_s(site, library))
+    waits_s = _round_trip_s(site, library)
+    return Level("network", "Net", site.machines, rate, round_trip_s=waits_s, channels=channels)
 
 
 def _round_trip_s(site: Site, library: Library) -> float:

@@ -57,6 +57,10 @@ class Sharded(Exchange):
     title: ClassVar[str] = "sharded data parallelism"
     spare: ClassVar[bool] = True
     counts_micro_batches: ClassVar[bool] = True
+    unordered: ClassVar[str] = (
+        "Sharded training gathers parameters in the order in which layers need them; try another prefetch "
+        "(planner simulate --exchange sharded:prefetch=2)."
+    )
 
     stage: int = 3
     prefetch: int = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from planner.answers.order_request import UNORDERED
 from planner.answers.orders import OrderComparison
 from planner.answers.tune import Tuned
+from planner.exchange import AllReduce
 from planner.ordering import STRATEGIES
 from planner.report.output import Column, Table
 from planner.units import format_bytes, format_seconds
@@ -56,7 +56,7 @@ def order_table(comparison: OrderComparison, title: str, barrier: bool, tuned: T
         if barrier
         else "A tensor is downloaded as soon as it is updated (MXNet, BytePS); --barrier for TensorFlow."
     )
-    notes = [f"{running} A step keeps busy: {busy}.", UNORDERED["allreduce"]]
+    notes = [f"{running} A step keeps busy: {busy}.", AllReduce.unordered]
     if tuned is not None:
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")

@@ -20,6 +20,7 @@ from planner.exchange.collectives import (
     ring,
     tree,
 )
+from planner.exchange.collectives.nccl import CHUNK_BYTES
 from planner.exchange.peers import peers_of
 
 MIB = 2**20
@@ -224,3 +225,53 @@ def test_estimates_between_machines_are_near_measured_curves(machine: str, least
             Nccl().seconds("all_reduce", size, peers_of(Site(one, 16), Nccl())) for one in (known, bare)
         )
         assert least <= estimated / measured <= most
+
+
+def test_nccl_broadcasts_down_a_chain_of_machines() -> None:
+    """All of it crosses every port, and the last chunk of each channel has to be whole in every machine
+    before it is passed on."""
+    near, far = (Peers.of(fabric(8), network(machines, channels=8)) for machines in (2, 66))
+    sizes = (1e8, 2e8)
+    short, long = (Nccl("ring").seconds("broadcast", size, far) for size in sizes)
+    assert long - short == pytest.approx(1e8 / 40e9, rel=0.1)
+    few, many = (Nccl("ring").seconds("broadcast", 1e8, peers) for peers in (near, far))
+    waits_s = 64 * (8 * CHUNK_BYTES / 40e9)
+    assert waits_s < many - few < waits_s + 64 * 8 * 20e-6
+    one = Peers.of(fabric(8), network(66, channels=1))
+    assert Nccl("ring").seconds("broadcast", 1e8, one) == pytest.approx(many - 65 * 7 * CHUNK_BYTES / 40e9)
+    inside = Nccl("ring").seconds("broadcast", 1e8, Peers.of(inside=fabric(8)))
+    assert 1e8 / 360e9 <= inside < 1.3 * 1e8 / 360e9
+
+
+def test_a_broadcast_that_was_not_measured_takes_half_of_an_all_reduce_and_its_way() -> None:
+    where = Site(load_hardware("p4d.24xlarge"), 16)
+    peers = peers_of(where, Nccl())
+    assert peers.between is not None
+    assert peers.between.channels == 8  # two for each of four NICs
+    both_s = Nccl().seconds("all_reduce", 1e8, peers)
+    passed_s = 8 * CHUNK_BYTES / peers.between.bytes_per_s
+    assert Nccl().seconds("broadcast", 1e8, peers) == pytest.approx(both_s / 2 + passed_s, rel=0.3)
+    assert peers_of(Site(load_hardware("p5.48xlarge"), 16), Nccl()).between.channels == 16  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "measured_s"),
+    [
+        (2, 8388608, 0.3381),
+        (3, 8388600, 0.6754),
+        (4, 8388608, 1.0126),
+        (6, 8388600, 1.6878),
+        (8, 8388608, 2.0248),
+    ],
+)
+def test_gloo_broadcasts_down_a_binomial_tree(ranks: int, size: int, measured_s: float) -> None:
+    """Medians of PyTorch's over links of 200 Mbit/s: 1, 2, 3, 5 and 6 messages follow each other."""
+    level = Level("network", "Net", ranks, 0.987 * 25e6, round_trip_s=2e-4)
+    (phase,) = Gloo().phases("broadcast", size, Peers.of(between=level))
+    assert phase.seconds(level.bytes_per_s) == pytest.approx(measured_s, rel=0.02)
+
+
+def test_a_broadcast_of_two_levels_goes_to_machines_and_then_inside() -> None:
+    peers = Peers.of(fabric(8), network(4))
+    parts = [(scope, kind) for _, scope, kind, _ in hierarchical.parts("broadcast", 1e6, peers)]
+    assert parts == [("all", "broadcast"), ("machine", "broadcast")]

@@ -13,7 +13,7 @@ from typing import Literal
 from planner.errors import BadInput
 from planner.exchange.collectives.curve import Curves
 
-Kind = Literal["all_reduce", "reduce_scatter", "all_gather"]
+Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
 Link = Literal["NVLink", "PCI", "Net"]
 Scope = Literal["all", "machine"]
 LevelName = Literal["fabric", "network"]
@@ -26,7 +26,8 @@ class Level:
     `bytes_per_s` is what the narrowest member sends, and at the same time receives, when a collective runs:
     the link's figure times what a library gets out of it. `round_trip_s` is that of a small message between
     two members, beyond what the library's own constants hold. A link that was idle lets `burst_bytes` through
-    at once (the bucket of a shaper). `curves` are measured collectives over these members.
+    at once (the bucket of a shaper). `channels` are the rings that a library goes over them with at the same
+    time. `curves` are measured collectives over these members.
     """
 
     name: LevelName
@@ -35,6 +36,7 @@ class Level:
     bytes_per_s: float
     round_trip_s: float = 0.0
     burst_bytes: float = 0.0
+    channels: int = 1
     curves: Curves | None = None
 
     def __post_init__(self) -> None:
@@ -96,7 +98,7 @@ def alone_s(phases: Iterable[Phase], peers: Peers) -> float:
 
 
 def passes(kind: Kind) -> int:
-    """Reduce-scatter and all-gather move the data once; an all-reduce is one after the other."""
+    """Reduce-scatter, all-gather and broadcast move the data once; an all-reduce is one after the other."""
     return 2 if kind == "all_reduce" else 1
 
 

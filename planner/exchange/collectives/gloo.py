@@ -13,6 +13,7 @@ Read in pytorch/gloo and checked against byte counters and times (docs/allreduce
   segment of the other. With two ranks both ways are one connection, which always has something to send; but
   an all-gather meets itself there: the rank that is later sends half of its block before its notice, so that
   the other waits for it. Who is later is a matter of chance.
+- `broadcast` goes down a binomial tree in whole messages; those that one rank sends share its link.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ class Gloo:
         level = peers.outermost
         if level is None or size <= 0:
             return ()
+        if kind == "broadcast":
+            waits_s = math.ceil(math.log2(peers.ranks)) * level.round_trip_s
+            return (Phase(level.name, "all", round(size * _sends(peers.ranks)), waits_s),)
         done: Kind = "all_reduce" if kind == "reduce_scatter" else kind
         volume = ring.volume(done, size, peers.ranks)
         seconds = _measured(done, size, peers, level) or _seconds(done, size, peers.ranks, level)
@@ -55,6 +59,16 @@ class Gloo:
 
 def _measured(kind: Kind, size: float, peers: Peers, level: Level) -> float | None:
     return level.curves.seconds(kind, peers.ranks, size) if level.curves else None
+
+
+def _sends(ranks: int, rank: int = 0, bit: int = 1) -> int:
+    """Messages that follow each other on links until all ranks below this one of the tree have it: those that
+    it sends, to ranks with one higher bit set, and those of the child that has most to pass on."""
+    children = []
+    while rank + bit < ranks:
+        children.append((rank + bit, 2 * bit))
+        bit *= 2
+    return len(children) + max((_sends(ranks, *child) for child in children), default=0)
 
 
 def _segments(kind: Kind, size: float, ranks: int) -> int:

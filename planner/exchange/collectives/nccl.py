@@ -8,7 +8,8 @@ A sum over machines goes in chunks, each of which waits for every hop there and 
 often, few leave hops idle. With hops of L seconds in all and W seconds on the wire, the best number of equal
 chunks takes (sqrt(L) + sqrt(W))^2, which measured all-reduces follow (benchmarks/collectives.py); L + W is
 half of it where both are alike. A ring's single pass has as many parts as ranks on their way at any time:
-L + W.
+L + W. A broadcast has one part: it goes on from machine to machine in chunks that have to be there as a
+whole, one for each channel, and the last chunk leaves its owner when all others have left.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ Protocol = Literal["LL", "LL128", "Simple"]
 RING_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 TREE_SHARE: dict[Protocol, float] = {"LL": 0.92 / 3.8, "LL128": 0.92 * 120 / 128, "Simple": 0.92}
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+# What a channel passes on at a time between machines: one of the NCCL_STEPS (8) of its NCCL_BUFFSIZE (4 MiB).
+CHUNK_BYTES = 2**19
+CHANNELS_PER_NIC = 2  # as its log says of p5: 16 with NICs in eight groups (awsome-distributed-ai issue 386)
 
 
 @cache
@@ -67,11 +71,13 @@ class Nccl:
         return fitted(level, scope, volume, seconds)
 
     def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
-        """One pass takes half of the fastest all-reduce at least: it has half of its hops, and waits as that
-        does."""
+        """A pass of parts takes half of the fastest all-reduce at least: it has half of its hops, and waits
+        as that does."""
         alone_s = self._chosen_s(kind, size, peers, level)
         if kind == "all_reduce":
             return alone_s
+        if kind == "broadcast":
+            return alone_s + _passed_on_s(kind, peers)
         return max(alone_s, Nccl()._chosen_s("all_reduce", size, peers, level) / 2)
 
     def _chosen_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
@@ -129,7 +135,7 @@ def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
     seconds = level.curves.seconds(kind, level.members, size)
     if seconds is None:
         both_s = level.curves.seconds("all_reduce", level.members, size)
-        return None if both_s is None else max(both_s / 2, wire_s)
+        return None if both_s is None else max(both_s / 2, wire_s) + _passed_on_s(kind, peers)
     return seconds if level.curves.knows(kind, level.members) else max(seconds, wire_s)
 
 
@@ -137,6 +143,15 @@ def _piped_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float
     """How long a message takes in chunks over hops; inside a machine links pass on what comes in at once."""
     waits = kind == "all_reduce" and peers.between is not None
     return latency_s + wire_s + (2 * math.sqrt(latency_s * wire_s) if waits else 0.0)
+
+
+def _passed_on_s(kind: Kind, peers: Peers) -> float:
+    """How long the last chunks of a broadcast are on their way from machine to machine; inside a machine they
+    are passed on as they come in."""
+    if kind != "broadcast" or peers.between is None:
+        return 0.0
+    chunks_bytes = peers.between.channels * CHUNK_BYTES
+    return (peers.machines - 1) * chunks_bytes / peers.between.bytes_per_s
 
 
 def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, between: float) -> float:

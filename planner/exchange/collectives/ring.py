@@ -1,8 +1,9 @@
 """A ring over all ranks: every rank sends to the next, machine by machine.
 
-A reduce-scatter or an all-gather of S bytes over n ranks takes n - 1 hops of S / n each. A ring enters and
-leaves every machine once, so that a machine's NICs together carry what one device does: the ring is as fast
-as its slowest link.
+A reduce-scatter or an all-gather of S bytes over n ranks takes n - 1 hops of S / n each; a broadcast goes
+from its owner through all others, so that all S bytes cross every port. A ring enters and leaves every
+machine once, so that a machine's NICs together carry what one device does: the ring is as fast as its slowest
+link.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from planner.exchange.collectives._base import Kind, Peers, passes
 
 def volume(kind: Kind, size: float, members: int) -> float:
     """Bytes that cross each port."""
+    if kind == "broadcast":
+        return size if members > 1 else 0.0
     return passes(kind) * (members - 1) / members * size
 
 
