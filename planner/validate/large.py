@@ -1,14 +1,19 @@
-"""Large models: shapes that published runs agree on (`large_shapes`), as claims that hold."""
+"""Large models: shapes that published runs agree on (`large_shapes`) and simple rules beside our errors
+(`large_baselines`), as claims that hold."""
 
 from __future__ import annotations
 
 from planner.validate import large_shapes, row
+from planner.validate.large_steps import predicted
 from planner.validate.row import About, Check, Row, RowName
+from planner.validate.suites.sharded import evidence_of
+from planner.validate.training import training_rows
 
 HOW = "closed form of the exchange that plans are bounded by"
 ZERO = "ZeRO++ (DeepSpeed, 2023), read off its figures"
 SHARE = 0.2  # of what 800 Gbit/s give; the figures are read off a chart
 FALLS, STAYS, FASTER = 0.6, 0.9, 1.2
+OWNERS = 0.2  # of the published ratio
 
 
 def network() -> list[Row]:
@@ -59,4 +64,42 @@ def within() -> list[Row]:
     return [row.stated("faster", f"{times:.2f} times", times > FASTER, f"above {FASTER:g} times", **about)]
 
 
-CHECKS: dict[str, Check] = {"network": network, "micro_batch": micro_batch, "within": within}
+def owners() -> list[Row]:
+    """ZeRO-1 that sends whole tensors over all ranks against inside machines, as a step of the latter."""
+    rows = []
+    for devices, (over_all, inside) in large_shapes.owner_pairs().items():
+        ours = [step.seconds for run in (over_all, inside) if (step := predicted(run)) is not None]
+        about: About = {
+            "name": RowName("large", "owners", str(devices)),
+            "what": f"InternLM 7B on {devices:,} A100, owners of tensors among all against inside machines",
+            "how": "simulation of steps that are all alike",
+            "source": "InternLM/InternEvo doc/en/train_performance.md",
+        }
+        rows.append(
+            row.near(over_all.step_s / inside.step_s, ours[0] / ours[1], OWNERS, unit="times", **about)
+        )
+    return rows
+
+
+def rules() -> list[Row]:
+    """Our median error where communication matters, beside those of rules that people use."""
+    rows = []
+    for statement in evidence_of(training_rows()).statements:
+        assert statement.target is not None
+        about: About = {
+            "name": RowName("large", "rules", statement.name.rsplit(" of ", 1)[-1].replace(" ", "_")),
+            "what": statement.name,
+            "how": "median errors of published runs, their sources left out of the fit",
+            "source": "planner/validate/data/training.csv.gz",
+        }
+        rows.append(row.at_most(1.0, statement.value, statement.target, **about))
+    return rows
+
+
+CHECKS: dict[str, Check] = {
+    "network": network,
+    "micro_batch": micro_batch,
+    "within": within,
+    "owners": owners,
+    "rules": rules,
+}

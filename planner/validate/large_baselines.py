@@ -21,6 +21,7 @@ from planner.validate.large_runs import LargeRun
 from planner.validate.large_steps import micro_batch_of, site_of
 
 MATTERS = 0.1  # of the step
+MOST_SHARE = 0.5  # of a rule's error that ours may be where communication matters
 OURS = {"constant MFU": "ours", "linear scaling": "ours from the same smallest run"}  # what to compare with
 
 
@@ -53,13 +54,16 @@ def beside(runs: Sequence[LargeRun], rows: Sequence[Compared]) -> list[Beside]:
             continue
         exposed = exposed_share(run, row.predicted)
         if exposed is not None:
-            left_out = row.predicted if row.left_out is None else row.left_out
             start = smallest.get(run.id)
             anchored = None
             if start is not None and start.id in by_id:
-                anchored = start.step_s * row.predicted / by_id[start.id].predicted
-            found.append(Beside(run, left_out, row.rule, linear.get(run.id), exposed, anchored))
+                anchored = start.step_s * _left_out_s(row) / _left_out_s(by_id[start.id])
+            found.append(Beside(run, _left_out_s(row), row.rule, linear.get(run.id), exposed, anchored))
     return found
+
+
+def _left_out_s(row: Compared) -> float:
+    return row.predicted if row.left_out is None else row.left_out
 
 
 def anchors(runs: Sequence[LargeRun]) -> dict[str, LargeRun]:
@@ -116,6 +120,16 @@ def medians(found: Sequence[Beside]) -> Mapping[str, tuple[float, int]]:
     }
     said = {name: [value for value in values if value is not None] for name, values in ways.items()}
     return {name: (median(values), len(values)) for name, values in said.items() if values}
+
+
+def shares(found: Sequence[Beside]) -> dict[str, float]:
+    """Our median error as a share of each rule's, on the same runs: those in which communication matters."""
+    by_way = medians([one for one in found if one.matters])
+    return {
+        rule: by_way[ours][0] / by_way[rule][0]
+        for rule, ours in OURS.items()
+        if rule in by_way and ours in by_way and by_way[rule][0] > 0
+    }
 
 
 def lines(found: Sequence[Beside]) -> list[str]:

@@ -17,11 +17,13 @@ NICS = 8
 
 def machine_of(run: LargeRun) -> Hardware | None:
     """The machine of a run; None where the catalogue has none with its device."""
-    return machine(run.device, run.devices_per_machine, run.network_bytes_per_s)
+    return machine(run.device, run.devices_per_machine, run.network_bytes_per_s, run.nics)
 
 
-def machine(device: str, devices: int, network_bytes_per_s: float | None = None) -> Hardware | None:
-    """A machine with so many devices, and a network with RDMA of the rate given or usual."""
+def machine(
+    device: str, devices: int, network_bytes_per_s: float | None = None, nics: int | None = None
+) -> Hardware | None:
+    """A machine with so many devices, and a network with RDMA of the rate and NICs given or usual."""
     base = _largest().get(device)
     if base is None:
         return None
@@ -34,7 +36,7 @@ def machine(device: str, devices: int, network_bytes_per_s: float | None = None)
         rdma=True,
         rdma_kind="InfiniBand",  # or RoCE; hardly one of them ran on EFA
         rdma_bytes_per_s=rate,
-        nics=NICS,
+        nics=nics or NICS,
         network_curves={},
     )
 

@@ -28,6 +28,9 @@ INTERLEAVES = re.compile(r"Megatron-LM(?!.*2020)|Megatron-Core|NeMo|NEMO|NVIDIA 
 WHOLE_POSITIONS = re.compile(r"Megatron-DeepSpeed|Megatron-LM.*(2020|2021)")
 USUAL_BLOCKS = 2  # of an interleaved stage
 IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
+# Sharding that deals out whole tensors (planner.exchange.owned): hybrid_zero_optim.py of InternLM/InternEvo.
+OWNERS = re.compile(r"InternEvo")
+NICS = re.compile(r"\b(?P<count>\d+)x ?\d+ ?Gb")
 # Attention that writes its scores: software of before 2023, and devices that FlashAttention does not run on.
 NO_FLASH = re.compile(r"Megatron-DeepSpeed|20(1\d|2[012])(?!\d)")
 BEFORE_AMPERE = ("V100", "P100", "T4")
@@ -61,6 +64,8 @@ class LargeRun:
     inferred: tuple[str, ...] = ()
     sequence: bool = True  # devices that share layers cut positions too
     within_machine: bool = False  # shards are those of one machine
+    owners: bool = False  # shards are whole tensors
+    nics: int | None = None  # of a machine
 
     @property
     def tokens_per_step(self) -> int:
@@ -161,6 +166,8 @@ def read_run(row: Row) -> LargeRun | str:
         tuple(inferred),
         sequence=not WHOLE_POSITIONS.search(row["framework"]),
         within_machine=bool(IN_MACHINE.search(row.get("strategy", ""))),
+        owners=bool(OWNERS.search(row["framework"])),
+        nics=int(stated_nics["count"]) if (stated_nics := NICS.search(row.get("inter_net", ""))) else None,
     )
 
 

@@ -4,9 +4,10 @@
   and 48 Tflop/s a device at 100, 200, 400 and 800 Gbit/s a machine (DeepSpeed, ZeRO++, 2023): an eighth of
   the network leaves less than half.
 - With a small micro-batch a device gets less done the more devices there are, with a large one it does not.
-- Shards inside machines beat shards over a thousand ranks, where a machine can hold them.
+- Shards inside machines beat shards over a thousand ranks, where a machine can hold them; most so where
+  shards are whole tensors that their owners send (ZeRO-1 of InternEvo).
 
-All are closed forms of the exchanges that plans are bounded by, a few milliseconds each.
+All but the last are closed forms of the exchanges that plans are bounded by, a few milliseconds each.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.precision import BF16, FP16, Precision
 from planner.validate.large_machines import machine
+from planner.validate.large_runs import LargeRun, read_runs
 from planner.validate.shapes import Dimensions, transformer
+from planner.validate.training import training_rows
 
 NETWORKS_GBIT = (100, 200, 400, 800)
 PUBLISHED_TFLOPS = (20, 32, 36, 48)  # at those networks
 DEVICES = (8, 64, 256, 1024)
+OWNER_DEVICES, OWNER_PASSES = (16, 128, 1024), 4
 
 
 def per_device(
@@ -74,6 +78,21 @@ def inside_machines(batch: int = 1, devices: int = 1024) -> tuple[float, float]:
         per_device(model, hardware, devices, batch, over_all),
         per_device(model, hardware, devices, batch, inside),
     )
+
+
+def owner_pairs() -> dict[int, tuple[LargeRun, LargeRun]]:
+    """Published runs that differ in whether owners of tensors are among all ranks or inside machines, by
+    their devices."""
+    runs, _ = read_runs(row for row in training_rows() if "InternEvo" in row["framework"])
+    alike: dict[tuple[int, int], dict[bool, LargeRun]] = {}
+    for run in runs:
+        if run.tensor == 1 and run.checkpointing == "none" and run.accumulate == OWNER_PASSES:
+            alike.setdefault((run.devices, run.micro_batch), {})[run.within_machine] = run
+    return {
+        devices: (both[False], both[True])
+        for (devices, _), both in sorted(alike.items())
+        if len(both) == 2 and devices in OWNER_DEVICES
+    }
 
 
 def lines() -> list[str]:

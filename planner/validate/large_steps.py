@@ -7,12 +7,11 @@ from functools import cache
 
 from planner.computation import Computation, Variation
 from planner.computation.changed import accumulated
-from planner.cost.loads import loads_of
 from planner.cut import Cut
-from planner.exchange import Exchange
 from planner.exchange.allreduce import AllReduce
 from planner.exchange.groups import replicas_site
 from planner.exchange.joint import slowest_factor, usual_sigma
+from planner.exchange.owned import Owned
 from planner.exchange.replica import replica_computation
 from planner.exchange.sharded import Sharded
 from planner.exchange.site import Site
@@ -21,6 +20,7 @@ from planner.rates.device import basis_of
 from planner.rates.error import Error, error_of
 from planner.rates.kernels import network_of
 from planner.rates.times import framework_named
+from planner.simulator.simulate import Effort, predict
 from planner.validate.figures import table
 from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun
@@ -28,6 +28,8 @@ from planner.validate.training import framework_of
 
 RULE_SHARE = 0.4  # of the peak, in the rule of thumb
 SINGLE = 1
+ALIKE = Effort(max_steps=20, first_runs=2)
+OWNERS_BUCKET_BYTES = 2**30  # InternEvo's reduce_bucket_size, 512 Mi elements of two bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,16 @@ def framework(run: LargeRun) -> str:
     )
 
 
-def exchange_of(run: LargeRun, site: Site) -> Exchange:
+def exchange_of(run: LargeRun, site: Site) -> AllReduce | Owned | Sharded:
     """The exchange of a run on the site of its replicas."""
     if not run.stage:
         return AllReduce(copied=False)  # Megatron's gradients are made in the buffers that are sent
     gradients = framework_named(framework(run)).gradients.get(run.precision.compute, "auto")
-    exchange = Sharded(stage=run.stage, each_pass=run.stage == 3, gradients=gradients)
+    exchange: Owned | Sharded
+    if run.owners and run.stage == 1:
+        exchange = Owned(bucket_bytes=OWNERS_BUCKET_BYTES, gradients=gradients)
+    else:
+        exchange = Sharded(stage=run.stage, each_pass=run.stage == 3, gradients=gradients)
     inside = replace(exchange, within="machine")
     return inside if run.within_machine and not inside.refusal(site) else exchange
 
@@ -82,9 +88,9 @@ def micro_batch_of(run: LargeRun, site: Site) -> Computation:
 
 
 def predicted(run: LargeRun) -> LargeStep | None:
-    """What the package predicts; None where the catalogue has no such machine. The closed form of the same
-    exchange that plans are bounded by, at the mean of steps and with the wait for the slowest replica that a
-    simulation would draw: a hundred times as fast."""
+    """What the package predicts; None where the catalogue has no such machine. The simulation of a plan with
+    steps that are all alike, which a few of them tell, and the wait for the slowest replica that one of
+    unlike steps draws: within half a percent of that, without its noise."""
     site = site_of(run)
     if site is None:
         return None
@@ -93,8 +99,8 @@ def predicted(run: LargeRun) -> LargeStep | None:
     if replicas.workers == 1:
         seconds = float(computation.durations_s.sum()) + computation.optimizer_s
     else:
-        case = exchange_of(run, replicas).lower(computation, replicas)
-        seconds = computation.batch * replicas.workers / loads_of(case, "mean").bound().samples_per_s
+        case = replace(exchange_of(run, replicas), jitter=0.0).lower(computation, replicas)
+        seconds = computation.batch * replicas.workers / predict(case, ALIKE).samples_per_s
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.replicas, run.pipeline)
     network = network_of(run.model)
     basis = basis_of(site.hardware.device, run.precision, network, constants())

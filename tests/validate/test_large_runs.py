@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from planner.computation.changed import accumulated
 from planner.exchange.groups import replicas_site
+from planner.exchange.owned import Owned
 from planner.exchange.sharded import Sharded
 from planner.model import Attention
 from planner.rates.times import framework_named
+from planner.simulator.simulate import Effort, predict
 from planner.validate.figures import figures
+from planner.validate.large_machines import machine_of
 from planner.validate.large_runs import LargeRun, Row, read_run, read_runs
-from planner.validate.large_steps import exchange_of, framework, site_of
+from planner.validate.large_steps import exchange_of, framework, micro_batch_of, predicted, site_of
 from planner.validate.shapes import Dimensions, transformer
+from planner.validate.training import training_rows
 
 ROW = {
     "id": "X1",
@@ -173,3 +178,40 @@ def test_checkpoints_are_those_of_the_software() -> None:
 def test_networks_are_known_however_their_names_are_written(written: str, size: float) -> None:
     found = run(model=written, flags="")
     assert found.model.parameters == pytest.approx(size, rel=0.03)
+
+
+@pytest.mark.parametrize("id", ["T1116", "T1119", "T1365", "T1359", "T1892", "T2860", "T3281"])
+def test_a_run_is_predicted_as_plans_are(id: str) -> None:
+    """By the simulation of unlike steps, as `planner simulate` does it: the slowest is waited for once."""
+    (found,), _ = read_runs(row for row in training_rows() if row["id"] == id)
+    step, site = predicted(found), site_of(found)
+    assert step is not None
+    assert site is not None
+    group = replicas_site(site)
+    computation = accumulated(micro_batch_of(found, site), found.accumulate)
+    drawn = predict(exchange_of(found, group).lower(computation, group), Effort(max_steps=400))
+    assert step.seconds == pytest.approx(computation.batch * group.workers / drawn.samples_per_s, rel=0.015)
+    assert step.slower > 1.005
+
+
+def test_internevo_deals_out_whole_tensors() -> None:
+    said = {"framework": "InternEvo v0.2", "strategy": "zero1(group=8)", "strategy_norm": "zero1"}
+    said |= {"tp": "1", "pp": "1", "dp": "1536", "global_batch": "3072"}
+    found = run(**said)
+    site = site_of(found)
+    assert site is not None
+    exchange = exchange_of(found, site)
+    assert isinstance(exchange, Owned)
+    assert (exchange.within, exchange.bucket_bytes) == ("machine", 2**30)
+    assert isinstance(exchange_of(run(**said | {"framework": "DeepSpeed"}), site), Sharded)
+    assert isinstance(exchange_of(run(**said | {"strategy_norm": "zero3/fsdp"}), site), Sharded)
+
+
+@pytest.mark.parametrize(
+    ("said", "nics"),
+    [("4x100Gb RoCE per node (stated)", 4), ("8x400Gb NDR IB", 8), ("not stated", 8), ("", 8)],
+)
+def test_nics_are_those_that_a_row_states(said: str, nics: int) -> None:
+    machine = machine_of(run(inter_net=said))
+    assert machine is not None
+    assert machine.nics == nics

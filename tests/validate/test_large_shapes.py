@@ -104,6 +104,41 @@ def test_the_shapes_are_checks_that_can_be_asked_for() -> None:
         "large/micro_batch/1",
         "large/micro_batch/16",
         "large/within/1024",
+        *(f"large/owners/{devices}" for devices in (16, 128, 1024)),
+        "large/rules/constant_MFU",
+        "large/rules/linear_scaling",
     ]
     assert [row.name.case for row in rows if not row.holds] == ["400"]  # known, with its reason
     assert rows[0].published == pytest.approx(20 / 48)
+
+
+def test_shares_of_rules_count_runs_in_which_communication_matters() -> None:
+    run = some_run(8, 1.0)
+    found = [Beside(run, 1.1, 1.4, 1.2, 0.2, 1.05), Beside(run, 3.0, 1.0, 1.0, 0.05, 3.0)]
+    assert large_baselines.shares(found) == pytest.approx({"constant MFU": 0.25, "linear scaling": 0.25})
+    assert large_baselines.shares(found[1:]) == {}
+
+
+def test_both_predictions_of_a_pair_have_their_source_left_out() -> None:
+    runs = [some_run(8, 1.0), some_run(64, 2.0)]
+    rows = [
+        Compared(
+            id=run.id,
+            source="",
+            part="",
+            what="",
+            unit="s",
+            measured=run.step_s,
+            predicted=1.0,
+            left_out=left,
+        )
+        for run, left in zip(runs, (2.0, 3.0), strict=True)
+    ]
+    assert large_baselines.beside(runs, rows)[1].anchored_s == pytest.approx(1.5)
+
+
+def test_owners_among_all_fall_behind_as_published() -> None:
+    pairs = large_shapes.owner_pairs()
+    assert list(pairs) == [16, 128, 1024]
+    assert all(over_all.step_s > inside.step_s for over_all, inside in pairs.values())
+    assert all(row.holds for row in validate(["large/owners", "large/rules"]))

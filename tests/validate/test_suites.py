@@ -87,7 +87,7 @@ def test_every_shipped_layout_is_read_and_the_choice_is_better_than_peers() -> N
     assert stated["mean regret"] <= 0.04
     assert stated["worst regret"] <= 0.25
     assert stated["left out: mean regret"] <= 0.04
-    assert stated["left out: worst regret"] < 0.255  # the target is 0.25
+    assert stated["left out: worst regret"] <= 0.25
     assert stated["rank correlation, mean of groups"] > 0.92
 
 

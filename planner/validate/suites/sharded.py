@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from planner.validate.evidence import Compared, Evidence, Target
+from planner.validate import large_baselines
+from planner.validate.evidence import Compared, Evidence, Statement, Target
 from planner.validate.large_compared import compared
 from planner.validate.large_runs import LargeRun, read_runs, untuned
 from planner.validate.large_steps import rule_of_thumb_s
@@ -25,6 +26,7 @@ def evidence_of(rows: Iterable[Mapping[str, str]]) -> Evidence:
     refused = Counter(one.reason for one in not_read)
     if early := sum(untuned(row) for row in listed):
         refused["its source says that the machines were not tuned yet"] = early
+    compared_rows = [one for run in runs if (one := _compared(run, refused)) is not None]
     return Evidence(
         suite="sharded",
         title="Large models: FSDP, ZeRO, tensor and pipeline cuts",
@@ -36,8 +38,16 @@ def evidence_of(rows: Iterable[Mapping[str, str]]) -> Evidence:
             "llm-analysis 47% (347 rows; 14% with an efficiency of 0.5), SimuMax 87% (128 rows; 23% with "
             "NVLink edited in by hand)"
         ),
-        rows=[one for run in runs if (one := _compared(run, refused)) is not None],
+        rows=compared_rows,
         targets=TARGETS,
+        statements=[
+            Statement(
+                name=f"where communication matters: error as a share of that of {rule}",
+                value=share,
+                target=large_baselines.MOST_SHARE,
+            )
+            for rule, share in large_baselines.shares(large_baselines.beside(runs, compared_rows)).items()
+        ],
         refused=refused,
     )
 
