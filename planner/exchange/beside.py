@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.computation import BACKWARD, Computation
-from planner.exchange._memo import remembered
+from planner.exchange._memo import remembered, remembered_for_ops
 from planner.exchange.buckets import Bucket
 from planner.exchange.collectives import Library, Peers, ring
 from planner.exchange.site import Site
@@ -101,10 +101,11 @@ def _backward_s(computation: Computation) -> float:
     return float(mean_s(computation)[computation.role == BACKWARD].sum())
 
 
-@remembered
+@remembered_for_ops
 def turn_of(computation: Computation) -> int:
     """The op with which the first backward pass begins."""
-    return next((op for op, role in enumerate(computation.role) if role == BACKWARD), computation.ops)
+    backward = np.flatnonzero(computation.role == BACKWARD)
+    return int(backward[0]) if len(backward) else computation.ops
 
 
 @remembered
