@@ -11,6 +11,7 @@ class Topic(StrEnum):
     """What a sentence is about, by the word that stands before it."""
 
     PLAN = "Plan"
+    MEMORY = "Memory"
     JOB = "Job"
     BUDGET = "Budget"
     MACHINES = "Machines"

@@ -11,10 +11,11 @@ from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import alone_on
 from planner.answers.compare import compare_for
+from planner.answers.fewest import LARGEST, fewest_that_hold, fewest_workers, held_words
 from planner.answers.jobs import with_job
 from planner.answers.recommend import recommend_for
 from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
-from planner.answers.saturation import fewest_workers, saturation_of
+from planner.answers.saturation import saturation_of
 from planner.answers.scenario import Scenario, request_from
 from planner.computation.recorded import has_servers
 from planner.cut import Cut
@@ -38,6 +39,10 @@ from planner.search.space import exchanges, kinds, plan_of, takes, undealt_words
 from planner.search.usual_batches import smaller_batches
 
 DEFAULT_MACHINE = "g5.xlarge"
+FEW_WORKERS, SEVERAL = (
+    32,
+    8,
+)  # workers of a saturation where nobody says: so many, or times those at its start
 
 
 @dataclass(frozen=True)
@@ -206,21 +211,26 @@ def saturation_for(
     jobs: int | None = None,
     progress: Progress = silent,
 ) -> Saturation:
-    """Throughput against workers for the plan that a request names, and the number of servers it wants."""
-    plan = one_plan(request, joined=True)
+    """Throughput against workers for the plan that a request names, and the number of servers it wants. Where
+    nobody says how many workers at most, that is several times those that hold the model."""
+    asked = one_plan(request, joined=True)
     cases = Cases(request, model_of(request), load())
+    plan = fewest_that_hold(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
+    most = max_workers or min(max(FEW_WORKERS, SEVERAL * plan.workers), LARGEST)
     with executor_of(executor, jobs) as pool:
-        return saturation_of(
+        found = saturation_of(
             plan,
             Simulations(cases),
             pool,
             threshold=threshold,
-            max_workers=max_workers or 32,
+            max_workers=most,
             all_workers=max_workers is not None,
             sizes=True,
+            brief=max_workers is None and most > FEW_WORKERS,
             progress=progress,
         )
+    return replace(found, assumptions=[*held_words(asked, plan), *found.assumptions])
 
 
 def _request(model: str, about: dict[str, Any]) -> Request:

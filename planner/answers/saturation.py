@@ -17,10 +17,10 @@ from itertools import pairwise, product
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
+from planner.answers.fewest import fewest_workers
 from planner.answers.results import Saturation, SaturationPoint
 from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Interrupted
-from planner.market import Market
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
@@ -132,16 +132,6 @@ def saturation_of(
 def refused(plan: Plan, cases: Cases) -> str:
     """Why the plan's exchange cannot be run with so many workers; empty if it can."""
     return plan.exchange.refusal(cases.site(plan))
-
-
-def fewest_workers(plan: Plan, market: Market) -> Plan:
-    """The plan with as many more workers as its exchange needs: servers beside workers need machines."""
-    step = max(1, plan.cut.workers)
-    for more in range(0, MANY_WORKERS, step):
-        enough = replace(plan, workers=plan.workers + more)
-        if not enough.exchange.refusal(enough.site(market)):
-            return enough
-    return plan
 
 
 def _looked_at(plans: list[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:

@@ -18,7 +18,9 @@ def command(
         float | None,
         typer.Option(help="Saturated when one more worker adds less than this share of a single one (0.1)."),
     ] = None,
-    max_workers: Annotated[int | None, typer.Option(help="Workers at most (32).", min=2)] = None,
+    max_workers: Annotated[
+        int | None, typer.Option(help="Workers at most (32, or 8 times those that hold the model).", min=2)
+    ] = None,
     jobs: flags.JobsOption = None,
 ) -> None:
     """How many workers before throughput saturates, and how many servers for my workers?

@@ -10,6 +10,7 @@ from planner.report.output import Section, Table
 
 KEPT = (
     Topic.PLAN,
+    Topic.MEMORY,
     Topic.JOB,
     Topic.MACHINES,
     Topic.PRICE,

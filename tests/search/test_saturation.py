@@ -217,7 +217,7 @@ def test_a_fall_is_explained_and_one_worker_is_one_worker():
     """Two workers on g5.xlarge take turns, three fall into step."""
     found = planner.saturation("inception3", hardware="g5.xlarge", exchange="servers", max_workers=3)
     (note,) = saturation_tables(found)[0].notes
-    assert re.match(r"3 workers give 1\d% less than 2: they fall into step", note)
+    assert re.match(r"3 workers give [12]\d% less than 2: they fall into step", note)
     alone = replace(found, points=found.points[:1], saturation_workers=None)
     assert "does not saturate up to 1 worker with" in saturation_tables(alone)[0].title
     assert not saturation_tables(alone)[0].notes
@@ -244,3 +244,44 @@ def test_workers_that_do_not_hold_the_model_are_no_points() -> None:
     )
     assert all(point.scored.fits_memory for point in curve.points)
     assert [point.workers for point in curve.points] == [32, 40, 48]
+
+
+LLAMA = Request(model="llama3-8b", hardware=("p5.48xlarge",))
+
+
+def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_do():
+    """One H100 needs 188 of 77 GiB; eight hold it sharded, with all computed again."""
+    curve = saturation_for(LLAMA, jobs=2)
+    plans = [point.scored.plan for point in curve.points]
+    assert [plan.workers for plan in plans] == list(range(8, 65, 8))
+    assert {(plan.exchange.kind, plan.checkpointing) for plan in plans} == {("sharded", "full")}
+    note = curve.assumptions[0]
+    assert str(note).startswith("Memory: 1 x p5.48xlarge cannot hold llama3-8b; counted from 8 on")
+    shown = "\n".join(str(note) for table in saturation_tables(curve) for note in table.notes)
+    assert "counted from 8 on" in shown
+    # half as many do not
+    with pytest.raises(Infeasible):
+        simulation_for(
+            replace(LLAMA, workers=(4,), exchanges=(("sharded", {}),), checkpointing=("selective",))
+        )
+
+
+def test_as_little_as_can_be_is_computed_again():
+    """With a shorter sequence eight devices hold it without."""
+    shorter = replace(LLAMA, sequence_length=1024)
+    (first, *_) = saturation_for(shorter, jobs=2, max_workers=16).points
+    assert (first.scored.plan.workers, first.scored.plan.checkpointing) == (8, "none")
+
+
+def test_what_is_named_stays_as_it_is():
+    with pytest.raises(Infeasible, match="it fits with"):
+        saturation_for(replace(LLAMA, workers=(1,)))
+    with pytest.raises(Infeasible):
+        saturation_for(replace(LLAMA, exchanges=(("allreduce", {}),)))
+    named = saturation_for(replace(LLAMA, exchanges=(("sharded", {"stage": "2"}),)), jobs=2, max_workers=64)
+    assert {point.scored.plan.exchange.stage for point in named.points} == {2}
+
+
+def test_what_fits_says_nothing_of_memory():
+    curve = saturation_for(replace(ALEXNET, exchanges=(("allreduce", {}),), servers=None), max_workers=2)
+    assert not [note for note in curve.assumptions if str(note).startswith("Memory")]
