@@ -17,6 +17,7 @@ from planner.search.cases import Cases
 from planner.search.heats import Heat, cannot_tell, cautious
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.sizes import with_workers
 from planner.search.space import exchanges
 from planner.simulator.prediction import Prediction
 
@@ -104,21 +105,38 @@ def _one_of_each(changes: list[Change]) -> list[Change]:
 def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
     for one in plan.exchange.neighbours(cases.site(plan)):
         yield Option(one.change, one.words, replace(plan, exchange=one.exchange))
-    added = max(plan.workers_per_machine, plan.cut.workers)
+    yield from _more_workers(plan, cases)
+    if cases.request.profile is None:
+        yield from _larger_batch(plan, cases)
+    yield from _lower_precisions(plan, cases)
+
+
+def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
+    """A machine more, or as many as share the global batch that is asked for; at most twice as many."""
+    step = max(plan.workers_per_machine, plan.cut.workers)
+    counts = range(plan.workers + step, max(2 * plan.workers, plan.workers + step) + 1, step)
+    sized = (with_workers(plan, workers, cases.request.global_batch) for workers in counts)
+    more = next((one for one in sized if one is not None), None)
+    if more is None:
+        return
+    added = more.workers - plan.workers
     words = f"{added} more worker{'s' if added > 1 else ''}"
-    more = replace(plan, workers=plan.workers + added)
     if not plan.exchange.refusal(cases.site(more)):
         yield Option(ChangeKind.WORKERS, words, more)
-    else:
-        others = list(exchanges(cases.request, cases.site(more)))
-        for other in [
-            one for one in others if not one.many
-        ] or others:  # servers only where nothing plainer is
-            yield Option(ChangeKind.WORKERS, f"{words} ({other.words().cell})", replace(more, exchange=other))
-    if cases.request.profile is None:
-        words = f"twice the batch ({plan.batch * 2}; it may need more epochs)"
-        yield Option(ChangeKind.BATCH, words, replace(plan, batch=plan.batch * 2))
-    yield from _lower_precisions(plan, cases)
+        return
+    others = list(exchanges(cases.request, cases.site(more)))
+    for other in [one for one in others if not one.many] or others:  # servers only where nothing plainer is
+        yield Option(ChangeKind.WORKERS, f"{words} ({other.words().cell})", replace(more, exchange=other))
+
+
+def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:
+    """Twice the batch; of a global batch that is asked for, twice the micro-batch half as often."""
+    larger = replace(plan, batch=plan.batch * 2)
+    if cases.request.global_batch is None:
+        yield Option(ChangeKind.BATCH, f"twice the batch ({larger.batch}; it may need more epochs)", larger)
+    elif plan.accumulate % 2 == 0:
+        words = f"micro-batches of {larger.batch}, half as many"
+        yield Option(ChangeKind.BATCH, words, replace(larger, accumulate=plan.accumulate // 2))
 
 
 def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:

@@ -28,6 +28,7 @@ from planner.search.heats import Heat, cannot_tell, gain, half_width
 from planner.search.limits import check_size
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.sizes import with_workers
 
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
@@ -62,27 +63,33 @@ def saturation_of(
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
     first = max(first, plan.cut.workers)
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
-    counts = _counts(fewest, max_workers, first, per_machine)
+    batch = simulations.request.global_batch
+    by_count = {
+        w: sized
+        for w in _counts(fewest, max_workers, first, per_machine)
+        if (sized := with_workers(plan, w, batch)) is not None
+    }
     # sharded over more workers a model may fit that does not over few
-    counts = [w for w in counts if cases.fitting.misfit(replace(plan, workers=w)) is None] or counts
+    counts = [w for w, sized in by_count.items() if cases.fitting.misfit(sized) is None] or list(by_count)
     if brief:
         counts = _few(counts)
     if not counts:
         raise BadInput(
             f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
+            + (f" that share --global-batch {batch}" if batch else "")
         )
-    most = replace(plan, workers=MANY_WORKERS * first)
+    most = _most(plan, first, batch)
     if refused(most, cases):
         raise BadInput(f"{plan.exchange.title} does not grow with workers; take another --exchange")
     # all at once: they have a step in common
-    cases.bounds([most, *(replace(plan, workers=w) for w in counts)])
+    cases.bounds([most, *(by_count[w] for w in counts)])
     scored: list[ScoredPlan] = []
     partial, found = False, None
     try:
         wanted = len(counts)
         while len(scored) < wanted:
             ahead = counts[len(scored) : min(wanted, len(scored) + CHUNK)]
-            scored += _looked_at([replace(plan, workers=w) for w in ahead], simulations, pool)
+            scored += _looked_at([by_count[w] for w in ahead], simulations, pool)
             scored = _settled(scored, threshold, simulations, pool)
             found = _saturated(scored, threshold)
             progress("adding workers", len(scored), len(counts))
@@ -92,24 +99,24 @@ def saturation_of(
     except KeyboardInterrupt:
         partial = True
         for workers in counts[len(scored) : len(scored) + CHUNK]:  # what was under way counts too
-            one = replace(plan, workers=workers)
+            one = by_count[workers]
             if (prediction := simulations.known(one)) is None:
                 break
             scored.append(cases.scored(one, prediction))
     if not scored:
         raise Interrupted(
             "interrupted before a simulation ended; by the bounds, throughput is at most "
-            f"{cases.bound(replace(plan, workers=counts[0])):.4g} samples/s with the fewest workers "
+            f"{cases.bound(by_count[counts[0]]):.4g} samples/s with the fewest workers "
             f"({counts[0]}) and {cases.bound(most):.4g} with any number of them"
         )
     last = scored[-1] if found is None else scored[found]
     beyond = last if found is None else scored[min(found + 1, len(scored) - 1)]  # meets what is full
-    asked = replace(last.plan, workers=plan.workers) if plan.workers > 1 else last.plan
+    asked = with_workers(last.plan, plan.workers, batch) if plan.workers > 1 else None
     by_size: list[tuple[int, ScoredPlan]] = []
     baseline = None
     try:
         if sizes and not partial:
-            by_size = _by_size(asked, simulations, pool, threshold)
+            by_size = _by_size(asked or last.plan, simulations, pool, threshold)
         if not partial:
             baseline = baseline_of(last, simulations, pool)
     except KeyboardInterrupt:
@@ -127,6 +134,15 @@ def saturation_of(
         partial=partial,
         baseline=baseline,
     )
+
+
+def _most(plan: Plan, step: int, batch: int | None) -> Plan:
+    """The plan with more workers than anybody has; with a global batch, as many as can share it."""
+    if batch is None:
+        return replace(plan, workers=MANY_WORKERS * step)
+    share = range(batch // plan.batch * plan.cut.workers // step * step, 0, -step)
+    sized = (with_workers(plan, workers, batch) for workers in share)
+    return next((one for one in sized if one is not None), plan)
 
 
 def refused(plan: Plan, cases: Cases) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from planner.cost.memory import largest_batch
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.plan import Plan
 from planner.precision import FP32, PRECISIONS, Precision
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.usual_batches import LARGE_PARAMETERS, tried_batches
@@ -85,3 +87,13 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
     if worker.ownership is not None and worker.ownership.machines is not None:
         most = min(most, worker.ownership.machines)
     return most if joined(request, worker) else min(most, 1)
+
+
+def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:
+    """The plan with so many workers: of a global batch each takes as many micro-batches as make it, and None
+    where they cannot share it; without one, as many as before."""
+    more = replace(plan, workers=workers)
+    if global_batch is None:
+        return more
+    at_once = plan.batch * max(more.replicas, 1)
+    return None if global_batch % at_once else replace(more, accumulate=global_batch // at_once)

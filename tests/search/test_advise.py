@@ -3,9 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from planner.answers.advise import next_changes
-from planner.exchange import ParameterServers
+from planner.answers.advise import _options, next_changes
+from planner.exchange import AllReduce, ParameterServers
 from planner.plan import Plan
+from planner.precision import PRECISIONS
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
@@ -44,3 +45,30 @@ def test_fewer_bits_are_advised_where_the_device_has_them():
     assert "precision" not in changes_of(a100, replace(plan, precision=BF16))  # no fp8 for images
     t4 = Request(model="resnet50", hardware=("g4dn.xlarge",), **rough)
     assert changes_of(t4, Plan("resnet50", 64, "g4dn.xlarge", 1, Alone()))["precision"].startswith("fp16 ")
+
+
+def options_of(request: Request, plan: Plan) -> dict[str, Plan]:
+    return {one.words: one.plan for one in _options(plan, Cases(request, model_of(request)))}
+
+
+def test_with_a_global_batch_changes_keep_it():
+    """Of 96 samples 12 workers take 8 each: 16 can share them, 13 cannot; a micro-batch twice as large comes
+    half as often."""
+    request = Request(model="gpt2", hardware=("g5.xlarge",), global_batch=96)
+    plan = Plan("gpt2", 2, "g5.xlarge", 12, AllReduce(), precision=PRECISIONS["bf16"], accumulate=4)
+    asked = options_of(request, plan)
+    more = asked["4 more workers"]
+    assert (more.workers, more.accumulate) == (16, 3)
+    larger = asked["micro-batches of 4, half as many"]
+    assert (larger.batch, larger.accumulate) == (4, 2)
+    assert {one.samples_per_step * one.replicas for one in asked.values()} == {96}
+    odd = options_of(request, replace(plan, accumulate=1, batch=8))
+    assert not [words for words in odd if "half as many" in words or "twice" in words]
+
+
+def test_without_a_global_batch_each_worker_keeps_its_own():
+    request = Request(model="gpt2", hardware=("g5.xlarge",))
+    plan = Plan("gpt2", 2, "g5.xlarge", 12, AllReduce(), precision=PRECISIONS["bf16"], accumulate=4)
+    asked = options_of(request, plan)
+    assert (asked["1 more worker"].workers, asked["1 more worker"].accumulate) == (13, 4)
+    assert asked["twice the batch (4; it may need more epochs)"].accumulate == 4

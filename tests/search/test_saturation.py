@@ -238,7 +238,7 @@ def test_workers_that_do_not_hold_the_model_are_no_points() -> None:
         workers="32",
         exchange="sharded:stage=3",
         checkpointing="full",
-        global_batch=128,
+        global_batch=960,
         interval_width=0.1,
         max_workers=48,
     )
@@ -285,3 +285,22 @@ def test_what_is_named_stays_as_it_is():
 def test_what_fits_says_nothing_of_memory():
     curve = saturation_for(replace(ALEXNET, exchanges=(("allreduce", {}),), servers=None), max_workers=2)
     assert not [note for note in curve.assumptions if str(note).startswith("Memory")]
+
+
+def test_a_global_batch_stays_the_same_however_many_share_it():
+    """Strong scaling: fewer micro-batches each, and only as many workers as can share it."""
+    curve = saturation_for(replace(LLAMA, global_batch=96), jobs=2, max_workers=128)
+    plans = [point.scored.plan for point in curve.points]
+    assert [(plan.workers, plan.accumulate) for plan in plans] == [
+        (8, 12),
+        (16, 6),
+        (24, 4),
+        (32, 3),
+        (48, 2),
+        (96, 1),
+    ]
+    assert {plan.samples_per_step * plan.replicas for plan in plans} == {96}
+    fastest = max(point.scored.samples_per_s for point in curve.points)
+    assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
+    with pytest.raises(BadInput, match="--global-batch 96"):
+        saturation_for(replace(LLAMA, global_batch=96), max_workers=4)
