@@ -63,7 +63,7 @@ def refusal(model: Model, degree: int) -> str:
 
 
 def _nearest(what: str, count: int, degree: int) -> str:
-    works = max(d for d in range(1, degree + 1) if count % d == 0)
+    works = min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: (abs(d - degree), d))
     return f"a tensor degree of {degree} does not divide the {what}; the nearest that does is {works}"
 
 

@@ -241,6 +241,7 @@ LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange"
     ("words", "error", "said"),
     [
         ({"workers": 16, "tensor": 3}, BadInput, r"tensor degree of 3 .* 32 heads .* nearest that does is 2"),
+        ({"workers": 14, "tensor": 7}, BadInput, r"tensor degree of 7 .* 32 heads .* nearest that does is 8"),
         ({"workers": 16, "tensor": 16}, Infeasible, r"16 does not divide the 8 devices of p5.* does is 8"),
         ({"workers": 16, "pipeline": 100}, BadInput, r"100 stages .* 34 units; .* nearest that works is 34"),
         ({"workers": 12, "tensor": 4, "pipeline": 2}, Infeasible, r"12 workers .* of 8 .* 8 or 16"),
