@@ -71,10 +71,10 @@ def price_words(scored: ScoredPlan) -> str:
     if not scored.priced:
         return ""
     kind = " on spot machines" if scored.spot is not None else ""
-    return f" for ${scored.usd_per_hour:.2f} an hour{kind}, {_cost_words(scored)}"
+    return f" for ${scored.usd_per_hour:.2f} an hour{kind}, {cost_words(scored)}"
 
 
-def _cost_words(scored: ScoredPlan, times: float = 1.0) -> str:
+def cost_words(scored: ScoredPlan, times: float = 1.0) -> str:
     """`$0.71 a million samples`, or so much a billion tokens of networks over sequences."""
     tokens = scored.usd_per_billion_tokens
     if tokens is None:
@@ -204,7 +204,7 @@ def close_words(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Reque
     if by_speed(found, request):
         ends = [f"at least {rate(one.samples_per_s * one.slow_share)} samples/s" for one in (found, chosen)]
     else:
-        ends = [f"at most {_cost_words(one, 1 / one.slow_share)}" for one in (found, chosen)]
+        ends = [f"at most {cost_words(one, 1 / one.slow_share)}" for one in (found, chosen)]
     return f"{said}; surer is {found.plan.machines_text}: {ends[0]}, the choice {ends[1]}."
 
 

@@ -15,6 +15,7 @@ from planner.report import charts, charts_curves
 from planner.report.answer_words import busiest, rate, resource_words, usd
 from planner.report.answers import tables_of
 from planner.report.charts_step import step_timeline
+from planner.report.decision import cost_words
 from planner.report.output import Section, Table
 from planner.report.page import Chart, Figure, Page, write_page
 from planner.report.what_if import what_if
@@ -109,7 +110,8 @@ def _figures(one: ScoredPlan, request: Request) -> list[Figure]:
             between = "${} to ${}".format(*(usd(cost * by) for by in times)) if sure else ""
             out.append(Figure("it costs", f"${usd(cost)}", between))
     if one.priced:
-        out.append(Figure("a million samples", f"${usd(one.usd_per_million_samples)}"))
+        price, _, unit = cost_words(one).partition(" ")
+        out.append(Figure(unit, price))
         out.append(Figure("an hour", f"${one.usd_per_hour:,.2f}"))
     used = one.prediction.utilisation.get(top, 0.0)
     return [*out, Figure(busiest(one), f"{used:.0%}", resource_words(top, one.plan))]

@@ -17,6 +17,7 @@ from planner.report.output import CHOICE, Column, Table
 FEW_COLUMNS = 3  # fit on a telephone as they are
 CROWDED = 9  # columns, beyond which words and figures may break into lines
 SHORT, LONG = 22, 14  # characters: a cell that stays on one line of a screen; one that is long for a card
+SPARE = 3  # of a column (`Column.spare`) that a crowded table does without where it would have to be scrolled
 BAR = "#4a86d0"  # seen on black and on white
 _LEADING = re.compile(r"[-+]?\$?\s*([\d,]*\.?\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 
@@ -59,17 +60,25 @@ def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | 
 
 
 def kind_of(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
-    """How a column is set: a figure, words that stay on one line, words that need room, or a mere sign."""
+    """How a column is set: a figure, words that stay on one line, words that need room, names that break last
+    of all, or a mere sign; and whether a narrower window does without it."""
+    spare = column.spare >= SPARE
     if column.side(rows) == "right":
-        return "number"
+        return "number spare" if spare else "number"
     longest = max(len(column.cell(row)) for row in rows)
     if longest <= 1 and not column.heading:
         return "sign"
-    return " ".join(word for word, holds in (("short", longest <= SHORT), ("long", longest > LONG)) if holds)
+    kinds = (
+        ("short", longest <= SHORT),
+        ("long", longest > LONG),
+        ("name", column.whole),
+        ("spare", spare),
+    )
+    return " ".join(word for word, holds in kinds if holds)
 
 
 def _cell(column: Column, row: Mapping[str, Any], kind: str) -> str:
-    number = sort_value(column, row, kind == "number")
+    number = sort_value(column, row, kind.startswith("number"))
     value = "" if number is None else f' data-value="{number:.12g}"'
     name = f' data-label="{escape(column.heading)}"' if column.heading else ""
     return f'<td role="cell" class="{kind}"{name}{value}>{_inside(column.cell(row))}</td>'

@@ -8,6 +8,7 @@ import pytest
 from report_answers import HOSTILE, NOTE, many_plans, recommended, twenty_machines
 from test_html import KINDS, page
 
+import planner
 from planner.report.html import beside, page_of
 from planner.report.page import write_page
 
@@ -220,6 +221,19 @@ def test_nothing_is_clipped_and_no_label_overprints(browser, tmp_path, kind):
         wait(browser, "return document.querySelector('.chart .main-svg').clientWidth > 450")
         assert narrow < 400
         assert browser.execute_script(CLIPPED) == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_crowded_table_needs_no_scrolling_on_a_laptop(browser, tmp_path):
+    """Of a cut model: long names, tokens and costs, and the last column says why each plan lost."""
+    machines = "p4de.24xlarge,p6-b200.48xlarge"
+    answer = planner.recommend("llama3-70b", budget=500, global_batch=1024, hardware=machines)
+    assert any("pipeline" in one.plan.how for one in answer.plans)
+    try:
+        sized(browser, 1200)
+        opened(browser, page_of(answer), tmp_path / "page.html")
+        assert [one for one in browser.execute_script(CLIPPED) if one.startswith("scrolls")] == []
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -36,6 +36,15 @@ def test_columns_are_signs_figures_and_words():
     assert [kind_of(column, ROWS) for column in COLUMNS] == ["sign", "short", "long", "number", "number"]
 
 
+def test_names_break_last_and_the_least_columns_can_be_done_without():
+    assert kind_of(Column("name", whole=True), ROWS) == "short name"
+    assert kind_of(Column("words", spare=3), ROWS) == "long spare"
+    assert kind_of(Column("words", spare=2), ROWS) == "long"
+    rate = Column("rate", show=lambda value: f"{value:,.0f}", spare=3)
+    assert kind_of(rate, ROWS) == "number spare"
+    assert 'class="number spare" data-label="rate" data-value="99"' in table_html(Table(ROWS, [rate]))
+
+
 def test_the_choice_is_marked_and_names_are_text():
     text = table_html(Table(ROWS, COLUMNS))
     assert text.count('class="choice"') == 1
