@@ -12,18 +12,16 @@ from planner.validate.large_runs import LargeRun
 # Bytes a second of a machine's NICs together where a run does not state them: those of the maker's own.
 USUAL = {"V100": 100e9, "A100": 200e9}
 USUAL_SINCE = 400e9
-NICS = 8
+MOST_NICS, LEAST_NIC_BYTES_PER_S = 8, 12.5e9  # one a device, of 100 Gbit/s at least
 
 
 def machine_of(run: LargeRun) -> Hardware | None:
     """The machine of a run; None where the catalogue has none with its device."""
-    return machine(run.device, run.devices_per_machine, run.network_bytes_per_s, run.nics)
+    return machine(run.device, run.devices_per_machine, run.network_bytes_per_s)
 
 
-def machine(
-    device: str, devices: int, network_bytes_per_s: float | None = None, nics: int | None = None
-) -> Hardware | None:
-    """A machine with so many devices, and a network with RDMA of the rate and NICs given or usual."""
+def machine(device: str, devices: int, network_bytes_per_s: float | None = None) -> Hardware | None:
+    """A machine with so many devices, and a network with RDMA of the rate given or usual."""
     base = _largest().get(device)
     if base is None:
         return None
@@ -36,7 +34,7 @@ def machine(
         rdma=True,
         rdma_kind="InfiniBand",  # or RoCE; hardly one of them ran on EFA
         rdma_bytes_per_s=rate,
-        nics=nics or NICS,
+        nics=max(1, min(MOST_NICS, int(rate / LEAST_NIC_BYTES_PER_S))),
         network_curves={},
     )
 

@@ -30,7 +30,6 @@ USUAL_BLOCKS = 2  # of an interleaved stage
 IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
 # Sharding that deals out whole tensors (planner.exchange.owned): hybrid_zero_optim.py of InternLM/InternEvo.
 OWNERS = re.compile(r"InternEvo")
-NICS = re.compile(r"\b(?P<count>\d+)x ?\d+ ?Gb")
 # Attention that writes its scores: software of before 2023, and devices that FlashAttention does not run on.
 NO_FLASH = re.compile(r"Megatron-DeepSpeed|20(1\d|2[012])(?!\d)")
 BEFORE_AMPERE = ("V100", "P100", "T4")
@@ -65,7 +64,6 @@ class LargeRun:
     sequence: bool = True  # devices that share layers cut positions too
     within_machine: bool = False  # shards are those of one machine
     owners: bool = False  # shards are whole tensors
-    nics: int | None = None  # of a machine
 
     @property
     def tokens_per_step(self) -> int:
@@ -167,7 +165,6 @@ def read_run(row: Row) -> LargeRun | str:
         sequence=not WHOLE_POSITIONS.search(row["framework"]),
         within_machine=bool(IN_MACHINE.search(row.get("strategy", ""))),
         owners=bool(OWNERS.search(row["framework"])),
-        nics=int(stated_nics["count"]) if (stated_nics := NICS.search(row.get("inter_net", ""))) else None,
     )
 
 
