@@ -225,9 +225,9 @@ def traffic_of(
     found = stretches(computation, units)
     gathers: dict[float, float] = {}
     scatters: dict[float, float] = {}
-    last = 0.0
+    first_use, last = _first_use(found), 0.0
     for at, stretch in enumerate(found):
-        if stretch.gathers and (stage == 3 or at == _first_use(found, stretch.unit)):
+        if stretch.gathers and (stage == 3 or at == first_use[stretch.unit]):
             size = float(units[stretch.unit].elements * precision.parameter_bytes)
             gathers[size] = gathers.get(size, 0.0) + (stretch.stands_for if stage == 3 else 1.0)
         for number in stretch.scatters if stretch.final or each_pass else ():
@@ -237,8 +237,13 @@ def traffic_of(
     return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
 
 
-def _first_use(found: Sequence[Stretch], unit: int) -> int:
-    return next(at for at, stretch in enumerate(found) if stretch.unit == unit and stretch.gathers)
+def _first_use(found: Sequence[Stretch]) -> dict[int, int]:
+    """The stretch that is the first to need each unit."""
+    first: dict[int, int] = {}
+    for at, stretch in enumerate(found):
+        if stretch.gathers:
+            first.setdefault(stretch.unit, at)
+    return first
 
 
 class _Lowering:
@@ -249,6 +254,7 @@ class _Lowering:
         self.steps = steps
         self.units = units_of(steps.computation, exchange.least_unit)
         self.stretches = stretches(steps.computation, self.units)
+        self.first_use = _first_use(self.stretches)
         self.whole, self.across = groups(exchange, steps.peers)
         self.factor = slowed(exchange, steps.computation, steps.library, steps.peers, steps.site)
         self.last: tuple[int, ...] = ()  # the end of computation so far
@@ -266,7 +272,7 @@ class _Lowering:
     def _compute(self, at: int) -> None:
         exchange, steps, stretch = self.exchange, self.steps, self.stretches[at]
         waits = self.last
-        if stretch.gathers and (exchange.stage == 3 or at == _first_use(self.stretches, stretch.unit)):
+        if stretch.gathers and (exchange.stage == 3 or at == self.first_use[stretch.unit]):
             waits += self._gather(at)
         self.begun.append(waits)
         name = f"{stretch.name}[{at}]"

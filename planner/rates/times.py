@@ -10,6 +10,7 @@ frameworks).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -169,6 +170,7 @@ def _coefficients(
     )
 
 
+@lru_cache(maxsize=256)
 def _elements(model: Model) -> Array:
     """Parameters of each layer."""
     return np.array([sum(tensor.elements for tensor in layer.tensors) for layer in model.layers], np.float64)
