@@ -304,3 +304,12 @@ def test_a_global_batch_stays_the_same_however_many_share_it():
     assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
     with pytest.raises(BadInput, match="--global-batch 96"):
         saturation_for(replace(LLAMA, global_batch=96), max_workers=4)
+
+
+@pytest.mark.parametrize("kind", ["sharded", "owned"])
+def test_a_setting_that_a_site_does_not_have_says_why(kind):
+    inside = Request(
+        model="gpt2", hardware=("p4d.24xlarge",), workers=(8,), exchanges=((kind, {"within": "machine"}),)
+    )
+    with pytest.raises(BadInput, match="several machines with several devices; use within=all"):
+        one_plan(inside)
