@@ -96,8 +96,7 @@ class AllReduce(Exchange):
     @classmethod
     def named(cls, ask: Ask, site: Site) -> Self | None:
         """On one device nobody is there to exchange with: what larger sites are compared with."""
-        exchange = settings.chosen(cls(), ask.choices(cls.kind))
-        return None if exchange.refusal(site) else exchange
+        return settings.named(cls(), ask, site)
 
     def refusal(self, site: Site) -> str:
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)

@@ -36,8 +36,6 @@ from planner.precision import Precision
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
-WITHIN = ("all", "machine")
-
 
 @dataclass(frozen=True, slots=True)
 class Owned(Exchange):
@@ -63,7 +61,7 @@ class Owned(Exchange):
     jitter: float = JITTER
 
     def __post_init__(self) -> None:
-        settings.known("owned:within", self.within, WITHIN)
+        settings.known("owned:within", self.within, settings.WITHIN)
         settings.positive("owned:bucket_bytes", self.bucket_bytes)
         settings.known("library", self.library, settings.LIBRARIES)
         settings.known("owned:gradients", self.gradients, ("auto", *settings.GRADIENTS))
@@ -81,23 +79,22 @@ class Owned(Exchange):
         if (site.workers < 2 and not choices) or exchange.refusal(site):
             return
         yield exchange
-        if "within" not in choices and site.machines > 1 and site.devices > 1:
+        if "within" not in choices and settings.has_machines(site):
             yield replace(exchange, within="machine")
 
     @classmethod
     def named(cls, ask: Ask, site: Site) -> Self | None:
         """On one device nobody is there to exchange with: what larger sites are compared with."""
-        exchange = settings.chosen(cls(), ask.choices(cls.kind))
-        return None if exchange.refusal(site) else exchange
+        return settings.named(cls(), ask, site)
 
     def refusal(self, site: Site) -> str:
-        if self.within == "machine" and (site.machines < 2 or site.devices < 2):
+        if self.within == "machine" and not settings.has_machines(site):
             return "owners within machines need several machines with several devices; use within=all"
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def owners(self, site: Site) -> int:
         """Workers that state is dealt out to."""
-        return min(site.devices, site.workers) if self.within == "machine" else site.workers
+        return settings.spread_over(self.within, site)
 
     def held(self, model: Model, precision: Precision, site: Site) -> Held:
         width = settings.gradient_bytes(self.gradients, precision)
@@ -189,7 +186,7 @@ class Owned(Exchange):
 
         parts = Sharded(stage=1, within=self.within, each_pass=False, gradients=self.gradients)
         yield Neighbour(ChangeKind.EXCHANGE, "parts of every tensor instead of owners (ZeRO-1)", parts)
-        if self.within == "all" and site.machines > 1 and site.devices > 1:
+        if self.within == "all" and settings.has_machines(site):
             yield Neighbour(ChangeKind.WITHIN, "owners in each machine", replace(self, within="machine"))
 
     def assumed(self, site: Site) -> tuple[Note, ...]:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from planner.errors import BadInput, unknown_name
-from planner.exchange._base import Exchange
+from planner.exchange._base import Ask, Exchange
 from planner.exchange.collectives import Gloo, Library, Nccl
 from planner.exchange.site import Site
 from planner.precision import Precision
@@ -16,6 +16,7 @@ from planner.precision import Precision
 LIBRARIES = ("auto", "nccl", "gloo")
 GRADIENTS = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of an element, as they are sent
 ALGORITHMS = ("auto", "ring", "tree", "hierarchical")
+WITHIN = ("all", "machine")  # what is spread over workers is spread over all of them, or in each machine
 
 E = TypeVar("E", bound=Exchange)
 
@@ -72,6 +73,23 @@ def no_network(site: Site) -> str:
     if site.market.nic_bytes_per_s(site.hardware) is None:
         return f"the NIC of {site.hardware.name} is not published; give --bandwidth"
     return ""
+
+
+def has_machines(site: Site) -> bool:
+    """Whether it differs if something is spread in each machine or over all workers."""
+    return site.machines > 1 and site.devices > 1
+
+
+def spread_over(within: str, site: Site) -> int:
+    """Over how many workers something is spread."""
+    return min(site.devices, site.workers) if within == "machine" else site.workers
+
+
+def named(exchange: E, ask: Ask, site: Site) -> E | None:
+    """The exchange that a request names, on any site: on one device it is what larger sites are compared
+    with."""
+    found = chosen(exchange, ask.choices(exchange.kind))
+    return None if found.refusal(site) else found
 
 
 def chosen(exchange: E, choices: Mapping[str, str]) -> E:

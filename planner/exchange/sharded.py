@@ -39,7 +39,6 @@ from planner.precision import Precision
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
-WITHIN = ("all", "machine")
 STAGES = (1, 2, 3)
 LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 
@@ -78,7 +77,7 @@ class Sharded(Exchange):
             raise BadInput(f"sharded:stage is {self.stage}; it is 1, 2 or 3")
         if self.prefetch < 0:
             raise BadInput(f"sharded:prefetch is {self.prefetch}; it must not be negative")
-        settings.known("sharded:within", self.within, WITHIN)
+        settings.known("sharded:within", self.within, settings.WITHIN)
         settings.known("library", self.library, settings.LIBRARIES)
         settings.known("sharded:gradients", self.gradients, ("auto", *settings.GRADIENTS))
         settings.not_negative("sharded:accesses", self.accesses)
@@ -99,7 +98,7 @@ class Sharded(Exchange):
         yield first
         if "stage" not in choices:
             yield fewer  # and stage 1 takes as long, with more memory
-        if "within" not in choices and site.machines > 1 and site.devices > 1:
+        if "within" not in choices and settings.has_machines(site):
             yield inside
 
     @classmethod
@@ -112,17 +111,16 @@ class Sharded(Exchange):
     @classmethod
     def named(cls, ask: Ask, site: Site) -> Self | None:
         """On one device nobody is there to exchange with: what larger sites are compared with."""
-        exchange = settings.chosen(cls(), ask.choices(cls.kind))
-        return None if exchange.refusal(site) else exchange
+        return settings.named(cls(), ask, site)
 
     def refusal(self, site: Site) -> str:
-        if self.within == "machine" and (site.machines < 2 or site.devices < 2):
+        if self.within == "machine" and not settings.has_machines(site):
             return "sharding within machines needs several machines with several devices; use within=all"
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def shards(self, site: Site) -> int:
         """Over how many workers a unit is spread."""
-        return min(site.devices, site.workers) if self.within == "machine" else site.workers
+        return settings.spread_over(self.within, site)
 
     def held(self, model: Model, precision: Precision, site: Site) -> Held:
         share = 1 / self.shards(site)
@@ -164,7 +162,7 @@ class Sharded(Exchange):
     def neighbours(self, site: Site) -> Iterator[Neighbour]:
         if self.stage > 1:
             yield Neighbour(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
-        if self.within == "all" and site.machines > 1 and site.devices > 1:
+        if self.within == "all" and settings.has_machines(site):
             yield Neighbour(
                 ChangeKind.WITHIN, "sharding inside machines only", replace(self, within="machine")
             )
