@@ -14,7 +14,10 @@ from planner.answers.jobs import best_of, missed, training_of, within
 from planner.answers.results import Comparison
 from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
+from planner.hardware import Hardware
 from planner.measured import load
+from planner.model import Model
+from planner.note import Reason, Verb
 from planner.prices.paying import paid_for
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
@@ -27,6 +30,7 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
+from planner.search.usual_batches import LARGE_PARAMETERS
 from planner.search.worth import worths
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
 
 DEFAULT_WORKERS = (1, 2, 4, 8)
+LARGE_WORKERS = tuple(2**k for k in range(11))
 ROUND = 2  # plans of one hardware scored at once: few are needed to know the best
 
 
@@ -46,7 +51,7 @@ def compare_for(
 ) -> Comparison:
     """The plan that the objective picks on each hardware, ranked by cost a sample."""
     model = model_of(request)
-    request = _narrowed(request)
+    request = _narrowed(request, model)
     cases = Cases(request, model, load())
     field = field_of(cases)
     space = enumerate_plans(request, model, machines=field.machines)
@@ -57,6 +62,9 @@ def compare_for(
     by_hardware: dict[str, list[int]] = {}
     for index, plan in enumerate(space.plans):
         by_hardware.setdefault(plan.machine, []).append(index)
+    for kind in field.machines:
+        if kind.name not in by_hardware:
+            space.left_out.setdefault(_too_small(kind, request), []).append(kind.name)
     rows: list[ScoredPlan] = []
     everything: list[ScoredPlan] = []
     screened: list[ScoredPlan] = []
@@ -131,10 +139,22 @@ def compare_for(
     )
 
 
-def _narrowed(request: Request) -> Request:
+def _narrowed(request: Request, model: Model) -> Request:
     """A comparison wants a good plan of every hardware rather than the very best of each: where nothing is
-    asked for, it looks at fewer worker counts and choices of exchanges than `recommend` does."""
-    return replace(request, workers=request.workers or DEFAULT_WORKERS, brief=True)
+    asked for, it looks at fewer worker counts and choices of exchanges than `recommend` does. Large models
+    need more workers on some machines than on others."""
+    workers = LARGE_WORKERS if model.parameters >= LARGE_PARAMETERS else DEFAULT_WORKERS
+    return replace(request, workers=request.workers or workers, brief=True)
+
+
+def _too_small(kind: Hardware, request: Request) -> Reason:
+    """Why a machine has no row although it can be rented: nothing that was tried on it fits."""
+    assert request.workers is not None
+    if request.market.nic_bytes_per_s(kind) is None and max(request.workers) > kind.device_count:
+        return Reason(
+            Verb.DO, "not hold it on one machine, and no network figure is published; --bandwidth counts more"
+        )
+    return Reason(Verb.DO, f"not hold it with up to {max(request.workers):,} workers as asked for")
 
 
 def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import planner
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from, token_count
@@ -359,3 +360,29 @@ def test_interleaving_is_offered_and_refused_with_what_works() -> None:
         rate(**{**LARGE, "workers": 8, "pipeline": 4, "interleave": 12})
     with pytest.raises(BadInput, match="add --pipeline"):
         asked(**{**LARGE, "interleave": 2})
+
+
+def test_a_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> None:
+    """Eight H100 or A100 cannot hold 70 billion parameters, several machines can; those without a network
+    figure are named, as they cannot be joined."""
+    words = {
+        "gpu": "H100:8,A100:8,B200:8",
+        "global_batch": 512,
+        "provider": "aws,lambda",
+        "interval_width": 0.05,
+    }
+    found = planner.compare("llama3-70b", **words)
+    machines = {row.plan.machine: row.plan.workers for row in found.rows}
+    assert {"p5.48xlarge", "p4de.24xlarge", "p6-b200.48xlarge"} <= machines.keys()
+    assert machines["p5.48xlarge"] > 8
+    said = " ".join(map(str, found.assumptions))
+    assert "lambda-8x-h100-sxm5" in said
+    assert "do not hold it on one machine, and no network figure is published" in said
+
+
+def test_machines_that_hold_nothing_that_is_asked_for_are_named() -> None:
+    words = {"hardware": "p5.48xlarge,p6-b200.48xlarge", "workers": "8", "global_batch": 512}
+    found = planner.compare("llama3-70b", **words, interval_width=0.05)
+    assert [row.plan.machine for row in found.rows] == ["p6-b200.48xlarge"]
+    (note,) = [str(note) for note in found.assumptions if "not hold" in str(note)]
+    assert "p5.48xlarge does not hold it with up to 8 workers as asked for" in note
