@@ -42,3 +42,14 @@ def test_the_page_names_the_commands_of_every_flag() -> None:
         for flag in re.findall(r"--[\w-]+", cell):
             told.setdefault(flag, set()).update(commands.split(", "))
     assert told == there
+
+
+def test_the_help_and_the_pages_name_every_exchange() -> None:
+    from planner.cli._answers import ExchangeOption
+    from planner.exchange import EXCHANGES
+
+    (option,) = ExchangeOption.__metadata__
+    exchanges = (Path(__file__).parents[1] / "docs" / "exchanges.md").read_text()
+    for kind in EXCHANGES:
+        assert kind in option.help
+        assert f"| `{kind}` |" in exchanges

@@ -117,7 +117,8 @@ ExchangeOption = Annotated[
     str | None,
     _option(
         "--exchange",
-        help="How replicas come to the same parameters: servers, ... or all (docs/exchanges.md).",
+        help="How replicas train together: alone, allreduce (DDP), sharded (FSDP, ZeRO), owned, servers, or "
+        "all; with choices as sharded:stage=2 (docs/exchanges.md).",
     ),
 ]
 ModeOption = Annotated[str | None, _option("--mode", help="async or sync.")]
