@@ -153,7 +153,11 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Note]:
     sources = dict.fromkeys(
         f"{one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
     )
-    return [Note(Topic.COMPUTE, words) for words in sources]
+    notes = [Note(Topic.COMPUTE, words) for words in sources]
+    if request.framework is None and any(plan.cut.kind == "layers" for plan in plans):
+        words = "cut models are mostly trained with Megatron-Core or NeMo: --framework transformer-engine."
+        notes.append(Note(Topic.COMPUTE, words))
+    return notes
 
 
 def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Note]:

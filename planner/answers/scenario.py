@@ -75,6 +75,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     accumulate: int | None = None
     global_batch: int | None = None
     seq_length: int | None = None
+    framework: str | None = None
     tokens: str | float | None = None
     tensor: Words | None = None
     pipeline: Words | None = None
@@ -191,6 +192,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "accumulate": scenario.accumulate,
         "global_batch": scenario.global_batch,
         "sequence_length": scenario.seq_length,
+        "framework": scenario.framework,
         "tensor": counts(scenario.tensor, "--tensor"),
         "pipeline": counts(scenario.pipeline, "--pipeline"),
         "interleave": counts(scenario.interleave, "--interleave"),

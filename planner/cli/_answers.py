@@ -197,6 +197,14 @@ PrecisionOption = Annotated[
     str | None,
     _option("--precision", help="Number format: fp32, tf32, fp16, bf16, fp8; the model's own if not given."),
 ]
+FrameworkOption = Annotated[
+    str | None,
+    _option(
+        "--framework",
+        help="Software that computes: pytorch (usual), pytorch-compiled, transformer-engine (Megatron-Core, "
+        "NeMo), megatron, ngc, xla, ... (docs/rates.md).",
+    ),
+]
 IntervalWidthOption = Annotated[
     float | None,
     _option("--interval-width", help="Half-width of the simulation's interval: 0.01 is 1%.", panel=HOW),

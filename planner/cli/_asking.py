@@ -33,6 +33,7 @@ SCENARIO: dict[str, Any] = {  # by name, in the order of --help; not given is No
     "batch": flags.BatchOption,
     "precision": flags.PrecisionOption,
     "seq_length": flags.SeqLengthOption,
+    "framework": flags.FrameworkOption,
     "accumulate": flags.AccumulateOption,
     "global_batch": flags.GlobalBatchOption,
     "checkpointing": flags.CheckpointingOption,

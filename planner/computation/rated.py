@@ -16,11 +16,13 @@ def rated_computation(
     batch: int,
     hardware: Hardware,
     precision: Precision,
+    framework: str | None = None,
 ) -> Computation:
-    """What one device of `hardware` computes in a training step."""
-    times = computation_s(model, batch, hardware.device, precision, DEFAULT_FRAMEWORK)
+    """What one device of `hardware` computes in a training step under a framework (None: the usual one)."""
+    framework = framework or DEFAULT_FRAMEWORK
+    times = computation_s(model, batch, hardware.device, precision, framework)
     source = (
-        f"synthesized for {DEFAULT_FRAMEWORK} in {precision.name}; rates of {hardware.device.name}: "
+        f"synthesized for {framework} in {precision.name}; rates of {hardware.device.name}: "
         f"{times.error.basis}, {times.error.source}"
     )
     return synthesized(

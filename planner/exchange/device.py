@@ -30,21 +30,25 @@ def device_computation(
     precision: Precision,
     *,
     checkpointing: Checkpointing = "none",
+    framework: str | None = None,
     brief: bool = False,
 ) -> Computation:
-    """One micro-batch of one device of a site. `brief`: one step without variation, for bounds."""
+    """One micro-batch of one device of a site, as a `framework` of `planner.rates` computes it (None: the
+    usual one; CPUs and rates of one's own have none). `brief`: one step without variation, for bounds."""
     if in_units(model, site):
         from planner.exchange.replica import replica_computation
 
-        vary: dict[str, Any] = {"steps": 1, "variation": Variation(0.0, 0.0)} if brief else {}
-        return replica_computation(model, batch, site, precision, checkpointing=checkpointing, **vary)
-    if by_kernels(site.hardware, precision):
+        more: dict[str, Any] = {"steps": 1, "variation": Variation(0.0, 0.0)} if brief else {}
+        if framework is not None:
+            more["framework"] = framework
+        return replica_computation(model, batch, site, precision, checkpointing=checkpointing, **more)
+    if by_kernels(site.hardware, precision, fitted=framework is None):
         from planner.computation.synthesis import computation_for
 
         return computation_for(model, batch, site.hardware, precision)
     from planner.computation.rated import rated_computation
 
-    return rated_computation(model, batch, site.hardware, precision)
+    return rated_computation(model, batch, site.hardware, precision, framework)
 
 
 def in_units(model: Model, site: Site) -> bool:
@@ -64,7 +68,9 @@ def by_kernels(hardware: Hardware, precision: Precision, *, fitted: bool = True)
     return fitted and known.basis != "estimated"
 
 
-def error_of_device(model: Model, hardware: Hardware, precision: Precision) -> Error | None:
+def error_of_device(
+    model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
+) -> Error | None:
     """How far off the computation may be, by what it rests on; None where nobody knows."""
     from planner.rates.error import error_of
     from planner.rates.kernels import network_of
@@ -72,6 +78,6 @@ def error_of_device(model: Model, hardware: Hardware, precision: Precision) -> E
 
     if by_kernels(hardware, precision, fitted=False):
         return None  # a CPU, or rates of the user's own
-    if by_kernels(hardware, precision):
+    if by_kernels(hardware, precision, fitted=framework is None):
         return error_of("fitted", network_of(model))
     return computation_s(model, 1, hardware.device, precision).error

@@ -90,7 +90,7 @@ def update_bytes(precision: Precision, optimizer: str) -> float:
 def framework_named(name: str = DEFAULT_FRAMEWORK) -> Framework:
     frameworks = constants().frameworks
     if name not in frameworks:
-        raise unknown_name("framework", name, frameworks)
+        raise unknown_name("framework", name, frameworks, hint=f"one of {', '.join(sorted(frameworks))}")
     return frameworks[name]
 
 

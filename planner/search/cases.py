@@ -83,6 +83,7 @@ class Cases:
             self.site(plan),
             plan.precision,
             checkpointing=plan.checkpointing,
+            framework=self.request.framework,
             brief=brief,
         )
 
@@ -188,4 +189,5 @@ class Cases:
 
         if self.request.recordings is not None:
             return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)
-        return error_of_device(self.model, self.market.machine(plan.machine), plan.precision)
+        machine = self.market.machine(plan.machine)
+        return error_of_device(self.model, machine, plan.precision, self.request.framework)

@@ -37,7 +37,8 @@ class Request:
     machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
     those of a worker, or "auto": powers of two up to what fits; with `accumulate` it takes so many of them
     between two exchanges, or as many as make `global_batch` of all workers. `formats` are names of precisions
-    (None: the model's own, as far as the device has it). `tensor`, `pipeline` and `interleave` are degrees of
+    (None: the model's own, as far as the device has it). `framework` is the software that computes, of
+    `planner.rates` (None: PyTorch). `tensor`, `pipeline` and `interleave` are degrees of
     the cut by layers. `exchanges` are kinds of `EXCHANGES`, each with the choices that it fixes; `brief` asks
     for fewer choices where none is named. A profile whose
     machine nobody names runs on a machine without a price.
@@ -59,6 +60,7 @@ class Request:
     accumulate: int | None = None
     global_batch: int | None = None
     sequence_length: int | None = None
+    framework: str | None = None
     tensor: tuple[int, ...] | None = None
     pipeline: tuple[int, ...] | None = None
     interleave: tuple[int, ...] | None = None
@@ -133,6 +135,12 @@ class Request:
         for name in self.checkpointing or ():
             if name not in CHECKPOINTING:
                 raise BadInput(f"--checkpointing is {name!r}; it is one of {', '.join(CHECKPOINTING)}")
+        if self.framework is not None:
+            from planner.rates.times import framework_named
+
+            framework_named(self.framework)
+            if self.profile is not None:
+                raise BadInput("--framework contradicts --profile, whose steps have their own software")
         if self.accumulate is not None and self.global_batch is not None:
             raise BadInput("--accumulate and --global-batch contradict each other; give one of them")
         if self.interleave is not None and max(self.interleave) > 1 and max(self.pipeline or (1,)) == 1:
