@@ -7,6 +7,7 @@ the device lacks, a model that does not fit) is drawn again: `planned` gives the
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from planner.answers.questions import one_plan
 from planner.errors import PlannerError
@@ -79,15 +80,18 @@ def small_space(chance: random.Random) -> Request:
     """A request whose space holds tens of plans: a few machines, counts and exchanges."""
     budget = chance.choice((None, 5.0, 20.0, 60.0))
     kinds = chance.sample(list(EXCHANGES), chance.choice((2, 3, 4)))
+    served: dict[str, Any] = {
+        "servers": (1, 2),
+        "server_hardware": ("own",),
+        "policies": ("multiplexed",),
+        "placements": ("greedy",),
+        "mode": chance.choice(("async", "sync")),
+    }
     return Request(
         model=chance.choice(NETWORKS if chance.random() < 0.7 else TRANSFORMERS),
         hardware=tuple(chance.sample(list(MACHINES)[:-1], chance.choice((1, 2, 2)))),
         workers=(1, 2, 4, 8),
-        servers=(1, 2),
-        server_hardware=("own",),
-        policies=("multiplexed",),
-        placements=("greedy",),
-        mode=chance.choice(("async", "sync")),
+        **(served if "servers" in kinds else {}),
         exchanges=tuple((kind, {}) for kind in kinds),
         batches=(chance.choice((4, 16, 32)),),
         formats=(chance.choice(("fp32", "fp32", "fp16", "bf16")),),

@@ -62,8 +62,9 @@ def compare_for(
     by_hardware: dict[str, list[int]] = {}
     for index, plan in enumerate(space.plans):
         by_hardware.setdefault(plan.machine, []).append(index)
+    told = {name for names in space.left_out.values() for name in names}
     for kind in field.machines:
-        if kind.name not in by_hardware:
+        if kind.name not in by_hardware and kind.name not in told:
             space.left_out.setdefault(_too_small(kind, request), []).append(kind.name)
     rows: list[ScoredPlan] = []
     everything: list[ScoredPlan] = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from planner.errors import BadInput
+from planner.errors import BadInput, Infeasible
 from planner.exchange import Sharded
 from planner.market import Market
 from planner.note import Note, Topic
@@ -14,6 +14,7 @@ from planner.recompute import CHECKPOINTING
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS
 from planner.search.request import Request
+from planner.search.sizes import with_workers
 
 LARGEST = 1024  # workers that nobody named
 
@@ -42,6 +43,11 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
             continue
         if cases.fitting.misfit(fewest_workers(tried, market)) is None:
             return tried
+    if request.global_batch is not None:
+        raise Infeasible(
+            f"no number of workers of {plan.machine} up to {LARGEST:,} that shares --global-batch "
+            f"{request.global_batch} holds {plan.model}; take another, or larger devices"
+        )
     return plan
 
 
@@ -50,23 +56,51 @@ def _larger(plan: Plan, request: Request) -> Iterator[Request]:
     exchanges = [request.exchanges]
     if request.exchanges is None and plan.exchange.plain:
         exchanges.append(((Sharded.kind, {}),))
-    workers = plan.workers
-    while workers <= LARGEST:
+    for workers in _sizes(plan, request.global_batch):
         for exchange in exchanges:
             for again in request.checkpointing or CHECKPOINTING:
                 yield replace(request, workers=(workers,), exchanges=exchange, checkpointing=(again,))
-        workers = plan.workers_per_machine if workers < plan.workers_per_machine else 2 * workers
 
 
-def held_words(asked: Plan, found: Plan) -> list[Note]:
-    """What was changed so that a model is held, and how to choose otherwise."""
-    if found == asked:
+def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
+    """The plan's workers, a machine's, and doublings of it; with a global batch all that share it."""
+    step = max(plan.workers_per_machine, plan.cut.workers)
+    yield plan.workers
+    workers = step if plan.workers < step else plan.workers + step
+    while workers <= LARGEST:
+        if batch is None or with_workers(plan, workers, batch) is not None:
+            yield workers
+        workers += step if batch else workers
+
+
+def held_plan(plan: Plan, cases: Cases) -> Plan | None:
+    """The plan, with as little computed again as its workers need to hold it where nobody says how much; None
+    where they do not hold it."""
+    again = cases.request.checkpointing or (CHECKPOINTING if cases.model.sequence_length else ("none",))
+    tried = (replace(plan, checkpointing=one) for one in again)
+    return next((one for one in tried if cases.fitting.misfit(one) is None), None)
+
+
+def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
+    """What had to differ from what was asked for so that a model is held, and how to choose otherwise."""
+    first, last = plans[0], plans[-1]
+    found = []
+    if first.workers > asked.workers:
+        found.append(f"points begin with {first.workers} workers")
+    if first.exchange.kind != asked.exchange.kind:
+        found.append(f"by {first.exchange.title}")
+    if first.checkpointing != asked.checkpointing:
+        found.append(f"with {first.checkpointing} checkpointing")
+    if not found:
         return []
+    if last.checkpointing != first.checkpointing:
+        enough = next(one.workers for one in plans if one.checkpointing == last.checkpointing)
+        found.append(f"{last.checkpointing or 'none'} of it from {enough} workers on")
+    many = f"{asked.workers} worker{'s' if asked.workers > 1 else ''}"
     return [
         Note(
             Topic.MEMORY,
-            f"{asked.workers} x {asked.machine} cannot hold {asked.model}; counted from {found.workers} on, "
-            f"{found.exchange.title}, {found.checkpointing} checkpointing (--workers, --exchange, "
-            "--checkpointing and --batch choose).",
+            f"{many} of {asked.machine} cannot hold {asked.model} as it is asked for: {', '.join(found)} "
+            "(--workers, --exchange, --checkpointing and --batch choose).",
         )
     ]

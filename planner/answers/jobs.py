@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from planner.units import format_count
 
 if TYPE_CHECKING:
@@ -87,12 +89,15 @@ def merit(one: ScoredPlan, request: Request) -> float:
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
     """What the objective picks of plans, of those within the limits of the request if there are any; where
-    cost decides, what nobody prices counts as free."""
-    free = request.goal != "fastest"
-    return max(
-        within(rows, request) or rows,
-        key=lambda row: (free and not row.priced, merit(row, request)),
-    )
+    cost decides, what nobody prices counts as free, and of those that are as good as the fastest it does."""
+    from planner.search.front import cheapest_of_fastest
+
+    possible = within(rows, request) or rows
+    if request.goal != "fastest":
+        return max(possible, key=lambda row: (not row.priced, merit(row, request)))
+    speeds = np.array([row.samples_per_s for row in possible])
+    costs = np.array([row.usd_per_million_samples if row.priced else 0.0 for row in possible])
+    return possible[cheapest_of_fastest(speeds, costs)]
 
 
 def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:

@@ -7,7 +7,11 @@ from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 
 # choices of exchanges that a training script sets itself
-CHOICES = {"bucket_bytes": "PLANNER_BUCKET_BYTES", "stage": "PLANNER_SHARD_STAGE"}
+CHOICES = {
+    "bucket_bytes": "PLANNER_BUCKET_BYTES",
+    "stage": "PLANNER_SHARD_STAGE",
+    "within": "PLANNER_SHARD_WITHIN",
+}
 
 
 def launch_of(scored: ScoredPlan, request: Request) -> Launch:

@@ -24,7 +24,7 @@ from planner.exchange import EXCHANGES, AllReduce, Site, settings
 from planner.hardware import Hardware
 from planner.measured import load
 from planner.model import Model
-from planner.note import Note
+from planner.note import Note, Topic
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
@@ -36,13 +36,12 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import batches, precisions
 from planner.search.space import exchanges, kinds, plan_of, takes, undealt_words
-from planner.search.usual_batches import smaller_batches
+from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
-DEFAULT_MACHINE = "g5.xlarge"
-FEW_WORKERS, SEVERAL = (
-    32,
-    8,
-)  # workers of a saturation where nobody says: so many, or times those at its start
+FULL = 8  # devices of a machine
+DEFAULT_MACHINE, LARGE_MACHINE = "g5.xlarge", "p5.48xlarge"  # of models that one device trains, of others
+# Workers of a saturation where nobody says how many at most: so many, or so many times those at its start.
+FEW_WORKERS, SEVERAL = 32, 8
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,8 @@ def one_machine(request: Request) -> Hardware:
     """The workers' machine that a request names, or the usual one."""
     by_device = request.hardware is None and request.gpu is not None
     asked = request.hardware or request.profile or by_device
-    words = request.hardware_words if asked else (DEFAULT_MACHINE,)
+    large = request.profile is None and model_of(request).parameters >= LARGE_PARAMETERS
+    words = request.hardware_words if asked else (LARGE_MACHINE if large else DEFAULT_MACHINE,)
     kinds = request.market.matching(words)
     recordings = request.recordings
     if recordings is not None and request.hardware is None and request.any_device and not by_device:
@@ -179,6 +179,10 @@ def one_machine(request: Request) -> Hardware:
     if by_device:  # a device is meant, and the cheapest machine that has it
         market = request.market
         priced = [kind for kind in kinds if market.usd_per_hour(kind) and market.nic_bytes_per_s(kind)]
+        if large:  # a machine full of them, the cheapest a device
+            many = [kind for kind in priced if kind.device_count >= FULL] or priced or kinds
+            each = {kind.name: (market.usd_per_hour(kind) or 0.0) / kind.device_count for kind in many}
+            return min(many, key=lambda kind: (each[kind.name], kind.name))
         return min(priced or kinds, key=lambda kind: (market.usd_per_hour(kind) or 0.0, kind.name))
     if len(kinds) > 1:
         names = ", ".join(kind.name for kind in kinds)
@@ -197,7 +201,7 @@ def simulation_for(request: Request, *, progress: Progress = silent) -> Simulati
     baseline = scored if alone == plan else None
     if alone is not None and baseline is None:
         baseline = cases.scored(alone, simulations.predict(alone))
-    notes = assumptions([plan], cases)
+    notes = [*_unnamed(request, plan), *assumptions([plan], cases)]
     anatomy = anatomy_of(scored, cases)
     return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, anatomy)
 
@@ -230,7 +234,15 @@ def saturation_for(
             brief=max_workers is None and most > FEW_WORKERS,
             progress=progress,
         )
-    return replace(found, assumptions=[*held_words(asked, plan), *found.assumptions])
+    held = held_words(asked, [point.scored.plan for point in found.points])
+    return replace(found, assumptions=[*_unnamed(request, plan), *held, *found.assumptions])
+
+
+def _unnamed(request: Request, plan: Plan) -> list[Note]:
+    """The machine of a plan, where nobody named one."""
+    if request.hardware is not None or request.gpu is not None or request.profile is not None:
+        return []
+    return [Note(Topic.MACHINES, f"{plan.machine}, as none is named; --hardware or --gpu chooses.")]
 
 
 def _request(model: str, about: dict[str, Any]) -> Request:

@@ -26,7 +26,7 @@ from planner.search.front import Floats
 from planner.search.heats import Heat
 from planner.search.left_out import left_out_notes, no_plans
 from planner.search.race import Outcome
-from planner.search.request import Request, model_of
+from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
 from planner.search.simulations import Simulations
@@ -206,9 +206,14 @@ def _nearest(space: Space, bounds: Floats, request: Request) -> str:
         if least > request.spend_usd:
             return f"the cheapest is {space.plans[cheapest].cluster_text}, which needs at least ${least:,.2f}"
     within = "" if request.budget_usd_per_hour is None else " that the budget allows"
+    limits = (request.budget_usd_per_hour, request.machines, request.workers)
+    open_ = all(one is None for one in limits)
+    more = (
+        f"; up to {MAX_WORKERS} workers were looked at, --machines or --budget look at more" if open_ else ""
+    )
     return (
         f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:.0f} "
-        f"samples/s for ${space.usd_per_hour[fastest]:.2f}/h"
+        f"samples/s for ${space.usd_per_hour[fastest]:.2f}/h{more}"
     )
 
 

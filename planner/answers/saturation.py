@@ -17,10 +17,10 @@ from itertools import pairwise, product
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.fewest import fewest_workers
+from planner.answers.fewest import fewest_workers, held_plan
 from planner.answers.results import Saturation, SaturationPoint
 from planner.cost.price import usd_per_million_samples
-from planner.errors import BadInput, Interrupted
+from planner.errors import BadInput, Infeasible, Interrupted
 from planner.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
@@ -64,21 +64,24 @@ def saturation_of(
     first = max(first, plan.cut.workers)
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
     batch = simulations.request.global_batch
-    by_count = {
-        w: sized
-        for w in _counts(fewest, max_workers, first, per_machine)
-        if (sized := with_workers(plan, w, batch)) is not None
-    }
-    # sharded over more workers a model may fit that does not over few
-    counts = [w for w, sized in by_count.items() if cases.fitting.misfit(sized) is None] or list(by_count)
-    if brief:
-        counts = _few(counts)
-    if not counts:
+    shared = [with_workers(plan, w, batch) for w in _counts(fewest, max_workers, first, per_machine)]
+    sized = [one for one in shared if one is not None]
+    if not sized:
         raise BadInput(
             f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
             + (f" that share --global-batch {batch}" if batch else "")
         )
+    # sharded over more workers a model may fit that does not over few
+    held = [one for each in sized if (one := held_plan(each, cases)) is not None]
+    if not held:
+        raise Infeasible(
+            f"{plan.model} does not fit on {sized[-1].workers} workers or fewer of {plan.machine}; "
+            + (f"{plan.workers} hold it: raise --max-workers" if plan.workers > max_workers else "take more")
+        )
+    by_count = {one.workers: one for one in held}
+    counts = _few(list(by_count)) if brief else list(by_count)
     most = _most(plan, first, batch)
+    most = held_plan(most, cases) or most
     if refused(most, cases):
         raise BadInput(f"{plan.exchange.title} does not grow with workers; take another --exchange")
     # all at once: they have a step in common

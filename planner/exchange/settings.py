@@ -38,7 +38,7 @@ def share(name: str, value: float) -> None:
 
 def known(what: str, name: str, names: Iterable[str]) -> None:
     if name not in names:
-        raise unknown_name(what, name, names)
+        raise unknown_name(what, name, names, hint=f"one of {', '.join(names)}")
 
 
 def library(name: str, algorithm: str, site: Site) -> Library:

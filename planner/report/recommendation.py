@@ -77,7 +77,7 @@ def comparison_tables(result: Comparison, *, energy: bool = False) -> list[Table
     rows = _with_baseline(few, result.baseline, best, request, training)
     columns = columns_of(rows, training, request, energy=energy)
     if not request.spot:
-        columns.insert(-2, Column("usd_per_million_samples_spot", "spot USD/M", show=usd, spare=True))
+        columns.insert(-2, _spot_column(rows))
     budget = request.budget_usd_per_hour
     within = f" within ${budget:g} an hour" if budget is not None else ""
     many = f" of {several(len(result.rows), 'machine')}" if len(result.rows) > 1 else ""
@@ -96,6 +96,16 @@ def comparison_tables(result: Comparison, *, energy: bool = False) -> list[Table
         Table(rows, columns, title=so_far(result) + "\n".join(lines), rest=rest, records=told),
         Table.of_notes(Section.ASSUMED, [looked, *left, *energy_words(best), *result.assumptions]),
     ]
+
+
+def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
+    """What rows would cost on spot machines, in the unit that they cost on demand in."""
+    if not rows or rows[0]["usd_per_billion_tokens"] is None:
+        return Column("usd_per_million_samples_spot", "spot USD/M", show=usd, spare=True)
+    for row in rows:
+        spot, samples = row.get("usd_per_million_samples_spot"), row["usd_per_million_samples"]
+        row["_spot"] = spot * row["usd_per_billion_tokens"] / samples if spot and samples else None
+    return Column("_spot", "spot USD/B tokens", show=usd, spare=True)
 
 
 def energy_words(one: ScoredPlan) -> list[Note]:

@@ -116,15 +116,17 @@ class Fitting:
         """Whether a replica can be spread like this, and whether it is worth it."""
         where = (batch, worker.name, cut)
         if where not in self._cuts:
-            whole = cut.workers == 1 or cut.kind == "layers"
-            self._cuts[where] = whole or can_span(self.model, batch, worker, cut.workers)
+            if cut.kind == "layers":
+                self._cuts[where] = not crowded(self.model, cut.tensor, worker)
+            else:
+                self._cuts[where] = cut.workers == 1 or can_span(self.model, batch, worker, cut.workers)
         return self._cuts[where]
 
     def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:
         """Refuse a plan that cannot be run, in a sentence with the remedy; `rates` say which is cheapest."""
         site = self.site(plan)
         if plan.cut.workers > 1 and (words := self._no_cut(plan, site.hardware)):
-            raise Infeasible(words)
+            raise BadInput(words) if plan.cut.kind == "layers" else Infeasible(words)
         if words := plan.exchange.refusal(site):
             raise BadInput(words)
         if found := self.misfit(plan):

@@ -104,30 +104,46 @@ class Request:
         ):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
-                raise BadInput(f"{_flag(name)} is {value:g}; it must be a number above zero")
+                raise BadInput(f"{flag_of(name)} is {value:g}; it must be a number above zero")
         if not 0 < self.interval_width < 0.5:
             raise BadInput(f"--interval-width is {self.interval_width:g}; it must lie between 0 and 0.5")
         self._check_large()
         for name in ("workers", "servers", "workers_per_replica", "batches"):
             values = getattr(self, name)
             if values not in (None, "auto") and not (values and all(value >= 1 for value in values)):
-                raise BadInput(f"{_flag(name)} must hold whole numbers from 1 on")
+                raise BadInput(f"{flag_of(name)} must hold whole numbers from 1 on")
         for name in ("hardware", "server_hardware", "placements", "policies", "exchanges"):
             if getattr(self, name) == ():
-                raise BadInput(f"{_flag(name)} is empty; name at least one, or leave it out")
+                raise BadInput(f"{flag_of(name)} is empty; name at least one, or leave it out")
         check_size(max(self.workers or (1,)), max(self.servers or (1,)))
         if self.objective is not None and self.objective not in get_args(Objective):
             raise BadInput(
                 f"--objective is {self.objective!r}; it is one of {', '.join(get_args(Objective))}"
             )
+        self._check_choices()
         if self.mode is not None and self.mode not in get_args(Mode):
             raise BadInput(f"--mode is {self.mode!r}; it is one of {', '.join(get_args(Mode))}")
         for name in ("spend_usd", "deadline_s"):
             if getattr(self, name) is not None and self.samples is None:
-                raise BadInput(f"{_flag(name)} needs to know how much is trained; add --epochs or --samples")
+                raise BadInput(
+                    f"{flag_of(name)} needs to know how much is trained; add --epochs or --samples"
+                )
         self._check_spot()
         if self.profile is not None:
             self._check_profile(self.profile)
+
+    def _check_choices(self) -> None:
+        """Refuse choices of an exchange where others are named."""
+        from planner.exchange import EXCHANGES
+
+        if self.exchanges is None:
+            return
+        named = [kind for kind, _ in self.exchanges]
+        for kind, exchange in EXCHANGES.items():
+            given = [name for name in exchange.asked_by if getattr(self, name) is not None]
+            if given and kind not in named:
+                words = f"{flag_of(given[0])} is a choice of --exchange {kind}"
+                raise BadInput(f"{words}, and --exchange names {', '.join(named)}; leave one of them out")
 
     def _check_large(self) -> None:
         for name in self.formats or ():
@@ -148,7 +164,7 @@ class Request:
         for name in ("accumulate", "global_batch", "sequence_length"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise BadInput(f"{_flag(name)} is {value}; it must be at least 1")
+                raise BadInput(f"{flag_of(name)} is {value}; it must be at least 1")
 
     def _check_spot(self) -> None:
         if self.interruptions is not None and not 0 <= self.interruptions < 1:
@@ -158,7 +174,7 @@ class Request:
             )
         for name in ("interruptions", "checkpoint_every_s", "restart_s"):
             if getattr(self, name) is not None and not self.spot:
-                raise BadInput(f"{_flag(name)} is about spot machines; add --spot")
+                raise BadInput(f"{flag_of(name)} is about spot machines; add --spot")
 
     @property
     def spot_terms(self) -> SpotTerms:
@@ -326,5 +342,6 @@ _FLAGS = {
 }
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """The flag that sets a field of a request."""
     return _FLAGS.get(name, "--" + name.replace("_", "-"))

@@ -243,10 +243,10 @@ LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange"
     [
         ({"workers": 16, "tensor": 3}, BadInput, r"tensor degree of 3 .* 32 heads .* nearest that does is 2"),
         ({"workers": 14, "tensor": 7}, BadInput, r"tensor degree of 7 .* 32 heads .* nearest that does is 8"),
-        ({"workers": 16, "tensor": 16}, Infeasible, r"16 does not divide the 8 devices of p5.* does is 8"),
+        ({"workers": 16, "tensor": 16}, BadInput, r"16 does not divide the 8 devices of p5.* does is 8"),
         ({"workers": 16, "pipeline": 100}, BadInput, r"100 stages .* 34 units; .* nearest that works is 34"),
-        ({"workers": 12, "tensor": 4, "pipeline": 2}, Infeasible, r"12 workers .* of 8 .* 8 or 16"),
-        ({"workers": 3, "tensor": 4}, Infeasible, r"3 workers .* --workers 4"),
+        ({"workers": 12, "tensor": 4, "pipeline": 2}, BadInput, r"12 workers .* of 8 .* 8 or 16"),
+        ({"workers": 3, "tensor": 4}, BadInput, r"3 workers .* --workers 4"),
         ({"workers": 16, "global_batch": 100}, BadInput, r"100 is no multiple of 16 .* 96 or 112"),
         ({"workers": 16, "global_batch": 8, "batch": 2}, BadInput, r"16 replicas x micro-batch 2; .* is 32"),
         ({"workers": 16, "exchange": "sharded:stage=4"}, BadInput, r"it is 1, 2 or 3"),

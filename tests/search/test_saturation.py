@@ -254,11 +254,17 @@ def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_d
     curve = saturation_for(LLAMA, jobs=2)
     plans = [point.scored.plan for point in curve.points]
     assert [plan.workers for plan in plans] == list(range(8, 65, 8))
-    assert {(plan.exchange.kind, plan.checkpointing) for plan in plans} == {("sharded", "full")}
-    note = curve.assumptions[0]
-    assert str(note).startswith("Memory: 1 x p5.48xlarge cannot hold llama3-8b; counted from 8 on")
-    shown = "\n".join(str(note) for table in saturation_tables(curve) for note in table.notes)
-    assert "counted from 8 on" in shown
+    assert {plan.exchange.kind for plan in plans} == {"sharded"}
+    assert [plan.checkpointing for plan in plans] == ["full", *["none"] * 7]  # as little as each needs
+    assert plans[-1].workers == 64
+    note = str(curve.assumptions[0])
+    assert note.startswith("Memory: 1 worker of p5.48xlarge cannot hold llama3-8b as it is asked for: ")
+    assert "points begin with 8 workers, by sharded data parallelism, with full checkpointing" in note
+    assert "none of it from 16 workers on" in note
+    assert note in "\n".join(str(one) for table in saturation_tables(curve) for one in table.notes)
+    rates = [point.scored.samples_per_s for point in curve.points]
+    assert rates[1] > 2.2 * rates[0]
+    assert max(rates) <= curve.ceiling_samples_per_s
     # half as many do not
     with pytest.raises(Infeasible):
         simulation_for(
@@ -304,6 +310,39 @@ def test_a_global_batch_stays_the_same_however_many_share_it():
     assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
     with pytest.raises(BadInput, match="--global-batch 96"):
         saturation_for(replace(LLAMA, global_batch=96), max_workers=4)
+    with pytest.raises(Infeasible, match=r"no number of workers .* --global-batch 7 holds llama3-8b"):
+        saturation_for(replace(LLAMA, global_batch=7))
+    # numbers that are no powers of two share it
+    odd = saturation_for(replace(LLAMA, model="llama3-70b", global_batch=1000), jobs=2)
+    assert [point.workers for point in odd.points] == [40, 200]
+
+
+def test_too_few_workers_are_refused_and_not_recommended():
+    with pytest.raises(Infeasible, match=r"does not fit on 16 workers or fewer of p5.48xlarge; 32 hold it"):
+        saturation_for(replace(LLAMA, model="llama3-70b"), max_workers=16)
+
+
+def test_a_large_model_without_a_machine_gets_one_that_is_full_of_devices():
+    curve = saturation_for(Request(model="llama3-8b"), jobs=2, max_workers=8)
+    assert curve.points[0].scored.plan.machine == "p5.48xlarge"
+    assert (
+        str(curve.assumptions[0]) == "Machines: p5.48xlarge, as none is named; --hardware or --gpu chooses."
+    )
+    by_device = one_plan(Request(model="llama3-8b", gpu="A100"), joined=True)
+    assert by_device.workers_per_machine >= 8
+    assert one_plan(Request(model="gpt2", gpu="A100"), joined=True).workers_per_machine == 1
+    small = saturation_for(Request(model="gpt2"), max_workers=2)
+    assert str(small.assumptions[0]).startswith("Machines: g5.xlarge, as none is named")
+
+
+def test_choices_of_another_exchange_are_refused():
+    with pytest.raises(
+        BadInput, match="--servers is a choice of --exchange servers, and --exchange names sharded"
+    ):
+        Request(model="gpt2", exchanges=(("sharded", {}),), servers=(2,))
+    with pytest.raises(BadInput, match="--mode is a choice"):
+        Request(model="gpt2", exchanges=(("allreduce", {}),), mode="sync")
+    Request(model="gpt2", exchanges=(("allreduce", {}), ("servers", {})), servers=(2,))
 
 
 @pytest.mark.parametrize("kind", ["sharded", "owned"])
