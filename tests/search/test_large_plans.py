@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import planner
+from planner.answers.launching import launch_of
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from, token_count
@@ -16,6 +17,7 @@ from planner.errors import BadInput, Infeasible, PlannerWarning
 from planner.exchange import Sharded, Site
 from planner.plan import Plan, plan_from
 from planner.precision import BF16
+from planner.report.recommendation import comparison_tables
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.field import field_of
@@ -386,3 +388,48 @@ def test_machines_that_hold_nothing_that_is_asked_for_are_named() -> None:
     assert [row.plan.machine for row in found.rows] == ["p6-b200.48xlarge"]
     (note,) = [str(note) for note in found.assumptions if "not hold" in str(note)]
     assert "p5.48xlarge does not hold it with up to 8 workers as asked for" in note
+
+
+def test_a_comparison_by_speed_takes_the_cheapest_of_those_that_are_as_fast() -> None:
+    """Two machines with the same devices, one of them at nearly twice the price."""
+    machines = "p5.48xlarge,Standard_ND96isr_H100_v5"
+    found = planner.compare("llama3-8b", hardware=machines, workers="16", budget=200, interval_width=0.02)
+    assert found.request.goal == "fastest"
+    assert {row.plan.machine for row in found.rows} == set(machines.split(","))
+    assert found.chosen.plan.machine == "p5.48xlarge"
+    (table, *_) = comparison_tables(found)
+    (column,) = [one for one in table.columns if one.heading.startswith("spot")]
+    assert column.heading == "spot USD/B tokens"
+    shown = sorted(row["_spot"] for row in table.rows if row["_spot"])
+    assert shown == pytest.approx(sorted(paid / 1e6 / 8192 * 1e9 for paid in found.spot.values()))
+
+
+def test_a_machine_is_left_out_for_one_reason() -> None:
+    found = planner.compare(
+        "llama3-70b", hardware="p5e.48xlarge,p5en.48xlarge", workers="32", interval_width=0.05
+    )
+    said = [str(note) for note in found.assumptions if "p5e.48xlarge" in str(note)]
+    assert len(said) == 1
+    assert "no on-demand price" in said[0]
+
+
+def test_layers_are_shared_inside_a_machine_in_all_answers() -> None:
+    with pytest.raises((BadInput, Infeasible)):
+        planner.compare("llama3-8b", hardware="p5.48xlarge", workers="16", tensor="16")
+
+
+def test_a_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> None:
+    with pytest.raises(
+        Infeasible, match=r"up to 128 workers were looked at, --machines or --budget look at more"
+    ):
+        planner.recommend("llama3-8b", hardware="p5.48xlarge", tokens="15T", deadline="30d")
+
+
+def test_what_starts_a_plan_knows_where_shards_stay() -> None:
+    for exchange in ("sharded", "owned"):
+        request = asked(
+            **{**LARGE, "workers": 16, "exchange": f"{exchange}:within=machine", "checkpointing": "full"}
+        )
+        request = replace(request, sequence_length=512)
+        launch = launch_of(simulation_for(request).scored, request)
+        assert launch.settings["PLANNER_SHARD_WITHIN"] == "machine"
