@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-import planner
-from planner.answers.launching import launch_of
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from, token_count
@@ -17,7 +15,6 @@ from planner.errors import BadInput, Infeasible, PlannerWarning
 from planner.exchange import Sharded, Site
 from planner.plan import Plan, plan_from
 from planner.precision import BF16
-from planner.report.recommendation import comparison_tables
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.field import field_of
@@ -362,74 +359,3 @@ def test_interleaving_is_offered_and_refused_with_what_works() -> None:
         rate(**{**LARGE, "workers": 8, "pipeline": 4, "interleave": 12})
     with pytest.raises(BadInput, match="add --pipeline"):
         asked(**{**LARGE, "interleave": 2})
-
-
-def test_a_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> None:
-    """Eight H100 or A100 cannot hold 70 billion parameters, several machines can; those without a network
-    figure are named, as they cannot be joined."""
-    words = {
-        "gpu": "H100:8,A100:8,B200:8",
-        "global_batch": 512,
-        "provider": "aws,lambda",
-        "interval_width": 0.05,
-    }
-    found = planner.compare("llama3-70b", **words)
-    machines = {row.plan.machine: row.plan.workers for row in found.rows}
-    assert {"p5.48xlarge", "p4de.24xlarge", "p6-b200.48xlarge"} <= machines.keys()
-    assert machines["p5.48xlarge"] > 8
-    said = " ".join(map(str, found.assumptions))
-    assert "lambda-8x-h100-sxm5" in said
-    assert "do not hold it on one machine, and no network figure is published" in said
-
-
-def test_machines_that_hold_nothing_that_is_asked_for_are_named() -> None:
-    words = {"hardware": "p5.48xlarge,p6-b200.48xlarge", "workers": "8", "global_batch": 512}
-    found = planner.compare("llama3-70b", **words, interval_width=0.05)
-    assert [row.plan.machine for row in found.rows] == ["p6-b200.48xlarge"]
-    (note,) = [str(note) for note in found.assumptions if "not hold" in str(note)]
-    assert "p5.48xlarge does not hold it with up to 8 workers as asked for" in note
-
-
-def test_a_comparison_by_speed_takes_the_cheapest_of_those_that_are_as_fast() -> None:
-    """Two machines with the same devices, one of them at nearly twice the price."""
-    machines = "p5.48xlarge,Standard_ND96isr_H100_v5"
-    found = planner.compare("llama3-8b", hardware=machines, workers="16", budget=200, interval_width=0.02)
-    assert found.request.goal == "fastest"
-    assert {row.plan.machine for row in found.rows} == set(machines.split(","))
-    assert found.chosen.plan.machine == "p5.48xlarge"
-    (table, *_) = comparison_tables(found)
-    (column,) = [one for one in table.columns if one.heading.startswith("spot")]
-    assert column.heading == "spot USD/B tokens"
-    shown = sorted(row["_spot"] for row in table.rows if row["_spot"])
-    assert shown == pytest.approx(sorted(paid / 1e6 / 8192 * 1e9 for paid in found.spot.values()))
-
-
-def test_a_machine_is_left_out_for_one_reason() -> None:
-    found = planner.compare(
-        "llama3-70b", hardware="p5e.48xlarge,p5en.48xlarge", workers="32", interval_width=0.05
-    )
-    said = [str(note) for note in found.assumptions if "p5e.48xlarge" in str(note)]
-    assert len(said) == 1
-    assert "no on-demand price" in said[0]
-
-
-def test_layers_are_shared_inside_a_machine_in_all_answers() -> None:
-    with pytest.raises((BadInput, Infeasible)):
-        planner.compare("llama3-8b", hardware="p5.48xlarge", workers="16", tensor="16")
-
-
-def test_a_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> None:
-    with pytest.raises(
-        Infeasible, match=r"up to 128 workers were looked at, --machines or --budget look at more"
-    ):
-        planner.recommend("llama3-8b", hardware="p5.48xlarge", tokens="15T", deadline="30d")
-
-
-def test_what_starts_a_plan_knows_where_shards_stay() -> None:
-    for exchange in ("sharded", "owned"):
-        request = asked(
-            **{**LARGE, "workers": 16, "exchange": f"{exchange}:within=machine", "checkpointing": "full"}
-        )
-        request = replace(request, sequence_length=512)
-        launch = launch_of(simulation_for(request).scored, request)
-        assert launch.settings["PLANNER_SHARD_WITHIN"] == "machine"
