@@ -106,15 +106,16 @@ def usable_bytes(site: Site) -> float:
     return USABLE * site.hardware.device.memory_bytes
 
 
-def by_kind(held: Holding) -> dict[str, float]:
-    """What is held, in words; parts that are nothing are left out."""
+def by_kind(held: Holding, *, gathers: bool) -> dict[str, float]:
+    """What is held, in words; parts that are nothing are left out. What is held beside parameters and
+    gradients are units where parameters are gathered (`gathers`), else buckets of gradients."""
     parts = {
         "parameters": held.parameters_bytes,
         "gradients": held.gradients_bytes,
         "optimizer": held.optimizer_bytes,
         "activations": held.activations_bytes,
         "gradients of activations": held.working_bytes,
-        "gathered ahead": held.buffers_bytes,
+        "gathered ahead" if gathers else "buckets of gradients": held.buffers_bytes,
         "framework": held.framework_bytes,
         "fragmentation": held.fragmentation_bytes,
     }

@@ -94,7 +94,8 @@ class Fitting:
             return None
         site = self.site(plan)
         if self._by_kinds(plan):
-            return by_kind(held_by(plan, self.model, site)), usable_bytes(site)
+            gathers = plan.exchange.held(self.model, plan.precision, site).parameters < 1
+            return by_kind(held_by(plan, self.model, site), gathers=gathers), usable_bytes(site)
         held = plan.exchange.held(self.model, plan.precision, site)
         fit = memory_fit(self.model, plan.batch, site.hardware, held=held, precision=plan.precision)
         need = fit.need

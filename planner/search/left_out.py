@@ -33,7 +33,7 @@ def no_plans(space: Space, request: Request) -> str:
         ]
     )
     nearest = _nearest_batch(request, space)
-    if space.cheapest_dropped is not None:
+    if space.cheapest_dropped is not None and not space.out_of_reach:  # money is what is short
         price, plan = space.cheapest_dropped
         nearest = f"; the nearest plan is {plan.cluster_text} at ${price:.2f}/h"
     return f"no plan is left of {space.considered}: {reasons}{nearest}"

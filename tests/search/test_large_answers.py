@@ -79,3 +79,20 @@ def test_what_starts_a_plan_knows_where_shards_stay(kind: str) -> None:
     request, _ = request_from(Scenario(model="llama3-8b", exchange=f"{kind}:within=machine", **words))
     launch = launch_of(simulation_for(request).scored, request)
     assert launch.settings["PLANNER_SHARD_WITHIN"] == "machine"
+
+
+@pytest.mark.parametrize(
+    ("exchange", "words"),
+    [("sharded", "gathered ahead"), ("owned", "buckets of gradients"), ("allreduce", "buckets of gradients")],
+)
+def test_buffers_are_called_what_they_are(exchange: str, words: str) -> None:
+    scenario = Scenario(model="gpt2-xl", hardware="p5.48xlarge", workers=16, batch=1, exchange=exchange)
+    parts = simulation_for(request_from(scenario)[0]).anatomy.memory.bytes_by_kind
+    assert {"gathered ahead", "buckets of gradients"} & parts.keys() == {words}
+
+
+def test_what_misses_a_deadline_is_not_told_of_money() -> None:
+    words = {"hardware": "p5.48xlarge", "tokens": "100B", "deadline": "1h", "budget": 100}
+    with pytest.raises(Infeasible, match=r"the fastest that the budget allows is 1 x p5.48xlarge") as said:
+        planner.recommend("llama3-8b", **words)
+    assert "the nearest plan is" not in str(said.value)
