@@ -9,6 +9,8 @@ from planner.answers.launching import launch_of
 from planner.answers.questions import simulation_for
 from planner.answers.scenario import Scenario, request_from
 from planner.errors import BadInput, Infeasible
+from planner.report.answer_words import usd
+from planner.report.html import page_of
 from planner.report.recommendation import comparison_tables
 
 
@@ -96,3 +98,13 @@ def test_what_misses_a_deadline_is_not_told_of_money() -> None:
     with pytest.raises(Infeasible, match=r"the fastest that the budget allows is 1 x p5.48xlarge") as said:
         planner.recommend("llama3-8b", **words)
     assert "the nearest plan is" not in str(said.value)
+
+
+def test_a_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
+    scenario = Scenario(model="gpt2", hardware="g5.xlarge", workers=1)
+    answer = simulation_for(request_from(scenario)[0])
+    figures = {one.name: one.value for one in page_of(answer).figures}
+    assert figures["a billion tokens"] == f"${usd(answer.scored.usd_per_billion_tokens)}"
+    images = simulation_for(request_from(Scenario(model="resnet50", hardware="g5.xlarge", workers=1))[0])
+    figures = {one.name: one.value for one in page_of(images).figures}
+    assert figures["a million samples"] == f"${usd(images.scored.usd_per_million_samples)}"
