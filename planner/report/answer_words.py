@@ -85,6 +85,9 @@ def saturation_words(curve: Saturation, hardware: str) -> str:
     these = f" with these {noun}s" if noun else ""
     ceiling = f"; ceiling {rate(curve.ceiling_samples_per_s)} samples/s" if noun else ""
     if curve.saturation_workers is None:
+        plan, batch = last.scored.plan, curve.request.global_batch
+        if batch is not None and plan.accumulate == 1:
+            these = f", which is as many as share a global batch of {batch:,}"
         return f"{hardware} does not saturate up to {several(last.workers, 'worker')}{these}."
     return (
         f"{hardware} saturates at {several(curve.saturation_workers, 'worker')}{these} "

@@ -9,6 +9,7 @@ import planner
 from planner.answers.questions import one_plan, saturation_for, simulation_for
 from planner.answers.saturation import _advised, _few
 from planner.errors import BadInput, Infeasible
+from planner.report.answer_words import saturation_words
 from planner.report.answers import saturation_tables
 from planner.resource import COMPUTATION, Resource, ResourceKind
 from planner.search.request import Request
@@ -306,6 +307,10 @@ def test_a_global_batch_stays_the_same_however_many_share_it():
         (96, 1),
     ]
     assert {plan.samples_per_step * plan.replicas for plan in plans} == {96}
+    said = saturation_words(curve, "p5.48xlarge")
+    assert said.endswith("up to 96 workers, which is as many as share a global batch of 96.")
+    fewer = replace(curve, points=curve.points[:2])
+    assert saturation_words(fewer, "p5.48xlarge") == "p5.48xlarge does not saturate up to 16 workers."
     fastest = max(point.scored.samples_per_s for point in curve.points)
     assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
     with pytest.raises(BadInput, match="--global-batch 96"):
