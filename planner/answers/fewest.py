@@ -95,7 +95,7 @@ def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
         return []
     if last.checkpointing != first.checkpointing:
         enough = next(one.workers for one in plans if one.checkpointing == last.checkpointing)
-        found.append(f"{last.checkpointing or 'none'} of it from {enough} workers on")
+        found.append(f"{last.checkpointing} from {enough} workers on")
     many = f"{asked.workers} worker{'s' if asked.workers > 1 else ''}"
     return [
         Note(
