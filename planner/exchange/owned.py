@@ -1,5 +1,5 @@
-"""Owned optimizer state: each worker keeps the state of whole tensors, as ZeRO-1 of InternEvo and PyTorch's
-ZeroRedundancyOptimizer do it.
+"""Owned optimizer state: each worker keeps the state of whole tensors, as ZeRO-1 of InternEvo does it.
+PyTorch's ZeroRedundancyOptimizer is alike, but waits for all broadcasts before the next pass begins.
 
 Gradients are summed among all workers in buckets, as in DDP; each owner then updates its tensors and sends
 them to all others, one broadcast an owner, while the next forward pass begins: a layer waits for the owners
