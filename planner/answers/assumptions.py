@@ -154,6 +154,9 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Note]:
         f"{one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
     )
     notes = [Note(Topic.COMPUTE, words) for words in sources]
+    cpus = any(request.market.machine(plan.machine).device.kind == "cpu" for plan in plans)
+    if request.framework is not None and cpus:
+        notes.append(Note(Topic.WARNING, "--framework says nothing of CPUs, which have rates of their own."))
     if request.framework is None and any(plan.cut.kind == "layers" for plan in plans):
         words = "cut models are mostly trained with Megatron-Core or NeMo: --framework transformer-engine."
         notes.append(Note(Topic.COMPUTE, words))

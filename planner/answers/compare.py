@@ -151,6 +151,8 @@ def _narrowed(request: Request, model: Model) -> Request:
 def _too_small(kind: Hardware, request: Request) -> Reason:
     """Why a machine has no row although it can be rented: nothing that was tried on it fits."""
     assert request.workers is not None
+    if request.budget_usd_per_hour is not None or request.machines is not None:
+        return Reason(Verb.HAVE, "no plan that holds it within the limits asked for")
     if request.market.nic_bytes_per_s(kind) is None and max(request.workers) > kind.device_count:
         return Reason(
             Verb.DO, "not hold it on one machine, and no network figure is published; --bandwidth counts more"

@@ -10,7 +10,7 @@ from planner.exchange import Sharded
 from planner.market import Market
 from planner.note import Note, Topic
 from planner.plan import Plan
-from planner.recompute import CHECKPOINTING
+from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS
 from planner.search.request import Request
@@ -34,7 +34,8 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
     machines that can, with as little computed again as they need. Where no exchange is named either, a model
     that no single device holds is sharded. `plan_for` gives the plan of a request."""
     request, market = cases.request, cases.market
-    if request.workers is not None or cases.fitting.misfit(fewest_workers(plan, market)) is None:
+    fits = cases.fitting.misfit(fewest_workers(plan, market)) is None
+    if request.workers is not None or fits or not _shares(plan):
         return plan
     for asked in _larger(plan, request):
         try:
@@ -49,6 +50,11 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
             f"{request.global_batch} holds {plan.model}; take another, or larger devices"
         )
     return plan
+
+
+def _shares(plan: Plan) -> bool:
+    """Whether devices train among themselves, so that more of them, or keeping less, can help."""
+    return plan.exchange.plain or plan.exchange.spare
 
 
 def _larger(plan: Plan, request: Request) -> Iterator[Request]:
@@ -76,7 +82,9 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
 def held_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The plan, with as little computed again as its workers need to hold it where nobody says how much; None
     where they do not hold it."""
-    again = cases.request.checkpointing or (CHECKPOINTING if cases.model.sequence_length else ("none",))
+    again: Sequence[Checkpointing] = cases.request.checkpointing or CHECKPOINTING
+    if not _shares(plan) or cases.model.sequence_length is None:
+        again = (plan.checkpointing,)
     tried = (replace(plan, checkpointing=one) for one in again)
     return next((one for one in tried if cases.fitting.misfit(one) is None), None)
 

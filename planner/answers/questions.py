@@ -104,6 +104,9 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
     fixed = request.choices(chosen)
     exchange = next(exchanges(request, site), None) if fixed else EXCHANGES[chosen].named(request, site)
+    if exchange is None and joined and request.workers is None:  # it may need several machines
+        several = replace(request, workers=(2 * max(kind.device_count, cut.workers),))
+        return one_plan(several, joined=joined)
     if exchange is None:
         choices = "".join(f":{name}={value}" for name, value in fixed.items())
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"

@@ -74,9 +74,12 @@ def saturation_of(
     # sharded over more workers a model may fit that does not over few
     held = [one for each in sized if (one := held_plan(each, cases)) is not None]
     if not held:
+        more = range(max_workers // first * first + first, plan.workers + 1, first)
+        larger = (with_workers(plan, workers, batch) for workers in more)
+        enough = next((one.workers for one in larger if one is not None and held_plan(one, cases)), None)
         raise Infeasible(
             f"{plan.model} does not fit on {sized[-1].workers} workers or fewer of {plan.machine}; "
-            + (f"{plan.workers} hold it: raise --max-workers" if plan.workers > max_workers else "take more")
+            + (f"{enough} hold it: raise --max-workers" if enough else "take more")
         )
     by_count = {one.workers: one for one in held}
     counts = _few(list(by_count)) if brief else list(by_count)

@@ -19,7 +19,8 @@ def command(
         typer.Option(help="Saturated when one more worker adds less than this share of a single one (0.1)."),
     ] = None,
     max_workers: Annotated[
-        int | None, typer.Option(help="Workers at most (32, or 8 times those that hold the model).", min=2)
+        int | None,
+        typer.Option(help="Workers at most (32, or 8 times those that hold the model, up to 1,024).", min=2),
     ] = None,
     jobs: flags.JobsOption = None,
 ) -> None:

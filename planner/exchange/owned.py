@@ -89,7 +89,7 @@ class Owned(Exchange):
 
     def refusal(self, site: Site) -> str:
         if self.within == "machine" and not settings.has_machines(site):
-            return "owners within machines need several machines with several devices; use within=all"
+            return "owners within machines need several whole machines with several devices; use within=all"
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def owners(self, site: Site) -> int:

@@ -76,8 +76,8 @@ def no_network(site: Site) -> str:
 
 
 def has_machines(site: Site) -> bool:
-    """Whether it differs if something is spread in each machine or over all workers."""
-    return site.machines > 1 and site.devices > 1
+    """Whether something can be spread in each of several machines instead of over all workers: whole ones."""
+    return site.machines > 1 and site.devices > 1 and site.workers % site.devices == 0
 
 
 def spread_over(within: str, site: Site) -> int:

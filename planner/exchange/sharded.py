@@ -115,7 +115,9 @@ class Sharded(Exchange):
 
     def refusal(self, site: Site) -> str:
         if self.within == "machine" and not settings.has_machines(site):
-            return "sharding within machines needs several machines with several devices; use within=all"
+            return (
+                "sharding within machines needs several whole machines with several devices; use within=all"
+            )
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
     def shards(self, site: Site) -> int:

@@ -28,7 +28,8 @@ def no_plans(space: Space, request: Request) -> str:
         )
     reasons = ", ".join(
         [
-            *(f"{reason} ({count})" for reason, count in lost.most_common(3)),
+            *(f"{reason} ({count})" for reason, count in space.out_of_reach.most_common()),
+            *(f"{reason} ({count})" for reason, count in space.dropped.most_common(3)),
             *(f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()),
         ]
     )

@@ -135,7 +135,7 @@ def _least(plan: Plan) -> Remedy:
 
 def _cuts(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
     """Replicas over several of the devices there are; the global batch stays the same."""
-    if plan.cut.workers > 1 or site.hardware.device.kind == "cpu":
+    if plan.cut.workers > 1 or site.hardware.device.kind == "cpu" or "layers" not in plan.exchange.cuts:
         return
     units = chain_of(model).length
     for tensor in degrees(model, site.devices):

@@ -208,7 +208,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, object]) ->
 
 
 def test_owners_in_machines_need_several_machines() -> None:
-    assert "several machines" in Owned(within="machine").refusal(site(8, "p4d.24xlarge"))
+    assert "several whole machines" in Owned(within="machine").refusal(site(8, "p4d.24xlarge"))
     assert not Owned(within="machine").refusal(site(16, "p4d.24xlarge"))
 
 

@@ -108,3 +108,22 @@ def test_a_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
     images = simulation_for(request_from(Scenario(model="resnet50", hardware="g5.xlarge", workers=1))[0])
     figures = {one.name: one.value for one in page_of(images).figures}
     assert figures["a million samples"] == f"${usd(images.scored.usd_per_million_samples)}"
+
+
+def test_what_a_budget_leaves_out_is_not_said_to_be_too_small() -> None:
+    words = {"hardware": "p5.48xlarge,p4de.24xlarge", "workers": "32", "budget": 200, "interval_width": 0.05}
+    found = planner.compare("llama3-70b", **words)
+    said = " ".join(map(str, found.assumptions))
+    assert "p5.48xlarge has no plan that holds it within the limits asked for" in said
+
+
+def test_a_deadline_stands_before_machines_that_are_too_small() -> None:
+    words = {"hardware": "p5.48xlarge,g5.12xlarge", "tokens": "1B", "deadline": "10min", "budget": 500}
+    with pytest.raises(Infeasible, match=r"no plan is left of [\d,]+: cannot meet the deadline"):
+        planner.recommend("llama3-70b", **words)
+
+
+def test_a_framework_says_nothing_of_cpus() -> None:
+    scenario = Scenario(model="resnet50", hardware="c5.4xlarge", workers=2, framework="xla")
+    said = simulation_for(request_from(scenario)[0]).assumptions
+    assert any("--framework says nothing of CPUs" in str(note) for note in said)

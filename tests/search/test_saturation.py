@@ -355,5 +355,28 @@ def test_a_setting_that_a_site_does_not_have_says_why(kind):
     inside = Request(
         model="gpt2", hardware=("p4d.24xlarge",), workers=(8,), exchanges=((kind, {"within": "machine"}),)
     )
-    with pytest.raises(BadInput, match="several machines with several devices; use within=all"):
+    with pytest.raises(BadInput, match="several whole machines with several devices; use within=all"):
         one_plan(inside)
+
+
+def test_servers_that_hold_too_little_are_refused_in_a_sentence():
+    """Replicas of servers are not cut by layers: no such remedy."""
+    with pytest.raises(Infeasible, match=r"llama3-70b needs .* GiB"):
+        saturation_for(Request(model="llama3-70b", exchanges=(("servers", {}),), servers=(2,)))
+
+
+def test_what_stays_in_machines_has_whole_machines():
+    """Points begin with two of them, and a device that would be alone on its machine is refused."""
+    inside = Request(
+        model="bert-large", hardware=("p4d.24xlarge",), exchanges=(("owned", {"within": "machine"}),)
+    )
+    curve = saturation_for(inside, jobs=2, max_workers=32)
+    assert [point.workers for point in curve.points] == [16, 24, 32]
+    for kind in ("sharded", "owned"):
+        with pytest.raises(BadInput, match="several whole machines"):
+            one_plan(replace(inside, workers=(9,), exchanges=((kind, {"within": "machine"}),)))
+
+
+def test_the_fewest_that_hold_a_model_are_named():
+    with pytest.raises(Infeasible, match=r"does not fit on 792 workers or fewer of p5.48xlarge; 800 hold it"):
+        saturation_for(replace(LLAMA, model="llama3-405b"), max_workers=799)
