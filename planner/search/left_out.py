@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import lcm
 
 from planner.errors import BadInput, Infeasible
+from planner.exchange.groups import crowded
 from planner.note import LeftOut
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds
 
 FEW = 3  # names that a sentence has room for
@@ -20,6 +21,8 @@ def no_plans(space: Space, request: Request) -> str:
     """Why a space is empty, in a sentence, and what would make it less so."""
     lost = space.dropped + space.out_of_reach
     if not lost and not space.left_out:
+        if words := _crowded(request):
+            raise BadInput(words)
         if words := _no_replicas(request):
             raise Infeasible(words)
         raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
@@ -43,6 +46,13 @@ def no_plans(space: Space, request: Request) -> str:
 def _some(names: list[str]) -> str:
     """The names where they are few, else how many with the first of them."""
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
+
+
+def _crowded(request: Request) -> str:
+    """Why no machine is large enough to share layers as asked for; empty if some is."""
+    model, kinds = model_of(request), request.market.matching(request.hardware_words)
+    found = [crowded(model, tensor, kind) for tensor in request.tensor or () for kind in kinds]
+    return found[0] if found and all(found) else ""
 
 
 def _no_replicas(request: Request) -> str:
