@@ -15,7 +15,7 @@ from typing import Any
 from planner.computation import RECOMPUTE, SUM, WAIT
 from planner.exchange.beside import mean_s
 from planner.exchange.groups import replicas_site
-from planner.rates.times import DEFAULT_FRAMEWORK, framework_named
+from planner.rates.times import framework_named
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
 from planner.use import hardware_flop_use, model_flop_use
@@ -90,7 +90,7 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
                 rate,
                 *of,
                 checkpointing=plan.checkpointing,
-                stops_early=framework_named(cases.request.framework or DEFAULT_FRAMEWORK).stops_early,
+                stops_early=framework_named(cases.request.framework).stops_early,
             )
     return Anatomy(parts_of(scored, cases), memory_of(scored, cases), mfu, hfu)
 

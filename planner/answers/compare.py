@@ -29,6 +29,7 @@ from planner.search.race import race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.sizes import MAX_LARGE_WORKERS
 from planner.search.space import enumerate_plans
 from planner.search.usual_batches import LARGE_PARAMETERS
 from planner.search.worth import worths
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from planner.simulator.prediction import Prediction
 
 DEFAULT_WORKERS = (1, 2, 4, 8)
-LARGE_WORKERS = tuple(2**k for k in range(11))
+LARGE_WORKERS = tuple(2**k for k in range(MAX_LARGE_WORKERS.bit_length()))
 ROUND = 2  # plans of one hardware scored at once: few are needed to know the best
 
 

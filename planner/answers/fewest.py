@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import BadInput, Infeasible
-from planner.exchange import Sharded
 from planner.market import Market
+from planner.model import Model
 from planner.note import Note, Topic
 from planner.plan import Plan
-from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS
 from planner.search.request import Request
-from planner.search.sizes import with_workers
-
-LARGEST = 1024  # workers that nobody named
+from planner.search.sizes import MAX_LARGE_WORKERS, checkpointings, with_workers
 
 
 def fewest_workers(plan: Plan, market: Market) -> Plan:
@@ -37,7 +34,7 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
     fits = cases.fitting.misfit(fewest_workers(plan, market)) is None
     if request.workers is not None or fits or not _shares(plan):
         return plan
-    for asked in _larger(plan, request):
+    for asked in _larger(plan, request, cases.model):
         try:
             tried = plan_for(asked)
         except BadInput:  # a global batch that so many do not share, degrees that do not fit
@@ -46,7 +43,7 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
             return tried
     if request.global_batch is not None:
         raise Infeasible(
-            f"no number of workers of {plan.machine} up to {LARGEST:,} that shares --global-batch "
+            f"no number of workers of {plan.machine} up to {MAX_LARGE_WORKERS:,} that shares --global-batch "
             f"{request.global_batch} holds {plan.model}; take another, or larger devices"
         )
     return plan
@@ -57,14 +54,14 @@ def _shares(plan: Plan) -> bool:
     return plan.exchange.plain or plan.exchange.spare
 
 
-def _larger(plan: Plan, request: Request) -> Iterator[Request]:
+def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
     """Fewer workers first, then plain exchanges, then little that is computed again."""
     exchanges = [request.exchanges]
-    if request.exchanges is None and plan.exchange.plain:
-        exchanges.append(((Sharded.kind, {}),))
+    if request.exchanges is None and (leaner := list(plan.exchange.leaner())):
+        exchanges.append(((leaner[-1].exchange.kind, {}),))
     for workers in _sizes(plan, request.global_batch):
         for exchange in exchanges:
-            for again in request.checkpointing or CHECKPOINTING:
+            for again in checkpointings(request, model):
                 yield replace(request, workers=(workers,), exchanges=exchange, checkpointing=(again,))
 
 
@@ -73,7 +70,7 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
     step = max(plan.workers_per_machine, plan.cut.workers)
     yield plan.workers
     workers = step if plan.workers < step else plan.workers + step
-    while workers <= LARGEST:
+    while workers <= MAX_LARGE_WORKERS:
         if batch is None or with_workers(plan, workers, batch) is not None:
             yield workers
         workers += step if batch else workers
@@ -82,9 +79,7 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
 def held_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The plan, with as little computed again as its workers need to hold it where nobody says how much; None
     where they do not hold it."""
-    again: Sequence[Checkpointing] = cases.request.checkpointing or CHECKPOINTING
-    if not _shares(plan) or cases.model.sequence_length is None:
-        again = (plan.checkpointing,)
+    again = checkpointings(cases.request, cases.model) if _shares(plan) else (plan.checkpointing,)
     tried = (replace(plan, checkpointing=one) for one in again)
     return next((one for one in tried if cases.fitting.misfit(one) is None), None)
 

@@ -11,7 +11,7 @@ from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import alone_on
 from planner.answers.compare import compare_for
-from planner.answers.fewest import LARGEST, fewest_that_hold, fewest_workers, held_words
+from planner.answers.fewest import fewest_that_hold, fewest_workers, held_words
 from planner.answers.jobs import with_job
 from planner.answers.recommend import recommend_for
 from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
@@ -34,7 +34,7 @@ from planner.search.fitting import Fitting
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import batches, precisions
+from planner.search.sizes import MAX_LARGE_WORKERS, batches, precisions
 from planner.search.space import exchanges, kinds, plan_of, takes, undealt_words
 from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
@@ -224,7 +224,7 @@ def saturation_for(
     cases = Cases(request, model_of(request), load())
     plan = fewest_that_hold(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
-    most = max_workers or min(max(FEW_WORKERS, SEVERAL * plan.workers), LARGEST)
+    most = max_workers or min(max(FEW_WORKERS, SEVERAL * plan.workers), MAX_LARGE_WORKERS)
     with executor_of(executor, jobs) as pool:
         found = saturation_of(
             plan,

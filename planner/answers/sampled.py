@@ -27,7 +27,6 @@ from planner.exchange import Exchange, Site
 from planner.hardware import Hardware
 from planner.plan import Plan, plan_from
 from planner.progress import Progress, silent
-from planner.recompute import CHECKPOINTING
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.field import field_of
@@ -35,7 +34,7 @@ from planner.search.judging import judged
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import joined, micro_batches, node_counts, precisions
+from planner.search.sizes import checkpointings, joined, micro_batches, node_counts, precisions
 from planner.search.space import (
     left_out,
     offered,
@@ -141,7 +140,7 @@ class _Walk:
     def _fitting(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
         """The plan with as little computed again as memory allows, or why there is none."""
         request, model = self.request, self.cases.model
-        again = request.checkpointing or (CHECKPOINTING if model.sequence_length else ("none",))
+        again = checkpointings(request, model)
         reason = ""
         for checkpointing in again:
             plan = plan_of(

@@ -87,7 +87,9 @@ def update_bytes(precision: Precision, optimizer: str) -> float:
     return _UPDATE_BYTES[optimizer] + (copies if optimizer != "none" else 0)
 
 
-def framework_named(name: str = DEFAULT_FRAMEWORK) -> Framework:
+def framework_named(name: str | None = None) -> Framework:
+    """By its name; without one the usual."""
+    name = name or DEFAULT_FRAMEWORK
     frameworks = constants().frameworks
     if name not in frameworks:
         raise unknown_name("framework", name, frameworks, hint=f"one of {', '.join(sorted(frameworks))}")

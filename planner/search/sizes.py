@@ -10,6 +10,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.plan import Plan
 from planner.precision import FP32, PRECISIONS, Precision
+from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.usual_batches import LARGE_PARAMETERS, tried_batches
 
@@ -87,6 +88,11 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
     if worker.ownership is not None and worker.ownership.machines is not None:
         most = min(most, worker.ownership.machines)
     return most if joined(request, worker) else min(most, 1)
+
+
+def checkpointings(request: Request, model: Model) -> tuple[Checkpointing, ...]:
+    """What may be computed again, the least first: as asked for, or anything of networks over sequences."""
+    return request.checkpointing or (CHECKPOINTING if model.sequence_length else ("none",))
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:

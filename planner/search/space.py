@@ -24,13 +24,13 @@ from planner.model import Model
 from planner.note import Reason, Verb
 from planner.plan import Plan
 from planner.precision import FP32, Precision
-from planner.recompute import CHECKPOINTING, Checkpointing
+from planner.recompute import Checkpointing
 from planner.search.cutting import cuts
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.judging import Drop, judged
 from planner.search.request import Request
-from planner.search.sizes import micro_batches, node_counts, precisions
+from planner.search.sizes import checkpointings, micro_batches, node_counts, precisions
 from planner.search.usual_batches import open_batch, smaller_batches, too_many
 
 
@@ -257,7 +257,7 @@ def plans_at(
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
     memory (`spare`) are offered where no plain one fits, or where they are named."""
-    again = request.checkpointing or (CHECKPOINTING if fitting.model.sequence_length else ("none",))
+    again = checkpointings(request, fitting.model)
     held = False
     for exchange in choices:
         if request.exchanges is None and exchange.spare and held:

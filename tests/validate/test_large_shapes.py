@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from planner.validate import large_baselines, large_shapes
 from planner.validate.evidence import Compared
 from planner.validate.large_baselines import Beside
 from planner.validate.large_runs import LargeRun, read_runs
+from planner.validate.large_steps import predicted
 from planner.validate.suite import validate
 from planner.validate.training import training_rows
 
@@ -142,3 +144,11 @@ def test_owners_among_all_fall_behind_as_published() -> None:
     assert list(pairs) == [16, 128, 1024]
     assert all(over_all.step_s > inside.step_s for over_all, inside in pairs.values())
     assert all(row.holds for row in validate(["large/owners", "large/rules"]))
+
+
+def test_the_page_has_the_figures_of_owners() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "exchanges.md").read_text()
+    for devices, (over_all, inside) in large_shapes.owner_pairs().items():
+        ours = [step.seconds for run in (over_all, inside) if (step := predicted(run)) is not None]
+        published = over_all.step_s / inside.step_s
+        assert f"| {devices:,} | {published:.2f} | {ours[0] / ours[1]:.2f} |" in page

@@ -74,9 +74,7 @@ class Nccl:
         """A pass of parts takes half of the fastest all-reduce at least: it has half of its hops, and waits
         as that does."""
         alone_s = self._chosen_s(kind, size, peers, level)
-        if kind == "all_reduce":
-            return alone_s
-        if kind == "broadcast":
+        if kind in ("all_reduce", "broadcast"):
             return alone_s + _passed_on_s(kind, peers)
         return max(alone_s, Nccl()._chosen_s("all_reduce", size, peers, level) / 2)
 
