@@ -24,12 +24,12 @@ import numpy as np
 import testbed
 from testbed import TestbedPoint
 
-from planner.cluster import Cluster
-from planner.policy import Multiplexed
 from planner.simulator import Prediction, measurement_spread, simulate
 from planner.simulator.baselines import BASELINES, one_worker
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Multiplexed
 from planner.simulator.simulate import FAIRNESS_SIGMA
-from planner.step import Profile
+from planner.simulator.step import Profile
 
 # What must hold: mean absolute error, share of points within 15%, worst, and the mean relative to each
 # baseline's.

@@ -10,8 +10,8 @@ import time
 
 import numpy as np
 
-from planner.cost.bounds_grid import Plans, bound_plans
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.servers.bounds_grid import Plans, bound_plans
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def chain(tensors: int, servers: int, steps: int) -> Profile:

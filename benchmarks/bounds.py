@@ -11,8 +11,8 @@ import numpy as np
 from cases import allreduce_case, random_case, random_joint_case
 from server_bounds import upper_bound, window_tolerance
 
-from planner.cost.loads import bounds_of, loads_of
 from planner.simulator import Case, simulate
+from planner.simulator.bounds.loads import bounds_of, loads_of
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate_case
 

@@ -33,8 +33,9 @@ from calibration import (
 )
 from scipy.optimize import least_squares, minimize_scalar
 
-from planner.catalog import load_hardware, load_model
-from planner.computation.work import KINDS, MEMORY, OVERHEAD, work_of
+from planner.device.computation.work import KINDS, MEMORY, OVERHEAD, work_of
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
 
 SHARE_OF = "V100-SXM2-16GB"
 CPU, CPU_GHZ, CPU_FLOP_PER_CYCLE = "Xeon-E5-2666v3", 2.9, 32

@@ -1,4 +1,5 @@
-"""Writes planner/rates/data/rates.toml: shares, factors and errors of the compute model (docs/rates.md).
+"""Writes planner/device/rates/data/rates.toml: shares, factors and errors of the compute model
+(docs/rates.md).
 
     python benchmarks/calibrate_rates.py          fits and prints the figures
     python benchmarks/calibrate_rates.py --write  also leaves out every source, every device and every kind of
@@ -27,21 +28,21 @@ from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
 from rates_solver import Solver
 
 from planner.calibrate.hardware_file import to_toml
-from planner.catalog.folders import shipped_folder
+from planner.device.rates.constants import RateConstants, decoded
+from planner.device.rates.device import CLASS, basis_for, family_of
+from planner.device.rates.kernels import network_of
 from planner.files.atomic import write_file
-from planner.rates.constants import RateConstants, decoded
-from planner.rates.device import CLASS, basis_for, family_of
-from planner.rates.kernels import network_of
-from planner.validate.training import Run, one_machine_runs, single_device_runs
+from planner.files.folders import shipped_folder
+from planner.validation.training import Run, one_machine_runs, single_device_runs
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "planner" / "rates" / "data" / "rates.toml"
-LEFT_OUT = HERE.parent / "planner" / "validate" / "data" / "rates_left_out.csv"
+LEFT_OUT = HERE.parent / "planner" / "validation" / "data" / "rates_left_out.csv"
 SETTINGS = tomllib.loads((HERE / "data" / "rates_settings.toml").read_text())
 HEAD = "# Written by benchmarks/calibrate_rates.py; docs/rates.md tells what the figures mean.\n\n"
 LEAST_OF_A_KIND = 5  # runs of a device that are worth a fit without them
 LEAST_ROWS = 10  # of a kind of network, for errors of its own
-LAYOUTS = "layouts "  # how ids of layouts begin (`planner.validate.layout_runs.left_out_id`)
+LAYOUTS = "layouts "  # how ids of layouts begin (`planner.validation.layout_runs.left_out_id`)
 RECORDED_SIGMA = 0.02  # between steps of one recording (docs/synthesis.md: 1.1% to 2.5%)
 
 

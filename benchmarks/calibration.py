@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from planner.catalog import load_model
-from planner.computation.work import COSTS, KINDS, work_of
+from planner.device.computation.work import COSTS, KINDS, work_of
+from planner.model.catalog import load_model
 
 DATA = Path(__file__).parent / "data"
-PUBLISHED = Path(__file__).parent.parent / "planner" / "validate" / "data"
+PUBLISHED = Path(__file__).parent.parent / "planner" / "validation" / "data"
 HARDWARE = Path(__file__).parent.parent / "hardware"
 REFERENCE = "TensorFlow 2.2"  # its factor is 1: TensorFlow since 1.12, with cuDNN 7
 ASSUMED_BATCH = 64  # where a source does not tell

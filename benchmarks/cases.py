@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.cluster import Cluster, Node
-from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.simulator import Case
-from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 
 def random_profile(rng: random.Random, servers: int, layers: int = 6) -> Profile:

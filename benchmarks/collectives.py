@@ -3,7 +3,7 @@
 For every kind of link that has measured curves, the time that is estimated without any curve over the one
 that was measured, by size of the message: links inside a machine, and networks between machines. Nothing of
 the estimate is fitted to one curve; what libraries reach of a link at large messages is the mean of several
-(`planner.exchange.peers`).
+(`planner.parallel.collectives.peers`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.catalog import hardware_names, load_hardware
-from planner.exchange import Site, settings
-from planner.exchange.collectives import Curves, Nccl
-from planner.exchange.collectives._base import Kind
-from planner.exchange.peers import peers_of
 from planner.hardware import Hardware
-from planner.market import Market
+from planner.hardware.catalog import hardware_names, load_hardware
+from planner.hardware.market import Market
+from planner.parallel.collectives import Curves, Nccl
+from planner.parallel.collectives._base import Kind
+from planner.parallel.collectives.peers import peers_of
+from planner.parallel.data import Site, settings
 
 SIZES = tuple(float(1 << power) for power in (16, 20, 22, 24, 26, 28, 30))
 OTHERS = (("a10g-tcp", "g5.xlarge", False),)  # measured on a machine whose file names no curve

@@ -6,12 +6,13 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from planner.catalog import load_hardware, load_model
-from planner.cost.constants import constants_for
+from planner.hardware.catalog import load_hardware
 from planner.model import BYTES_PER_ELEMENT
-from planner.partition.costs import StageChoice, stage_split
-from planner.partition.search import PartitionRequest, reading_price
-from planner.partition.stages import stages_of
+from planner.model.catalog import load_model
+from planner.servers.partition.constants import constants_for
+from planner.servers.partition.costs import StageChoice, stage_split
+from planner.servers.partition.search import PartitionRequest, reading_price
+from planner.servers.partition.stages import stages_of
 
 USUAL = PartitionRequest(1)  # machines are as many as a plan names
 

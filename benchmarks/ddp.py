@@ -1,6 +1,6 @@
 """Real PyTorch runs against predictions: `python benchmarks/accuracy.py --ddp [--data FOLDER]`.
 
-The comparison is `planner.validate.ddp`; here it becomes a table, with what must hold.
+The comparison is `planner.validation.ddp`; here it becomes a table, with what must hold.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.validate.ddp import DdpResult, compare
-from planner.validate.ddp_data import DATA
+from planner.validation.ddp import DdpResult, compare
+from planner.validation.ddp_data import DATA
 
 # What must hold: mean and worst error of DDP points, mean of every group, mean of either kind of FSDP.
 MEAN, WORST, GROUP, FSDP, BLOCKING = 0.02, 0.08, 0.04, 0.04, 0.12

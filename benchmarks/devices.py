@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 from large_fit import large_fit_runs
 
-from planner.rates.constants import constants
-from planner.rates.device import family_of
-from planner.validate.devices import framework_factor, published
-from planner.validate.rates import kind_of, predicted_step_s
-from planner.validate.training import Run, one_machine_runs, single_device_runs
+from planner.device.rates.constants import constants
+from planner.device.rates.device import family_of
+from planner.validation.devices import framework_factor, published
+from planner.validation.rates import kind_of, predicted_step_s
+from planner.validation.training import Run, one_machine_runs, single_device_runs
 
-LEFT_OUT = Path(__file__).parent.parent / "planner" / "validate" / "data" / "rates_left_out.csv"
+LEFT_OUT = Path(__file__).parent.parent / "planner" / "validation" / "data" / "rates_left_out.csv"
 OLD = ("V100", "P100", "K80-1GPU", "M60-1GPU")
 OLD_MEDIAN, OLD_WORST, BIAS = 0.0204, 0.1144, 0.10
 HELD = (0.85, 0.97)

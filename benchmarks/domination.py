@@ -28,18 +28,19 @@ from dataclasses import dataclass, field, replace
 
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
-from planner.catalog import hardware_names, load_hardware, model_names
-from planner.cut import WHOLE
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.exchange import AllReduce, Alone
-from planner.exchange.hosts import cheap_servers
 from planner.hardware import Hardware
-from planner.market import Market
+from planner.hardware.catalog import hardware_names, load_hardware
+from planner.hardware.market import Market
+from planner.model.catalog import model_names
+from planner.parallel.cut import WHOLE
+from planner.parallel.data import AllReduce, Alone
 from planner.search.cases import Cases
 from planner.search.request import Objective, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.worth import worths
+from planner.servers.hosts import cheap_servers
 
 MACHINES = 3  # of each model, unless all are asked for
 MOST = 4  # machines that an answer may have

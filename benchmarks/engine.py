@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cluster import Cluster
-from planner.policy import Multiplexed
 from planner.simulator import compiled, reference
+from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import Inputs, prepare
 from planner.simulator.joins import Joins
+from planner.simulator.policy import Multiplexed
 from planner.simulator.run import RunOptions
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 REPEATS = 5
 BANDWIDTH_BYTES_PER_S = 1.25e9

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 import planner
-from planner.cost.price import cluster_usd_per_hour
-from planner.ordering import order
+from planner.hardware.prices.cluster_cost import cluster_usd_per_hour
+from planner.servers.ordering import order
 
 MODELS = {"alexnet": 128, "vgg11": 64, "googlenet": 32, "inception3": 32, "resnet50": 64, "resnet152": 16}
 MACHINES = ("p3.2xlarge", "g4dn.xlarge", "g5.xlarge", "c5.4xlarge")

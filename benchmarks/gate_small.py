@@ -12,19 +12,20 @@ import json
 import sys
 from pathlib import Path
 
-from planner.catalog import load_hardware, load_model
-from planner.computation import Variation
-from planner.computation.changed import accumulated
-from planner.cost.loads import loads_of
-from planner.cut import Cut
-from planner.exchange import Exchange, Site
-from planner.exchange.allreduce import AllReduce
-from planner.exchange.groups import replicas_site
-from planner.exchange.owned import Owned
-from planner.exchange.parameter_servers import ParameterServers
-from planner.exchange.replica import replica_computation
-from planner.exchange.sharded import Sharded
-from planner.precision import BF16
+from planner.device.computation import Variation
+from planner.device.computation.transform import accumulated
+from planner.device.precision import BF16
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.parallel.cut import Cut
+from planner.parallel.data import Exchange, Site
+from planner.parallel.data.ddp import AllReduce
+from planner.parallel.data.fsdp import Sharded
+from planner.parallel.data.owned import Owned
+from planner.parallel.groups import replicas_site
+from planner.parallel.replica import replica_computation
+from planner.servers.parameter_servers import ParameterServers
+from planner.simulator.bounds.loads import loads_of
 
 STORED = Path(__file__).parent / "data" / "gate.json"
 CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"

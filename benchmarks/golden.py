@@ -26,12 +26,12 @@ from planner.answers.compare import compare_for
 from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from
-from planner.resource import as_text
 from planner.search.cases import Cases
 from planner.search.heats import Heat
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
+from planner.simulator.resource import as_text
 
 DATA = Path(__file__).absolute().parent / "data" / "golden"
 FILE = DATA / "plans.json.gz"

@@ -54,7 +54,7 @@ def measure(name: str, files: list[Path]) -> None:
 
 def one(name: str, files: list[str]) -> None:
     begin = time.process_time()
-    from planner.computation.importers import import_profile
+    from planner.device.recorded.importers import import_profile
 
     profile = import_profile(files, batch=16)
     cpu_s = time.process_time() - begin

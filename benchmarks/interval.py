@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 import testbed
 
-from planner.cluster import Cluster
 from planner.simulator import simulate
+from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA, Case, run_length, start_offsets_s
 from planner.simulator.statistics import steps_per_s
-from planner.step import Profile
+from planner.simulator.step import Profile
 
 WORKERS = (1, 4, 8, 32)
 LEAST = 90

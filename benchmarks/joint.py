@@ -12,11 +12,11 @@ import time
 
 import numpy as np
 
-from planner.cluster import Cluster, Node
-from planner.policy import Fifo
-from planner.resource import Resource
 from planner.simulator import simulate
-from planner.step import UPLINK, WORKER, Op, Profile
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo
+from planner.simulator.resource import Resource
+from planner.simulator.step import UPLINK, WORKER, Op, Profile
 
 FABRIC, NIC = 0, 1  # channels
 MACHINE, ALL = 0, 1  # scopes

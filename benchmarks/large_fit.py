@@ -13,19 +13,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.computation import WAIT
-from planner.cut.tensor import shared
-from planner.cut.units import chain_of
+from planner.device.computation import WAIT
 from planner.errors import BadInput
-from planner.exchange.groups import replicas_site
-from planner.exchange.replica import OPTIMIZER, stage_of
-from planner.exchange.sharded import Sharded
-from planner.validate.figures import packed_table
-from planner.validate.large_runs import LargeRun, read_runs, untuned
-from planner.validate.large_steps import exchange_of, framework, predicted, site_of
-from planner.validate.layout_runs import left_out_id, read_layouts
-from planner.validate.rates import predicted_step_s
-from planner.validate.training import Run, training_rows
+from planner.model.units import chain_of
+from planner.parallel.cut.tensor import shared
+from planner.parallel.data.fsdp import Sharded
+from planner.parallel.groups import replicas_site
+from planner.parallel.replica import OPTIMIZER, stage_of
+from planner.validation.figures import packed_table
+from planner.validation.large_runs import LargeRun, read_runs, untuned
+from planner.validation.large_steps import exchange_of, framework, predicted, site_of
+from planner.validation.layout_runs import left_out_id, read_layouts
+from planner.validation.rates import predicted_step_s
+from planner.validation.training import Run, training_rows
 
 
 def large_fit_runs() -> Iterator[Run]:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.errors import BadInput
-from planner.validate import large_baselines, large_shapes
-from planner.validate.large_runs import LargeRun, read_runs, untuned
-from planner.validate.large_steps import framework, left_out, predicted
-from planner.validate.suites.sharded import evidence_of
-from planner.validate.training import training_rows
+from planner.validation import large_baselines, large_shapes
+from planner.validation.large_runs import LargeRun, read_runs, untuned
+from planner.validation.large_steps import framework, left_out, predicted
+from planner.validation.suites.sharded import evidence_of
+from planner.validation.training import training_rows
 
 
 def logs(runs: Sequence[LargeRun]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Peak memory of published training runs beside what `planner.holding` says.
+"""Peak memory of published training runs beside what `planner.device.memory` says.
 
     python benchmarks/memory.py [--data dev.csv] [--left-out]
 
@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.holding import FRAMEWORK_BYTES
-from planner.validate.large_runs import read_run
-from planner.validate.memory_runs import MemoryPoint, _held, points
-from planner.validate.training import training_rows
+from planner.device.memory import FRAMEWORK_BYTES
+from planner.validation.large_runs import read_run
+from planner.validation.memory_runs import MemoryPoint, _held, points
+from planner.validation.training import training_rows
 
 GIB = 2**30
 CHOICES = list(

@@ -32,8 +32,8 @@ from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.errors import PlannerError
 from planner.hardware import Hardware
-from planner.market import Market
-from planner.plan import Plan
+from planner.hardware.market import Market
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan

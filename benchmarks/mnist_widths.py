@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from planner.catalog import load_hardware, load_model
-from planner.catalog.netlist import read_model
 from planner.hardware import Hardware
+from planner.hardware.catalog import load_hardware
 from planner.model import Model
-from planner.partition.search import PartitionRequest, partition
-from planner.partition.study import fixed
+from planner.model.catalog import load_model
+from planner.model.netlist import read_model
+from planner.servers.partition.search import PartitionRequest, partition
+from planner.servers.partition.study import fixed
 
 CONNECTIONS = (2.42e6, 2.58e6)
 WEIGHTS = (30e3, 160e3)  # fewer leave nothing to read, more make servers matter

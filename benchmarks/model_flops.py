@@ -45,7 +45,7 @@ def _built(name: str) -> tuple[Any, Any]:
     import torch
     import transformers
 
-    from planner.catalog.model_files import load_model
+    from planner.model.catalog import load_model
 
     if name == "resnet50-v1.5":
         from torchvision_like import resnet50

@@ -139,7 +139,7 @@ def main() -> int:
 
 
 def _differs(name: str, theirs: dict[str, tuple[int, ...]]) -> bool:
-    from planner.catalog.model_files import load_model
+    from planner.model.catalog import load_model
 
     ours = {tensor.name: tensor.shape for tensor in load_model(name).tensors}
     for key in sorted(theirs.keys() | ours.keys()):

@@ -1,16 +1,16 @@
 """Published runs moved from one device to another, and from one batch to another, as recordings are.
 
-    python benchmarks/moved.py          prints how far off they are (planner/validate/data/moved.csv)
+    python benchmarks/moved.py          prints how far off they are (planner/validation/data/moved.csv)
     python benchmarks/moved.py --write  fits rates without the device, the source, and both, for each of them,
-                                        and writes that file and planner/rates/data/moved.toml; minutes
+                                        and writes that file and planner/device/rates/data/moved.toml; minutes
 
 A pair are two runs of one source with the same network, batch, format, framework and settings, on devices of
 two families. `moved` is the published time on the first times the ratio of the synthesized times on both;
 `synthesis` is the synthesized time on the second alone; `peaks` is the published time times the ratio of the
 published peaks. Rates are fitted without what is left out: the second device, as if nobody had published a
 run of it; the source, as a user's own runs are in no fit; or both. Where the second device is left out and
-both are relatives (`planner.computation.moved`), the first has no factors of its own either: what one does
-better or worse than the mean of all is expected of the other.
+both are relatives (`planner.device.recorded.rescale`), the first has no factors of its own either: what one
+does better or worse than the mean of all is expected of the other.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from rates_fit import Array, prior
 from rates_solver import Solver
 
 from planner.calibrate.hardware_file import to_toml
-from planner.computation.moved import relatives
+from planner.device.rates.device import family_of
+from planner.device.rates.kernels import network_of
+from planner.device.recorded.rescale import relatives
 from planner.files.atomic import write_file
-from planner.rates.device import family_of
-from planner.rates.kernels import network_of
-from planner.validate.rates import kind_of
-from planner.validate.training import Run, one_machine_runs, single_device_runs
+from planner.validation.rates import kind_of
+from planner.validation.training import Run, one_machine_runs, single_device_runs
 
 ROOT = Path(__file__).parent.parent
-PAIRS = ROOT / "planner" / "validate" / "data" / "moved.csv"
+PAIRS = ROOT / "planner" / "validation" / "data" / "moved.csv"
 TARGET = ROOT / "planner" / "rates" / "data" / "moved.toml"
 HEAD = "# Written by benchmarks/moved.py: |log(moved / published)| of published runs, docs/recording.md.\n\n"
 LEFT_OUT = ("device", "source", "both")

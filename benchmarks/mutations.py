@@ -14,7 +14,7 @@ import random as random_module
 import tomllib
 from typing import Any, Literal
 
-from planner.computation.importers import wire
+from planner.servers.tensorflow import wire
 
 Form = Literal["toml", "json", "wire", "onnx", "csv"]  # wire: a RunMetadata, onnx: a ModelProto
 Random = random_module.Random

@@ -14,19 +14,20 @@ from collections.abc import Sequence
 import numpy as np
 import prophet_tables
 
-from planner.answers.orders import compare_orders, machines
-from planner.catalog import load_hardware, load_model
-from planner.cluster import Cluster
-from planner.exchange.synthesis import profile_for
-from planner.ordering.graph import StepGraph
-from planner.ordering.tac import tac_order
-from planner.ordering.tic import tic_order
-from planner.policy import Ordered
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
 from planner.report.output import emit
 from planner.report.validation import validation_tables
+from planner.servers.ordering.graph import StepGraph
+from planner.servers.ordering.tac import tac_order
+from planner.servers.ordering.tic import tic_order
+from planner.servers.orders import compare_orders, machines
+from planner.servers.synthesis import profile_for
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Ordered
 from planner.simulator.run import RunOptions, run
-from planner.step import DOWNLINK, WORKER, Op, Profile
-from planner.validate import validate
+from planner.simulator.step import DOWNLINK, WORKER, Op, Profile
+from planner.validation import validate
 
 MB_PER_S = 1e6
 M60 = "g3.8xlarge"

@@ -10,12 +10,13 @@ import time
 
 from copies import copies_pay_below, copy_readings
 
-from planner.catalog import load_hardware, load_model
-from planner.partition.search import PartitionRequest, partition
-from planner.partition.study import most_samples_within, samples_within
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
 from planner.report.output import emit
 from planner.report.validation import validation_tables
-from planner.validate import validate
+from planner.servers.partition.search import PartitionRequest, partition
+from planner.servers.partition.study import most_samples_within, samples_within
+from planner.validation import validate
 
 BEST_S, WORST_S = 11.88 * 60, 218.08 * 60
 CLUSTER = "private-2xe5-2450-10gbe"

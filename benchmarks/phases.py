@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.catalog import load_hardware, load_model
-from planner.cluster import Cluster
-from planner.exchange.synthesis import profile_for
-from planner.policy import Credit, Fifo, Multiplexed, Ordered, Policy, Sliced
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.servers.synthesis import profile_for
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Credit, Fifo, Multiplexed, Ordered, Policy, Sliced
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.simulator.simulate import FAIRNESS_SIGMA, simulate
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 INSTANTS = 40_000  # of a run that are looked at
 NOISE = (0.1, 0.3, 0.6)  # of computing times: the standard deviation of their logarithm

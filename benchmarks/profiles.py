@@ -31,8 +31,8 @@ from calibration import (
     read_rows,
 )
 
-from planner.catalog import model_names
-from planner.computation.work import KINDS
+from planner.device.computation.work import KINDS
+from planner.model.catalog import model_names
 
 MEDIAN_BELOW, WORST_BELOW = 0.08, 0.20
 

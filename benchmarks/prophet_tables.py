@@ -2,19 +2,19 @@
 
 Run: python benchmarks/prophet_tables.py
 
-`planner/validate/prophet.py` states how we read the paper.
+`planner/servers/validation/prophet.py` states how we read the paper.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.answers.orders import machines
 from planner.report.output import emit
 from planner.report.validation import validation_tables
+from planner.servers.orders import machines
+from planner.servers.validation.prophet import GIVEN, PUSH_S, rate, step
 from planner.units import GBIT_BYTES_PER_S
-from planner.validate import validate
-from planner.validate.prophet import GIVEN, PUSH_S, rate, step
+from planner.validation import validate
 
 
 def alternatives() -> None:

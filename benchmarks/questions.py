@@ -10,10 +10,10 @@ import random
 from typing import Any
 
 from planner.answers.questions import one_plan
+from planner.device.precision import PRECISIONS
 from planner.errors import PlannerError
-from planner.exchange import EXCHANGES
-from planner.plan import Plan
-from planner.precision import PRECISIONS
+from planner.parallel.data import EXCHANGES
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 

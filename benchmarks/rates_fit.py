@@ -1,11 +1,11 @@
-"""Fits the figures of planner/rates/data/rates.toml to published runs.
+"""Fits the figures of planner/device/rates/data/rates.toml to published runs.
 
 Symbols. A run r asks for kernels k with flops f, bytes b and launches n. Its device d reaches A[d] in large
 matrix products and moves W[d] bytes a second; kind i of kernels reaches the share s[i] of A, traffic m of W:
 
     F = f (1 + A / A0) / (A s[i] s[d,i] g),  B = b t[w] (1 + W / W0) / (W m m[d])
     T = max(F, B) + overlap min(F, B) + n c c[w] c[d]
-    step = |(sum T, sum n h h[w])|_8 + the same of the update     (planner.rates.times)
+    step = |(sum T, sum n h h[w])|_8 + the same of the update     (planner.device.rates.times)
 
 with one factor g for all graphics boards (products in fewer than 32 bits; 1 for other devices), one for each
 device d (by class of formats and kind, memory, cost of a kernel) and framework w (traffic t, cost of a kernel
@@ -31,8 +31,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.rates.constants import RateConstants
-from planner.rates.device import (
+from planner.device.rates.constants import RateConstants
+from planner.device.rates.device import (
     CLASS,
     MOST_FITTED,
     ON_BOARDS,
@@ -41,10 +41,10 @@ from planner.rates.device import (
     is_old,
     matmul_flops,
 )
-from planner.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
-from planner.rates.times import kernel_s, needs_conversion, step_of, update_bytes
-from planner.recompute import computed_again
-from planner.validate.training import Run
+from planner.device.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
+from planner.device.rates.times import kernel_s, needs_conversion, step_of, update_bytes
+from planner.device.recompute import computed_again
+from planner.validation.training import Run
 
 Array = npt.NDArray[np.float64]
 

@@ -37,13 +37,13 @@ class Reader:
 
 
 def _model(path: Path) -> Any:
-    from planner.catalog.netlist import read_model
+    from planner.model.netlist import read_model
 
     return read_model(path, lambda name: ROOT / "models" / f"{name}.toml" if name == "resnet50" else None)
 
 
 def _hardware(path: Path) -> Any:
-    from planner.catalog.hardware_files import load_hardware
+    from planner.hardware.catalog import load_hardware
 
     return load_hardware(str(path)).price
 
@@ -61,26 +61,26 @@ def _sweep(path: Path) -> Any:
 
 
 def _profile(path: Path) -> Any:
-    from planner.step.files import encode, load
+    from planner.simulator.step.files import encode, load
 
     return encode(load(path))  # what is accepted can be written again
 
 
 def _trace(path: Path) -> Any:
-    from planner.computation.importers import import_profile
+    from planner.device.recorded.importers import import_profile
 
     return import_profile([path], batch=4)
 
 
 def _hugging_face(path: Path) -> Any:
-    from planner.catalog.netlist.importers import import_file
-    from planner.catalog.netlist.importers.writing import toml_of
+    from planner.model.importers import import_file
+    from planner.model.importers.writing import toml_of
 
     return toml_of(import_file(path).values)
 
 
 def _safetensors(path: Path) -> Any:
-    from planner.catalog.netlist.importers.hugging_face import read_header
+    from planner.model.importers.hugging_face import read_header
 
     text = path.read_bytes()
     with tempfile.NamedTemporaryFile(suffix=path.suffix) as whole:  # what is replayed stays as it is
@@ -90,24 +90,24 @@ def _safetensors(path: Path) -> Any:
 
 
 def _onnx(path: Path) -> Any:
-    from planner.catalog.netlist.importers import import_file
+    from planner.model.importers import import_file
 
     return import_file(path, shapes={"batch": 2})
 
 
 def _prices(path: Path) -> Any:
-    from planner.prices.lists import read_list
+    from planner.hardware.prices.lists import read_list
 
     return read_list(path, "aws")
 
 
 def _runs(path: Path) -> Any:
     """A user's table of runs, as every suite reads it."""
-    from planner.validate.large_runs import read_runs
-    from planner.validate.memory_runs import points
-    from planner.validate.own_runs import own_rows
-    from planner.validate.scaling_rows import pairs
-    from planner.validate.training import runs_of
+    from planner.validation.large_runs import read_runs
+    from planner.validation.memory_runs import points
+    from planner.validation.own_runs import own_rows
+    from planner.validation.scaling_rows import pairs
+    from planner.validation.training import runs_of
 
     rows, _ = own_rows(path)
     refused: Counter[str] = Counter()
@@ -115,8 +115,8 @@ def _runs(path: Path) -> Any:
 
 
 def _layouts(path: Path) -> Any:
-    from planner.validate.figures import read_table
-    from planner.validate.layout_runs import read_layouts
+    from planner.validation.figures import read_table
+    from planner.validation.layout_runs import read_layouts
 
     return read_layouts(read_table(path), Counter())
 
@@ -138,7 +138,7 @@ def _answer(path: Path) -> Any:
 
 def _measured(path: Path) -> Any:
     """What the user's own runs say: the file stands in a folder of its own."""
-    from planner.measured import FILE, REACHES, factor_for, load
+    from planner.search.measured import FILE, REACHES, factor_for, load
 
     path.replace(path.parent / FILE)
     with mock.patch.dict(os.environ, PLANNER_HOME=str(path.parent)):
@@ -152,7 +152,7 @@ def _price_lists() -> list[bytes]:
 
 def _rows_of(name: str, *wanted: int) -> bytes:
     """The heading and some rows of a table that planner ships."""
-    packed = (ROOT / "planner" / "validate" / "data" / f"{name}.csv.gz").read_bytes()
+    packed = (ROOT / "planner" / "validation" / "data" / f"{name}.csv.gz").read_bytes()
     lines = gzip.decompress(packed).decode().splitlines()
     return ("\n".join([lines[0], *(lines[at] for at in wanted)]) + "\n").encode()
 
@@ -215,13 +215,13 @@ def _onnx_seeds() -> list[bytes]:
 
 @cache
 def _ordered() -> Any:
-    from planner.step.files import decode
+    from planner.simulator.step.files import decode
 
     return decode(_profile_seeds()[0])
 
 
 def _priorities(path: Path) -> Any:
-    from planner.ordering.priorities import read
+    from planner.servers.ordering.priorities import read
 
     return read(path, _ordered())
 
@@ -262,8 +262,8 @@ def _machines() -> list[bytes]:
 
 @cache
 def _profile_seeds() -> list[bytes]:
-    from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
-    from planner.step.files import encode
+    from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+    from planner.simulator.step.files import encode
 
     ops = [
         Op("a/down", DOWNLINK, 0, 400, (), 0),

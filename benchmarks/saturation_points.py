@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.catalog import load_hardware, load_model
-from planner.cluster import Cluster
-from planner.exchange.synthesis import GRPC_PARSING, NO_PARSING, profile_for
-from planner.policy import Multiplexed
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.servers.synthesis import GRPC_PARSING, NO_PARSING, profile_for
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Multiplexed
 from planner.simulator.run import RunOptions, run
-from planner.step import Profile
+from planner.simulator.step import Profile
 from planner.units import GBIT_BYTES_PER_S
-from planner.validate.figures import figures
+from planner.validation.figures import figures
 
 MEASURED = {int(batch): workers for batch, workers in figures("li")["saturation"]["workers"].items()}
 WORKERS = range(1, 10)

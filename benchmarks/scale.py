@@ -25,10 +25,11 @@ MEMORY_WORKERS = 64  # of the rows that vary the servers
 
 def measure(model: str, workers: int, servers: int, steps: int) -> dict[str, float]:
     """One run in this process: CPU seconds, events, and memory in MiB above what was there before it."""
-    from planner.catalog import load_hardware, load_model
-    from planner.cluster import Cluster
-    from planner.exchange.synthesis import profile_for
-    from planner.policy import Multiplexed
+    from planner.hardware.catalog import load_hardware
+    from planner.model.catalog import load_model
+    from planner.servers.synthesis import profile_for
+    from planner.simulator.cluster import Cluster
+    from planner.simulator.policy import Multiplexed
     from planner.simulator.run import RunOptions, run
 
     profile = profile_for(load_model(model), 32, load_hardware("p3.2xlarge"), servers)

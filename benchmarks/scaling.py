@@ -1,8 +1,8 @@
 """Published scaling against predictions: `python benchmarks/scaling.py [--write]`.
 
-The comparison is `planner.validate.scaling`; here the settings that no row states are chosen, for all sources
-and without each of them, and with `--write` stored in `planner/validate/data/scaling.toml` for `planner
-validate`. `--data FILE` takes another table of the same columns.
+The comparison is `planner.validation.scaling`; here the settings that no row states are chosen, for all
+sources and without each of them, and with `--write` stored in `planner/validation/data/scaling.toml` for
+`planner validate`. `--data FILE` takes another table of the same columns.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.validate import scaling_rows
-from planner.validate.figures import read_table
-from planner.validate.scaling import ScalingResult, Settings, predict
-from planner.validate.scaling_rows import ScalingRun
-from planner.validate.training import training_rows
+from planner.validation import scaling_rows
+from planner.validation.figures import read_table
+from planner.validation.scaling import ScalingResult, Settings, predict
+from planner.validation.scaling_rows import ScalingRun
+from planner.validation.training import training_rows
 
 # What must hold, median and 90th percentile: in one machine, and across machines.
 ONE_MACHINE, ACROSS = (0.03, 0.12), (0.05, 0.20)
@@ -28,7 +28,7 @@ JITTERS = (0.01, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05)
 JITTERS_S = (0.0, 0.001, 0.002, 0.003, 0.004)
 WIDTHS = (2, 4)
 GRID = tuple(Settings(*values) for values in product(JITTERS, JITTERS_S, WIDTHS))
-STORED = Path(__file__).parent.parent / "planner" / "validate" / "data" / "scaling.toml"
+STORED = Path(__file__).parent.parent / "planner" / "validation" / "data" / "scaling.toml"
 
 
 def chosen(errors: dict[Settings, list[ScalingResult]], keep: Callable[[ScalingRun], bool]) -> Settings:

@@ -1,11 +1,11 @@
 """Published parameter-server runs on machines with several GPUs: `python benchmarks/served_machines.py`.
 
-TensorFlow's and MXNet's own tables (planner/validate/data/served_machines.csv): K80 machines of EC2, servers
-beside the workers, synchronous. Both frameworks sum gradients inside a machine first (`machine`); counting
-every GPU as a worker that talks to the servers (`device`) stands beside it. The larger runs are predicted
-twice: from the run on one GPU, and those on several machines from the run on one machine, which knows what
-its GPUs lose to each other: both frameworks summed on one GPU at that time, not in a ring. Prints the error
-of throughput by framework and model.
+TensorFlow's and MXNet's own tables (planner/validation/data/served_machines.csv): K80 machines of EC2,
+servers beside the workers, synchronous. Both frameworks sum gradients inside a machine first (`machine`);
+counting every GPU as a worker that talks to the servers (`device`) stands beside it. The larger runs are
+predicted twice: from the run on one GPU, and those on several machines from the run on one machine, which
+knows what its GPUs lose to each other: both frameworks summed on one GPU at that time, not in a ring. Prints
+the error of throughput by framework and model.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalog import load_hardware, load_model
-from planner.computation import Computation
-from planner.computation.synthesis import computation_for
-from planner.exchange import ParameterServers, Site
-from planner.market import Market
+from planner.device.computation import Computation
+from planner.device.computation.synthesis import computation_for
+from planner.hardware.catalog import load_hardware
+from planner.hardware.market import Market
+from planner.model.catalog import load_model
+from planner.parallel.data import ParameterServers, Site
 from planner.simulator import simulate
 
-DATA = Path(__file__).parent.parent / "planner" / "validate" / "data" / "served_machines.csv"
+DATA = Path(__file__).parent.parent / "planner" / "validation" / "data" / "served_machines.csv"
 AGGREGATES = ("device", "machine")
 MOST_DEVICES = 64  # more are in the table; a step of 128 workers that download 190 tensors each takes minutes
 

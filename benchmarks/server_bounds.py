@@ -1,5 +1,5 @@
-"""The bound of a plan with parameter servers as a closed form: what `planner.cost.loads` and the bounds of
-thousands of plans (`planner.cost.bounds_grid`) are held against.
+"""The bound of a plan with parameter servers as a closed form: what `planner.simulator.bounds.loads` and the
+bounds of thousands of plans (`planner.servers.bounds_grid`) are held against.
 
 A plan moves samples no faster than each of these allows:
 
@@ -32,13 +32,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Cluster
-from planner.cost.loads import Bound
-from planner.cost.paths import Floats
-from planner.cost.step import Rates, StepDemand, Steps, least_steps_s
 from planner.errors import BadInput
-from planner.policy import Mode, Policy
-from planner.step import Profile
+from planner.simulator.bounds.loads import Bound
+from planner.simulator.bounds.paths import Floats
+from planner.simulator.bounds.step import Rates, StepDemand, Steps, least_steps_s
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Mode, Policy
+from planner.simulator.step import Profile
 
 
 def upper_bound(

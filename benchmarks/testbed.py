@@ -1,11 +1,11 @@
 """Traces of real runs, made into the profiles that the package ships.
 
-    python benchmarks/testbed.py        writes planner/validate/data/testbed/*.json.gz
+    python benchmarks/testbed.py        writes planner/validation/data/testbed/*.json.gz
 
 `benchmarks/data/testbed/` holds traces of one worker, `<configuration>_ps<servers>.json.gz`: the static graph
 (`ops`: name, kind, resource, bytes, deps) and for each step the start and end of every op in microseconds
 after the call of `session.run`, null where TensorFlow lost the record. What was measured with more workers
-stands in `planner/validate/data/testbed/`, whose README says how all of it was made.
+stands in `planner/validation/data/testbed/`, whose README says how all of it was made.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER, Op, Profile
-from planner.step.files import save
-from planner.validate.testbed import TestbedPoint, points_of, policy_of
-from planner.validate.testbed import measured as shipped
+from planner.servers.validation.testbed import TestbedPoint, points_of, policy_of
+from planner.servers.validation.testbed import measured as shipped
+from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step.files import save
 
 __all__ = ["TestbedPoint", "policy_of"]
 
 DATA = Path(__file__).parent / "data" / "testbed"
-PROFILES = Path(__file__).parent.parent / "planner" / "validate" / "data" / "testbed"
+PROFILES = Path(__file__).parent.parent / "planner" / "validation" / "data" / "testbed"
 MBIT_BYTES_PER_S = 1e6 / 8
 
 # TCP payload over line rate, from iperf3 between two hosts of the testbed (99.3 of 100 and 198.8 of 200

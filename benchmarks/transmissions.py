@@ -30,14 +30,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from testbed import MBIT_BYTES_PER_S, profile_of, read_trace, traces
 
 from planner.calibrate.traces import calibrate_overhead
-from planner.step.transmissions import (
+from planner.servers.network.transmissions import (
     EndTimeError,
     Transmission,
     Wire,
     end_time_error,
     predicted_ends,
 )
-from planner.step.window import infer_window
+from planner.servers.network.window import infer_window
 
 CAPTURE = Path(__file__).parents[1] / "tests" / "data" / "overhead_capture.csv"
 BUFFER_BYTES = 384_000

@@ -10,40 +10,40 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import BadInput, Infeasible, PlannerError
 
 if TYPE_CHECKING:
-    from planner.answers.orders import compare_orders as compare_orders
     from planner.answers.questions import compare as compare
     from planner.answers.questions import recommend as recommend
     from planner.answers.questions import saturation as saturation
     from planner.answers.sweep import sweep as sweep
-    from planner.catalog import load_hardware as load_hardware
-    from planner.catalog import load_model as load_model
-    from planner.cluster import Cluster as Cluster
-    from planner.cluster import Node as Node
-    from planner.computation.importers import import_profile as import_profile
-    from planner.cost.cluster import cluster_of as cluster_of
-    from planner.exchange.synthesis import profile_for as profile_for
+    from planner.device.recorded.importers import import_profile as import_profile
+    from planner.hardware.catalog import load_hardware as load_hardware
+    from planner.model.catalog import load_model as load_model
+    from planner.parallel.cluster_of import cluster_of as cluster_of
     from planner.recorder import record as record
     from planner.search.request import Request as Request
+    from planner.servers.orders import compare_orders as compare_orders
+    from planner.servers.synthesis import profile_for as profile_for
     from planner.simulator import Prediction as Prediction
     from planner.simulator import simulate as simulate
     from planner.simulator import simulate_many as simulate_many
-    from planner.step import Profile as Profile
+    from planner.simulator.cluster import Cluster as Cluster
+    from planner.simulator.cluster import Node as Node
+    from planner.simulator.step import Profile as Profile
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "Cluster": "planner.cluster",
-    "Node": "planner.cluster",
+    "Cluster": "planner.simulator.cluster",
+    "Node": "planner.simulator.cluster",
     "Prediction": "planner.simulator",
-    "Profile": "planner.step",
+    "Profile": "planner.simulator.step",
     "Request": "planner.search.request",
-    "cluster_of": "planner.cost.cluster",
-    "import_profile": "planner.computation.importers",
+    "cluster_of": "planner.parallel.cluster_of",
+    "import_profile": "planner.device.recorded.importers",
     "compare": "planner.answers.questions",
-    "compare_orders": "planner.answers.orders",
-    "load_hardware": "planner.catalog",
-    "load_model": "planner.catalog",
-    "profile_for": "planner.exchange.synthesis",
+    "compare_orders": "planner.servers.orders",
+    "load_hardware": "planner.hardware.catalog",
+    "load_model": "planner.model.catalog",
+    "profile_for": "planner.servers.synthesis",
     "record": "planner.recorder",
     "recommend": "planner.answers.questions",
     "saturation": "planner.answers.questions",

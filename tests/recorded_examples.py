@@ -9,10 +9,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from planner.computation.importers import import_profile
-from planner.step import Profile
+from planner.device.recorded.importers import import_profile
+from planner.simulator.step import Profile
 
-DATA = Path(__file__).parent / "data" / "recordings"
+DATA = Path(__file__).parents[0] / "data" / "recordings"
 CASES = ("plain", "accumulated", "autocast", "compiled", "ddp", "fsdp")
 # stem 32x3x3x3, depthwise 32x1x3x3, 1x1 32x32, batch norm, 3x3 32x32, layer norm, 96x32, 32x32, 10x32
 SHAPES = (

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import typer
 
-from planner.cli._app import COMMANDS
+from planner.cli._app import COMMANDS, module_of
 
 PAGE = (Path(__file__).parents[1] / "docs" / "flags.md").read_text()
 
 
 def flags_of(name: str) -> set[str]:
-    module = importlib.import_module(f"planner.cli.{name}")
+    module = importlib.import_module(module_of(name))
     if not hasattr(module, "command"):
         return set()
     one = typer.Typer(add_completion=False)
@@ -46,7 +46,7 @@ def test_the_page_names_the_commands_of_every_flag() -> None:
 
 def test_the_help_and_the_pages_name_every_exchange() -> None:
     from planner.cli._answers import ExchangeOption
-    from planner.exchange import EXCHANGES
+    from planner.parallel.data import EXCHANGES
 
     (option,) = ExchangeOption.__metadata__
     exchanges = (Path(__file__).parents[1] / "docs" / "exchanges.md").read_text()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalog.model_files import load_model
-from planner.catalog.netlist._format import LAYERS, File
 from planner.errors import BadInput
+from planner.model.catalog import load_model
+from planner.model.netlist._format import LAYERS, File
 from planner.report import models as report
 from planner.report.output import render
 

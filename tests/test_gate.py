@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import gate  # noqa: E402
 import gate_plans  # noqa: E402
 
-from planner.exchange import EXCHANGES  # noqa: E402
+from planner.parallel.data import EXCHANGES  # noqa: E402
 
 ONE = {"samples_per_s": 100.0, "low": 99.0, "high": 101.0, "usd_per_hour": 3.0}
 

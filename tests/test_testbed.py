@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import testbed  # noqa: E402
 
-from planner.cluster import Cluster  # noqa: E402
-from planner.policy import DEFAULT_WINDOW_BYTES  # noqa: E402
+from planner.servers.network.transmissions import Wire  # noqa: E402
+from planner.servers.network.window import infer_window  # noqa: E402
+from planner.servers.validation.testbed import recorded  # noqa: E402
 from planner.simulator import simulate  # noqa: E402
-from planner.step import DOWNLINK, PS, UPLINK, WORKER  # noqa: E402
-from planner.step.transmissions import Wire  # noqa: E402
-from planner.step.window import infer_window  # noqa: E402
-from planner.validate.testbed import recorded  # noqa: E402
+from planner.simulator.cluster import Cluster  # noqa: E402
+from planner.simulator.policy import DEFAULT_WINDOW_BYTES  # noqa: E402
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.answers.results import Change
-from planner.exchange import ChangeKind
-from planner.plan import Plan
-from planner.precision import PRECISIONS
+from planner.device.precision import PRECISIONS
+from planner.parallel.data import ChangeKind
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.heats import Heat, cannot_tell, cautious
 from planner.search.scored import ScoredPlan

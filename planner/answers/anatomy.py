@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.computation import RECOMPUTE, SUM, WAIT
-from planner.exchange.beside import mean_s
-from planner.exchange.groups import replicas_site
-from planner.rates.times import framework_named
+from planner.device.computation import RECOMPUTE, SUM, WAIT
+from planner.device.mfu import hardware_flop_use, model_flop_use
+from planner.device.rates.times import framework_named
+from planner.parallel.contention import mean_s
+from planner.parallel.groups import replicas_site
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
-from planner.use import hardware_flop_use, model_flop_use
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from planner.errors import BadInput
 from planner.files.decoding import from_json
-from planner.resource import Resource
+from planner.simulator.resource import Resource
 
 VERSION = 2
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.answers.jobs import usual_words
-from planner.cost.cluster import flow_limit_bytes_per_s, network_figure
 from planner.hardware import Hardware
+from planner.hardware.prices.age import old_prices
 from planner.note import Note, Topic
-from planner.plan import Plan
-from planner.prices.age import old_prices
+from planner.parallel.cluster_of import flow_limit_bytes_per_s, network_figure
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, open_batch
@@ -188,8 +188,8 @@ def _input(cases: Cases) -> list[Note]:
     """What is assumed of the data, which decides fast networks over images."""
     if cases.request.profile is not None:
         return []
-    from planner.rates.constants import constants
-    from planner.rates.kernels import network_of
+    from planner.device.rates.constants import constants
+    from planner.device.rates.kernels import network_of
 
     limit = ""
     if network_of(cases.model) == "cnn":
@@ -235,7 +235,7 @@ def _running(plans: list[Plan], cases: Cases) -> list[Note]:
 
 
 def _retired(kinds: list[Hardware]) -> list[Note]:
-    from planner.cost.still_sold import nearest_current
+    from planner.hardware.still_sold import nearest_current
 
     out = []
     for kind in kinds:

@@ -6,10 +6,10 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from math import inf
 
-from planner.cut import WHOLE
-from planner.exchange import Alone
 from planner.hardware import Hardware
-from planner.plan import Plan
+from planner.parallel.cut import WHOLE
+from planner.parallel.data import Alone
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations

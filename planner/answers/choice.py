@@ -14,9 +14,9 @@ import numpy as np
 from planner.answers.advise import next_changes
 from planner.answers.results import Change, Saturation
 from planner.answers.saturation import refused, saturation_of
-from planner.cost.price import usd_per_million_samples
 from planner.errors import Interrupted
-from planner.plan import Plan
+from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.parallel.plan import Plan
 from planner.progress import Progress
 from planner.search.front import Floats, cheapest_of_fastest, front, knee
 from planner.search.request import Request

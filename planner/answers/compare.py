@@ -12,19 +12,19 @@ from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, interrupted
 from planner.answers.jobs import best_of, missed, training_of, within
 from planner.answers.results import Comparison
-from planner.cost.price import usd_per_million_samples
 from planner.errors import Infeasible
 from planner.hardware import Hardware
-from planner.measured import load
+from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.paying import paid_for
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.prices.paying import paid_for
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.heats import Heat
 from planner.search.left_out import left_out_notes, no_plans
+from planner.search.measured import load
 from planner.search.race import race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
@@ -35,7 +35,7 @@ from planner.search.usual_batches import LARGE_PARAMETERS
 from planner.search.worth import worths
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from planner.parallel.plan import Plan
     from planner.simulator.prediction import Prediction
 
 DEFAULT_WORKERS = (1, 2, 4, 8)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import BadInput, Infeasible
-from planner.market import Market
+from planner.hardware.market import Market
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.plan import Plan
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS
 from planner.search.request import Request

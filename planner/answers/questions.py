@@ -17,20 +17,20 @@ from planner.answers.recommend import recommend_for
 from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
 from planner.answers.saturation import saturation_of
 from planner.answers.scenario import Scenario, request_from
-from planner.computation.recorded import has_servers
-from planner.cut import Cut
+from planner.device.recorded.recorded import has_servers
 from planner.errors import BadInput, Infeasible
-from planner.exchange import EXCHANGES, AllReduce, Site, settings
 from planner.hardware import Hardware
-from planner.measured import load
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.plan import Plan
+from planner.parallel.cut import Cut
+from planner.parallel.data import EXCHANGES, AllReduce, Site, settings
+from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.executors import executor_of
 from planner.search.fitting import Fitting
+from planner.search.measured import load
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations

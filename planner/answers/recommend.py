@@ -16,7 +16,6 @@ from planner.answers.choice import choose, further, interrupted
 from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
-from planner.measured import load
 from planner.progress import Progress, silent
 from planner.search.aims import BETWEEN, CHOICE, OTHER_END, race_for
 from planner.search.cases import Cases
@@ -25,6 +24,7 @@ from planner.search.field import field_of
 from planner.search.front import Floats
 from planner.search.heats import Heat
 from planner.search.left_out import left_out_notes, no_plans
+from planner.search.measured import load
 from planner.search.race import Outcome
 from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.scored import ScoredPlan
@@ -33,7 +33,7 @@ from planner.search.simulations import Simulations
 from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from planner.parallel.plan import Plan
     from planner.simulator.prediction import Prediction
 
 MOST_RIVALS = 8  # a screen holds no more

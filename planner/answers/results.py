@@ -8,12 +8,12 @@ from typing import Any
 
 from planner.answers.closeness import close_rivals, surer
 from planner.answers.jobs import best_of, missed, training_of, with_job
-from planner.exchange import ChangeKind
 from planner.note import Note
-from planner.plan import Plan
-from planner.resource import Resource
+from planner.parallel.data import ChangeKind
+from planner.parallel.plan import Plan
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
+from planner.simulator.resource import Resource
 
 VERSION = 2
 

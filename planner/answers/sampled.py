@@ -20,12 +20,12 @@ from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, further
 from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
-from planner.cost.memory import largest_batch
-from planner.cost.price import usd_per_million_samples
+from planner.device.batch_memory import largest_batch
 from planner.errors import BadInput, Infeasible, Interrupted
-from planner.exchange import Exchange, Site
 from planner.hardware import Hardware
-from planner.plan import Plan, plan_from
+from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.parallel.data import Exchange, Site
+from planner.parallel.plan import Plan, plan_from
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.cutting import cuts

@@ -19,9 +19,9 @@ from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.fewest import fewest_workers, held_plan
 from planner.answers.results import Saturation, SaturationPoint
-from planner.cost.price import usd_per_million_samples
 from planner.errors import BadInput, Infeasible, Interrupted
-from planner.plan import Plan
+from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.heats import Heat, cannot_tell, gain, half_width

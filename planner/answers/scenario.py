@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from planner.device.precision import PRECISIONS
 from planner.errors import BadInput, PlannerWarning, unknown_name
 from planner.model import Model
-from planner.precision import PRECISIONS
 from planner.search.request import Request, model_of
 from planner.units import bandwidth_bytes_per_s
 
 if TYPE_CHECKING:
     from planner.files.tomlfile import TomlSource
-    from planner.step import Profile
+    from planner.simulator.step import Profile
 
 _THOUSANDS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -93,7 +93,7 @@ def read_scenario(path: Path) -> Scenario:
 
 def scenario_of(source: TomlSource, values: Mapping[str, Any]) -> Scenario:
     """A scenario of these values of a file; the paths in it are relative to the file."""
-    from planner.catalog.folders import looks_like_path
+    from planner.files.folders import looks_like_path
     from planner.files.regular_file import expanded
     from planner.files.tomlfile import decode
 
@@ -124,7 +124,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
     scenario = _renamed(scenario)
     profiles: tuple[Profile, ...] = ()
     if scenario.profile is not None:
-        from planner.computation.opening import open_step
+        from planner.device.recorded.loader import open_step
 
         profiles = tuple(open_step(path) for path in profile_paths(scenario.profile))
     profile = profiles[0] if profiles else None
@@ -309,7 +309,7 @@ def _words(value: str | list[str] | None) -> tuple[str, ...] | None:
 
 def _exchanges(value: str | list[str] | None) -> tuple[tuple[str, dict[str, str]], ...] | None:
     """`servers,alone` or `allreduce:bucket_bytes=1048576` as kinds with the choices that they fix."""
-    from planner.exchange import EXCHANGES
+    from planner.parallel.data import EXCHANGES
 
     words = _words(value)
     if words in (None, ("all",)):
@@ -329,7 +329,7 @@ def _exchanges(value: str | list[str] | None) -> tuple[tuple[str, dict[str, str]
 
 
 def _placements(value: str | list[str] | None) -> tuple[str, ...] | None:
-    from planner.exchange.placement import RULES
+    from planner.servers.placement import RULES
 
     words = _words(value)
     if words == ("all",):
@@ -341,7 +341,7 @@ def _placements(value: str | list[str] | None) -> tuple[str, ...] | None:
 
 
 def _policies(value: str | list[str] | None) -> tuple[str, ...] | None:
-    from planner.ordering import STRATEGIES
+    from planner.servers.ordering import STRATEGIES
 
     known = ("multiplexed", "fifo", *(name for name in STRATEGIES if name != "fifo"))
     words = _words(value)

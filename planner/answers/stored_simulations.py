@@ -12,7 +12,7 @@ import msgspec
 
 from planner.answers.store import Store, StoreFailed
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.plan import Plan
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.executors import slots
 from planner.search.heats import Heat

@@ -28,10 +28,9 @@ from planner.answers.scenario import Scenario, request_from, scenario_of
 from planner.answers.store import Store
 from planner.answers.stored_simulations import RememberingSimulations, decoded, fill
 from planner.errors import BadInput, Infeasible
-from planner.exchange.hosts import SERVER_WORDS
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.plan import Plan
+from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
@@ -40,7 +39,8 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans, exchanges, site_of
-from planner.step.files import encode
+from planner.servers.hosts import SERVER_WORDS
+from planner.simulator.step.files import encode
 
 MAX_PLANS = 1_000_000
 MAX_REQUESTS = 1000

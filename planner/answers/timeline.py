@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Cluster
 from planner.errors import BadInput
-from planner.plan import Plan
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.step import Profile
+from planner.simulator.cluster import Cluster
+from planner.simulator.step import Profile
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case

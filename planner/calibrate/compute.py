@@ -26,7 +26,8 @@ _TIMEOUT_S = 110
 
 @dataclass(frozen=True)
 class ComputeCalibration:
-    """What was measured, by the names of `planner.cost.constants`, and what the machine says of itself."""
+    """What was measured, by the names of `planner.servers.partition.constants`, and what the machine says of
+    itself."""
 
     cpu: str
     cores: int

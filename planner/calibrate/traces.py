@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
-from planner.computation.importers import RUN_METADATA, import_profile, kind_of
+from planner.device.recorded.importers import RUN_METADATA, import_profile, kind_of
 from planner.errors import BadInput
-from planner.step._profile import DOWNLINK, UPLINK, Profile
-from planner.step.files import FORMAT, decode
-from planner.step.overhead import Overhead, fit_overhead, isolated_delays, read_measurements
-from planner.step.reading import read_bytes
-from planner.step.transmissions import Wire
-from planner.step.window import WindowFit, infer_window
+from planner.servers.network.overhead import Overhead, fit_overhead, isolated_delays, read_measurements
+from planner.servers.network.transmissions import Wire
+from planner.servers.network.window import WindowFit, infer_window
+from planner.simulator.step._profile import DOWNLINK, UPLINK, Profile
+from planner.simulator.step.files import FORMAT, decode
+from planner.simulator.step.reading import read_bytes
 
 DIRECTIONS = {"downlink": DOWNLINK, "uplink": UPLINK}
 

@@ -24,7 +24,7 @@ import planner
 from planner.cli._fast import speed_up
 from planner.cli._say import say
 from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning
-from planner.printable import plain_where_needed
+from planner.files.printable import plain_where_needed
 
 COMMANDS = {
     "calibrate": "Fit the constants of overhead, window, compute or network.",
@@ -44,6 +44,14 @@ COMMANDS = {
     "sweep": "Score a grid of plans; can be resumed.",
     "validate": "Compare predictions with published and measured results.",
 }
+
+OF_SERVERS = ("order", "partition")  # commands of `planner.servers`
+
+
+def module_of(name: str) -> str:
+    """The module that holds a command."""
+    package = "planner.servers.cli" if name in OF_SERVERS else "planner.cli"
+    return f"{package}.{name.replace('-', '_')}"
 
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that newer typers hold
@@ -138,7 +146,7 @@ class LazyGroup(TyperGroup):
 
 def load(name: str) -> Any:
     """The command `name` as click sees it, from its module."""
-    module = importlib.import_module(f"planner.cli.{name.replace('-', '_')}")
+    module = importlib.import_module(module_of(name))
     app: typer.Typer | None = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)

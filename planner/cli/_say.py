@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from planner.printable import printable
+from planner.files.printable import printable
 
 
 def say(words: str) -> None:

@@ -10,9 +10,9 @@ import typer
 from planner.cli import _answers as flags
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
-from planner.validate import Row, validate
-from planner.validate.evidence import Evidence
-from planner.validate.suites import SUITES, evidence
+from planner.validation import Row, validate
+from planner.validation.evidence import Evidence
+from planner.validation.suites import SUITES, evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _checks(asked: SuitesAsked, to: To) -> bool:
 
 def _own(asked: SuitesAsked, to: To) -> None:
     from planner.report.evidence import evidence_data, evidence_tables
-    from planner.validate.own_runs import own_evidence, own_layouts
+    from planner.validation.own_runs import own_evidence, own_layouts
 
     found = (own_evidence(asked.runs) if asked.runs else []) + (
         own_layouts(asked.layouts) if asked.layouts else []
@@ -130,7 +130,8 @@ def _suites(asked: SuitesAsked, to: To) -> bool:
 
 def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     """The evidence of the suites asked for, and the rows of those that are checked row by row."""
-    from planner.validate.suites import papers, servers
+    from planner.servers.validation import papers_suite as papers
+    from planner.servers.validation import servers_suite as servers
 
     chosen = asked.suites or SUITES
     found, rows = [], []

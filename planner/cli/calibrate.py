@@ -52,7 +52,7 @@ def window(
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
     from planner.calibrate.traces import calibrate_window
     from planner.report.profile import window_table
-    from planner.step.overhead import parsed_overhead
+    from planner.servers.network.overhead import parsed_overhead
     from planner.units import bandwidth_bytes_per_s
 
     alpha, beta = parsed_overhead(overhead) if overhead else (0.0, 0.0)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from planner.cli._answers import HtmlOption, draw_tables
-from planner.printable import printable
+from planner.files.printable import printable
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
     from planner.report.check import check_lines, check_table, kept_lines
 
     if forget is not None:
-        from planner.measured import remove
+        from planner.search.measured import remove
 
         if forget.isdigit():
             gone = remove(position=int(forget))
@@ -71,7 +71,7 @@ def command(
     if keep and (force or not found.absurd):
         from datetime import date
 
-        from planner.measured import Measured, add, reach_of
+        from planner.search.measured import Measured, add, reach_of
 
         kept = Measured(
             device=device_of(plan.device, plan.worker_hardware),
@@ -94,6 +94,6 @@ def device_of(device: str | None, machine: str) -> str:
     """The device that an answer names, or that of its machine."""
     if device is not None:
         return device
-    from planner.catalog import load_hardware
+    from planner.hardware.catalog import load_hardware
 
     return load_hardware(machine).device.name

@@ -13,7 +13,7 @@ from planner.report.output import Format, emit
 
 
 def _complete(incomplete: str) -> list[str]:
-    from planner.catalog import hardware_names
+    from planner.hardware.catalog import hardware_names
 
     return [name for name in hardware_names() if name.startswith(incomplete)]
 
@@ -51,12 +51,12 @@ def command(
     output: OutputOption = None,
 ) -> None:
     """List the machines of the catalogue, or show one with every figure's source, date and basis."""
-    from planner.catalog import match_hardware
+    from planner.hardware.catalog import match_hardware
     from planner.report.hardware import hardware_data, hardware_page, hardware_table
 
     machines = match_hardware(name or "*")
     if gpu is not None or region is not None or spot:
-        from planner.prices.offers import offers
+        from planner.hardware.prices.offers import offers
         from planner.report.offers import offers_table
 
         # asking for offers means asking what can be had
@@ -69,7 +69,7 @@ def command(
         draw_tables(offers_table(found), "planner hardware: offers", html)
         return
     if provider is not None:
-        from planner.prices.offers import of_providers
+        from planner.hardware.prices.offers import of_providers
 
         machines = of_providers(machines, provider)
     if name and len(machines) == 1 and not any(sign in name for sign in "*?["):

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from planner.cli._answers import HtmlOption, draw_tables, reproducing
 from planner.cli._options import FormatOption, OutputOption, checked
 from planner.errors import BadInput
-from planner.printable import printable
+from planner.files.printable import printable
 from planner.report.output import Format, emit
 
 
@@ -32,7 +32,7 @@ app = typer.Typer(cls=_ShowsByDefault)
 
 
 def _complete(incomplete: str) -> list[str]:
-    from planner.catalog.model_files import model_names
+    from planner.model.catalog import model_names
 
     return [name for name in ("import", *model_names()) if name.startswith(incomplete)]
 
@@ -80,7 +80,7 @@ def show(
     """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
     are. `planner models import` reads others' (Hugging Face, PyTorch, ONNX). Folders in PLANNER_PATH come
     before planner's own; docs/models.md describes the files."""
-    from planner.catalog.model_files import load_model, model_names
+    from planner.model.catalog import load_model, model_names
     from planner.report import models as report
 
     asked = {
@@ -166,9 +166,9 @@ def import_(
 ) -> None:
     """Read a network that others wrote down and write it as a model file, which all commands accept. Says
     what it recognised, and what it did not."""
-    from planner.catalog.netlist.importers.asked import Asked, import_asked
-    from planner.catalog.netlist.importers.writing import toml_of
     from planner.files.atomic import write_file
+    from planner.model.importers.asked import Asked, import_asked
+    from planner.model.importers.writing import toml_of
     from planner.report.models import imported_lines
 
     found = import_asked(source, Asked(input, input_ids, seq_length, tuple(axis or ()), hooks))

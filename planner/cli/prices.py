@@ -40,7 +40,7 @@ def import_(
 ) -> None:
     """Take prices from a list: they count instead of older ones of the catalogue. Fetches nothing."""
     from planner.files.regular_file import expanded
-    from planner.prices.importing import import_lists
+    from planner.hardware.prices.importing import import_lists
     from planner.report.prices import imports_table
 
     emit(imports_table(import_lists(expanded(path), provider, as_of)), format, output)
@@ -58,7 +58,7 @@ def show(
     output: OutputOption = None,
 ) -> None:
     """Show which prices count, of which day they are, and where they come from."""
-    from planner.catalog import match_hardware
+    from planner.hardware.catalog import match_hardware
     from planner.report.prices import prices_table, providers_table
 
     table = providers_table(match_hardware("*")) if name is None else prices_table(match_hardware(name))
@@ -79,7 +79,7 @@ def diff(
     output: OutputOption = None,
 ) -> None:
     """Show what changed between two price lists."""
-    from planner.prices.changes import changes_between, prices_named
+    from planner.hardware.prices.changes import changes_between, prices_named
     from planner.report.prices import changes_table
 
     changes = changes_between(prices_named(old, provider), prices_named(new, provider))

@@ -10,7 +10,7 @@ import typer
 
 from planner.cli._answers import HtmlOption, reproducing
 from planner.cli._options import FormatOption, OutputOption
-from planner.printable import printable
+from planner.files.printable import printable
 from planner.report.output import Format, check_writable, emit
 
 app = typer.Typer()
@@ -44,9 +44,9 @@ def import_(
     ] = None,
 ) -> None:
     """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
-    from planner.computation.importers import import_profile
-    from planner.step.files import save
-    from planner.step.overhead import parsed_overhead, with_parsing
+    from planner.device.recorded.importers import import_profile
+    from planner.servers.network.overhead import parsed_overhead, with_parsing
+    from planner.simulator.step.files import save
     from planner.units import bandwidth_bytes_per_s
 
     check_writable(output)
@@ -75,10 +75,10 @@ def show(
     output: OutputOption = None,
 ) -> None:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
-    from planner.computation.opening import open_profile
-    from planner.computation.told import told
+    from planner.device.recorded.loader import open_profile
+    from planner.device.recorded.summary import told
     from planner.report.profile import profile_tables, recording_tables
-    from planner.step.summary import summarize
+    from planner.simulator.step.summary import summarize
     from planner.units import bandwidth_bytes_per_s
 
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
@@ -103,8 +103,8 @@ def compare(
     output: OutputOption = None,
 ) -> None:
     """Set two recordings side by side: what each kind of op took, and what was set otherwise."""
-    from planner.computation.opening import open_profile
-    from planner.computation.told import beside, told
+    from planner.device.recorded.loader import open_profile
+    from planner.device.recorded.summary import beside, told
     from planner.errors import BadInput
     from planner.report.profile import beside_tables
 

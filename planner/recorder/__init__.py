@@ -2,7 +2,7 @@
 
 `watch` follows the loop (which module, which batch, when the optimizer steps), `trace` runs torch's profiler
 and writes what it saw, `launch` starts a user's own command with the recorder inside it. Only this package
-imports torch; the result is read by `planner.computation.importers` as any other trace.
+imports torch; the result is read by `planner.device.recorded.importers` as any other trace.
 """
 
 from planner.recorder.trace import record

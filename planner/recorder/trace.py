@@ -13,7 +13,7 @@ import msgspec
 
 from planner.errors import BadInput
 from planner.recorder.watch import LoopWatch
-from planner.step.facts import KEY, Facts
+from planner.simulator.step.facts import KEY, Facts
 
 UNTRACED_STEPS = 3  # timed before the profiler is on, to tell what tracing costs
 WARMUP_STEPS = 3  # traced and thrown away: the profiler's own first steps are slow

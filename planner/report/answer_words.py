@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.note import Note, Topic
-from planner.resource import COMPUTATION, Resource
+from planner.simulator.resource import COMPUTATION, Resource
 
 if TYPE_CHECKING:
     from planner.answers.results import Comparison, Recommendation, Saturation
-    from planner.plan import Plan
+    from planner.parallel.plan import Plan
     from planner.search.scored import ScoredPlan
 
 FULL = 0.8  # a resource used less is not what limits

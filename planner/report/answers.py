@@ -188,8 +188,8 @@ def _close_call(result: Saturation, some: str) -> str:
 
 def _use(result: Simulation) -> list[tuple[str, str]]:
     """Range, tokens and share of the devices' arithmetic, where they are known."""
+    from planner.device.mfu import model_flop_use
     from planner.search.request import model_of
-    from planner.use import model_flop_use
 
     scored, plan = result.scored, result.scored.plan
     out = []
@@ -272,12 +272,12 @@ def simulation_tables(result: Simulation, *, energy: bool = False) -> list[Table
 
 def tables_of(result: Any) -> list[Table]:
     """The tables of any result."""
-    from planner.answers.order_request import OrderAnswer
     from planner.answers.questions import Simulation
     from planner.answers.results import Comparison, Recommendation, Saturation
     from planner.answers.sweep import SweepResult
-    from planner.report.orders import answer_tables
     from planner.report.sweep import sweep_tables
+    from planner.servers.order_request import OrderAnswer
+    from planner.servers.report.orders import answer_tables
 
     kinds: dict[type, Callable[[Any], list[Table]]] = {
         OrderAnswer: answer_tables,

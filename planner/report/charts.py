@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.cost.price import usd_per_million_samples
+from planner.hardware.prices.cluster_cost import usd_per_million_samples
 from planner.report.answer_words import busiest, is_full, resource_words
 from planner.report.page import Chart, Spec, label
 from planner.report.scales import PlotScale, placed_labels
@@ -19,7 +19,7 @@ from planner.report.wrapping import wrapped
 from planner.search.front import front
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from planner.parallel.plan import Plan
     from planner.search.scored import ScoredPlan
 
 COLOURS = 8

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planner.report.page import Chart, Spec, label
-from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from planner.answers.answer_files import ChosenPlan
 from planner.answers.checking import Check
-from planner.measured import Measured, factor_for, load
 from planner.report.output import Column, Table
+from planner.search.measured import Measured, factor_for, load
 
 
 def check_lines(

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from planner.files.atomic import replacing
 from planner.report.link_use import link_use
-from planner.step import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, resource_of
+from planner.simulator.step import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, resource_of
 
 if TYPE_CHECKING:
     from planner.answers.timeline import Timeline

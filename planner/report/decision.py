@@ -11,7 +11,7 @@ from planner.units import format_seconds, format_span
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
-    from planner.plan import Plan
+    from planner.parallel.plan import Plan
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import planner
 from planner.report.output import Column, Format, Table
-from planner.validate.evidence import Compared, Evidence, Figures, Part, Statement
+from planner.validation.evidence import Compared, Evidence, Figures, Part, Statement
 
 MOST_REASONS = 12
 MOST_WORST = 10
@@ -67,7 +67,7 @@ def suite_tables(one: Evidence) -> list[Table]:
 
 def by_source(one: Evidence) -> Table:
     """The same figures source by source."""
-    from planner.validate.evidence import figures_of
+    from planner.validation.evidence import figures_of
 
     names = sorted({row.source for row in one.rows})
     return Table(

@@ -12,8 +12,8 @@ from planner.report.evidence import by_source, readme_table, suite_lines, suite_
 from planner.report.output import Format, Table, render
 from planner.report.validation import summary, validation_tables
 from planner.report.validation_document import TITLES, drift, moved
-from planner.validate.evidence import Evidence
-from planner.validate.row import Row
+from planner.validation.evidence import Evidence
+from planner.validation.row import Row
 
 ROWS: dict[str, Callable[[Row], bool]] = {
     "papers": lambda row: row.name.paper != "testbed",

@@ -37,17 +37,17 @@ def write_html(result: Any, path: Path | str, command: str = "") -> None:
 
 def page_of(result: Any, command: str = "") -> Page:
     """The page of any of the answers."""
-    from planner.answers.order_request import OrderAnswer
     from planner.answers.questions import Simulation
     from planner.answers.results import Comparison, Recommendation, Saturation
     from planner.answers.sweep import SweepResult
+    from planner.servers.order_request import OrderAnswer
 
     if isinstance(result, SweepResult):
         from planner.report.html_tables import sweep_page
 
         return sweep_page(result, command)
     if isinstance(result, OrderAnswer):
-        from planner.report.html_order import order_page
+        from planner.servers.report.html_order import order_page
 
         return order_page(result, command)
     kinds: dict[type, Callable[[Any], Page]] = {

@@ -13,14 +13,14 @@ from planner.report.models import layer_rows, model_tables
 from planner.report.output import Table
 from planner.report.page import Chart, Figure, Page, Spec, label
 from planner.report.profile import profile_tables
-from planner.resource import ResourceKind
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
+from planner.simulator.resource import ResourceKind
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
 from planner.units import MIB, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from planner.model import Model
-    from planner.step import Profile
-    from planner.step.summary import Summary
+    from planner.simulator.step import Profile
+    from planner.simulator.step.summary import Summary
 
 FEW, VERY_FEW = 24, 16  # bars that are named below the axis; where there is little room
 MOST = 3000  # bars

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Cluster
+from planner.simulator.cluster import Cluster
 from planner.simulator.sharing import max_min_rates
-from planner.step import DOWNLINK
+from planner.simulator.step import DOWNLINK
 
 Use = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from planner.errors import unknown_name
-from planner.holding import (
+from planner.device.memory import (
     AGAIN,
     FRAGMENTATION,
     STATE_BYTES,
@@ -15,9 +14,10 @@ from planner.holding import (
     Shares,
     holding,
 )
+from planner.device.precision import Precision, precision_named
+from planner.device.recompute import CHECKPOINTING, Checkpointing
+from planner.errors import unknown_name
 from planner.model import Model
-from planner.precision import Precision, precision_named
-from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.report.output import Column, Table
 
 BAR = 24  # characters

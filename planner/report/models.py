@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.demand import demands
+from planner.device.workload import demands
+from planner.files.printable import printable
 from planner.model import Layer, Model
-from planner.printable import printable
 from planner.report.output import Column, Table
 from planner.units import MIB
 
 if TYPE_CHECKING:
-    from planner.catalog.netlist.importers import ImportedModel
+    from planner.model.importers import ImportedModel
 
 LARGEST = 10  # tensors that are listed one by one
 BAR = 20  # characters

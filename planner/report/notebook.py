@@ -37,13 +37,13 @@ def notebook_html(result: Any) -> str:
 
 def charts_of(result: Any) -> list[Chart]:
     """The charts of an answer that need nothing simulated anew."""
-    from planner.answers.order_request import OrderAnswer
     from planner.answers.questions import Simulation
     from planner.answers.results import Comparison, Recommendation, Saturation
     from planner.answers.sweep import SweepResult
     from planner.report import charts, charts_curves
     from planner.report.html import beside, every_plan
-    from planner.report.html_order import throughput
+    from planner.servers.order_request import OrderAnswer
+    from planner.servers.report.html_order import throughput
 
     match result:
         case Recommendation():

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.hardware import devices_of
-from planner.prices.age import old_prices
-from planner.prices.offers import Offer
+from planner.hardware.prices.age import old_prices
+from planner.hardware.prices.offers import Offer
 from planner.report.hardware import STATES, nic_words, short_devices
 from planner.report.output import Column, Table
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.atomic import write_file
+from planner.files.printable import is_unicode, printable, printable_json, printable_lines
 from planner.note import Note
-from planner.printable import is_unicode, printable, printable_json, printable_lines
 from planner.report.wrapping import wrapped_columns
 
 CHOICE = ">"  # in the key `_choice` of a row: what was chosen

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from planner.printable import printable
+from planner.files.printable import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -112,7 +112,7 @@ def saturation_plot(result: Saturation, width: int = WIDTH) -> Text:
 def pareto_plot(result: Recommendation, width: int = WIDTH) -> Text:
     """Cost against throughput: every plan that was simulated, a letter for each of the machines that matter
     most, the plans that were only looked at, as far as they fall between these, and the choice."""
-    from planner.cost.price import usd_per_million_samples
+    from planner.hardware.prices.cluster_cost import usd_per_million_samples
 
     chosen = result.chosen
     simulated = list({one.plan.key: one for one in [*result.plans, *result.everything]}.values())

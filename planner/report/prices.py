@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.hardware import Hardware, Price
-from planner.prices.age import age_days, old_prices
-from planner.prices.changes import Changes
-from planner.prices.importing import FAR, ImportedPrices
+from planner.hardware.prices.age import age_days, old_prices
+from planner.hardware.prices.changes import Changes
+from planner.hardware.prices.importing import FAR, ImportedPrices
 from planner.report.output import Column, Table
 
 

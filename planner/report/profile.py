@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
-from planner.computation.told import RecordingsBeside, RecordingSummary
+from planner.device.recorded.summary import RecordingsBeside, RecordingSummary
 from planner.report.output import Column, Table
-from planner.step.overhead import Overhead
-from planner.step.summary import Summary
-from planner.step.window import WindowFit
+from planner.servers.network.overhead import Overhead
+from planner.servers.network.window import WindowFit
+from planner.simulator.step.summary import Summary
 from planner.units import format_bandwidth, format_bytes, format_seconds
 
 

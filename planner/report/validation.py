@@ -10,7 +10,7 @@ from typing import Any
 
 import planner
 from planner.report.output import Column, Format, Table
-from planner.validate.row import Row, Value
+from planner.validation.row import Row, Value
 
 FEW_SOURCES = 2
 WIDEST = 10_000  # above which a figure is shown without decimals

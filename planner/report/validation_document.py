@@ -13,7 +13,7 @@ from planner.errors import BadInput
 from planner.files.atomic import write_file
 from planner.report.output import Format, render
 from planner.report.validation import figure, summary, validation_tables
-from planner.validate.row import Row
+from planner.validation.row import Row
 
 TITLES = {
     "li": "Li et al.: asynchronous SGD in TensorFlow",

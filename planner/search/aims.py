@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from planner.plan import Plan
+from planner.parallel.plan import Plan
 from planner.search.front import Floats
 from planner.search.heats import Heat, Score
 from planner.search.race import COURSE, Evaluate, Goal, Outcome, race

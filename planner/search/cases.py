@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.computation import Computation
-from planner.exchange import EXCHANGES, Job, Site
-from planner.exchange.groups import replicas_site, stages_cross_machines
+from planner.device.computation import Computation
+from planner.hardware.prices.energy import draw_of
+from planner.hardware.prices.paying import Paid, paid_for
 from planner.model import Model
-from planner.plan import Plan
-from planner.prices.energy import draw_of
-from planner.prices.paying import Paid, paid_for
+from planner.parallel.data import EXCHANGES, Job, Site
+from planner.parallel.groups import replicas_site, stages_cross_machines
+from planner.parallel.plan import Plan
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
 
 if TYPE_CHECKING:
-    from planner.measured import Factor, Measured
-    from planner.rates.error import Error
+    from planner.device.rates.error import Error
+    from planner.search.measured import Factor, Measured
     from planner.simulator.prediction import Prediction
     from planner.simulator.simulate import Case
 
@@ -67,7 +67,7 @@ class Cases:
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
     def _made(self, plan: Plan) -> Computation:
-        from planner.computation.changed import accumulated
+        from planner.device.computation.transform import accumulated
 
         return accumulated(self._micro_batch(plan), plan.accumulate)
 
@@ -75,7 +75,7 @@ class Cases:
         if self.request.recordings is not None:
             device = self.market.machine(plan.machine).device
             return self.request.recordings.computation(plan.batch, device)
-        from planner.exchange.device import device_computation
+        from planner.parallel.device import device_computation
 
         return device_computation(
             self.model,
@@ -126,7 +126,7 @@ class Cases:
 
     def factor(self, plan: Plan) -> Factor | None:
         """What real runs say of the plan's device over so many machines; None if there are none."""
-        from planner.measured import factor_for, reach_of
+        from planner.search.measured import factor_for, reach_of
 
         if not self.runs:
             return None
@@ -185,7 +185,7 @@ class Cases:
 
     def _error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
-        from planner.exchange.device import error_of_device
+        from planner.parallel.device import error_of_device
 
         if self.request.recordings is not None:
             return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)

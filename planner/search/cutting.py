@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from planner.cut import Cut
-from planner.cut.tensor import degrees, refusal
-from planner.cut.units import chain_of
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.model.units import chain_of
+from planner.parallel.cut import Cut
+from planner.parallel.cut.tensor import degrees, refusal
 from planner.search.request import DEFAULT_PER_REPLICA, Request
 from planner.search.usual_batches import LARGE_PARAMETERS
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from planner.cut.stages import in_flight
-from planner.cut.tensor import shared
-from planner.cut.units import chain_of
-from planner.exchange import Site
-from planner.exchange.groups import replicas_site
-from planner.holding import Holding, Shares, holding
+from planner.device.memory import Holding, Shares, holding
+from planner.device.precision import Precision
+from planner.device.recompute import Checkpointing
 from planner.model import Model
-from planner.plan import Plan
-from planner.precision import Precision
-from planner.recompute import Checkpointing
+from planner.model.units import chain_of
+from planner.parallel.cut.stages import in_flight
+from planner.parallel.cut.tensor import shared
+from planner.parallel.data import Site
+from planner.parallel.groups import replicas_site
+from planner.parallel.plan import Plan
 
 USABLE = 0.97  # of what the driver gives; the rest is what other processes and the allocator keep
 

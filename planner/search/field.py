@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.cut import WHOLE
 from planner.errors import BadInput
-from planner.exchange import Site
 from planner.hardware import Hardware
-from planner.market import Market
+from planner.hardware.market import Market
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.plan import Plan
+from planner.parallel.cut import WHOLE
+from planner.parallel.data import Site
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.sizes import micro_batches, precisions

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from planner.cost.memory import STATE_COPIES, Optimizer, memory_fit
-from planner.cut import Cut
-from planner.cut.tensor import refusal
+from planner.device.batch_memory import STATE_COPIES, Optimizer, memory_fit
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.exchange import Site
-from planner.exchange.groups import crowded
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.partition.span import can_span
-from planner.plan import Plan
+from planner.parallel.cut import Cut
+from planner.parallel.cut.tensor import refusal
+from planner.parallel.data import Site
+from planner.parallel.groups import crowded
+from planner.parallel.plan import Plan
 from planner.search.device_memory import by_kind, fits, held_by, usable_bytes
 from planner.search.remedies import Rates, misfit_words
 from planner.search.request import Request
+from planner.servers.partition.span import can_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Fitting:
         return {name: size for name, size in parts.items() if size}, fit.usable_bytes
 
     def _by_kinds(self, plan: Plan) -> bool:
-        """Whether memory is counted kind of layer by kind of layer (`planner.holding`)."""
+        """Whether memory is counted kind of layer by kind of layer (`planner.device.memory`)."""
         return self.model.sequence_length is not None or plan.cut.kind == "layers"
 
     def can_cut(self, batch: int, worker: Hardware, cut: Cut) -> bool:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
-from planner.exchange import Rented
-from planner.market import Market
-from planner.plan import Plan
-from planner.prices.paying import Paid, paid_for
+from planner.hardware.market import Market
+from planner.hardware.prices.paying import Paid, paid_for
+from planner.parallel.data import Rented
+from planner.parallel.plan import Plan
 from planner.search.fitting import Fitting
 from planner.search.request import Request
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import lcm
 
 from planner.errors import BadInput, Infeasible
-from planner.exchange.groups import crowded
 from planner.note import LeftOut
+from planner.parallel.groups import crowded
 from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
-from planner.market import Market
+from planner.hardware.market import Market
 
 DEFAULT_PROVIDERS = ("aws",)
 
@@ -28,7 +28,7 @@ def machine_names(
     (`H100:8,A100`), of any provider unless `providers` says which; without it, AWS is meant. `sold` False
     asks for what nobody can rent too.
     """
-    from planner.prices.offers import of_providers, with_devices
+    from planner.hardware.prices.offers import of_providers, with_devices
 
     kinds = market.matching(words or ("*",))
     named = words is not None
@@ -53,7 +53,7 @@ def machine_names(
 
 def own_names(kinds: Iterable[Hardware]) -> set[str]:
     """The machines of the user's own folders, and those that are somebody's own."""
-    from planner.catalog import own_hardware_names
+    from planner.hardware.catalog import own_hardware_names
 
     mine = own_hardware_names()
     return {kind.name for kind in kinds if kind.name in mine or kind.standing == "own"}

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from planner.cut import Cut
-from planner.cut.tensor import degrees
-from planner.cut.units import chain_of
-from planner.exchange import Site
+from planner.device.recompute import CHECKPOINTING
 from planner.model import Model
-from planner.plan import Plan
-from planner.recompute import CHECKPOINTING
+from planner.model.units import chain_of
+from planner.parallel.cut import Cut
+from planner.parallel.cut.tensor import degrees
+from planner.parallel.data import Site
+from planner.parallel.plan import Plan
 from planner.search.device_memory import fits, held_by, usable_bytes
 from planner.search.limits import MOST_WORKERS
 from planner.units import format_bytes

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from planner.device.precision import precision_named
+from planner.device.recompute import CHECKPOINTING, Checkpointing
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
-from planner.market import Market, own_machines
+from planner.hardware.market import Market, own_machines
+from planner.hardware.prices.paying import SpotTerms
+from planner.hardware.prices.spot import RESTART_S
 from planner.model import Model
-from planner.policy import Mode
-from planner.precision import precision_named
-from planner.prices.paying import SpotTerms
-from planner.prices.spot import RESTART_S
-from planner.recompute import CHECKPOINTING, Checkpointing
 from planner.search.limits import check_size
+from planner.simulator.policy import Mode
 
 if TYPE_CHECKING:
-    from planner.computation.recordings import Recordings
-    from planner.step import Profile
+    from planner.device.recorded.recordings import Recordings
+    from planner.simulator.step import Profile
 
 Objective = Literal["fastest", "cheapest", "value"]
 
@@ -38,7 +38,7 @@ class Request:
     those of a worker, or "auto": powers of two up to what fits; with `accumulate` it takes so many of them
     between two exchanges, or as many as make `global_batch` of all workers. `formats` are names of precisions
     (None: the model's own, as far as the device has it). `framework` is the software that computes, of
-    `planner.rates` (None: PyTorch). `tensor`, `pipeline` and `interleave` are degrees of
+    `planner.device.rates` (None: PyTorch). `tensor`, `pipeline` and `interleave` are degrees of
     the cut by layers. `exchanges` are kinds of `EXCHANGES`, each with the choices that it fixes; `brief` asks
     for fewer choices where none is named. A profile whose
     machine nobody names runs on a machine without a price.
@@ -134,7 +134,7 @@ class Request:
 
     def _check_choices(self) -> None:
         """Refuse choices of an exchange where others are named."""
-        from planner.exchange import EXCHANGES
+        from planner.parallel.data import EXCHANGES
 
         if self.exchanges is None:
             return
@@ -152,7 +152,7 @@ class Request:
             if name not in CHECKPOINTING:
                 raise BadInput(f"--checkpointing is {name!r}; it is one of {', '.join(CHECKPOINTING)}")
         if self.framework is not None:
-            from planner.rates.times import framework_named
+            from planner.device.rates.times import framework_named
 
             framework_named(self.framework)
             if self.profile is not None:
@@ -209,7 +209,7 @@ class Request:
     @cached_property
     def recordings(self) -> Recordings | None:
         """The profiles of the request, for any device and batch that they can speak for."""
-        from planner.computation.recordings import Recordings
+        from planner.device.recorded.recordings import Recordings
 
         return None if self.profile is None else Recordings((self.profile, *self.more_profiles))
 
@@ -246,7 +246,7 @@ class Request:
     @property
     def any_device(self) -> bool:
         """Whether a recording of a device of the catalogue is asked about, which can be scaled to others."""
-        from planner.computation.device_names import names_machine
+        from planner.hardware.device_names import names_machine
 
         known = self.recordings
         return known is not None and known.source is not None and not names_machine(known.first.hardware)
@@ -268,8 +268,8 @@ class Request:
     @cached_property
     def recorded_on(self) -> Hardware:
         """The machine that the profile was recorded on; one without a price where the catalogue lacks it."""
-        from planner.catalog import load_hardware
-        from planner.computation.device_names import names_machine
+        from planner.hardware.catalog import load_hardware
+        from planner.hardware.device_names import names_machine
 
         assert self.profile is not None
         name = self.profile.hardware
@@ -310,7 +310,7 @@ def unnamed_machine(name: str, threads: int | None = None, cores: int | None = N
 def model_of(request: Request) -> Model:
     """The model of a request. A profile of the user's own may be of a network that the catalogue does not
     hold; then all that is known of it is its name."""
-    from planner.catalog import load_model, model_names
+    from planner.model.catalog import load_model, model_names
 
     profile = request.profile
     if profile is not None and request.model == profile.model and request.model not in model_names():
@@ -321,8 +321,8 @@ def model_of(request: Request) -> Model:
 
 def _named(model: str) -> str:
     """The name of a model that may be given as a file."""
-    from planner.catalog import load_model
-    from planner.catalog.folders import looks_like_path
+    from planner.files.folders import looks_like_path
+    from planner.model.catalog import load_model
 
     return load_model(model).name if looks_like_path(model) else model
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.cost.price import usd_per_million_samples
-from planner.plan import Plan
-from planner.resource import as_text
+from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.parallel.plan import Plan
 from planner.simulator.prediction import Prediction
+from planner.simulator.resource import as_text
 
 if TYPE_CHECKING:
-    from planner.measured import Factor
-    from planner.prices.energy import Energy
-    from planner.prices.paying import SpotCourse
-    from planner.rates.error import Error
+    from planner.device.rates.error import Error
+    from planner.hardware.prices.energy import Energy
+    from planner.hardware.prices.paying import SpotCourse
+    from planner.search.measured import Factor
 
 FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
 
@@ -55,7 +55,7 @@ class ScoredPlan:
         """Between which bounds nine of ten runs would show: the model's error and the simulation's own."""
         if self.error is None:
             return None
-        from planner.rates.error import combined
+        from planner.device.rates.error import combined
 
         half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
         return combined(self.samples_per_s, half, self.error)

@@ -13,10 +13,10 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.exchange import EXCHANGES, Exchange, Site
-from planner.exchange.groups import replicas_site
+from planner.device.precision import Precision
 from planner.hardware import Hardware
-from planner.precision import Precision
+from planner.parallel.data import EXCHANGES, Exchange, Site
+from planner.parallel.groups import replicas_site
 from planner.search.cases import Cases
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
@@ -24,7 +24,7 @@ from planner.search.space import Space, enumerate_plans, kinds, offered, plan_of
 from planner.search.worth import worth_of
 
 if TYPE_CHECKING:
-    from planner.computation import Computation
+    from planner.device.computation import Computation
     from planner.search.scored import ScoredPlan
 
 ROUNDS = 6  # of plans that rule out others; those of them on the front are raced anyway

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.plan import Plan
+from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.heats import HEATS, LONG, Heat, HeatEffort

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from planner.cost.memory import largest_batch
+from planner.device.batch_memory import largest_batch
+from planner.device.precision import FP32, PRECISIONS, Precision
+from planner.device.recompute import CHECKPOINTING, Checkpointing
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.plan import Plan
-from planner.precision import FP32, PRECISIONS, Precision
-from planner.recompute import CHECKPOINTING, Checkpointing
+from planner.parallel.plan import Plan
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.usual_batches import LARGE_PARAMETERS, tried_batches
 

@@ -15,16 +15,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from planner.cut import WHOLE, Cut
+from planner.device.precision import FP32, Precision
+from planner.device.recompute import Checkpointing
 from planner.errors import BadInput
-from planner.exchange import EXCHANGES, Exchange, Site
-from planner.exchange.hosts import SERVER_WORDS
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.plan import Plan
-from planner.precision import FP32, Precision
-from planner.recompute import Checkpointing
+from planner.parallel.cut import WHOLE, Cut
+from planner.parallel.data import EXCHANGES, Exchange, Site
+from planner.parallel.plan import Plan
 from planner.search.cutting import cuts
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
@@ -32,6 +31,7 @@ from planner.search.judging import Drop, judged
 from planner.search.request import Request
 from planner.search.sizes import checkpointings, micro_batches, node_counts, precisions
 from planner.search.usual_batches import open_batch, smaller_batches, too_many
+from planner.servers.hosts import SERVER_WORDS
 
 
 @dataclass

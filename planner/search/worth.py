@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from planner.exchange import Exchange
-from planner.plan import Plan
+from planner.parallel.data import Exchange
+from planner.parallel.plan import Plan
 from planner.search.front import Floats
 from planner.search.request import Request, model_of
 from planner.search.space import kinds

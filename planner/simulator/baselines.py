@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cluster import Cluster
-from planner.policy import Multiplexed, Policy
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Multiplexed, Policy
 from planner.simulator.run import RunOptions, run
-from planner.step import DOWNLINK, UPLINK, Profile
+from planner.simulator.step import DOWNLINK, UPLINK, Profile
 
 STEPS = 100
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Cluster
 from planner.errors import BadInput, unknown_name
-from planner.policy import Blocks, Credit, Multiplexed, Ordered, Policy, Sliced, overheads_s
+from planner.simulator.cluster import Cluster
 from planner.simulator.joins import Joins, tensor_count
+from planner.simulator.policy import Blocks, Credit, Multiplexed, Ordered, Policy, Sliced, overheads_s
 from planner.simulator.run import RunOptions
-from planner.step import HOST, PS, Profile
+from planner.simulator.step import HOST, PS, Profile
 
 # Ops times workers: the engine needs some 20 bytes for each, so this is about 3 GB.
 MAX_STATES = 2**27

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput, unknown_name
-from planner.policy import Mode
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Profile
+from planner.simulator.policy import Mode
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from planner.files.decoding import convert
-from planner.resource import Resource, as_text
+from planner.simulator.resource import Resource, as_text
 
 
 @dataclass(frozen=True, slots=True)

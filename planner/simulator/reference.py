@@ -44,7 +44,7 @@ from planner.simulator.interrupts import check
 from planner.simulator.run import TIMELINE_DTYPE, RunResult
 from planner.simulator.schedulers import SCHEDULERS, Chunk, FifoScheduler, Scheduler
 from planner.simulator.sharing import EqualShares, Event, MaxMinShares
-from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 
 
 class Lane:

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Cluster
 from planner.errors import BadInput
-from planner.policy import Mode, Policy
+from planner.simulator.cluster import Cluster
 from planner.simulator.joins import Joins, joins_of
-from planner.step import Profile
+from planner.simulator.policy import Mode, Policy
+from planner.simulator.step import Profile
 
 Path = Literal["engine", "reference"]
 MAX_SIGMA = 3.0

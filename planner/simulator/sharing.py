@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 from planner.simulator.inputs import Inputs
-from planner.step import DOWNLINK
+from planner.simulator.step import DOWNLINK
 
 TIE = 1 + 1e-9
 Lane = tuple[int, int, int]  # resource, worker, server

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Cluster
 from planner.errors import BadInput
-from planner.policy import Mode, Multiplexed, Policy
+from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import is_lockstep, parties_of
 from planner.simulator.joins import Joins
+from planner.simulator.policy import Mode, Multiplexed, Policy
 from planner.simulator.prediction import Prediction
 from planner.simulator.run import RunOptions, RunResult, run_all
 from planner.simulator.statistics import (
@@ -34,8 +34,8 @@ from planner.simulator.statistics import (
     steps_per_s,
     window_rate,
 )
+from planner.simulator.step import Profile
 from planner.simulator.utilisation import utilisation
-from planner.step import Profile
 
 # How unevenly TCP divides a drop-tail port where flows of several senders meet: the standard deviation of the
 # logarithm of shares, measured with iperf3 (four flows into one port at 100 and at 200 Mbit/s, 24 intervals

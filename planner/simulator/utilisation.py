@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Cluster
-from planner.resource import COMPUTATION, HOSTS, Resource, ResourceKind
+from planner.simulator.cluster import Cluster
+from planner.simulator.resource import COMPUTATION, HOSTS, Resource, ResourceKind
 from planner.simulator.run import RunResult
 from planner.simulator.statistics import measured_s
 

@@ -11,10 +11,11 @@ from planner.calibrate.accelerator import (
     calibrate_accelerator,
 )
 from planner.calibrate.hardware_file import write_hardware_file
-from planner.catalog import load_hardware, load_model
+from planner.device.precision import BF16
+from planner.device.rates.times import computation_s
 from planner.errors import BadInput
-from planner.precision import BF16
-from planner.rates.times import computation_s
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
 from planner.report.calibrate import accelerator_table
 
 FOUND = AcceleratorCalibration(

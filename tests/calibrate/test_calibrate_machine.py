@@ -11,10 +11,11 @@ from planner.calibrate import compute, network
 from planner.calibrate.compute import ComputeCalibration, _curve, _thread_counts, hardware_tables
 from planner.calibrate.hardware_file import merge_network, to_toml, write_hardware_file
 from planner.calibrate.network import calibrate_network
-from planner.catalog import load_hardware, load_model
-from planner.cost.constants import constants_for
 from planner.errors import BadInput, PlannerError
-from planner.partition.search import PartitionRequest, partition
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.servers.partition.constants import constants_for
+from planner.servers.partition.search import PartitionRequest, partition
 
 FOUND = ComputeCalibration(
     cpu="Some CPU @ 2.0",

@@ -1,9 +1,9 @@
 """Names that a shell completes, and the device that an answer names."""
 
-from planner.catalog import hardware_names, load_hardware
-from planner.catalog.model_files import model_names
 from planner.cli import hardware, models
 from planner.cli.check import device_of
+from planner.hardware.catalog import hardware_names, load_hardware
+from planner.model.catalog import model_names
 
 
 def test_names_are_those_that_begin_as_typed():

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from planner.cli._app import COMMANDS
+from planner.cli._app import COMMANDS, module_of
 
 ANSWERS = {"check", "compare", "diff", "hardware", "models", "order", "partition", "prices", "profile"}
 ANSWERS |= {"recommend", "saturation", "simulate", "sweep", "validate"}
@@ -15,7 +15,7 @@ OTHERS = {"calibrate", "record"}  # write files of their own
 
 
 def run(*words):
-    module = importlib.import_module(f"planner.cli.{words[0]}")
+    module = importlib.import_module(module_of(words[0]))
     app = getattr(module, "app", None) or typer.Typer(add_completion=False)
     if not hasattr(module, "app"):
         app.command()(module.command)
@@ -29,7 +29,7 @@ def flags_of(command):
 def test_every_command_that_answers_has_the_flag():
     assert set(COMMANDS) == ANSWERS | OTHERS
     for name in ANSWERS:
-        module = importlib.import_module(f"planner.cli.{name}")
+        module = importlib.import_module(module_of(name))
         if hasattr(module, "command"):
             app = typer.Typer(add_completion=False)
             app.command()(module.command)

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from planner.catalog.model_files import load_model, model_names
 from planner.cli import _app
+from planner.model.catalog import load_model, model_names
 from planner.report.models import folded_rows
 
 NET = "input = [8, 8, 3]\nlayers = [{ conv = 4, kernel = 3 }, { fc = 2 }]\n"

@@ -36,9 +36,10 @@ def test_simulate_writes_a_report_and_a_timeline_beside_its_table(tmp_path):
 
 
 def test_a_model_and_a_profile_can_be_drawn(tmp_path):
-    from planner.catalog import load_hardware, load_model
-    from planner.exchange.synthesis import profile_for
-    from planner.step.files import save
+    from planner.hardware.catalog import load_hardware
+    from planner.model.catalog import load_model
+    from planner.servers.synthesis import profile_for
+    from planner.simulator.step.files import save
 
     save(profile_for(load_model("alexnet"), 8, load_hardware("p3.2xlarge")), tmp_path / "p.json.gz")
     assert planner("models", "alexnet", "--html", "m.html", cwd=tmp_path).returncode == 0

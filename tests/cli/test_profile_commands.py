@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from planner.cli._app import app
 from planner.errors import BadInput
-from planner.step import files
+from planner.simulator.step import files
 
 DATA = Path(__file__).parents[1] / "data"
 STEPS = [str(DATA / "tensorflow" / f"alexnet_ps1_step{k}.pb.gz") for k in range(3)]

@@ -11,11 +11,11 @@ from recorded_examples import DATA, ELEMENTS, loaded, on_gpu, trace_of, written
 from typer.testing import CliRunner
 
 from planner.cli._app import app
-from planner.computation.importers import import_profile
-from planner.computation.opening import open_step
-from planner.computation.told import beside, told
+from planner.device.recorded.importers import import_profile
+from planner.device.recorded.loader import open_step
+from planner.device.recorded.summary import beside, told
 from planner.search.request import Request
-from planner.step import files
+from planner.simulator.step import files
 
 QUICK = ("--interval-width", "0.2", "--format", "json", "--quiet")
 

@@ -11,9 +11,10 @@ from planner.cli import _validate
 from planner.cli._validate import SuitesAsked, To, answer
 from planner.errors import BadInput
 from planner.report.output import Format
-from planner.validate import row
-from planner.validate.evidence import Compared, Evidence
-from planner.validate.suites import papers, servers
+from planner.servers.validation import papers_suite as papers
+from planner.servers.validation import servers_suite as servers
+from planner.validation import row
+from planner.validation.evidence import Compared, Evidence
 
 ABOUT = {"name": row.RowName("paper", "check", "one"), "what": "one", "how": "so", "source": "there"}
 GOOD, BAD = row.near(100, 101, 0.15, **ABOUT), row.near(100, 200, 0.15, **ABOUT)

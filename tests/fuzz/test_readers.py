@@ -22,10 +22,10 @@ from fuzz import CORPUS, Fuzzer, fuzz  # noqa: E402
 from mutations import mutate, toml  # noqa: E402
 from readers import READERS  # noqa: E402
 
-from planner.computation.importers import import_profile  # noqa: E402
+from planner.device.recorded.importers import import_profile  # noqa: E402
 from planner.errors import BadInput, PlannerError  # noqa: E402
-from planner.step.files import load  # noqa: E402
-from planner.step.reading import read_bytes  # noqa: E402
+from planner.simulator.step.files import load  # noqa: E402
+from planner.simulator.step.reading import read_bytes  # noqa: E402
 
 KEPT = sorted(CORPUS.glob("*/*"))
 
@@ -154,10 +154,10 @@ def test_traps_of_profiles(trap, tmp_path):
 
 
 def test_more_values_than_can_be_held(tmp_path, monkeypatch):
-    monkeypatch.setattr("planner.step.files.MAX_VALUES", 10)
+    monkeypatch.setattr("planner.simulator.step.files.MAX_VALUES", 10)
     with pytest.raises(BadInput, match="at most 10 can be held"):
         load(written(tmp_path / "x.json", READERS["profile"].seeds()[0]))
-    monkeypatch.setattr("planner.computation.importers.MAX_OBJECTS", 3)
+    monkeypatch.setattr("planner.device.recorded.importers.MAX_OBJECTS", 3)
     with pytest.raises(BadInput, match="events and arguments; at most 3"):
         import_profile([written(tmp_path / "t.json", READERS["timeline"].seeds()[0])], batch=1)
 
@@ -178,7 +178,7 @@ def test_steps_that_overlap(tmp_path):
 BOMB = """
 import sys
 from planner.errors import BadInput
-from planner.computation.importers import import_profile
+from planner.device.recorded.importers import import_profile
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -20,7 +20,7 @@ from planner.launch import TARGETS, Launch, export_text, target_for
 from planner.launch.kubernetes import dns_label
 
 yaml = pytest.importorskip("yaml")
-SCHEMAS = Path(__file__).parent.parent / "data" / "schemas"
+SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"
 
 PLAN = Launch(
     name="llama3-8b",

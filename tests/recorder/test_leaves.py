@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from recorded_examples import loaded
 
-from planner.computation.importers import kineto, pytorch
-from planner.computation.importers.leaves import Leaf, Shapes, leaf_of, moving, parts_of
-from planner.computation.importers.spans import Spans
-from planner.step import WORKER
-from planner.step.facts import Facts
+from planner.device.recorded.importers import kineto, pytorch
+from planner.device.recorded.importers.leaves import Leaf, Shapes, leaf_of, moving, parts_of
+from planner.device.recorded.importers.spans import Spans
+from planner.simulator.step import WORKER
+from planner.simulator.step.facts import Facts
 
 BACK = "autograd::engine::evaluate_function: "
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import planner
-from planner.computation.importers import import_profile
-from planner.computation.recorded import computation_of
+from planner.device.recorded.importers import import_profile
+from planner.device.recorded.recorded import computation_of
 from planner.errors import BadInput
-from planner.step import DOWNLINK, UPLINK
+from planner.simulator.step import DOWNLINK, UPLINK
 
 torch = pytest.importorskip("torch")
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from recorded_examples import CASES, DATA, ELEMENTS, SHAPES, loaded, trace_of, written
 
-from planner.computation.importers import import_profile
-from planner.computation.moved import seconds_by_kind
-from planner.computation.recorded import computation_of
+from planner.device.recorded.importers import import_profile
+from planner.device.recorded.recorded import computation_of
+from planner.device.recorded.rescale import seconds_by_kind
 from planner.errors import BadInput
 from planner.recorder.trace import check_version
-from planner.step import DOWNLINK, UPLINK, WORKER, files
+from planner.simulator.step import DOWNLINK, UPLINK, WORKER, files
 
 
 @pytest.mark.parametrize("name", CASES)

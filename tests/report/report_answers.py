@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-from planner.answers.order_request import OrderRequest, order_for
 from planner.answers.questions import compare, recommend, saturation, simulation_for
-from planner.exchange.synthesis import profile_for
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
+from planner.servers.order_request import OrderRequest, order_for
+from planner.servers.synthesis import profile_for
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NOTE = "</script><script>alert(2)</script><b>bold</b> & $5"
@@ -85,9 +85,10 @@ def swept():
 @cache
 def partitioned():
     """The tables of a small partition."""
-    from planner.catalog import load_hardware, load_model
-    from planner.partition.search import PartitionRequest, partition
-    from planner.report.partition import partition_tables
+    from planner.hardware.catalog import load_hardware
+    from planner.model.catalog import load_model
+    from planner.servers.partition.search import PartitionRequest, partition
+    from planner.servers.report.partition import partition_tables
 
     model, machine = load_model(hostile_model()), load_hardware("c4.8xlarge")
     request = PartitionRequest(4)
@@ -96,7 +97,8 @@ def partitioned():
 
 @cache
 def profiled():
-    from planner.catalog import load_hardware, load_model
+    from planner.hardware.catalog import load_hardware
+    from planner.model.catalog import load_model
 
     return profile_for(load_model(hostile_model()), 32, load_hardware("p3.2xlarge"), 2)
 

@@ -145,7 +145,7 @@ def test_a_hostile_name_shows_as_text(browser, tmp_path):
 
 
 def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
-    from planner.exchange import ParameterServers
+    from planner.parallel.data import ParameterServers
 
     result = recommended()
     request = replace(result.request)

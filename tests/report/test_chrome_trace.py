@@ -10,13 +10,13 @@ import pytest
 from report_answers import simulated
 
 from planner.answers.timeline import timeline_of, traced
-from planner.cluster import Cluster, Node
-from planner.policy import Fifo
 from planner.report.chrome import write_chrome
 from planner.report.link_use import link_use
-from planner.resource import FABRIC
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo
+from planner.simulator.resource import FABRIC
 from planner.simulator.simulate import Case
-from planner.step import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
 
 REQUIRED = {  # Trace Event Format, by phase
     "X": {"name", "cat", "ph", "ts", "dur", "pid", "tid"},

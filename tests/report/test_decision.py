@@ -10,9 +10,9 @@ import planner
 from planner.answers.choice import choose
 from planner.answers.jobs import training_of
 from planner.answers.results import Recommendation
-from planner.cut import Cut
-from planner.exchange.allreduce import AllReduce
 from planner.note import LeftOut, Note, Reason, Topic, Verb
+from planner.parallel.cut import Cut
+from planner.parallel.data.ddp import AllReduce
 from planner.report.decision import alone_words, run_words, verb
 from planner.report.folding import folded
 from planner.report.output import Section, Table

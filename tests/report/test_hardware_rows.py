@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.catalog import hardware_names, load_hardware
 from planner.hardware import Fabric
+from planner.hardware.catalog import hardware_names, load_hardware
 from planner.report.hardware import _fabric, hardware_row, hardware_table
 from planner.report.output import render
 

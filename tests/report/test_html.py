@@ -26,15 +26,15 @@ from report_answers import (
 )
 
 from planner.answers.timeline import timeline_of
-from planner.catalog import load_model
+from planner.model.catalog import load_model
 from planner.report import answer_words, charts, charts_step, html, html_layers
 from planner.report.charts_step import BINS, _bars
 from planner.report.html import page_of, write_html
 from planner.report.html_layers import model_page, profile_page
 from planner.report.html_tables import MOST_ROWS, partition_page, tables_page
 from planner.report.page import label, render_page, script_json
-from planner.resource import COMPUTATION
-from planner.step.summary import summarize
+from planner.simulator.resource import COMPUTATION
+from planner.simulator.step.summary import summarize
 from planner.units import format_seconds
 
 COMMAND = "planner recommend --model 'a b' --budget 20"
@@ -173,7 +173,7 @@ def test_the_step_that_is_drawn_computes_as_long_as_the_profile_says():
     result = simulated()
     spec = next(chart for chart in page_of(result).charts if chart.key == "step").spec
     computes = next(trace for trace in spec["data"] if trace["name"] == "the worker computes")
-    from planner.catalog import load_model
+    from planner.model.catalog import load_model
     from planner.search.cases import Cases
 
     profile = Cases(result.request, load_model("alexnet")).case(result.scored.plan).profile

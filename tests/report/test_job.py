@@ -13,7 +13,7 @@ import planner
 from planner.answers.jobs import Limit, missed, training_of, usual_words
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
-from planner.catalog import load_model
+from planner.model.catalog import load_model
 from planner.note import Topic
 from planner.report.answers import tables_of
 from planner.report.output import to_json

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.files.atomic import write_file
-from planner.printable import plain_where_needed
+from planner.files.printable import plain_where_needed
 from planner.report.output import Column, Format, Table, check_writable, emit, render, rich_of
 
 ROWS = [{"name": "a|b", "bytes": 1024, "share": 0.5}, {"name": "downlink[0]", "bytes": None, "share": 1.0}]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from planner.answers.differing import ChangedFigure, Difference
-from planner.catalog import load_model
-from planner.cluster import Cluster, Node
+from planner.model.catalog import load_model
 from planner.report import check
 from planner.report.anatomy import anatomy_tables
 from planner.report.charts_step import _kind, _lane
@@ -22,8 +21,9 @@ from planner.report.page import FEW_ALIKE, _sentences
 from planner.report.plots import Axis
 from planner.report.prices import imports_table
 from planner.report.validation_document import moved
-from planner.resource import FABRIC, NETWORK
-from planner.step import DOWNLINK, UPLINK, WORKER
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.resource import FABRIC, NETWORK
+from planner.simulator.step import DOWNLINK, UPLINK, WORKER
 
 
 def test_values_of_a_table_in_words():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.catalog import load_model
+from planner.device.precision import precision_named
+from planner.model.catalog import load_model
 from planner.note import Note, Topic
-from planner.precision import precision_named
 from planner.report.folding import folded
 from planner.report.memory import TrainingSettings, layouts
 from planner.report.output import Section, Table

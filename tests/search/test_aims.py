@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_race import Exact, arrays, plans
 
-from planner.exchange import AllReduce, Alone, ParameterServers
-from planner.plan import Plan
+from planner.parallel.data import AllReduce, Alone, ParameterServers
+from planner.parallel.plan import Plan
 from planner.search.aims import BETWEEN, CHOICE, CLOSE, OTHER_END, race_for
 from planner.search.front import cheapest_of_fastest
 from planner.search.request import Request

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from planner.answers.recommend import recommend_for
-from planner.catalog import load_hardware
 from planner.errors import BadInput
-from planner.market import Market
+from planner.hardware.catalog import load_hardware
+from planner.hardware.market import Market
 from planner.search.request import Request
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -8,8 +8,8 @@ import pytest
 
 import planner
 from planner.answers.questions import saturation_for, simulation_for
+from planner.device.rates.constants import constants
 from planner.errors import BadInput
-from planner.rates.constants import constants
 from planner.search.request import Request
 
 CUT = Request(

@@ -8,9 +8,9 @@ import pytest
 from planner.answers.compare import compare_for
 from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
-from planner.catalog import load_model
-from planner.exchange import ParameterServers
-from planner.plan import Plan
+from planner.model.catalog import load_model
+from planner.parallel.data import ParameterServers
+from planner.parallel.plan import Plan
 from planner.report.answers import tables_of
 from planner.search.cases import Cases
 from planner.search.request import Request

@@ -10,11 +10,11 @@ import pytest
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from, token_count
-from planner.cut import Cut
+from planner.device.precision import BF16
 from planner.errors import BadInput, Infeasible, PlannerWarning
-from planner.exchange import Sharded, Site
-from planner.plan import Plan, plan_from
-from planner.precision import BF16
+from planner.parallel.cut import Cut
+from planner.parallel.data import Sharded, Site
+from planner.parallel.plan import Plan, plan_from
 from planner.search.cases import Cases
 from planner.search.cutting import cuts
 from planner.search.field import field_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from planner.answers.recommend import recommend_for
-from planner.catalog import load_hardware
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.market import Market
+from planner.hardware.catalog import load_hardware
+from planner.hardware.market import Market
 from planner.note import Reason, Verb
 from planner.search.cases import Cases
 from planner.search.field import field_of

@@ -12,7 +12,7 @@ import metamorphic
 from metamorphic import CHANGES, Counts, check_plan, check_saturation, check_space, worse
 from questions import numbered, small_space
 
-from planner.exchange import EXCHANGES
+from planner.parallel.data import EXCHANGES
 from planner.simulator.prediction import Prediction
 
 

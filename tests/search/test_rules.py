@@ -15,9 +15,9 @@ from planner.answers.questions import simulation_for
 from planner.answers.results import Change, Recommendation
 from planner.answers.saturation import _counts, _saturated, _worth
 from planner.answers.scenario import Scenario, request_from
-from planner.catalog import load_hardware
-from planner.exchange import ParameterServers
-from planner.plan import Plan
+from planner.hardware.catalog import load_hardware
+from planner.parallel.data import ParameterServers
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan

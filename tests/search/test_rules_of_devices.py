@@ -10,17 +10,18 @@ import planner
 from planner.answers.launching import launch_of
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from
-from planner.catalog import load_hardware, load_model
-from planner.cut import Cut
-from planner.exchange import AllReduce, ParameterServers
-from planner.exchange.parameter_servers import _largest_bytes
-from planner.exchange.peers import _fabric_rate
 from planner.hardware import Fabric
-from planner.plan import Plan
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.parallel.collectives.peers import _fabric_rate
+from planner.parallel.cut import Cut
+from planner.parallel.data import AllReduce, ParameterServers
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.device_memory import held_by
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
+from planner.servers.parameter_servers import _largest_bytes
 
 
 def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from planner.answers.recommend import recommend_for
-from planner.catalog import load_model
-from planner.exchange import EXCHANGES
-from planner.exchange._base import Exchange, Job
-from planner.exchange.groups import replicas_site
+from planner.model.catalog import load_model
+from planner.parallel.data import EXCHANGES
+from planner.parallel.data._base import Exchange, Job
+from planner.parallel.groups import replicas_site
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.request import Request

@@ -9,14 +9,15 @@ import pytest
 from planner.answers.assumptions import _whose
 from planner.answers.differing import _text
 from planner.answers.jobs import Limit, Training, missed
-from planner.answers.order_request import OrderRequest, _options
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.catalog import load_hardware, load_model
 from planner.errors import Infeasible
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 from planner.search.sizes import MICRO_BATCHES, batches
+from planner.servers.order_request import OrderRequest, _options
 
 SMALL = Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), interval_width=0.1, max_steps=200)
 

@@ -3,12 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.catalog import load_hardware, load_model
 from planner.errors import BadInput
-from planner.exchange.hosts import cheap_servers
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
+from planner.servers.hosts import cheap_servers
 
 
 def test_default_space_of_vgg11_is_large_and_within_the_budget():

@@ -13,11 +13,11 @@ from planner.answers.choice import choose
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from
-from planner.catalog import load_model
-from planner.cut import Cut
 from planner.errors import BadInput, Infeasible
-from planner.exchange import ParameterServers
-from planner.plan import Plan
+from planner.model.catalog import load_model
+from planner.parallel.cut import Cut
+from planner.parallel.data import ParameterServers
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
@@ -124,8 +124,8 @@ def test_only_cpu_machines_with_servers_apart_span() -> None:
 
 def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that fill one machine's memory twice over still train on four."""
-    from planner import catalog
-    from planner.catalog import load_hardware, match_hardware
+    from planner.hardware import catalog
+    from planner.hardware.catalog import load_hardware, match_hardware
 
     def small(name: str) -> object:
         kind = load_hardware(name)

@@ -6,7 +6,7 @@ import pytest
 
 from planner.answers.choice import choose
 from planner.answers.questions import simulation_for
-from planner.exchange import AllReduce, ParameterServers
+from planner.parallel.data import AllReduce, ParameterServers
 from planner.search.request import Request
 
 REQUEST = Request(model="alexnet", hardware=("g5.xlarge",), workers=(2,), servers=(1,), interval_width=0.1)

@@ -7,7 +7,7 @@ import pytest
 from planner.answers.questions import one_plan, recommend, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from
-from planner.catalog import load_model
+from planner.model.catalog import load_model
 from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_worth, most_of_all

@@ -10,13 +10,13 @@ import pytest
 import planner
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.scenario import Scenario, request_from
-from planner.catalog import load_hardware
 from planner.errors import BadInput
-from planner.exchange.allreduce import AllReduce
-from planner.exchange.collectives import Gloo
-from planner.exchange.peers import peers_of
+from planner.hardware.catalog import load_hardware
 from planner.note import Reason, Verb
-from planner.plan import Plan
+from planner.parallel.collectives import Gloo
+from planner.parallel.collectives.peers import peers_of
+from planner.parallel.data.ddp import AllReduce
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from planner.cluster import Cluster, Node
 from planner.errors import BadInput
-from planner.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
+from planner.simulator.cluster import Cluster, Node
 from planner.simulator.inputs import prepare
 from planner.simulator.joins import Joins, joins_of
+from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.simulator.run import RunOptions
-from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 # Few distinct values, so that many things happen at the same instant.
 DURATIONS_S = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 0.1, 0.3, 1 / 3])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cluster import Cluster
 from planner.simulator.baselines import OneWorker, cynthia, ideal, one_worker, queueing
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.cluster import Cluster
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def overlapping(servers: int = 1) -> Profile:

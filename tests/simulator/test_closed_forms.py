@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from planner.cluster import Cluster, Node
 from planner.errors import BadInput
-from planner.policy import Blocks, Credit, Fifo, Multiplexed, Ordered
+from planner.simulator.cluster import Cluster, Node
 from planner.simulator.generator import Generator
+from planner.simulator.policy import Blocks, Credit, Fifo, Multiplexed, Ordered
 from planner.simulator.run import RunOptions, run
 from planner.simulator.sharing import max_min_limits, max_min_rates
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def profile(ops: list[Op], durations: list[float], servers: int = 1, **about: object) -> Profile:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import event, given, settings
 from random_plans import Plan, fast_plans, joint_plans, plans, unison_plans
 
-from planner.cluster import Cluster, Node
-from planner.policy import Fifo, Multiplexed, Sliced
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo, Multiplexed, Sliced
 from planner.simulator.run import RunOptions, RunResult, run
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def assert_equal(engine: RunResult, reference: RunResult) -> None:

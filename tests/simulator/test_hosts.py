@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cluster import Cluster, Node
-from planner.cost.loads import bounds_of, loads_of
 from planner.errors import BadInput
-from planner.policy import Fifo
-from planner.resource import HOSTS
 from planner.simulator import Case, simulate
+from planner.simulator.bounds.loads import bounds_of, loads_of
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo
+from planner.simulator.resource import HOSTS
 from planner.simulator.run import RunOptions, RunResult, run
-from planner.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 
 def profile(ops: list[Op], durations: list[float]) -> Profile:

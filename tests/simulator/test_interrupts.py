@@ -11,21 +11,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.catalog import load_hardware, load_model
-from planner.cluster import Cluster
-from planner.exchange.synthesis import profile_for
-from planner.policy import Multiplexed
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
 from planner.search.executors import executor_of
+from planner.servers.synthesis import profile_for
+from planner.simulator.cluster import Cluster
 from planner.simulator.interrupts import stoppable
+from planner.simulator.policy import Multiplexed
 from planner.simulator.run import RunOptions, run
 
 # A simulation of hours. A thread sends what Ctrl-C sends; CPU time is the same on a busy machine.
 LONG = """
 import os, signal, sys, threading, time
-from planner.catalog import load_hardware, load_model
-from planner.cluster import Cluster
-from planner.policy import Multiplexed
-from planner.exchange.synthesis import profile_for
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Multiplexed
+from planner.servers.synthesis import profile_for
 from planner.search.executors import executor_of
 from planner.simulator.run import RunOptions, run
 
@@ -104,10 +106,11 @@ def test_many_simulations_at_once_equal_those_one_by_one():
 
 PEAK = """
 import resource, sys
-from planner.catalog import load_hardware, load_model
-from planner.cluster import Cluster
-from planner.policy import Multiplexed
-from planner.exchange.synthesis import profile_for
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Multiplexed
+from planner.servers.synthesis import profile_for
 from planner.simulator.run import RunOptions, run
 
 profile = profile_for(load_model("resnet50"), 32, load_hardware("p3.2xlarge"), 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_plans import Plan, plans
 
 from planner.simulator.run import RunResult, run
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 CLOSE = 1e-9
 

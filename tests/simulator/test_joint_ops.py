@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cluster import Cluster, Node
 from planner.errors import BadInput
-from planner.policy import Blocks, Fifo, Multiplexed
-from planner.resource import COMPUTATION, Resource
 from planner.simulator import simulate
+from planner.simulator.cluster import Cluster, Node
 from planner.simulator.joins import Joins
+from planner.simulator.policy import Blocks, Fifo, Multiplexed
+from planner.simulator.resource import COMPUTATION, Resource
 from planner.simulator.run import RunOptions, RunResult, run
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 RING = Resource.link("ring")
 

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from planner.cluster import Cluster
 from planner.errors import BadInput
-from planner.policy import Fifo
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Fifo
 from planner.simulator.run import RunOptions, run
-from planner.step import PS, WORKER, Op, Profile
+from planner.simulator.step import PS, WORKER, Op, Profile
 
 
 def computing(seconds: float) -> Profile:

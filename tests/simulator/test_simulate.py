@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.cluster import Cluster, Node
 from planner.errors import BadInput
-from planner.policy import Fifo, Multiplexed, Ordered
-from planner.resource import COMPUTATION, Resource, ResourceKind, as_text
 from planner.simulator import Case, Prediction, measurement_spread, simulate, simulate_many
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo, Multiplexed, Ordered
+from planner.simulator.resource import COMPUTATION, Resource, ResourceKind, as_text
 from planner.simulator.run import RunOptions, run, run_all
 from planner.simulator.simulate import FIRST_RUNS, run_length, start_offsets_s
-from planner.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def profile(compute_s: tuple[float, ...] = (2.0,), servers: int = 1, batch: int = 8) -> Profile:

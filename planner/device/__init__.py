@@ -1,0 +1,1 @@
+"""What one device does in a step: compute time, memory footprint, precision, recompute, recorded steps."""

@@ -1,0 +1,44 @@
+"""How much of a device's arithmetic a run uses: what people compare runs by."""
+
+from __future__ import annotations
+
+from planner.device.precision import Precision
+from planner.device.recompute import Checkpointing, computed_again
+from planner.hardware import Device
+from planner.model import Model
+
+FLOPS_A_MAC = 2
+PASSES = 3  # forward, and twice as much backward; what is computed again does not count
+
+
+def model_flop_use(
+    model: Model, samples_per_s: float, devices: int, device: Device, precision: Precision
+) -> float | None:
+    """Floating operations that the model needs, over what all devices could do in the precision's format
+    (MFU, as PaLM defines it); None where no peak is known."""
+    peak = device.flops.get(precision.compute)
+    if not peak or not model.macs:
+        return None
+    return FLOPS_A_MAC * PASSES * model.macs * samples_per_s / (devices * peak)
+
+
+def hardware_flop_use(
+    model: Model,
+    samples_per_s: float,
+    devices: int,
+    device: Device,
+    precision: Precision,
+    *,
+    checkpointing: Checkpointing,
+    stops_early: bool = False,
+) -> float | None:
+    """The same with the operations that checkpointing does twice (HFU; `planner.device.recompute`)."""
+    use = model_flop_use(model, samples_per_s, devices, device, precision)
+    again = macs_again(model, checkpointing, stops_early)
+    return None if use is None else use * (1 + again / (PASSES * model.macs))
+
+
+def macs_again(model: Model, checkpointing: Checkpointing, stops_early: bool = False) -> int:
+    """Multiply-adds of a sample's forward pass that are done again."""
+    again = computed_again(model, checkpointing, stops_early)
+    return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)

@@ -1,0 +1,88 @@
+"""The calibrated figures of `data/rates.toml`, read once: shares, factors of frameworks and devices, errors.
+
+Written by `benchmarks/calibrate_rates.py`; docs/rates.md tells what each means and what it was fitted to.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from planner.files.decoding import convert
+
+
+class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A framework beside the mean of all: how many bytes its memory-bound kernels move, what a kernel costs
+    on the device whatever its size, what launching it costs the host (`floor_s`), and how fast its matrix
+    products and its attention are where it brings kernels of its own."""
+
+    traffic: float
+    fixed_s: float
+    floor_s: float
+    channels_last: bool  # the layout of images that tensor cores want, in sixteen bits
+    basis: str
+    rows: int = 0
+    time: float = 1.0
+    matmul: float = 1.0
+    attention: float = 1.0
+    exposed_sums: float = 1.0  # of the sums of a tensor cut, what its products do not hide
+    # bytes a parameter, by format: adding a micro-batch's gradients to those before it, where no product does
+    summed_bytes: dict[str, float] = {}
+    gradients: dict[str, str] = {}  # that they are kept and exchanged in, by the run's format, if another
+    stops_early: bool = False  # checkpoints compute again what the backward pass reads, not whole blocks
+
+
+class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A family of devices beside the mean of all: `shares` by class of format and kernel kind."""
+
+    shares: dict[str, dict[str, float]] = {}
+    memory: float = 1.0
+    fixed: float = 1.0
+    rows: dict[str, dict[str, int]] = {}  # class of format, kind of network: rows of the fit
+
+
+class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far predictions were from published figures that no fit had seen: quantiles of |log ratio|."""
+
+    median: float
+    q90: float
+    rows: int
+    sources: int
+
+
+class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    as_of: str
+    rows: int
+    shares: dict[str, dict[str, float]]  # class of format, kernel kind: of what large products reach
+    matmul_share: dict[str, float]  # format: of the dense peak, where nobody measured
+    memory_share: float  # of the published bandwidth, of a slow memory
+    old_memory_share: float  # of that share, on devices before 2017
+    fast_memory_bytes_per_s: float  # of a memory of which half that share is reached
+    fast_flops: float  # of large products, on a device that reaches half the shares below
+    board_share: float  # of products in fewer than 32 bits, on graphics boards beside what the shares say
+    overlap: float  # of arithmetic and traffic of one kernel: what the smaller adds to the larger
+    small_rows: float  # rows that a matrix product pays for beside its own: tiles that it does not fill
+    small_sides: float  # the same for its columns and its depth
+    layout_passes: float  # over inputs and outputs of a convolution whose layout tensor cores do not want
+    update_launches: float  # kernels that an optimizer launches for one tensor
+    loader_images_per_s: float  # what eight processes decode
+    frameworks: dict[str, Framework]
+    devices: dict[str, DeviceFactors]
+    families: dict[str, str]  # device of the catalogue: whose factors it has
+    cache_bytes: dict[str, float]  # last level, by family or device
+    errors: dict[str, dict[str, Spread]]  # basis, kind of network
+
+
+@cache
+def constants() -> RateConstants:
+    """The figures that are shipped."""
+    data = files("planner.device.rates") / "data"
+    return decoded(tomllib.loads((data / "rates.toml").read_text("utf-8")))
+
+
+def decoded(tables: Mapping[str, object]) -> RateConstants:
+    return convert(tables, RateConstants)

@@ -1,0 +1,117 @@
+"""The kernels of a model as arrays: what each asks of a device, for one sample and for a step.
+
+`planner.device.workload` says what each layer asks forward and backward; here the kernels of one pass of a
+layer are one row, taken to be alike. Everything is a property of the network alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.device.workload import Matmul, Pass, demands
+from planner.model import Model
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Network = Literal["cnn", "transformer"]
+
+# matmul: linear and fully connected layers; attention: scores and values; conv1x1: matrix products in
+# disguise; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv: other
+# filters; grouped, depthwise: few channels a filter; memory: no multiplication worth counting.
+KINDS = ("matmul", "attention", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory")
+_OF_KERNEL = {kind: at for at, kind in enumerate(KINDS)} | {"fc": 0}
+MATMUL = KINDS.index("matmul")
+MEMORY = KINDS.index("memory")
+ATTENTION = KINDS.index("attention")
+CONVOLUTIONS = tuple(KINDS.index(kind) for kind in ("conv1x1", "conv3x3", "conv", "grouped", "depthwise"))
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """One row for the kernels that a layer launches in one direction; figures are those of one of them.
+
+    `layer`: its place in the model. `launches`: how many kernels. `flops` and `moved` (elements) are for a
+    sample, `weights` (elements) for a step. Small products pay for tiles that they do not fill: `row_flops`
+    are those of one row, `edge_flops` those of a sample times (1 / columns + 1 / depth).
+    """
+
+    layers: int
+    layer: Ints
+    backward: Flags
+    kind: Ints
+    launches: Array
+    flops: Array
+    row_flops: Array
+    edge_flops: Array
+    moved: Array
+    weights: Array
+    parameters: int
+    tensors: int
+
+
+@lru_cache(maxsize=256)
+def kernels_of(model: Model, flash: bool | None = None) -> Kernels:
+    """The kernels of a model; cached. `flash` overrides what the model says of attention."""
+    rows = []
+    for at, asked in enumerate(demands(model, flash=flash)):
+        kind = _OF_KERNEL[asked.kernel]
+        for back, one in enumerate((asked.forward, asked.backward)):
+            rows += [_row(at, of, part, back) for of, part in _parts(kind, one, back) if part.kernels]
+    table = np.array(rows or np.zeros((0, 9)))
+    launches, flops, row_flops, edge_flops, moved, weights = table[:, 3:].T
+    return Kernels(
+        len(model.layers),
+        table[:, 0].astype(np.int64),
+        table[:, 1].astype(np.bool_),
+        table[:, 2].astype(np.int64),
+        launches,
+        flops,
+        row_flops,
+        edge_flops,
+        moved,
+        weights,
+        model.parameters,
+        len(model.tensors),
+    )
+
+
+def _parts(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
+    """Kernels of one kind each: attention that writes its scores is products, and passes over the scores
+    (softmax with its mask, dropout), which read and write them; backward the gradient too."""
+    passes = one.kernels - len(one.matmuls)
+    if kind != ATTENTION or passes <= 0 or one.kernels < len(one.matmuls):
+        return ((kind, one),)
+    scores = one.matmuls[0]
+    moved = passes * (2 + backward) * scores.rows * scores.columns * scores.times
+    products = replace(one, read_elements=one.read_elements - moved, kernels=len(one.matmuls))
+    return (kind, products), (MEMORY, Pass(0, 0, moved, 0, 0, passes))
+
+
+def _row(at: int, kind: int, one: Pass, backward: int) -> tuple[float, ...]:
+    n, row_flops, edge_flops = one.kernels, 0.0, 0.0
+    if kind not in (MEMORY, ATTENTION):
+        row_flops = 2 * one.weight_elements / n
+    if kind == MATMUL:
+        edge_flops = sum(_edge(product) for product in one.matmuls) / n
+    moved, weights = one.moved_elements / n, one.weight_elements / n
+    return at, backward, kind, n, one.flops / n, row_flops, edge_flops, moved, weights
+
+
+def _edge(product: Matmul) -> float:
+    """Of the two sides that do not grow with the batch."""
+    sides = (product.columns, product.depth if product.grows == "rows" else product.rows)
+    return product.flops * sum(1 / max(side, 1.0) for side in sides)
+
+
+@lru_cache(maxsize=256)
+def network_of(model: Model) -> Network:
+    """The kind of a network, by what most of its arithmetic is."""
+    kernels = kernels_of(model, None)  # as `planner.device.rates.times` asks, so that it is found once
+    flops, images = kernels.flops * kernels.launches, np.isin(kernels.kind, CONVOLUTIONS)
+    return "cnn" if flops[images].sum() > flops.sum() / 2 else "transformer"

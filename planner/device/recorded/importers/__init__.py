@@ -1,0 +1,187 @@
+"""Importers: profiles from the traces of TensorFlow and PyTorch, read without either.
+
+The kind of a file is found by looking into it. Each file is one step, except that one PyTorch trace may hold
+several. May import the profile type and the nouns; nothing here knows of the simulator.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import BadInput
+from planner.servers.network.transmissions import with_sent_order
+from planner.simulator.step._profile import Profile
+from planner.simulator.step.reading import check_values, read_bytes
+
+if TYPE_CHECKING:
+    from planner.device.computation import Computation
+    from planner.device.recorded.importers.events import Trace
+    from planner.device.recorded.importers.kineto import Step
+    from planner.servers.tensorflow.recording import Recording
+
+__all__ = ["import_computation", "import_profile"]
+
+RUN_METADATA = "TensorFlow RunMetadata"
+TIMELINE = "TensorFlow timeline"
+PYTORCH = "PyTorch profiler trace"
+MAX_TRACE_BYTES = 2 * 2**30
+MAX_OBJECTS = 20_000_000  # of a JSON trace; an event is one, and another for its arguments
+RECORDING = "docs/recording.md tells how to record one"
+
+
+def import_profile(
+    paths: Sequence[Path | str],
+    *,
+    batch: int | None = None,
+    model: str | None = None,
+    hardware: str = "",
+    bandwidth_bytes_per_s: float | None = None,
+) -> Profile:
+    """A profile of one worker from trace files, which must all be of one kind and of one training job. What
+    our recorder noted (batch, model, device) need not be given."""
+    if not paths:
+        raise BadInput("give at least one trace file to import")
+    if batch is not None and batch < 1:
+        raise BadInput(f"batch is {batch}; it is the number of samples of one step on one worker, at least 1")
+    about: dict[str, Any] = {
+        "batch": batch,
+        "model": model,
+        "hardware": hardware,
+        "bandwidth_bytes_per_s": bandwidth_bytes_per_s,
+        "basis": "measured",
+    }
+    with _no_collector():
+        return _imported(paths, about)
+
+
+def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | None = None) -> Computation:
+    """What one worker computes in a step, from PyTorch traces: what exchanges other than the recorded one are
+    lowered from."""
+    from planner.device.recorded.importers import kineto, pytorch
+
+    if not paths or batch < 1:
+        raise BadInput(f"give at least one trace file and a batch of at least 1 (not {batch})")
+    steps: list[Step] = []
+    with _no_collector():
+        for path in paths:
+            data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
+            found = kind_of(data, where)
+            if found != PYTORCH:
+                raise BadInput(f"{path} is {found}; a computation is read from PyTorch traces")
+            check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
+            steps += kineto.read(data, where)
+        names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+        return pytorch.computation(
+            steps,
+            batch=batch,
+            model=model or Path(paths[0]).name.split(".")[0],
+            source=f"{PYTORCH}: {names}",
+        )
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Records are tuples without cycles. The collector would walk all of them, again and again, and find
+    nothing: a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
+    # The readers are imported where they are used: nobody needs those of both frameworks.
+    kind = ""
+    recordings: list[Recording] = []
+    traces: list[tuple[Trace, list[Step]]] = []
+    for path in paths:
+        data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
+        found = kind_of(data, where)
+        if kind and found != kind:
+            raise BadInput(f"{paths[0]} is {kind} and {path} is {found}; import files of one kind")
+        kind = found
+        if kind != RUN_METADATA:
+            check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
+        if kind == PYTORCH:
+            from planner.device.recorded.importers import kineto
+
+            traces.append(kineto.read_steps(data, where))
+        elif kind == TIMELINE:
+            from planner.servers.tensorflow import timeline
+
+            recordings.append(timeline.read(data, where))
+        else:
+            from planner.servers.tensorflow import runmetadata
+
+            graph = not any(recording.complete for recording in recordings)
+            recordings.append(runmetadata.read(data, where, graph))
+    names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+    about["source"] = f"{kind}: {names}"
+    stem = Path(paths[0]).name.split(".")[0]
+    if traces:
+        return _from_traces(paths, traces, about, stem)
+    from planner.servers.tensorflow import profile as tensorflow
+
+    about["model"] = about["model"] or stem
+    if about["batch"] is None:
+        raise BadInput(f"{paths[0]}: TensorFlow does not record the batch; give --batch, that of one worker")
+    return with_sent_order(tensorflow.build(recordings, **about))
+
+
+def _from_traces(
+    paths: Sequence[Path | str],
+    traces: Sequence[tuple[Trace, list[Step]]],
+    about: dict[str, Any],
+    stem: str,
+) -> Profile:
+    """Steps of one training loop, with what was noted of it."""
+    from planner.device.recorded.importers import pytorch
+    from planner.device.recorded.importers.events import facts_of
+
+    facts = [
+        facts_of(trace, about["batch"], str(path)) for path, (trace, _) in zip(paths, traces, strict=True)
+    ]
+    first = facts[0]
+    for path, other in zip(paths, facts, strict=True):
+        for name in ("samples", "device", "precision"):
+            if getattr(other, name) != getattr(first, name):
+                raise BadInput(
+                    f"{paths[0]} and {path} differ in {name}, {getattr(first, name)} "
+                    f"and {getattr(other, name)}: "
+                    "they are two recordings; import each by itself, and give both to --profile"
+                )
+    about |= {
+        "batch": first.samples,
+        "model": about["model"] or first.model or stem,
+        "hardware": about["hardware"] or first.device,
+        "facts": first,
+    }
+    return pytorch.build([step for _, steps in traces for step in steps], **about)
+
+
+def kind_of(data: bytes, where: str) -> str:
+    """What kind of trace this is, by looking at it."""
+    head = data[:4096].lstrip()
+    if head[:1] not in (b"{", b"["):
+        return RUN_METADATA
+    if b'"planner-profile"' in head:
+        raise BadInput(f"{where}: a profile of planner already; give it to --profile as it is")
+    if b"aten::" in data or b"autograd::engine" in data:
+        return PYTORCH
+    if b"/job:" in data or b"RecvTensor" in data:
+        return TIMELINE
+    if b'"schemaVersion"' in head and b'"traceEvents"' in head:
+        raise BadInput(
+            f"{where}: a PyTorch trace without an op: the profiler had begun another cycle; record one, with "
+            f"repeat=1; {RECORDING}"
+        )
+    raise BadInput(
+        f"{where}: JSON, but neither a PyTorch profiler trace nor a TensorFlow timeline; {RECORDING}"
+    )

@@ -1,0 +1,286 @@
+"""The PyTorch profiler's (Kineto) trace as training steps: the outermost ops of each step, in time.
+
+An op is an event that no other op of its thread encloses: `aten::conv2d` in the forward pass, or
+`autograd::engine::evaluate_function: X` in the backward pass. `fwdbwd` flow events tie a backward op to the
+forward op it differentiates. Steps are the `ProfilerStep#` annotations that `prof.step()` makes. Where
+kernels of a GPU were traced, the time of an op is that of its kernels (`on_device`), not that of launching
+them. Time in collective calls, and in which sharded training waits for them, is not an op's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import attrgetter
+
+import msgspec
+
+from planner.device.recorded.importers.accumulation import joined
+from planner.device.recorded.importers.calls import COLLECTIVE_CALL, leaves_of
+from planner.device.recorded.importers.events import (
+    BACKWARD,
+    GPU,
+    RECORD,
+    RUNTIME,
+    Event,
+    Id,
+    Trace,
+    read_trace,
+)
+from planner.device.recorded.importers.leaves import Leaf, Shapes
+from planner.device.recorded.importers.spans import Spans
+from planner.errors import BadInput
+
+ACCUMULATE = "AccumulateGrad"
+OPTIMIZER = "Optimizer.step#"
+COLLECTIVE = ("gloo:", "nccl:")
+SHARDED = "FSDP::"  # annotations around what sharded training does besides computing
+CLOCK_TOLERANCE_US = 1000.0
+MAX_STEP_US = 3.6e9
+
+
+@dataclass
+class OuterOp:
+    """One outermost op. `forward` is the position, in the step, of the op that a backward op differentiates;
+    `gradient` is (shape, element type) of the tensor that an AccumulateGrad op received; `communication_us`
+    is the time in collectives inside it, `waited_us` that between the op before and it; `buckets` are the
+    elements of each all-reduce; `leaves` are the calls inside it; `launch_us` is what the host took to issue
+    it, where that is apart."""
+
+    name: str
+    start_us: float
+    end_us: float
+    thread: tuple[Id, Id]
+    backward: bool
+    forward: int | None = None
+    gradient: tuple[tuple[int, ...], str] | None = None
+    communication_us: float = 0.0
+    waited_us: float = 0.0
+    buckets: list[tuple[int, str]] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
+    launch_us: float = 0.0
+
+
+@dataclass
+class Step:
+    """The ops of one step in the order of their end, and the time of its optimizer. `tail_us` is what follows
+    the backward pass and the collectives: the optimizer, and what the loop does besides. `late_us` is
+    communication between the last op and there."""
+
+    where: str
+    start_us: float
+    ops: list[OuterOp]
+    optimizer_us: float
+    tail_us: float = 0.0
+    late_us: float = 0.0
+    end_us: float = 0.0
+    on_gpu: bool = False
+
+
+def read(data: bytes, where: str) -> list[Step]:
+    """The training steps in a trace."""
+    return read_steps(data, where)[1]
+
+
+def read_steps(data: bytes, where: str) -> tuple[Trace, list[Step]]:
+    """A trace and the training steps in it."""
+    try:
+        trace = read_trace(data, where)
+        return trace, _steps(trace, where)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{where}: not a complete trace ({error}); export it again, {RECORD}") from error
+
+
+def _steps(trace: Trace, where: str) -> list[Step]:
+    spans = [e for e in trace.traceEvents if e.ph == "X"]
+    notes = [e for e in spans if e.cat == "user_annotation"]
+    helpers = {(e.pid, e.tid) for e in notes if e.name.startswith(COLLECTIVE)}
+    ops = [e for e in spans if e.cat == "cpu_op"]
+    helpers -= {(e.pid, e.tid) for e in ops if e.name.startswith(BACKWARD)}
+    ops = [e for e in ops if (e.pid, e.tid) not in helpers]
+    kernels = [e for e in spans if e.cat in GPU]
+    flows: dict[Id, dict[str, Event]] = defaultdict(dict)
+    for e in trace.traceEvents:
+        if e.cat == "fwdbwd" and e.ph in ("s", "f"):
+            flows[e.id][e.ph] = e
+    windows = _windows(where, notes, ops)
+    # what sharded training does around collectives is its own (copies), but for the wait for them
+    sharded = Spans((e.ts, e.end) for e in notes if e.name.startswith(SHARDED))
+    collectives = Spans((e.ts, e.end) for e in notes if e.name.startswith(COLLECTIVE))
+    calls = ((e.ts, e.end) for e in ops if e.name.startswith(COLLECTIVE_CALL))
+    talking = Spans([*calls, *sharded.common(collectives)])
+    outer, inner = _outermost(where, ops)
+    _read_inner(inner, outer)
+    pairs = _flow_pairs(outer, flows)
+    weights = {op.gradient[0] for op in outer if op.gradient is not None}
+    tf32 = trace.planner is not None and trace.planner.precision == "tf32"
+    leaves = leaves_of(inner, weights, tf32=tf32)
+    for leaf, (_, at) in zip(leaves, inner, strict=True):
+        if not outer[at].leaves or outer[at].leaves[-1] is not leaf:
+            outer[at].leaves.append(leaf)
+    steps = [_step(where, window, outer, pairs, _Around(notes, talking)) for window in windows]
+    if kernels:
+        from planner.device.recorded.importers import on_device
+
+        runtime = [e for e in spans if e.cat in RUNTIME]
+        on_device.move(steps, outer, on_device.Calls(inner, leaves, notes, runtime), kernels)
+    return steps
+
+
+def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[float, float]]:
+    marks = sorted((e.ts, e.end) for e in notes if e.name.startswith("ProfilerStep#"))
+    for (_, end), (start, _) in pairwise(marks):
+        if start < end - CLOCK_TOLERANCE_US:
+            raise BadInput(
+                f"{where}: two steps overlap by {end - start:.0f} us: marks of several processes, or the "
+                "clock jumped; record one process"
+            )
+    optimizers = [e for e in notes if e.name.startswith(OPTIMIZER)]
+    if marks:
+        return joined(marks, [e.ts for e in optimizers])
+    if len(optimizers) > 1:
+        raise BadInput(
+            f"{where}: {len(optimizers)} optimizer steps but no ProfilerStep marks: several steps in one "
+            f"file; call prof.step() after each, {RECORD}"
+        )
+    return [(min(e.ts for e in ops), max(e.end for e in ops))]
+
+
+def _outermost(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[Event, int]]]:
+    """The outermost ops sorted by start, and every op with the position of the outermost one around it."""
+    ops.sort(key=lambda e: (e.ts, -e.dur))
+    current: dict[tuple[Id, Id], int] = {}
+    outer: list[OuterOp] = []
+    inner: list[tuple[Event, int]] = []
+    for e in ops:
+        thread = (e.pid, e.tid)
+        at = current.get(thread)
+        if at is None or e.ts >= outer[at].end_us:
+            at = current[thread] = len(outer)
+            backward = e.name.startswith(BACKWARD)
+            name = e.name.removeprefix(BACKWARD) if backward else e.name
+            outer.append(OuterOp(name.rpartition("::")[2], e.ts, e.end, thread, backward))
+        elif e.end > outer[at].end_us + CLOCK_TOLERANCE_US:
+            raise BadInput(
+                f"{where}: {e.name!r} starts inside {outer[at].name!r} and ends after it on one thread: "
+                "the clock jumped; record it again"
+            )
+        inner.append((e, at))
+    return outer, inner
+
+
+def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
+    decoder = msgspec.json.Decoder(Shapes)
+    for e, at in inner:
+        op = outer[at]
+        if not op.backward:
+            continue
+        if e.name.startswith(COLLECTIVE_CALL):
+            if "allreduce" in e.name and e.args:
+                shapes = decoder.decode(e.args)
+                for dims in _listed(shapes.dims[:1]):
+                    op.buckets.append((_product(dims), "float"))
+        elif op.gradient is None and e.name.endswith(ACCUMULATE) and not e.name.startswith(BACKWARD):
+            shapes = decoder.decode(e.args) if e.args else Shapes()
+            if shapes.dims and shapes.types:
+                op.gradient = (tuple(_numbers(shapes.dims[0])), shapes.types[0])
+
+
+def _listed(dims: list[object]) -> list[object]:
+    """[[[10], [20]]] (a list of tensors) as [[10], [20]]."""
+    first = dims[0] if dims else None
+    return first if isinstance(first, list) else []
+
+
+def _numbers(dims: object) -> list[int]:
+    if not isinstance(dims, list):
+        return []
+    if not all(isinstance(d, int) and d >= 0 for d in dims):
+        raise msgspec.ValidationError(f"a tensor of shape {dims!r:.60}")
+    return dims
+
+
+def _product(dims: object) -> int:
+    out = 1
+    for d in _numbers(dims):
+        out *= d
+    return out
+
+
+def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict[int, int]:
+    """Backward op -> forward op, as positions in `outer`."""
+    by_thread: dict[tuple[Id, Id], tuple[list[float], list[int]]] = {}
+    for at, op in enumerate(outer):
+        starts, positions = by_thread.setdefault(op.thread, ([], []))
+        starts.append(op.start_us)
+        positions.append(at)
+
+    def around(e: Event) -> int | None:
+        starts, positions = by_thread.get((e.pid, e.tid), ([], []))
+        k = bisect_right(starts, e.ts) - 1
+        return positions[k] if k >= 0 else None
+
+    pairs = {}
+    for ends in flows.values():
+        if "s" in ends and "f" in ends:
+            forward, backward = around(ends["s"]), around(ends["f"])
+            if forward is not None and backward is not None:
+                pairs[backward] = forward
+    return pairs
+
+
+@dataclass
+class _Around:
+    """What is known of all steps beside their ops: annotations, and when collectives ran."""
+
+    notes: list[Event]
+    talking: Spans
+
+
+def _step(
+    where: str,
+    window: tuple[float, float],
+    outer: list[OuterOp],
+    pairs: dict[int, int],
+    around: _Around,
+) -> Step:
+    low, high = window
+    talking = around.talking
+    if high - low > MAX_STEP_US:
+        raise BadInput(
+            f"{where}: a step lasts {(high - low) * 1e-6:.0f} s: the clock jumped; record it again"
+        )
+    notes = [e for e in around.notes if low <= e.ts < high]
+    optimizer = [e for e in notes if e.name.startswith(OPTIMIZER)]
+    stop = min((e.ts for e in optimizer), default=high)
+    first = bisect_right(outer, low, key=attrgetter("start_us"))
+    last = bisect_right(outer, stop, key=attrgetter("start_us"))
+    # what runs inside a collective is not computation, but for gradients, which may be ready there
+    here = [
+        at
+        for at in range(first, last)
+        if outer[at].backward or not talking.holds(outer[at].start_us, outer[at].end_us)
+    ]
+    while here and not outer[here[-1]].backward:  # copies of buckets and the like, after the backward pass
+        here.pop()
+    position = {at: k for k, at in enumerate(here)}
+    ops = [outer[at] for at in here]
+    before = low
+    for at, op in zip(here, ops, strict=True):
+        op.forward = position.get(pairs.get(at, -1))
+        op.communication_us = talking.within(max(before, op.start_us), op.end_us)
+        op.waited_us = talking.within(before, op.start_us)
+        before = max(before, op.end_us)
+    if not any(op.backward for op in ops):
+        raise BadInput(
+            f"{where}: a step without a backward pass; profile whole training steps, one cycle of them "
+            f"(repeat=1), {RECORD}"
+        )
+    ended = max(op.end_us for op in ops)
+    collectives = [e.end for e in notes if e.name.startswith(COLLECTIVE) and e.ts < stop]
+    busy_until = min(max([ended, *collectives]), max(stop, ended))
+    optimizer_us = sum(min(e.end, high) - e.ts for e in optimizer)  # our recorder marks steps inside it
+    tail_us = max(high - busy_until, optimizer_us)
+    return Step(where, low, ops, optimizer_us, tail_us, busy_until - ended, high)

@@ -1,0 +1,258 @@
+"""The kernels inside an op of a PyTorch trace: what each computes and moves, by the shapes of its inputs.
+
+A leaf is the outermost call that is known to multiply (a product, a convolution, attention), with all that it
+calls; every other call is a leaf of its own, less what it calls, which moves data. Calls that only change how
+a tensor is looked at, and those too short to do anything, are overhead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import msgspec
+
+from planner.device.precision import Format
+from planner.simulator.step.recorded import OVERHEAD, Kind, OpPart
+
+ITEM_BYTES = {
+    "float": 4,
+    "double": 8,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "c10::complex<float>": 8,
+    "c10::Float8_e4m3fn": 1,
+    "c10::Float8_e5m2": 1,
+    "long int": 8,
+    "int": 4,
+    "bool": 1,
+    "unsigned char": 1,
+}
+_FORMAT = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "c10::Float8_e4m3fn": "fp8"}
+PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "_scaled_mm": 0}  # where the first factor is
+BATCHED = {"bmm": 0, "baddbmm": 1}
+CONVOLUTION, CONVOLUTION_BACKWARD = "convolution", "convolution_backward"
+OVERHEAD_US = {"cpu": 20.0, "gpu": 5.0}  # what a call costs however little it does; others are like GPUs
+_VIEWS = frozenset(
+    (
+        *("view", "as_strided", "t", "transpose", "permute", "expand", "select", "slice", "detach", "alias"),
+        *("unsqueeze", "squeeze", "unbind", "split", "chunk", "reshape", "flatten", "_unsafe_view", "narrow"),
+        *("empty", "empty_like", "empty_strided", "resolve_conj", "resolve_neg", "result_type", "item"),
+        *("to", "contiguous", "_local_scalar_dense", "is_nonzero", "new_empty", "new_empty_strided"),
+    )
+)
+
+
+class Shapes(msgspec.Struct, gc=False):
+    """What the profiler notes of a call's arguments."""
+
+    dims: list[Any] = msgspec.field(name="Input Dims", default_factory=list)
+    types: list[str] = msgspec.field(name="Input type", default_factory=list)
+    values: list[Any] = msgspec.field(name="Concrete Inputs", default_factory=list)
+
+
+@dataclass
+class Leaf:
+    """One call: its time and its demand. `demand` is (launches, flops, row_flops, edge_flops, moved_bytes,
+    weight_bytes)."""
+
+    kind: str
+    format: str
+    us: float
+    demand: tuple[float, float, float, float, float, float]
+
+
+def leaf_of(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
+    """The demand of a call that multiplies; None if this one does not. `weights`: shapes of parameters, which
+    tell a product that makes a weight's gradient. `tf32`: whether single precision may use it."""
+    short = name.rpartition("::")[2]
+    if short in PRODUCTS:
+        return _product(shapes, PRODUCTS[short], weights, tf32=tf32)
+    if short in BATCHED:
+        return _batched(shapes, BATCHED[short], tf32=tf32)
+    if short == CONVOLUTION:
+        return _convolution(shapes, 0, backward=False)
+    if short == CONVOLUTION_BACKWARD:
+        return _convolution(shapes, 1, backward=True)
+    if "attention" in short or name.startswith("flash_attn::"):
+        return _attention(name, shapes, tf32=tf32)
+    return None
+
+
+def moving(name: str, shapes: Shapes) -> Leaf:
+    """The demand of any other call: its inputs are read, and as much as the largest of them is written."""
+    short = name.rpartition("::")[2]
+    sizes = [
+        prod(dims) * ITEM_BYTES.get(kind, 4)
+        for dims, kind in zip(shapes.dims, shapes.types, strict=False)
+        if _is_shape(dims) and dims
+    ]
+    if short in _VIEWS or not sizes:
+        return Leaf(OVERHEAD, "fp32", 0.0, (1, 0, 0, 0, 0, 0))
+    return Leaf("memory", _format(shapes, tf32=False), 0.0, (1, 0, 0, 0, sum(sizes) + max(sizes), 0))
+
+
+def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str) -> tuple[OpPart, ...]:
+    """The leaves of one op in each of its steps as parts of its mean time: demands are those of the first
+    step, times those of all."""
+    steps = len(leaves)
+    demands: dict[tuple[str, str], list[float]] = {}
+    times: dict[tuple[str, str], float] = {}
+    for at, found in enumerate(leaves):
+        for leaf in found:
+            short = leaf.kind == "memory" and leaf.us < OVERHEAD_US.get(device_kind, OVERHEAD_US["gpu"])
+            key = (OVERHEAD if short else leaf.kind, "fp32" if short else leaf.format)
+            times[key] = times.get(key, 0.0) + leaf.us / steps
+            if at == 0:
+                known = demands.setdefault(key, [0.0] * 6)
+                for i, value in enumerate((1, 0, 0, 0, 0, 0) if short else leaf.demand):
+                    known[i] += value
+    if lasts_us <= 0:
+        return ()
+    whole = max(sum(times.values()), lasts_us)
+    return tuple(
+        _part(kind, format, times[kind, format] / whole, demands.get((kind, format), [0.0] * 6))
+        for kind, format in sorted(times)
+        if times[kind, format] > 0
+    )
+
+
+def _part(kind: str, format: str, share: float, demand: Sequence[float]) -> OpPart:
+    launches, flops, row_flops, edge_flops, moved_bytes, weight_bytes = demand
+    return OpPart(
+        cast("Kind", kind),
+        share,
+        launches,
+        flops,
+        row_flops,
+        edge_flops,
+        moved_bytes,
+        weight_bytes,
+        cast("Format", format),
+    )
+
+
+def _is_shape(dims: object) -> bool:
+    return isinstance(dims, list) and all(isinstance(side, int) and side >= 0 for side in dims)
+
+
+def _tensors(shapes: Shapes, first: int, count: int) -> list[list[int]] | None:
+    found = shapes.dims[first : first + count]
+    good = len(found) == count and all(_is_shape(dims) and dims for dims in found)
+    return found if good else None
+
+
+def _format(shapes: Shapes, *, tf32: bool) -> str:
+    """Of the first tensor that is of floating point."""
+    for kind in shapes.types:
+        if kind in _FORMAT:
+            return _FORMAT[kind]
+        if kind in ("float", "double"):
+            return "tf32" if tf32 else "fp32"
+    return "fp32"
+
+
+def _width(shapes: Shapes) -> int:
+    return next((ITEM_BYTES[kind] for kind in shapes.types if kind in ITEM_BYTES), 4)
+
+
+def _product(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
+    if (found := _tensors(shapes, first, 2)) is None or any(len(dims) != 2 for dims in found):
+        return None
+    (rows, depth), (_, columns) = found
+    width, flops = _width(shapes), 2.0 * rows * depth * columns
+    gradient = {(rows, columns), (columns, rows)} & weights and (depth, columns) not in weights
+    if gradient:  # of a weight: the depth grows with the batch
+        fixed = rows * columns
+        edge = flops * (1 / max(columns, 1) + 1 / max(rows, 1))
+        moved = depth * (rows + columns)
+    else:
+        fixed = depth * columns
+        edge = flops * (1 / max(columns, 1) + 1 / max(depth, 1))
+        moved = rows * (depth + columns)
+    demand = (1.0, flops, 2.0 * fixed, edge, float(moved * width), float(fixed * width))
+    return Leaf("matmul", _format(shapes, tf32=tf32), 0.0, demand)
+
+
+def _batched(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
+    """Products of activations: scores and values of attention that is written out."""
+    if (found := _tensors(shapes, first, 2)) is None or any(len(dims) != 3 for dims in found):
+        return None
+    (times, rows, depth), (_, _, columns) = found
+    moved = times * (rows * depth + depth * columns + rows * columns) * _width(shapes)
+    flops = 2.0 * times * rows * depth * columns
+    return Leaf("attention", _format(shapes, tf32=tf32), 0.0, (1, flops, 0, 0, float(moved), 0))
+
+
+def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
+    """`first` is where the input is; backward, the gradient of the output goes before it."""
+    found = _tensors(shapes, first, 2)
+    if found is None or len(found[0]) < 3 or len(found[0]) != len(found[1]):
+        return None
+    image, weight = found
+    values = shapes.values
+    stride = _numbers(values, 4 if backward else 3) or [1] * (len(image) - 2)
+    if backward and _is_shape(shapes.dims[0]) and len(shapes.dims[0]) == len(image):
+        output = shapes.dims[0]
+    else:
+        padding = _numbers(values, 4) or [side // 2 for side in weight[2:]]
+        dilation = _numbers(values, 5) or [1] * (len(image) - 2)
+        output = [image[0], weight[0]] + [
+            max((side + 2 * pad - far * (edge - 1) - 1) // max(step, 1) + 1, 1)
+            for side, edge, step, pad, far in zip(
+                image[2:], weight[2:], stride, padding, dilation, strict=False
+            )
+        ]
+    groups = max(image[1] // max(weight[1], 1), 1)
+    passes = 1
+    if backward:
+        mask = values[10] if len(values) > 10 and isinstance(values[10], str) else "[True, True"
+        passes = max(sum(word.strip(" []") == "True" for word in mask.split(",")[:2]), 1)
+    width, fixed = _width(shapes), prod(weight)
+    flops = 2.0 * prod(output) * prod(weight[1:])
+    moved = (prod(image) + prod(output)) * width
+    demand = (
+        passes,
+        passes * flops,
+        passes * 2.0 * fixed,
+        0,
+        float(passes * moved),
+        float(passes * fixed * width),
+    )
+    kind = _kind(weight, groups, stride)
+    return Leaf(kind, _format(shapes, tf32=True), 0.0, demand)
+
+
+def _kind(weight: Sequence[int], groups: int, stride: Sequence[int]) -> str:
+    """As `planner.model.layers.kernel_kind`."""
+    if groups > 1:
+        return "depthwise" if groups == weight[0] else "grouped"
+    if all(side == 1 for side in weight[2:]):
+        return "conv1x1"
+    return "conv3x3" if tuple(weight[2:]) in ((3, 3), (5, 5)) and set(stride) == {1} else "conv"
+
+
+def _numbers(values: Sequence[Any], at: int) -> list[int]:
+    """`[2, 2]` as the profiler writes it; empty where it did not."""
+    words = values[at] if at < len(values) else ""
+    try:
+        return [int(word) for word in str(words).strip("[]").split(",")]
+    except ValueError:
+        return []
+
+
+def _attention(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
+    backward = "backward" in name
+    found = _tensors(shapes, 1 if backward else 0, 3)
+    if found is None or any(len(dims) != 4 for dims in found):
+        return None
+    query, key, _ = found
+    keys = key[1] if name.startswith("flash_attn::") else key[2]
+    flops = 4.0 * prod(query) * keys * (2.5 if backward else 1.0)
+    if "True" in [str(value) for value in shapes.values]:
+        flops /= 2  # a causal mask: what lies behind it is not computed
+    moved = (3 if backward else 1) * sum(map(prod, (query, *found))) * _width(shapes)
+    demand = (1.0, flops, 0.0, 0.0, float(moved), 0.0)
+    return Leaf("attention", _format(shapes, tf32=tf32), 0.0, demand)

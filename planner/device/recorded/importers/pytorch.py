@@ -1,0 +1,328 @@
+"""From PyTorch training steps to a profile: the worker's ops in a chain, its parameters as transfers.
+
+PyTorch runs eagerly on one stream, so each op depends on the one before it. A gradient is what an
+AccumulateGrad op receives: its size is the parameter's, the backward op before it made it, and the forward op
+which that one differentiates reads the parameter. So each parameter gives a download that its forward op
+waits for, an upload after its gradient, and an update whose time is its share, by bytes, of the optimizer's.
+
+The time between two ops (Python, launching) is real and counts to the later one; time inside collective calls
+does not. With DistributedDataParallel the unit of transfer is the bucket, as it is for the network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
+from planner.device.precision import BF16, FP32
+from planner.device.recorded.importers.accumulation import AccumulatedParameter as Sent
+from planner.device.recorded.importers.accumulation import MicroSteps, merged, passes_of
+from planner.device.recorded.importers.calls import COMMUNICATION
+from planner.device.recorded.importers.events import RECORD
+from planner.device.recorded.importers.kineto import ACCUMULATE, OuterOp, Step
+from planner.device.recorded.importers.leaves import ITEM_BYTES, parts_of
+from planner.errors import BadInput
+from planner.simulator.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
+from planner.simulator.step.facts import Facts
+from planner.simulator.step.recorded import Exposed, OpPart, Recorded
+
+
+def build(
+    steps: Sequence[Step], *, batch: int, model: str, facts: Facts | None = None, **about: Any
+) -> Profile:
+    """A profile of one worker from its recorded steps."""
+    steps, labels, parameters, buckets, notes = _opened(steps)
+    first = steps[0]
+    names = _names(first.ops, labels)
+    units = buckets or parameters
+    begin = _begin(first)
+    reads: dict[int, list[int]] = defaultdict(list)
+    for i, unit in enumerate(units):
+        for k in unit.readers:
+            reads[k].append(i)
+    ops = [Op(f"download/{unit.name}", DOWNLINK, 0, unit.bytes, (), i) for i, unit in enumerate(units)]
+    start = len(ops)
+    ops.append(Op("input", WORKER))
+    place = {}
+    for k in range(begin, len(first.ops)):
+        place[k] = len(ops)
+        role = OpRole.BACKWARD if first.ops[k].backward else OpRole.FORWARD
+        ops.append(Op(names[k], WORKER, deps=(len(ops) - 1, *reads[k]), role=role))
+    uploads = len(ops)
+    for i, unit in enumerate(units):
+        ops.append(Op(f"upload/{unit.name}", UPLINK, 0, unit.bytes, (place[unit.ready],), i))
+    for i, unit in enumerate(units):
+        ops.append(Op(f"update/{unit.name}", PS, 0, 0, (uploads + i,), i, role=OpRole.OPTIMIZER))
+    durations = np.zeros((len(steps), len(ops)))
+    share = np.array([unit.bytes for unit in units]) / sum(unit.bytes for unit in units)
+    for row, step in zip(durations, steps, strict=True):
+        compute = _durations(step, begin)
+        compute[0] += max(step.tail_us - step.optimizer_us, 0.0)  # the loop's own, before the next input
+        row[start : start + len(compute)] = compute
+        row[uploads + len(units) :] = step.optimizer_us * share
+    if not all(step.optimizer_us for step in steps):
+        notes.append("no optimizer step is in the trace: updates take no time on the servers")
+    notes.append("transfers were not recorded (one machine): their durations are zero, their sizes are real")
+    return Profile.build(
+        ops,
+        durations * 1e-6,
+        batch=batch,
+        model=model,
+        servers=1,
+        tensors=[unit.name for unit in units],
+        buckets=bool(buckets),
+        notes=tuple(notes),
+        recorded=None if facts is None else _recorded(steps, facts, names, begin, parameters[0].passes),
+        **about,
+    )
+
+
+def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: int, passes: int) -> Recorded:
+    """What each op asks of a device, and where the step did not compute."""
+    lasts = [_durations(step, begin) for step in steps]
+    work: dict[str, tuple[OpPart, ...]] = {}
+    launch_s: dict[str, float] = {}
+    for k in range(begin, len(names)):
+        ops = [step.ops[k] for step in steps]
+        mean_us = float(np.mean([row[k - begin + 1] for row in lasts]))
+        leaves = [[leaf for leaf in op.leaves if leaf.kind != COMMUNICATION] for op in ops]
+        if parts := parts_of(leaves, mean_us, facts.device_kind):
+            work[names[k]] = parts
+        if steps[0].on_gpu:
+            launch_s[names[k]] = float(np.mean([op.launch_us for op in ops])) * 1e-6
+    mean = {
+        "step_s": [step.end_us - step.start_us for step in steps],
+        "input_s": [row[0] for row in lasts],
+        "communication_s": [_communication_us(step.ops) + step.late_us for step in steps],
+        "idle_s": [_idle_us(step, begin) for step in steps],
+    }
+    if not facts.framework:  # nobody noted it: what most of the arithmetic was done in
+        facts = msgspec.structs.replace(facts, precision=_format(work.values()))
+    exposed = Exposed(
+        **{name: float(np.mean(values)) * 1e-6 for name, values in mean.items()}, untraced_s=facts.step_s
+    )
+    return Recorded(facts, work, exposed, launch_s, passes)
+
+
+def _format(work: Iterable[tuple[OpPart, ...]]) -> str:
+    flops: Counter[str] = Counter()
+    for parts in work:
+        for part in parts:
+            flops["fp32" if part.format == "tf32" else part.format] += int(part.flops)
+    return flops.most_common(1)[0][0] if flops else "fp32"
+
+
+def _idle_us(step: Step, begin: int) -> float:
+    """Between ops, but for communication there."""
+    idle, before = 0.0, step.ops[begin].end_us
+    for op in step.ops[begin + 1 :]:
+        idle += max(op.start_us - before - op.waited_us, 0.0)
+        before = max(before, op.end_us)
+    return idle
+
+
+def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
+    """What one worker computes, from its recorded steps: ops in a chain, parameters by their gradients."""
+    steps, labels, found, _, notes = _opened(steps)
+    first = steps[0]
+    names = _names(first.ops, labels)
+    begin = _begin(first)
+    shift = 1 - begin  # the input goes before the first forward op
+    roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
+    width = max(found, key=lambda one: one.bytes).item_bytes
+    readers = sorted({one.readers[0] for one in found})
+    parameters = tuple(
+        Parameter(
+            one.name,
+            one.bytes // one.item_bytes,
+            tuple(op + shift for op in one.readers),
+            one.ready + shift,
+            readers.index(one.readers[0]),
+        )
+        for one in found
+    )
+    notes.append("the time between ops and after the backward pass is the host's, as it was recorded")
+    about.pop("bandwidth_bytes_per_s", None)
+    return Computation(
+        model=model,
+        batch=batch,
+        names=("input", *names[begin:]),
+        role=np.array(roles, np.uint8),
+        layer=np.full(len(roles), -1, np.int32),
+        layers=(),
+        dep_start=np.array([0, *range(len(roles))], np.int32),
+        dep_index=np.arange(len(roles) - 1, dtype=np.int32),
+        durations_s=np.array([_durations(step, begin) for step in steps]) * 1e-6,
+        parameters=parameters,
+        optimizer_s=float(np.median([step.tail_us for step in steps])) * 1e-6,
+        blocks=tuple(labels[op] for op in readers),
+        precision=FP32 if width >= FP32.gradient_bytes else BF16,
+        notes=tuple(notes),
+        **about,
+    )
+
+
+def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
+    """The steps that run the same ops as most do."""
+    shapes = [tuple(op.name for op in step.ops) for step in steps]
+    (common, count), *_ = Counter(shapes).most_common(1)
+    if 2 * count <= len(steps) and len(steps) > 1:
+        raise BadInput(
+            f"{steps[0].where}: the steps run different ops, no half of them alike; import one training loop"
+        )
+    notes = []
+    if count < len(steps):
+        notes.append(f"{len(steps) - count} of {len(steps)} steps ran other ops and are left out")
+    if steps[0].on_gpu:
+        notes.append("op times are those of GPU kernels; the gaps between kernels count to the later op")
+    return [step for step, shape in zip(steps, shapes, strict=True) if shape == common], notes
+
+
+class _Opened(NamedTuple):
+    """Steps that are alike, the labels of their ops, and what is sent of them: by gradient, or in buckets."""
+
+    steps: list[Step]
+    labels: list[str]
+    parameters: list[Sent]
+    buckets: list[Sent]
+    notes: list[str]
+
+
+def _opened(steps: Sequence[Step]) -> _Opened:
+    alike, notes = _alike(steps)
+    first = alike[0]
+    labels, passes = _labels(first.ops), passes_of(first.ops)
+    parameters = _parameters(first, labels, passes, notes)
+    return _Opened(alike, labels, parameters, _buckets(first, parameters, passes, notes), notes)
+
+
+def _begin(step: Step) -> int:
+    """The first op of the forward pass."""
+    return min(op.forward for op in step.ops if op.forward is not None)
+
+
+def _labels(ops: Sequence[OuterOp]) -> list[str]:
+    """The ops of each pass, numbered by name."""
+    seen: Counter[tuple[bool, str]] = Counter()
+    labels = []
+    for op in ops:
+        which = (op.backward, op.name)
+        labels.append(f"{op.name}_{seen[which]}")
+        seen[which] += 1
+    return labels
+
+
+def _names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
+    passes = ("backward" if op.backward else "forward" for op in ops)
+    return [f"{one}/{label}" for one, label in zip(passes, labels, strict=True)]
+
+
+def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+    found = []
+    unsized = unread = 0
+    producer: dict[Any, int] = {}
+    first_forward = min((op.forward for op in step.ops if op.forward is not None), default=None)
+    if first_forward is None:
+        raise BadInput(
+            f"{step.where}: no flow from forward to backward ops (fwdbwd events); record with PyTorch 1.10 "
+            f"or later, {RECORD}"
+        )
+    for k, op in enumerate(step.ops):
+        if not op.backward:
+            continue
+        if op.name != ACCUMULATE:
+            producer[op.thread] = k
+            continue
+        if op.gradient is None:
+            unsized += 1
+            continue
+        shape, kind = op.gradient
+        if kind not in ITEM_BYTES:
+            raise BadInput(f"{step.where}: a gradient of element type {kind!r}, whose size is not known")
+        reader = step.ops[producer[op.thread]].forward if op.thread in producer else None
+        if reader is None:
+            unread += 1
+            reader = first_forward
+        size = prod(shape) * ITEM_BYTES[kind]
+        if size:
+            label = f"{labels[reader]}/{'x'.join(map(str, shape)) or 'scalar'}"
+            found.append(Sent(label, size, (reader,), k, ITEM_BYTES[kind]))
+    if unsized:
+        raise BadInput(
+            f"{step.where}: {unsized} gradients have no size; profile with record_shapes=True, {RECORD}"
+        )
+    if not found:
+        raise BadInput(f"{step.where}: no gradients (AccumulateGrad) in the backward pass; {RECORD}")
+    if unread:
+        notes.append(
+            f"{unread} parameters have no known reader; the first forward op is taken to wait for them"
+        )
+    found.sort(key=lambda p: (p.readers[0], -p.bytes))
+    found = merged(found, passes, notes)
+    seen: Counter[str] = Counter()
+    for parameter in found:
+        seen[parameter.name] += 1
+        if seen[parameter.name] > 1:
+            parameter.name += f"#{seen[parameter.name]}"
+    return found
+
+
+def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+    """The buckets of DistributedDataParallel: an all-reduce takes the gradients that are ready and not yet
+    sent, in the order they became ready, up to its size."""
+    waiting: deque[Sent] = deque()
+    buckets: list[Sent] = []
+    by_op = {parameter.ready: parameter for parameter in parameters}
+    short = 0
+    once = [one.ready for one in parameters if one.ready < passes.last]  # passes that differ
+    begin = 0 if once else passes.last
+    if any(op.buckets for op in step.ops[:begin]):
+        notes.append("every pass sends its gradients; counted once, as with no_sync() in all but the last")
+    for k, op in enumerate(step.ops):
+        if k < begin:
+            continue
+        if k in by_op:
+            waiting.append(by_op[k])
+        for elements, kind in op.buckets:
+            size = elements * ITEM_BYTES[kind]
+            inside: list[Sent] = []
+            room = size
+            while waiting and waiting[0].bytes <= room:
+                room -= waiting[0].bytes
+                inside.append(waiting.popleft())
+            short += room != 0
+            readers = tuple(sorted({r for p in inside for r in p.readers}))
+            name = f"bucket_{len(buckets)}"
+            buckets.append(Sent(name, size, readers or (parameters[0].readers[0],), k))
+    if not buckets:
+        return []
+    notes.append(
+        f"DistributedDataParallel: {len(parameters)} gradients in {len(buckets)} buckets, the unit sent"
+    )
+    if short or waiting:
+        notes.append(f"{short} buckets could not be matched to gradients by size; their readers are a guess")
+    return buckets
+
+
+def _durations(step: Step, begin: int) -> list[float]:
+    """Microseconds of the input (all before the first forward op) and of each op from there on; what lies
+    between two ops counts to the later one."""
+    first = step.ops[begin]
+    talking_us = _communication_us(step.ops[:begin]) + first.waited_us
+    out = [max(first.start_us - step.start_us - talking_us, 0.0)]
+    before = first.start_us
+    for op in step.ops[begin:]:
+        waited_us = 0.0 if op is first else op.waited_us
+        out.append(max(op.end_us - before - waited_us - op.communication_us, 0.0))
+        before = max(before, op.end_us)
+    return out
+
+
+def _communication_us(ops: Sequence[OuterOp]) -> float:
+    return sum(op.waited_us + op.communication_us for op in ops)

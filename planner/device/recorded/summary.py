@@ -1,0 +1,179 @@
+"""What a recording tells at a glance: what ran, on what and how, where a step's time goes by kind of op, what
+of it is exposed, and what should make one look twice; two of them side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.device.rates.kernels import KINDS
+from planner.device.recorded.rescale import seconds_by_kind
+from planner.hardware.device_names import device_called
+from planner.simulator.step import UPLINK, Profile
+from planner.simulator.step.facts import Facts
+from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Recorded
+
+OPTIMIZER, COMMUNICATION = "optimizer", "communication"
+ORDER = (*KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)
+MEANING = {
+    "matmul": "products of linear layers",
+    "attention": "scores and values of attention",
+    "conv1x1": "convolutions 1x1",
+    "conv3x3": "convolutions 3x3 and 5x5, stride 1",
+    "conv": "other convolutions",
+    "grouped": "grouped convolutions",
+    "depthwise": "depthwise convolutions",
+    "memory": "moves data: norms, activations, sums, copies",
+    OVERHEAD: "too short to do anything: calls and small kernels",
+    HOST: "between ops: Python, launching",
+    INPUT: "before the first op of the network, and the loop's own",
+    OPTIMIZER: "the optimizer's step",
+    COMMUNICATION: "waited for collectives",
+}
+MUCH = 0.2  # of a step
+TRACING = 0.15  # longer than an untraced step
+
+
+@dataclass(frozen=True, slots=True)
+class KindSeconds:
+    """One kind of op in a mean step."""
+
+    kind: str
+    time_s: float
+    share: float
+    flops_per_s: float | None  # of arithmetic, where there is any
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSummary:
+    """`device` is the catalogue's name; "" where it holds none."""
+
+    model: str
+    samples: int
+    facts: Facts
+    device: str
+    steps: int
+    exposed: Exposed
+    kinds: tuple[KindSeconds, ...]
+    suspicious: tuple[str, ...]
+
+
+def told(profile: Profile) -> RecordingSummary | None:
+    """What a recording tells; None for a profile that is none."""
+    recorded = profile.recorded
+    if recorded is None or recorded.exposed is None:
+        return None
+    spent = dict(seconds_by_kind(profile))
+    if recorded.exposed.communication_s > 0:
+        spent[COMMUNICATION] = recorded.exposed.communication_s
+    step_s = sum(spent.values())
+    flops: dict[str, float] = {}
+    for parts in recorded.work.values():
+        for part in parts:
+            flops[part.kind] = flops.get(part.kind, 0.0) + part.flops
+    kinds = tuple(
+        KindSeconds(
+            kind,
+            spent[kind],
+            spent[kind] / step_s if step_s else 0.0,
+            flops[kind] / spent[kind] if flops.get(kind) and spent[kind] > 0 else None,
+            MEANING[kind],
+        )
+        for kind in ORDER
+        if spent.get(kind, 0.0) > 0
+    )
+    device = device_called(profile.hardware)
+    return RecordingSummary(
+        profile.model,
+        profile.batch,
+        recorded.facts,
+        "" if device is None else device.name,
+        profile.steps,
+        recorded.exposed,
+        kinds,
+        tuple(_suspicious(profile, recorded, recorded.exposed, {one.kind: one.share for one in kinds})),
+    )
+
+
+def _suspicious(
+    profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict[str, float]
+) -> list[str]:
+    """What would make a prediction from this recording doubtful, each with what to do."""
+    out, facts = [], recorded.facts
+    whole_s = exposed.step_s
+    if exposed.untraced_s and whole_s > (1 + TRACING) * exposed.untraced_s:
+        longer = whole_s / exposed.untraced_s - 1
+        out.append(f"steps took {longer:.0%} longer than without the profiler: tracing, or a busy machine")
+    elif exposed.untraced_s and whole_s * (1 + TRACING) < exposed.untraced_s:
+        out.append("steps were slower before the profiler was on: was it still warming up?")
+    if shares.get(INPUT, 0.0) > MUCH:
+        out.append(
+            f"the device waits for its input {shares[INPUT]:.0%} of the time: more loader processes would "
+            "help on any device"
+        )
+    if facts.device_kind == "gpu" and exposed.idle_s > MUCH * whole_s:
+        out.append(
+            f"the device is idle {exposed.idle_s / whole_s:.0%} of the time between kernels: the host sets "
+            "the pace, and a faster device would not help; larger batches or torch.compile would"
+        )
+    if shares.get(COMMUNICATION, 0.0) > MUCH:
+        out.append(f"{shares[COMMUNICATION]:.0%} of a step are waits for collectives, no computation")
+    elements = sum(size for _, size in facts.parameters)
+    sent = int(profile.bytes[profile.resource == UPLINK].sum())
+    if elements and sent not in (2 * elements, 4 * elements):
+        out.append(
+            f"gradients of {sent:,} bytes for {elements:,} parameters: some are frozen, shared, or of "
+            "another width"
+        )
+    if facts.parameters and recorded.passes not in (None, facts.micro_steps):
+        out.append(
+            f"{facts.micro_steps} forward passes a step were noted and {recorded.passes} are in the trace"
+        )
+    if facts.device and not device_called(profile.hardware):
+        out.append(f"{facts.device} is not in the catalogue: the recording speaks for that device only")
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class KindBeside:
+    """A kind of op in two recordings; `ratio` is the second's time over the first's."""
+
+    kind: str
+    first_s: float
+    second_s: float
+    ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingsBeside:
+    """Two recordings side by side: `settings` are those in which they differ."""
+
+    first: RecordingSummary
+    second: RecordingSummary
+    settings: tuple[tuple[str, str, str], ...]
+    kinds: tuple[KindBeside, ...]
+    samples_per_s: tuple[float, float]
+
+
+def beside(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
+    spent = [{one.kind: one.time_s for one in told.kinds} for told in (first, second)]
+    kinds = [
+        KindBeside(kind, one, other, other / one if one > 0 else None)
+        for kind in ORDER
+        if (one := spent[0].get(kind, 0.0)) + (other := spent[1].get(kind, 0.0)) > 0
+    ]
+    whole = [sum(each.values()) for each in spent]
+    kinds.append(KindBeside("step", whole[0], whole[1], whole[1] / whole[0] if whole[0] > 0 else None))
+    names = (
+        *("model", "device", "precision", "batch", "micro_steps", "strategy", "world_size", "compiled"),
+        *("optimizer", "framework"),
+    )
+    settings = tuple(
+        (name, str(one), str(other))
+        for name in names
+        if (one := getattr(first.facts, name)) != (other := getattr(second.facts, name))
+    )
+    rates = tuple(float(np.divide(told.samples, s)) for told, s in zip((first, second), whole, strict=True))
+    return RecordingsBeside(first, second, settings, tuple(kinds), (rates[0], rates[1]))

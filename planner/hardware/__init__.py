@@ -1,0 +1,43 @@
+"""Machines, their devices and fabrics, the catalogue of hardware files, and prices."""
+
+from planner.hardware._hardware import (
+    FORMATS,
+    HOURS_PER_YEAR,
+    Basis,
+    Device,
+    Fabric,
+    Format,
+    Hardware,
+    KernelRates,
+    Link,
+    MemoryKind,
+    Network,
+    Ownership,
+    Price,
+    Source,
+    Standing,
+    Topology,
+    bare_machine,
+    devices_of,
+)
+
+__all__ = [
+    "FORMATS",
+    "HOURS_PER_YEAR",
+    "Basis",
+    "Device",
+    "Fabric",
+    "Format",
+    "Hardware",
+    "KernelRates",
+    "Link",
+    "MemoryKind",
+    "Network",
+    "Ownership",
+    "Price",
+    "Source",
+    "Standing",
+    "Topology",
+    "bare_machine",
+    "devices_of",
+]

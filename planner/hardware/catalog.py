@@ -1,0 +1,201 @@
+"""Finds machines by name, pattern or path: the user's folders first, then `hardware/*.toml` here.
+
+Every file has the same form (docs/hardware.md): `[machines.*]` with what they share in `[defaults]`,
+`[devices.*]`, `[fabrics.*]` and `[kernels.*]`. Machines name a device, which may stand in any file. A name in
+the user's folders hides the same name of the catalogue.
+
+The catalogue has hundreds of machines and TOML is slow to read: names are found by the headers of its files,
+and a file is read when one of its machines is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+
+from planner.errors import BadInput, unknown_name
+from planner.files.folders import looks_like_path, shipped_folder, user_folders
+from planner.files.home import home
+from planner.files.regular_file import expanded
+from planner.files.tomlfile import read
+from planner.hardware import Hardware
+from planner.hardware.build import Entries, build
+from planner.hardware.reading import is_hardware, read_into
+
+# the files of the catalogue that hold no machines
+_SHARED = ("devices.toml", "fabrics.toml", "kernels.toml")
+_LINE = re.compile(
+    r'^\[machines\.(?:"([^"]+)"|([\w-]+))\]$|^(?:offered_as|aliases) = (.+)$|^family = "(.+)"$', re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Names of machines in order, and by each its file and family; other names that they go by."""
+
+    files: dict[str, Path]
+    families: dict[str, str]
+    aliases: dict[str, str]
+    own: frozenset[str]  # those of the user's folders
+
+
+def hardware_names() -> tuple[str, ...]:
+    """Names of all machines, by family and size as the files list them."""
+    return tuple(_names().files)
+
+
+def own_hardware_names() -> frozenset[str]:
+    """Names of the machines in the user's own folders."""
+    return _names().own
+
+
+def load_hardware(name: str) -> Hardware:
+    """A machine by its name or from a file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` where a file
+    holds several."""
+    file, _, wanted = name.partition(".toml:")
+    if wanted or looks_like_path(name):
+        return _from_file(expanded(file + ".toml" if wanted else name), wanted)
+    names = _names()
+    key = names.aliases.get(name, name)
+    if key not in names.files:
+        lower = {known.lower(): known for known in (*names.files, *names.aliases)}
+        if name.lower() not in lower:
+            hint = "`planner hardware` lists them; a file of your own is given by its path"
+            raise unknown_name("hardware", name, (*names.files, *names.aliases), hint)
+        return load_hardware(lower[name.lower()])
+    machine = load_shipped(key)
+    # a price in a hardware file of one's own is one's own already
+    if key in names.own or not os.path.isdir(os.path.join(home(), "prices")):
+        return machine
+    from planner.hardware.prices.book import with_own_prices
+
+    return with_own_prices(machine)
+
+
+def load_shipped(name: str) -> Hardware:
+    """A machine by its name alone, with the prices of its file."""
+    return _built(user_folders(), name)
+
+
+@lru_cache(maxsize=1024)
+def _built(folders: tuple[Path, ...], name: str) -> Hardware:
+    return build(name, _entries_at(folders, _all_names(folders).files[name]))
+
+
+def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
+    """Machines whose names match: `p3.*`, `g5.*,p4d.*`, names and paths among them, each once and in order.
+
+    A pattern without wildcards is a name; a family's name (`p3`) stands for all its members.
+    """
+    parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
+    parts = [part.strip() for part in parts if part.strip()]
+    if not parts:
+        raise BadInput("no hardware is named; give names or patterns such as 'p3.*,c4.8xlarge'")
+    found: dict[str, Hardware] = {}
+    for part in parts:
+        for hardware in _match_one(part):
+            found.setdefault(hardware.name, hardware)
+    return tuple(found.values())
+
+
+def _match_one(pattern: str) -> Iterable[Hardware]:
+    names = _names()
+    if any(sign in pattern for sign in "*?[") and not looks_like_path(pattern):
+        found = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
+        if not found:
+            families = ", ".join(sorted(set(names.families.values())))
+            raise BadInput(f"no hardware matches {pattern!r}; families: {families}")
+        return [load_hardware(name) for name in found]
+    members = [name for name, family in names.families.items() if family == pattern]
+    if members and pattern not in names.files:
+        return [load_hardware(name) for name in members]
+    return [load_hardware(pattern)]
+
+
+def _from_file(path: Path, wanted: str) -> Hardware:
+    """A machine of one file; devices, fabrics and kernels it does not define come from the catalogue."""
+    own = Entries()
+    read_into(own, read(path))
+    if not own.machines:
+        raise BadInput(f"{path}: defines no machine; it needs a table [machines.NAME] (docs/hardware.md)")
+    name = own.aliases.get(wanted, wanted) or next(iter(own.machines))
+    if name not in own.machines:
+        raise unknown_name(f"machine in {path}:", wanted, own.machines)
+    if not wanted and len(own.machines) > 1:
+        names = ", ".join(own.machines)
+        raise BadInput(f"{path}: holds several machines ({names}); name one, as in {path}:{name}")
+    return build(name, own.with_parts_of(_shared_entries(user_folders())))
+
+
+def _names() -> _Names:
+    return _all_names(user_folders())
+
+
+@lru_cache(maxsize=8)
+def _all_names(folders: tuple[Path, ...]) -> _Names:
+    own = _own_entries(folders)
+    names = _Names(
+        {name: machine.file.path for name, machine in own.machines.items()},
+        {name: machine.family for name, machine in own.machines.items()},
+        dict(own.aliases),
+        frozenset(own.machines),
+    )
+    for path in sorted(shipped_folder("hardware").glob("*.toml")):
+        if path.name not in _SHARED:
+            _add_names(names, path)
+    return names
+
+
+def _add_names(names: _Names, path: Path) -> None:
+    """The names in a file of the catalogue, by its lines alone."""
+    family, name = path.stem, ""
+    for quoted, bare, others, stated in _LINE.findall(path.read_text(encoding="utf-8")):
+        if stated:
+            family = stated
+        elif others:
+            for alias in re.findall(r'"([^"]+)"', others):
+                names.aliases.setdefault(alias, name)
+        else:
+            name = quoted or bare
+            names.files.setdefault(name, path)
+            names.families.setdefault(name, family)
+
+
+@lru_cache(maxsize=512)
+def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
+    """The machines of one file, with the devices, fabrics and kernels of all."""
+    own = _own_entries(folders)
+    if any(machine.file.path == path for machine in own.machines.values()):
+        return own.with_parts_of(_shared_entries(folders))
+    entries = Entries()
+    read_into(entries, read(path))
+    return entries.with_parts_of(_shared_entries(folders))
+
+
+@lru_cache(maxsize=8)
+def _shared_entries(folders: tuple[Path, ...]) -> Entries:
+    shared = Entries()
+    for name in _SHARED:
+        read_into(shared, read(shipped_folder("hardware") / name))
+    return _own_entries(folders).with_parts_of(shared)
+
+
+@lru_cache(maxsize=8)
+def _own_entries(folders: tuple[Path, ...]) -> Entries:
+    """All that the user's folders hold, the first folder first."""
+    own = Entries()
+    for folder in folders:
+        if not folder.is_dir():
+            raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
+        for path in sorted(folder.glob("*.toml")):
+            # Models, and what is no TOML at all, may lie in the same folder.
+            if is_hardware(path):
+                read_into(own, read(path))
+        for path in sorted((folder / "hardware").glob("*.toml")):
+            read_into(own, read(path))
+    return own

@@ -1,0 +1,133 @@
+"""Measured collectives: how long an all-reduce of so many bytes took on so many devices. A plain reader.
+
+`hardware/collectives/curves.csv` has one line a run of nccl-tests (or of its kin). Runs over one kind of link
+share a name, by which hardware files point to them: `Fabric.curve` inside a machine (`h100-sxm`) and
+`Hardware.network_curves["rdma"]` or `["tcp"]` between machines (`h100-efa`, `a100-tcp`).
+
+    >>> [run.ranks for run in curves("h100-sxm", "all_gather")]
+    [2, 4, 8]
+    >>> run = curves("h100-efa", "all_reduce")[-1]
+    >>> run.machines, run.ranks, f"{run.bus_bytes_per_s(-1) / 1e9:.0f} GB/s"
+    (32, 256, '321 GB/s')
+
+What to know before fitting anything to them:
+
+- `sizes_bytes` is the whole buffer, as nccl-tests counts it: of all-gather what every rank has in the end, of
+  reduce-scatter what it has at the start.
+- With exactly two machines a tree sends half of what a ring sends, so that the bus bandwidth exceeds the wire
+  (487 GB/s over 400 on p5; 357 on four machines, 321 on 32). Scaling must not be read off two machines.
+- Small messages are not monotonic, and t = a + bytes / b misses middle sizes by 20 to 50%: interpolate in the
+  logarithm of the size.
+- Plain TCP on a machine that is sold with RDMA is another curve: 4 to 8 GB/s instead of 77 on p4d.
+
+`nccl_constants` are the latencies and bandwidth caps by which NCCL itself chooses algorithms. They give 15.2
+us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26).
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+
+from planner.errors import BadInput, unknown_name
+from planner.files.folders import shipped_folder
+
+# passes of a ring over the buffer: times (ranks - 1) / ranks, what nccl-tests multiplies bytes / seconds with
+_PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1.0}
+COLLECTIVES = tuple(_PASSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One run: seconds by size of message, sizes ascending."""
+
+    name: str  # shared by the runs over one kind of link
+    run: str
+    collective: str
+    ranks: int
+    machines: int
+    device: str
+    machine: str
+    library: str
+    sizes_bytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+    source: str
+    as_of: str
+    note: str = ""
+
+    def bus_bytes_per_s(self, index: int) -> float:
+        """The bus bandwidth at a point: what a link of a ring would have to carry."""
+        passes = _PASSES[self.collective] * (self.ranks - 1) / self.ranks
+        return passes * self.sizes_bytes[index] / self.seconds[index]
+
+
+@dataclass(frozen=True, slots=True)
+class NcclConstant:
+    """A figure of NCCL's own cost model; what does not apply is empty."""
+
+    constant: str
+    link: str
+    algorithm: str
+    protocol: str
+    architecture: str
+    value: float
+    unit: str
+    version: str
+    source: str
+
+
+def curve_names() -> tuple[str, ...]:
+    """All names that a hardware file may give as a curve."""
+    return tuple(_rows())
+
+
+@lru_cache(maxsize=64)
+def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
+    """The runs of a name, by machines and ranks; of one collective, if given (perhaps none)."""
+    if name not in _rows():
+        raise unknown_name("curve", name, _rows())
+    if collective is not None and collective not in COLLECTIVES:
+        raise unknown_name("collective", collective, COLLECTIVES)
+    return tuple(_curve(row) for row in _rows()[name] if collective in (None, row["collective"]))
+
+
+@lru_cache(maxsize=1)
+def nccl_constants() -> tuple[NcclConstant, ...]:
+    """The constants of NCCL 2.30.7 and of aws-ofi-nccl."""
+    return tuple(NcclConstant(value=float(row.pop("value")), **row) for row in _read("nccl.csv"))
+
+
+@lru_cache(maxsize=1)
+def _rows() -> dict[str, list[dict[str, str]]]:
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in _read("curves.csv"):
+        found.setdefault(row["curve"], []).append(row)
+    return found
+
+
+def _read(name: str) -> list[dict[str, str]]:
+    path = shipped_folder("hardware") / "collectives" / name
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}; install planner again") from error
+
+
+def _curve(row: dict[str, str]) -> Curve:
+    return Curve(
+        name=row["curve"],
+        run=row["run"],
+        collective=row["collective"],
+        ranks=int(row["ranks"]),
+        machines=int(row["machines"]),
+        device=row["device"],
+        machine=row["machine"],
+        library=row["library"],
+        sizes_bytes=tuple(float(size) for size in row["message_bytes"].split()),
+        seconds=tuple(float(time) * 1e-6 for time in row["time_us"].split()),
+        source=row["source"],
+        as_of=row["as_of"],
+        note=row["note"],
+    )

@@ -1,0 +1,161 @@
+"""Who rents out which devices, by price: what `sky show-gpus` and `dstack offer` list.
+
+A device is asked for by the words of its name: `H100` is any H100, `A100-80GB` and `H100-SXM` are narrower,
+`H100:8` asks for machines with exactly eight. Names of the catalogue are `A100-SXM4-80GB` and the like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.errors import BadInput, unknown_name
+from planner.hardware import Device, Hardware, Price
+
+CHEAPEST = "cheapest"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A machine in a region, at a price."""
+
+    hardware: Hardware
+    price: Price
+    spot: bool = False
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        return self.price.spot_usd_per_hour if self.spot else self.price.on_demand_usd_per_hour
+
+    @property
+    def usd_per_device_hour(self) -> float | None:
+        usd = self.usd_per_hour
+        return None if usd is None else usd / self.hardware.device_count
+
+    @property
+    def key(self) -> tuple[float, float, str]:
+        """Cheapest device first; what has no such price last, by its other price."""
+        other = self.price.spot_usd_per_hour or self.price.on_demand_usd_per_hour or 1e9
+        dear = 1e9 if self.usd_per_device_hour is None else self.usd_per_device_hour
+        return dear, other / self.hardware.device_count, self.hardware.name
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A device that is asked for, and how many of it a machine must have (any number if None)."""
+
+    words: str
+    count: int | None = None
+
+    def fits(self, hardware: Hardware) -> bool:
+        return self.count in (None, hardware.device_count) and is_called(hardware.device, self.words)
+
+
+def offers(
+    gpu: str | None = None,
+    *,
+    provider: str | Iterable[str] | None = None,
+    region: str | None = None,
+    sold: bool = True,
+    spot: bool = False,
+    machines: Iterable[Hardware] | None = None,
+) -> tuple[Offer, ...]:
+    """Offers by price of a device-hour, cheapest first.
+
+    `gpu` names devices (`H100:8`, `A100,L4`), `provider` providers (`aws,gcp`). `region` is one by name,
+    `cheapest` for each machine's cheapest, or None for the one that its file names first. `sold` leaves out
+    what nobody can rent: retired machines and example clusters. `spot` ranks by the spot price. `machines`
+    are the whole catalogue unless given. Names that nothing has are refused, with the nearest ones.
+    """
+    kinds = tuple(_catalogue() if machines is None else machines)
+    if provider is not None:
+        kinds = of_providers(kinds, provider)
+    if gpu is not None:
+        kinds = with_devices(kinds, gpu)
+    if sold:
+        kinds = tuple(kind for kind in kinds if kind.can_be_had)
+    if region not in (None, CHEAPEST):
+        _check_region(region, kinds)
+    found = [
+        Offer(kind, price, spot) for kind in kinds if (price := price_at(kind, region, spot=spot)) is not None
+    ]
+    return tuple(sorted(found, key=lambda offer: offer.key))
+
+
+def price_at(hardware: Hardware, region: str | None, *, spot: bool = False) -> Price | None:
+    """The price that counts in a region: the main one, the cheapest of all, or that of the name; None if the
+    machine is not sold there. A machine of one's own costs the same everywhere."""
+    if region is None or hardware.ownership is not None:
+        return hardware.price
+    if region != CHEAPEST:
+        return hardware.price_in(region)
+
+    def usd(price: Price) -> float:
+        return (price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour) or 1e9
+
+    return min((hardware.price, *hardware.other_prices), key=usd)
+
+
+def with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardware, ...]:
+    """The machines that have one of the devices asked for: `H100:8`, `A100,L4`."""
+    machines = tuple(machines)
+    wanted = wanted_devices(gpu)
+    names = {kind.device.name for kind in machines if kind.device.kind == "gpu"}
+    for want in wanted:
+        if not any(want.fits(kind) for kind in machines):
+            counts = sorted({k.device_count for k in machines if is_called(k.device, want.words)})
+            if counts:
+                known = ", ".join(map(str, counts))
+                raise BadInput(f"no machine has {want.count} x {want.words}; there are machines with {known}")
+            short = names | {name.partition("-")[0] for name in names}
+            raise unknown_name("device", want.words, short, "`planner hardware` lists devices by machine")
+    return tuple(kind for kind in machines if any(want.fits(kind) for want in wanted))
+
+
+def wanted_devices(gpu: str) -> tuple[Wanted, ...]:
+    """`H100:8,A100` as what is asked for."""
+    found = []
+    for part in filter(None, (part.strip() for part in gpu.split(","))):
+        words, colon, count = part.partition(":")
+        if colon and not (count.isascii() and count.isdecimal() and 0 < int(count) <= 4096):
+            raise BadInput(f"--gpu {part}: {count!r} is no number of devices; write H100 or H100:8")
+        found.append(Wanted(words.strip(), int(count) if colon else None))
+    if not found:
+        raise BadInput("--gpu names no device; write H100, H100:8 or A100,L4")
+    return tuple(found)
+
+
+def is_called(device: Device, words: str) -> bool:
+    """Whether a device goes by a name: its first words (`H100`, `RTX4090`), perhaps some of the others
+    (`A100-80GB`, `H100-SXM`)."""
+    if device.kind != "gpu":
+        return False
+    have, asked = device.name.lower().split("-"), words.lower().replace("_", "-").replace(" ", "-").split("-")
+    for length in range(1, len(have) + 1):
+        if "".join(have[:length]) == "".join(asked):  # RTX4090 is RTX-4090, and A10 is no A100
+            return True
+    rest = iter(have[1:])
+    return have[0] == asked[0] and all(any(h.startswith(a) for h in rest) for a in asked[1:])
+
+
+def _catalogue() -> tuple[Hardware, ...]:
+    from planner.hardware.catalog import match_hardware
+
+    return match_hardware("*")
+
+
+def of_providers(machines: tuple[Hardware, ...], provider: str | Iterable[str]) -> tuple[Hardware, ...]:
+    asked = provider.split(",") if isinstance(provider, str) else list(provider)
+    names = [name.strip().lower() for name in asked if name.strip()]
+    known = {kind.provider for kind in machines}
+    for name in names:
+        if name not in known:
+            raise unknown_name("provider", name, known, f"known: {', '.join(sorted(known))}")
+    return tuple(kind for kind in machines if kind.provider in names)
+
+
+def _check_region(region: str | None, machines: tuple[Hardware, ...]) -> None:
+    known = {price.region for kind in machines for price in (kind.price, *kind.other_prices)}
+    if region not in known:
+        hint = f"regions with prices: {', '.join(sorted(filter(None, known)))}"
+        raise unknown_name("region", region or "", known, hint)

@@ -1,0 +1,76 @@
+"""Finds `models/*.toml` by name or by path and reads each once.
+
+A user's folder may hold the files itself or a folder `models`; a name there hides the catalogue's.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from planner.errors import BadInput, unknown_name
+from planner.files.folders import looks_like_path, shipped_folder, user_folders
+from planner.files.regular_file import expanded, text_of
+from planner.model import Model
+
+IMPORTED = (".json", ".onnx", ".safetensors")  # what networks lie in that others wrote down
+
+
+def model_paths() -> dict[str, Path]:
+    """The file of each model that has a name, names sorted."""
+    found: dict[str, Path] = {}
+    for folder in user_folders():
+        if not folder.is_dir():
+            raise BadInput(f"PLANNER_PATH names {folder}, which is no folder")
+        for path in folder.glob("models/*.toml"):
+            found.setdefault(path.stem, path)
+        for path in folder.glob("*.toml"):
+            if _is_model(path):
+                found.setdefault(path.stem, path)
+    for path in shipped_folder("models").glob("*.toml"):
+        found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def model_names() -> tuple[str, ...]:
+    """Names of all models."""
+    return tuple(model_paths())
+
+
+def load_model(name_or_path: str | Path) -> Model:
+    """A model by its name in the catalogue (`vgg11`) or from a file (`./mine.toml`, `./config.json`)."""
+    name = str(name_or_path)
+    if isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
+        path = expanded(name)
+        if not path.exists():
+            raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
+    else:
+        paths = model_paths()
+        if name not in paths:
+            hint = "`planner models` lists them; a file of your own is given by its path"
+            raise unknown_name("model", name, paths, hint)
+        path = paths[name]
+    status = path.stat()
+    return _read(path, status.st_mtime_ns, status.st_size, os.environ.get("PLANNER_PATH", ""))
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
+    """A file read once for each state it is in; a network that others wrote down is imported."""
+    if path.is_dir() or path.name.endswith(IMPORTED):
+        from planner.model.importers import import_file
+
+        return import_file(path).model
+    from planner.model.netlist import read_model
+
+    return read_model(path, lambda base: model_paths().get(base))
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a file that lies directly in a user's folder is a model, not hardware or a scenario."""
+    try:
+        lines = text_of(path).splitlines()
+    except BadInput:
+        return False
+    return any(line.replace(" ", "").startswith("layers=") for line in lines)

@@ -1,0 +1,180 @@
+"""A graph of operators, from PyTorch or ONNX, as the values of a model file.
+
+Frameworks lay an image out as (channels, height, width), model files as (height, width, channels); both are
+the same elements, so each value has the shape that its layer has here, and a `view` stands where a reader
+wants another. Sizes are of one sample. An operator that is not known is a layer of kind `other`: it moves
+what it reads and writes, and its tensors are counted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.device.workload import demands
+from planner.model import Model
+from planner.model.importers.parts import TORCH_NAMES, Item
+
+Shape = tuple[int, ...]
+LONGEST_NAME = 180
+_UNIT = re.compile(r"^((?:[^.]+\.)*?[^.]+\.\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The output of an operator: the layer that makes it, and the shape that it has there."""
+
+    layer: str
+    shape: Shape
+
+
+@dataclass
+class OperatorGraph:
+    """Layers in order; methods add one and give its value."""
+
+    layers: list[Item] = field(default_factory=list)
+    unknown: Counter[str] = field(default_factory=Counter)
+    taken: set[str] = field(default_factory=lambda: {"input"})
+    owners: dict[str, str] = field(default_factory=dict)  # by tensor, the layer whose first tensor it is
+
+    def add(self, kind: str, value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
+        """A layer of this kind; its name is made unique."""
+        name = self.unique(name)
+        unit = _UNIT.match(f"{name}.")
+        given = {key.rstrip("_"): one for key, one in keys.items() if one is not None}
+        self.layers.append({kind: value, **given, "name": name, **({"unit": unit[1]} if unit else {})})
+        return Value(name, shape)
+
+    def unique(self, name: str) -> str:
+        name = (
+            "".join(c if c.isprintable() else "_" for c in name)[:LONGEST_NAME].replace("/", ".") or "layer"
+        )
+        found, count = name, 1
+        while found in self.taken:
+            count += 1
+            found = f"{name}_{count}"
+        self.taken.add(found)
+        return found
+
+    def viewed(self, value: Value, shape: Shape) -> Value:
+        """A value in another shape, by a `view` where it has not this one."""
+        if value.shape == shape:
+            return value
+        return self.add("view", list(shape), f"{value.layer}.view", shape, from_=value.layer)
+
+    def unary(self, kind: str, value: Value, name: str) -> Value:
+        return self.add(kind, True, name, value.shape, from_=value.layer)
+
+    def other(
+        self,
+        operator: str,
+        reads: list[Value],
+        name: str,
+        shape: Shape,
+        tensors: dict[str, Shape],
+        *,
+        known: bool = False,
+    ) -> Value:
+        """An operator that moves data; `known` if we know that it does no more."""
+        if not known:
+            self.unknown[operator] += 1
+        fresh = {name: list(size) for name, size in tensors.items() if name not in self.owners}
+        for tensor in fresh:
+            self.owners[tensor] = ""
+        sources = [value.layer for value in reads] or ["input"]
+        size = list(shape) or [1]
+        return self.add(
+            "other", operator[:100], name, tuple(size), reads=sources, shape=size, tensors=fresh or None
+        )
+
+    def linear(
+        self, value: Value, weight: tuple[str, Shape], bias: str | None, transposed: bool, name: str
+    ) -> Value:
+        """A layer over the last axis, with its weights, or tied to the layer that has them."""
+        tensor, size = weight
+        outputs = size[1] if transposed else size[0]
+        owner = self.owners.get(tensor)
+        if owner == "":  # of a layer that cannot share it: its tensor is counted there
+            shape = (*value.shape[:-1], outputs)
+            return self.add(
+                "product", [value.layer, value.layer], name, shape, shape=list(shape), depth=value.shape[-1]
+            )
+        made = self.add(
+            "linear",
+            outputs,
+            name,
+            (*value.shape[:-1], outputs),
+            from_=value.layer,
+            transposed=transposed or None,
+            tied=owner,
+            weights=None if owner else self.template(tensor, name),
+            biases=None if bias is None else self.template(bias, name),
+            bias=None if bias else False,
+        )
+        self.owners.setdefault(tensor, made.layer)
+        return made
+
+    def template(self, tensor: str, name: str) -> str | None:
+        """How a layer writes the name of a tensor; None if it is the usual one."""
+        return None if tensor in (f"{name}.weight", f"{name}.bias") else tensor
+
+    def closed(self, value: Value, *, text: bool) -> None:
+        """End with a loss, if there is none."""
+        if not any("cross_entropy" in layer or "softmax" in layer for layer in self.layers[-2:]):
+            self.unary("cross_entropy" if text else "softmax", value, "loss")
+
+    def values(self, inputs: dict[str, Any], description: str, source: str) -> dict[str, Any]:
+        """What a model file with this graph says."""
+        return {
+            "description": description,
+            "source": source,
+            "layout": "torch",
+            "separator": ".",
+            **inputs,
+            "layers": self.layers,
+            "tensors": TORCH_NAMES
+            | {
+                "batch_norm": ["{layer}.weight", "{layer}.bias"],
+                "depthwise": "{layer}.weight",
+                "scale": "{layer}",
+            },
+        }
+
+    def said(self, model: Model) -> list[str]:
+        """What was not known, and its share of all that is moved."""
+        if not self.unknown:
+            return ["every operator is known"]
+        moved = [one.forward.moved_elements + one.backward.moved_elements for one in demands(model)]
+        strange = {item["name"] for item in self.layers if item.get("other") in self.unknown}
+        share = sum(m for m, layer in zip(moved, model.layers, strict=True) if layer.name in strange)
+        listed = ", ".join(f"{name} x {count}" for name, count in self.unknown.most_common(8))
+        more = f" and {len(self.unknown) - 8} more" if len(self.unknown) > 8 else ""
+        part = f"{share / max(1.0, sum(moved)):.1%} of what is moved"
+        return [f"not known and counted as moving data only ({part}): {listed}{more}"]
+
+
+def without_batch(shape: Shape, batch: int) -> Shape:
+    """A shape of one sample: the axis of the batch is left out, or divided where it is folded into
+    another."""
+    sizes = [int(size) for size in shape]
+    for at, size in enumerate(sizes):
+        if size == batch:
+            rest = sizes[:at] + sizes[at + 1 :]
+            return tuple(rest) or (1,)
+    for at, size in enumerate(sizes):
+        if size % batch == 0 and size:
+            sizes[at] = size // batch
+            return tuple(sizes)
+    return tuple(sizes) or (1,)
+
+
+def image(shape: Shape) -> Shape:
+    """(channels, height, width) as (height, width, channels); other ranks as they are."""
+    return (shape[1], shape[2], shape[0]) if len(shape) == 3 else shape
+
+
+def elements(shape: Shape) -> int:
+    return math.prod(shape)

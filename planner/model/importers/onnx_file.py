@@ -1,0 +1,316 @@
+"""An ONNX file as a model file: nodes with the shapes that `onnx.shape_inference` gives, initializers as
+tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from planner.errors import BadInput
+from planner.model.importers import ImportedModel, built
+from planner.model.importers.graph import OperatorGraph, Shape, Value, image, without_batch
+from planner.model.importers.operators import ONNX_ACTIVATIONS, ONNX_MOVING, ONNX_VIEWS
+
+LARGEST_FILE_BYTES = 2**31
+
+
+def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
+    """The network in an ONNX file; `axes` are sizes for those that it leaves open."""
+    onnx = _library()
+    model = _loaded(path, onnx)
+    _fixed(path, model, axes)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception as error:
+        raise BadInput(f"{path}: shapes cannot be inferred: {' '.join(str(error).split())[:200]}") from error
+    reading = _Reading(path, inferred)
+    try:
+        graph, given = reading.lowered()
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
+        raise BadInput(
+            f"{path}: no graph that can be read: {type(error).__name__}: {str(error)[:120]}"
+        ) from error
+    name = "".join(c for c in path.stem if c.isalnum() or c in "-_.")[:80] or "net"
+    values = graph.values(given, "from ONNX", str(path))
+    imported = built(path, values, name, [])
+    return ImportedModel(values, imported.model, tuple(graph.said(imported.model)))
+
+
+def _library() -> Any:
+    try:
+        import onnx
+        import onnx.shape_inference
+    except ImportError as error:
+        raise BadInput("reading ONNX needs onnx: pip install 'dnn-planner[onnx]'") from error
+    return onnx
+
+
+def _loaded(path: Path, onnx: Any) -> Any:
+    from planner.files.regular_file import opened
+
+    try:
+        with opened(path) as file:
+            data = file.read(LARGEST_FILE_BYTES)
+        return onnx.load_model_from_string(data)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"{path}: no ONNX file, or not whole: {' '.join(str(error).split())[:120]}") from error
+
+
+def _fixed(path: Path, model: Any, axes: dict[str, int]) -> None:
+    """Give open axes of the inputs their sizes; say which flag does where one is missing."""
+    kept = {tensor.name for tensor in model.graph.initializer}
+    open_axes: dict[str, None] = {}
+    for value in model.graph.input:
+        if value.name in kept:
+            continue
+        for at, axis in enumerate(value.type.tensor_type.shape.dim):
+            if axis.HasField("dim_value") and axis.dim_value > 0:
+                continue
+            name = axis.dim_param or f"{value.name}.{at}"
+            if name in axes:
+                axis.dim_value = axes[name]
+            else:
+                open_axes[name] = None
+    if open_axes:
+        flags = " ".join(f"--axis {name}=SIZE" for name in open_axes)
+        raise BadInput(f"{path}: axes of its input have no size; give them with {flags[:200]}")
+
+
+class _Reading:
+    def __init__(self, path: Path, model: Any) -> None:
+        self.path, self.proto = path, model.graph
+        self.graph = OperatorGraph()
+        self.tensors = {t.name: tuple(int(n) for n in t.dims) for t in self.proto.initializer}
+        self.raw: dict[str, Shape] = {}
+        for value in (*self.proto.input, *self.proto.value_info, *self.proto.output):
+            sizes = tuple(int(axis.dim_value) for axis in value.type.tensor_type.shape.dim)
+            if all(size > 0 for size in sizes):
+                self.raw[value.name] = sizes
+        self.known: dict[str, Value] = {}
+        self.constants: set[str] = set()
+        self.batch = 1
+
+    def shape(self, name: str) -> Shape:
+        if name not in self.raw:
+            raise BadInput(
+                f"{self.path}: the shape of {name[:60]!r} is not known, even after shape inference"
+            )
+        return without_batch(self.raw[name], self.batch)
+
+    def lowered(self) -> tuple[OperatorGraph, dict[str, Any]]:
+        inputs = [value for value in self.proto.input if value.name not in self.tensors]
+        if not inputs or not self.proto.node:
+            raise BadInput(f"{self.path}: a graph without inputs or without nodes is no network")
+        first = inputs[0]
+        sizes = self.raw.get(first.name, ())
+        if not 2 <= len(sizes) <= 4:
+            raise BadInput(
+                f"{self.path}: its input {first.name[:60]!r} has {len(sizes)} axes; 2 to 4 are read"
+            )
+        self.batch = sizes[0]
+        text = first.type.tensor_type.elem_type in (6, 7) and len(sizes) == 2  # 32 and 64 bit integers
+        inner = sizes[1:]
+        given: dict[str, Any] = {"default_batch": min(self.batch, 10_000)}
+        if text:
+            given["sequence_length"], value = inner[0], Value("input", inner)
+        else:
+            flat = image(inner) if len(inner) != 2 else (math.prod(inner),)
+            given["input"], value = list(flat), Value("input", flat)
+        self.known[first.name] = value
+        for other in inputs[1:]:
+            self.constants.add(other.name)  # masks, lengths: nothing is computed for them
+        last = value
+        for node in self.proto.node:
+            found = self.node(node)
+            if found is not None:
+                self.known[node.output[0]] = last = found
+                for more in node.output[1:]:
+                    if more in self.raw:
+                        self.known[more] = found
+        self.graph.closed(last, text=text and len(last.shape) == 2)
+        return self.graph, given
+
+    def node(self, node: Any) -> Value | None:
+        data = [self.known[name] for name in node.input if name in self.known]
+        held = {name: self.tensors[name] for name in node.input if name in self.tensors}
+        if not data:
+            if node.op_type == "Constant":
+                self.constants.update(node.output)
+            return None
+        name = self.name(node, held)
+        lower = LOWERED.get(node.op_type)
+        if lower is not None:
+            found = lower(self, node, data, held, name)
+            if found is not None:
+                return found
+        if node.op_type in ONNX_ACTIVATIONS:
+            return self.graph.unary(ONNX_ACTIVATIONS[node.op_type], data[0], name)
+        out = self.shape(node.output[0])
+        if node.op_type in ONNX_VIEWS:
+            same = math.prod(out) == math.prod(data[0].shape) and image(out) == data[0].shape
+            return data[0] if same else self.graph.viewed(data[0], out)
+        weights = held if node.op_type not in ("Resize", "Pad") else {}
+        trained = {name: size for name, size in weights.items() if size}
+        return self.graph.other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
+
+    def name(self, node: Any, held: dict[str, Shape]) -> str:
+        """By the module that the weights belong to, else by the node."""
+        first = next(iter(held), "")
+        if first.endswith((".weight", ".bias")):
+            return first.rpartition(".")[0]
+        parts = str(node.name or node.op_type).strip("/").split("/")
+        # PyTorch writes /layer1/layer1.0/relu/Relu: a part that the next one begins with says nothing
+        kept = [
+            part
+            for part, after in zip(parts, [*parts[1:], ""], strict=True)
+            if not after.startswith(f"{part}.")
+        ]
+        return ".".join(kept)
+
+    def attribute(self, node: Any, name: str, default: Any) -> Any:
+        for one in node.attribute:
+            if one.name == name:
+                return list(one.ints) if one.ints else one.i if one.type == 2 else one.f
+        return default
+
+
+def _conv(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+    weight = node.input[1]
+    out = at.shape(node.output[0])
+    if weight not in held or len(held[weight]) != 4 or len(out) != 3 or weight in at.graph.owners:
+        return None
+    channels, _, *kernel = held[weight]
+    stride = at.attribute(node, "strides", [1, 1])
+    pads = at.attribute(node, "pads", [0, 0, 0, 0])
+    groups = at.attribute(node, "group", 1)
+    source = at.graph.viewed(data[0], image(at.shape(node.input[0])))
+    fits = _fits(source.shape, kernel, stride, pads, out)
+    same = all(
+        -(-size // step) == got for size, step, got in zip(source.shape[:2], stride, out[1:], strict=True)
+    )
+    if not (fits or same):
+        return None
+    at.graph.owners[weight] = ""
+    bias = len(node.input) > 2 and bool(node.input[2])
+    keys = {"kernel": kernel, "stride": stride, "padding": pads[0] if fits else "same", "from_": source.layer}
+    weights = None if weight == f"{name}.weight" else weight
+    if bias and node.input[2] != f"{name}.bias":
+        at.graph.owners[node.input[2]] = ""
+    keys |= {"groups": groups if groups > 1 else None, "bias": bias or None, "weights": weights}
+    return at.graph.add("conv", channels, name, image(out), **keys)
+
+
+def _fits(shape: Shape, kernel: list[int], stride: list[int], pads: list[int], out: Shape) -> bool:
+    return len(set(pads)) == 1 and all(
+        (size + 2 * pads[0] - wide) // step + 1 == got
+        for size, wide, step, got in zip(shape[:2], kernel, stride, out[1:], strict=True)
+    )
+
+
+def _gemm(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+    weight = node.input[1]
+    if weight not in held or len(held[weight]) != 2:
+        return None
+    transposed = not at.attribute(node, "transB", 0)
+    source = at.graph.viewed(data[0], at.shape(node.input[0]))
+    bias = node.input[2] if len(node.input) > 2 and node.input[2] in held else None
+    return at.graph.linear(source, (weight, held[weight]), bias, transposed, name)
+
+
+def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+    out = at.shape(node.output[0])
+    if len(data) == 2:
+        depth = at.shape(node.input[0])[-1]
+        keys = {"shape": list(out), "depth": depth}
+        return at.graph.add("product", [one.layer for one in data], name, out, **keys)
+    weight = node.input[1]
+    if weight not in held or len(held[weight]) != 2:
+        return None
+    source = at.graph.viewed(data[0], at.shape(node.input[0]))
+    return at.graph.linear(source, (weight, held[weight]), None, True, name)
+
+
+def _norm(kind: str) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
+    def lower(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+        size = held.get(node.input[1]) if len(node.input) > 1 else None
+        if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
+            return None
+        if node.input[1] != f"{name}.weight":
+            return None
+        at.graph.owners[node.input[1]] = ""
+        return at.graph.add(kind, True, name, data[0].shape, from_=data[0].layer)
+
+    return lower
+
+
+def _add(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+    if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
+        return None
+    second = at.graph.viewed(data[1], data[0].shape)
+    return at.graph.add("add", [data[0].layer, second.layer], name, data[0].shape)
+
+
+def _mul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+    if len(data) != 2 or data[0].shape != data[1].shape:
+        return None
+    return at.graph.add("multiply", [one.layer for one in data], name, data[0].shape)
+
+
+def _pool(kind: str) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
+    def lower(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+        out = at.shape(node.output[0])
+        window = at.attribute(node, "kernel_shape", None)
+        if len(out) != 3 or not window:
+            return None
+        stride, pads = at.attribute(node, "strides", [1, 1]), at.attribute(node, "pads", [0, 0, 0, 0])
+        source = at.graph.viewed(data[0], image(at.shape(node.input[0])))
+        if not _fits(source.shape, window, stride, pads, out):
+            return None
+        keys = {"stride": stride, "padding": pads[0], "from_": source.layer}
+        return at.graph.add(kind, window, name, image(out), **keys)
+
+    return lower
+
+
+def _global(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+    out = at.shape(node.output[0])
+    if len(out) != 3 or len(data[0].shape) != 3:
+        return None
+    return at.graph.add("global_pool", True, name, image(out), keep=True, from_=data[0].layer)
+
+
+def _gather(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+    table = node.input[0]
+    if (
+        table not in held
+        or len(held[table]) != 2
+        or len(data[0].shape) != 1
+        or at.graph.owners.get(table) == ""
+    ):
+        return None
+    rows, features = held[table]
+    weights = None if table == f"{name}.weight" else table
+    keys = {"features": features, "from_": data[0].layer, "tied": at.graph.owners.get(table)}
+    keys["weights"] = None if keys["tied"] else weights
+    made = at.graph.add("embedding", rows, name, (*data[0].shape, features), **keys)
+    at.graph.owners.setdefault(table, made.layer)
+    return made
+
+
+LOWERED: dict[str, Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]] = {
+    "Conv": _conv,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "BatchNormalization": _norm("batch_norm"),
+    "LayerNormalization": _norm("layer_norm"),
+    "Add": _add,
+    "Mul": _mul,
+    "MaxPool": _pool("max_pool"),
+    "AveragePool": _pool("avg_pool"),
+    "GlobalAveragePool": _global,
+    "Gather": _gather,
+}

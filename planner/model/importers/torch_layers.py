@@ -1,0 +1,283 @@
+"""Operators of PyTorch as layers, one function for each that is more than moving data.
+
+A function gives the value of a node, or None where the operator is used in a way that no layer of ours has;
+it is then counted as moving data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from planner.model.importers.graph import Value, image
+from planner.model.importers.torch_values import HeldValue, Lowering
+
+
+def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    weight = at.of(node.args[1])
+    out = at.shape(node)
+    if not isinstance(weight, HeldValue) or not weight.plain or len(out) != 3:
+        return None
+    tensor, (channels, _, *kernel) = next(iter(weight.tensors.items()))
+    if len(kernel) != 2:
+        return None
+    bias = at.of(node.args[2]) if len(node.args) > 2 else None
+    stride = _pair(node.args[3] if len(node.args) > 3 else 1)
+    padding = node.args[4] if len(node.args) > 4 else 0
+    dilation = _pair(node.args[5] if len(node.args) > 5 else 1)
+    groups = next((n for n in reversed(node.args[6:]) if isinstance(n, int) and not isinstance(n, bool)), 1)
+    source = at.graph.viewed(data[0], image(at.shape(node.args[0])))
+    around = _pair(padding) if not isinstance(padding, str) else (0, 0)
+    same = all(
+        -(-size // step) == got for size, step, got in zip(source.shape[:2], stride, out[1:], strict=True)
+    )
+    even = around[0] == around[1] and dilation == (1, 1) and not isinstance(padding, str)
+    fits = all(
+        (size + 2 * around[0] - wide) // step + 1 == got
+        for size, wide, step, got in zip(source.shape[:2], kernel, stride, out[1:], strict=True)
+    )
+    keys: dict[str, Any] = {
+        "kernel": _short(kernel),
+        "stride": _short(stride),
+        "bias": bias is not None or None,
+    }
+    keys["padding"] = around[0] if even and fits else "same"
+    if tensor in at.graph.owners or not (same or (even and fits)):
+        return None
+    name = at.name(node, tensor)
+    at.graph.owners[tensor] = ""
+    if groups == source.shape[2] and groups > 1 and channels % groups == 0:
+        return at.graph.add("depthwise", channels // groups, name, image(out), from_=source.layer, **keys)
+    grouped = groups if groups > 1 else None
+    return at.graph.add("conv", channels, name, image(out), from_=source.layer, groups=grouped, **keys)
+
+
+def _linear(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    bias = at.of(node.args[2]) if len(node.args) > 2 and node.args[2] is not None else None
+    return _matmul_with(at, node, data[0], at.of(node.args[1]), bias, turned=False)
+
+
+def _addmm(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    bias = at.of(node.args[0])
+    if not isinstance(bias, HeldValue):
+        return None
+    return _matmul_with(at, node, data[0], at.of(node.args[2]), bias, turned=True)
+
+
+def _matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    first, second = at.of(node.args[0]), at.of(node.args[1])
+    if isinstance(first, Value) and isinstance(second, HeldValue):
+        return _matmul_with(at, node, first, second, None, turned=True)
+    if not isinstance(first, Value) or not isinstance(second, Value):
+        return None
+    out, left = at.shape(node), at.shape(node.args[0])
+    keys = {"shape": list(out), "depth": left[-1]}
+    return at.graph.add("product", [first.layer, second.layer], at.name(node), out, **keys)
+
+
+def _matmul_with(
+    at: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, turned: bool
+) -> Value | None:
+    if not isinstance(weight, HeldValue) or not weight.plain:
+        return None
+    tensor, size = next(iter(weight.tensors.items()))
+    if len(size) != 2 or (bias is not None and not isinstance(bias, HeldValue)):
+        return None
+    transposed = turned != weight.transposed  # PyTorch's linear multiplies by the transpose itself
+    raw = at.shape(next(n for n in node.all_input_nodes if isinstance(at.of(n), Value)))
+    source = at.graph.viewed(value, raw)
+    inputs = size[0] if transposed else size[1]
+    if source.shape[-1] != inputs:
+        return None
+    named = next(iter(bias.tensors)) if bias is not None else None
+    return at.graph.linear(source, (tensor, size), named, transposed, at.name(node, tensor))
+
+
+def _embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    weight = at.of(node.args[0])
+    if not isinstance(weight, HeldValue) or len(data[0].shape) != 1:
+        return None
+    tensor, (rows, features) = next(iter(weight.tensors.items()))
+    owner = at.graph.owners.get(tensor)
+    if owner == "":
+        return None
+    name = at.name(node, tensor)
+    keys = {"features": features, "from_": data[0].layer, "tied": owner}
+    made = at.graph.add("embedding", rows, name, (*data[0].shape, features), **keys)
+    at.graph.owners.setdefault(tensor, made.layer)
+    return made
+
+
+def _norm(kind: str, weight_at: int) -> Callable[[Lowering, Any, list[Value]], Value | None]:
+    def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+        weight = at.of(node.args[weight_at]) if len(node.args) > weight_at else None
+        if not isinstance(weight, HeldValue):
+            return at.graph.other(str(node.target), data, at.name(node), data[0].shape, {}, known=True)
+        tensor, size = next(iter(weight.tensors.items()))
+        bias = (
+            at.of(node.args[weight_at + 1]) if len(node.args) > weight_at + 1 and kind != "rms_norm" else None
+        )
+        raw = at.shape(node)
+        wanted = (
+            data[0].shape if data[0].shape[-1:] == size else image(raw) if image(raw)[-1:] == size else raw
+        )
+        if wanted[-1:] != size or tensor in at.graph.owners:
+            return None
+        source = at.graph.viewed(data[0], wanted)
+        at.graph.owners[tensor] = ""
+        name = at.name(node, tensor)
+        without = {"bias": False} if kind == "layer_norm" and bias is None else {}
+        return at.graph.add(kind, True, name, wanted, from_=source.layer, **without)
+
+    return lower
+
+
+def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    shapes = [at.shape(one) for one in node.args[:3]]
+    if any(len(shape) != 3 for shape in shapes) or len(data) < 3:
+        return None
+    (heads, length, size), (kv_heads, _, _), values = shapes
+    if heads % kv_heads or values[2] != size:
+        return None
+    reads = [
+        at.graph.viewed(value, (shape[1], shape[0] * shape[2]))
+        for value, shape in zip((at.of(one) for one in node.args[:3]), shapes, strict=True)
+        if isinstance(value, Value)
+    ]
+    if len(reads) != 3:
+        return None
+    causal = node.kwargs.get("is_causal", node.args[5] if len(node.args) > 5 else False)
+    dropout = node.kwargs.get("dropout_p", node.args[4] if len(node.args) > 4 else 0.0)
+    keys = {"heads": heads, "kv_heads": kv_heads if kv_heads != heads else None}
+    keys |= {"causal": bool(causal) or None, "dropout": bool(dropout) or None}
+    made = at.graph.add(
+        "attention", [one.layer for one in reads], at.name(node), (length, heads * size), **keys
+    )
+    return at.graph.viewed(made, (heads, length, size))
+
+
+def _add(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    held = at.held(node)
+    fresh = {name: size for name, size in held.items() if name not in at.graph.owners}
+    if len(data) == 2 and math.prod(data[0].shape) == math.prod(data[1].shape):
+        other = at.graph.viewed(data[1], data[0].shape)
+        return at.graph.add("add", [data[0].layer, other.layer], at.name(node), data[0].shape)
+    if len(data) == 1 and len(fresh) == 1 and len(data[0].shape) == 2:
+        name, size = next(iter(fresh.items()))
+        rows = size[-2] if len(size) > 1 else 0
+        if size[-1] == data[0].shape[1] and rows >= data[0].shape[0] and math.prod(size[:-2]) == 1:
+            at.graph.owners[name] = ""
+            keys = {"batched": True if len(size) == 3 else None, "from_": data[0].layer, "weights": name}
+            return at.graph.add("positions", rows, at.name(node, name), data[0].shape, **keys)
+    return None
+
+
+def _mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    if len(data) == 2:
+        first, second = data
+        if first.shape == second.shape or {1} == set(second.shape[:-1]) or {1} == set(first.shape[:-1]):
+            large = max(data, key=lambda one: math.prod(one.shape))
+            return at.graph.add("multiply", [first.layer, second.layer], at.name(node), large.shape)
+    held = at.held(node)
+    if len(data) == 1 and len(held) == 1:
+        name, size = next(iter(held.items()))
+        each = math.prod(size) == max(size) == data[0].shape[-1] and len(size) in (1, 3)
+        if name not in at.graph.owners and each and (len(size) == 3) == (len(data[0].shape) == 3):
+            at.graph.owners[name] = ""
+            keys = {"from_": data[0].layer, "weights": name}
+            return at.graph.add("scale", True, at.name(node, name), data[0].shape, **keys)
+    return None
+
+
+def _pool(kind: str) -> Callable[[Lowering, Any, list[Value]], Value | None]:
+    def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+        out = at.shape(node)
+        if len(out) != 3:
+            return None
+        window = _pair(node.args[1])
+        stride = _pair(node.args[2]) if len(node.args) > 2 and node.args[2] else window
+        padding = _pair(node.args[3]) if len(node.args) > 3 else (0, 0)
+        source = at.graph.viewed(data[0], image(at.shape(node.args[0])))
+        fits = padding[0] == padding[1] and all(
+            (size + 2 * padding[0] - wide) // step + 1 == got
+            for size, wide, step, got in zip(source.shape[:2], window, stride, out[1:], strict=True)
+        )
+        if not fits:
+            return None
+        keys = {"stride": _short(stride), "padding": padding[0], "from_": source.layer}
+        return at.graph.add(kind, _short(window), at.name(node), image(out), **keys)
+
+    return lower
+
+
+def _adaptive(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    out = at.shape(node)
+    if len(out) != 3 or out[1:] != (1, 1):
+        return None
+    source = at.graph.viewed(data[0], image(at.shape(node.args[0])))
+    return at.graph.add("global_pool", True, at.name(node), image(out), keep=True, from_=source.layer)
+
+
+def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    out, held = at.shape(node), at.held(node)
+    if len(data) == 1 and len(held) == 1:
+        name, size = next(iter(held.items()))
+        one = data[0].shape
+        if (
+            name not in at.graph.owners
+            and len(one) == 2
+            and out == (one[0] + 1, one[1])
+            and size == (1, 1, one[1])
+        ):
+            at.graph.owners[name] = ""
+            return at.graph.add(
+                "class_token", True, at.name(node, name), out, weights=name, from_=data[0].layer
+            )
+        return None
+    wanted = image(out)
+    joined = len(data) > 1 and sum(one.shape[-1] for one in data) == wanted[-1]
+    if not joined or any(one.shape[:-1] != wanted[:-1] for one in data):
+        return None
+    return at.graph.add("concat", [one.layer for one in data], at.name(node), wanted)
+
+
+def _loss(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    return at.graph.unary("cross_entropy", data[0], at.name(node))
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    sizes = [int(n) for n in value]
+    return (sizes[0], sizes[-1]) if sizes else (1, 1)
+
+
+def _short(pair: Any) -> Any:
+    return pair[0] if pair[0] == pair[1] else list(pair)
+
+
+LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
+    "conv2d": _conv2d,
+    "convolution": _conv2d,
+    "linear": _linear,
+    "addmm": _addmm,
+    "mm": _matmul,
+    "matmul": _matmul,
+    "bmm": _matmul,
+    "embedding": _embedding,
+    "batch_norm": _norm("batch_norm", 1),
+    "layer_norm": _norm("layer_norm", 2),
+    "rms_norm": _norm("rms_norm", 2),
+    "group_norm": _norm("layer_norm", 2),
+    "scaled_dot_product_attention": _attention,
+    "add": _add,
+    "add_": _add,
+    "mul": _mul,
+    "mul_": _mul,
+    "max_pool2d": _pool("max_pool"),
+    "avg_pool2d": _pool("avg_pool"),
+    "adaptive_avg_pool2d": _adaptive,
+    "cat": _cat,
+    "cross_entropy_loss": _loss,
+}

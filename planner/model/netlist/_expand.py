@@ -1,0 +1,287 @@
+"""From a file to a flat list of layers with names and inputs.
+
+Blocks and branches are unrolled in the order in which they are written, which is the order of creation.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from planner.errors import BadInput
+from planner.files.tomlfile import Key, TomlSource, decode
+from planner.model.netlist import _format as f
+
+T = TypeVar("T")
+LARGEST_NETWORK = 20_000  # layers: ten times the deepest in use, and read in a second
+MOST_INPUTS = 1_000_000  # of all layers together
+HAVE_DEFAULTS = (
+    "conv",
+    "depthwise",
+    "fc",
+    "max_pool",
+    "avg_pool",
+    "linear",
+    "layer_norm",
+    "attention",
+    "patches",
+    "moe",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where in the file something stands: its path, and the blocks whose use led there."""
+
+    at: tuple[Key, ...]
+    blocks: tuple[str, ...] = ()
+
+    def __truediv__(self, key: Key) -> Spot:
+        return Spot((*self.at, key), self.blocks)
+
+    def error(self, source: TomlSource, message: str) -> BadInput:
+        used = f" (in block {' > '.join(self.blocks)})" if self.blocks else ""
+        return source.error(message + used, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A layer with its name and what it reads; `owner` is the layer it follows by `then`, else itself."""
+
+    kind: str
+    spec: Any
+    name: str
+    owner: str
+    inputs: tuple[str, ...]
+    spot: Spot
+    block: str | None = None  # the use of a block, in the list of all layers, that it is part of
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What holds throughout one list of layers."""
+
+    spot: Spot
+    scope: str  # before the names given in it
+    entry: str  # the layer that the list reads
+    block: str | None = None
+
+
+def expand(source: TomlSource, file: f.File) -> list[Placed]:
+    """The layers of a file in order of creation."""
+    for kind, defaults in file.defaults.items():
+        spot = Spot(("defaults", kind))
+        if kind not in HAVE_DEFAULTS:
+            raise spot.error(source, f"only {', '.join(HAVE_DEFAULTS)} have defaults")
+        decode(source, {**_required(kind), **defaults}, f.LAYERS[kind], spot.at)
+    expansion = _Expansion(source, file)
+    scope = f"{file.scope}{file.separator}" if file.scope else ""
+    expansion.unroll(file.layers, _Context(Spot(("layers",)), scope, "input"))
+    return expansion.placed
+
+
+def _required(kind: str) -> f.Item:
+    """Values for the keys that a layer cannot do without, to check the others against."""
+    keys = {"attention": {"heads": 1}, "patches": {"size": 1}, "moe": {"top_k": 1, "features": 1}}
+    own: Any = ["any"] if kind in f.READ_BY_NAME else kind == "layer_norm" or 1
+    return {kind: own, **keys.get(kind, {})}
+
+
+class _Expansion:
+    def __init__(self, source: TomlSource, file: f.File) -> None:
+        self.source, self.file = source, file
+        self.placed: list[Placed] = []
+        self.ends = {"input": "input"}  # for each name the last layer it stands for: of `then`, of a block
+        if file.target_length:
+            self.ends["targets"] = "targets"
+        self.counts: dict[str, int] = {}
+        self.known: dict[int, tuple[f.Item, Any]] = {}  # what items mean that were met before
+        self.uses: dict[str, int] = {}  # of blocks without a name
+        self.inputs = 0
+
+    def unroll(self, items: list[f.Item], here: _Context) -> str:
+        """Unroll a list of items that follow one another; the name of the last layer."""
+        previous = here.entry
+        for index, item in enumerate(items):
+            inner = _Context(here.spot / index, here.scope, here.entry, here.block)
+            if "block" in item:
+                previous = self._block(item, previous, inner)
+            elif "branches" in item:
+                previous = self._branches(item, previous, inner)
+            else:
+                previous = self._layer(item, previous, inner)
+        return previous
+
+    def _layer(self, item: f.Item, previous: str, here: _Context) -> str:
+        kind, spec = self._once(item, lambda: self._spec(item, here))
+        if kind in f.READ_BY_NAME:
+            inputs = tuple(self._find(name, here) for name in item[f.READ_BY_NAME[kind]])
+        else:
+            inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
+        return self._place(kind, spec, inputs, here)
+
+    def _once(self, item: f.Item, make: Callable[[], T]) -> T:
+        """What an item means, worked out once: blocks repeat the same items."""
+        known = self.known.get(id(item))
+        if known is None:
+            known = self.known[id(item)] = (item, make())
+        return cast(T, known[1])
+
+    def _spec(self, item: f.Item, here: _Context) -> tuple[str, Any]:
+        """The kind of a layer and its keys as types."""
+        kinds = [kind for kind in f.LAYERS if kind in item]
+        if len(kinds) > 1:
+            kinds = [kind for kind in kinds if kind not in f.ALSO_KEYS] or kinds
+        if len(kinds) != 1:
+            allowed = [*f.LAYERS, "branches", "block"]
+            near = [n for key in item for n in difflib.get_close_matches(key, allowed, n=1)]
+            hint = f"; did you mean {near[0]!r}?" if near and not kinds else ""
+            raise here.spot.error(
+                self.source,
+                f"{{ {', '.join(item)} }}: a layer has exactly one of the keys {', '.join(allowed)}{hint}",
+            )
+        kind = kinds[0]
+        values = {**self.file.defaults[kind], **item} if kind in self.file.defaults else item
+        spec: Any = decode(self.source, values, f.LAYERS[kind], here.spot.at)
+        if item[kind] is False:
+            raise here.spot.error(self.source, f"{kind} = false means nothing; leave the layer out")
+        return kind, spec
+
+    def _branches(self, item: f.Item, previous: str, here: _Context) -> str:
+        spec = self._once(item, lambda: decode(self.source, item, f.Branches, here.spot.at))
+        ends = []
+        for index, branch in enumerate(spec.branches * spec.repeat):
+            spot = here.spot / "branches" / (index % len(spec.branches))
+            ends.append(self.unroll(branch, _Context(spot, here.scope, previous, here.block)))
+        return self._place(spec.join, spec, tuple(ends), here)
+
+    def _block(self, item: f.Item, previous: str, here: _Context) -> str:
+        """Unroll the use of a block, as often as it repeats."""
+        use, layers = self._once(item, lambda: self._use(item, here))
+        name = use.block
+        spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
+        for index in range(use.first, use.first + use.repeat):
+            label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
+            scope = f"{label}{self.file.separator}" if label else here.scope
+            block = here.block or label or self._numbered(name)
+            previous = self.unroll(layers, _Context(spot, scope, previous, block))
+            if label:
+                self.ends[label] = previous
+        return previous
+
+    def _use(self, item: f.Item, here: _Context) -> tuple[f.BlockUse, list[f.Item]]:
+        """The use of a block, and the block's layers with its parameters filled in."""
+        own = f.BlockUse.__struct_fields__
+        use = decode(self.source, {key: item[key] for key in own if key in item}, f.BlockUse, here.spot.at)
+        block, name = self.file.blocks.get(use.block), use.block
+        if block is None:
+            near = difflib.get_close_matches(name, self.file.blocks, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            known = ", ".join(self.file.blocks) or "none"
+            raise here.spot.error(self.source, f"unknown block {name!r}; {hint}blocks of this file: {known}")
+        given = {key: value for key, value in item.items() if key not in own}
+        wrong = [f"unknown parameter {key!r}" for key in given if key not in block.parameters]
+        wrong += [f"parameter {key!r} is missing" for key in block.parameters if key not in given]
+        if wrong:
+            wants = ", ".join(block.parameters) or "none"
+            raise here.spot.error(self.source, f"block {name!r}: {'; '.join(wrong)}; it has: {wants}")
+        if name in here.spot.blocks:
+            circle = " -> ".join([*here.spot.blocks, name])
+            raise here.spot.error(self.source, f"blocks use one another in a circle: {circle}")
+        spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
+        return use, [self._filled(item, given, spot / index) for index, item in enumerate(block.layers)]
+
+    def _numbered(self, block: str) -> str:
+        """A name for a use that has none: the block's, and which use of it this is."""
+        self.uses[block] = self.uses.get(block, -1) + 1
+        return f"{block}{self.uses[block]}"
+
+    def _filled(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
+        """A value with `"$parameter"` replaced by what is given."""
+        if isinstance(value, str) and value.startswith("$"):
+            if value[1:] not in given:
+                known = ", ".join(given) or "none"
+                raise spot.error(self.source, f"{value!r} is no parameter of this block; it has: {known}")
+            return given[value[1:]]
+        if isinstance(value, dict):
+            return {key: self._filled(inner, given, spot) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._filled(inner, given, spot) for inner in value]
+        return value
+
+    def _place(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:
+        """Put down a layer and what follows it by `then`; the name of the last."""
+        if spec.name is not None:
+            name: str = here.scope + spec.name
+        else:
+            count = self.counts.get(kind, 0)
+            self.counts[kind] = count + 1
+            template: str = getattr(self.file.names, kind)
+            name = template.replace("{n}", str(count))
+        if name in self.ends:
+            raise here.spot.error(self.source, f"the name {name!r} is taken; names must be unique")
+        if len(self.placed) >= LARGEST_NETWORK:
+            raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
+        self.inputs += len(inputs)
+        if self.inputs > MOST_INPUTS:
+            raise here.spot.error(self.source, f"layers read more than {MOST_INPUTS:,} inputs in all")
+        block = here.block or spec.unit
+        self.placed.append(Placed(kind, spec, name, name, inputs, here.spot, block))
+        last = name
+        if len(self.placed) + len(spec.then) > LARGEST_NETWORK:
+            raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
+        for after in spec.then:
+            part = f"{name}/{after}"
+            self.placed.append(Placed(after, None, part, name, (last,), here.spot, block))
+            last = self.ends[part] = part
+        self.ends[name] = last
+        return last
+
+    def _find(self, name: str, here: _Context) -> str:
+        """The layer that a name means here: `input` is what this list reads; else the innermost scope."""
+        if name == "input":
+            return here.entry
+        separator = self.file.separator
+        parts = here.scope.split(separator)
+        for depth in range(len(parts) - 1, -1, -1):
+            full = separator.join([*parts[:depth], name])
+            if full in self.ends:
+                return self.ends[full]
+        later = self._later(name, here.spot)
+        near = difflib.get_close_matches(here.scope + name, self.ends, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near and not later else ""
+        raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
+
+    def _later(self, name: str, spot: Spot) -> str:
+        """Whether a name that is not there yet stands further down in the same list, and closes a circle."""
+        *path, index = spot.at
+        blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
+        items: Any = {"layers": self.file.layers, "blocks": blocks}
+        for key in path:
+            items = items[key]
+        reads = {
+            item["name"]: _inputs(item, items[i - 1] if i else {})
+            for i, item in enumerate(items)
+            if isinstance(item.get("name"), str)
+        }
+        if name not in reads:
+            return ""
+        own, todo = items[index].get("name"), [[name]]
+        visited = {name}
+        while todo:
+            way = todo.pop()
+            if way[-1] == own:
+                return f": a circle, {' reads '.join([own, *way])}"
+            fresh = [n for n in reads.get(way[-1], ()) if n not in visited]
+            visited.update(fresh)
+            todo += [[*way, n] for n in fresh]
+        return ": it comes later; list layers in the order in which they are computed"
+
+
+def _inputs(item: f.Item, before: f.Item) -> Sequence[str]:
+    """The names that an item reads, as far as it and the item before it have names."""
+    listed = next((item.get(key) for kind, key in f.READ_BY_NAME.items() if item.get(kind)), None)
+    names = listed or item.get("from") or before.get("name") or ()
+    return [names] if isinstance(names, str) else [str(name) for name in names]

@@ -1,0 +1,18 @@
+"""The cost of collectives, as pure functions: what is sent over which links, and what it waits for.
+
+`ring`, `tree` and `hierarchical` say how many bytes cross a port and how many hops follow each other, with
+reduce-scatter and all-gather as the primitives; `nccl` and `gloo` are what libraries make of them: which
+algorithm, at which latency, how many at a time. `curve` holds measured times, which go before any formula.
+Nothing here knows plans or the simulator; exchanges lower the phases to joint ops.
+"""
+
+from __future__ import annotations
+
+from planner.parallel.collectives._base import Kind, Level, Peers, Phase, repeated
+from planner.parallel.collectives.curve import Curves, TimeCurve
+from planner.parallel.collectives.gloo import Gloo
+from planner.parallel.collectives.nccl import Nccl
+
+Library = Nccl | Gloo
+
+__all__ = ["Curves", "Gloo", "Kind", "Level", "Library", "Nccl", "Peers", "Phase", "TimeCurve", "repeated"]

@@ -1,0 +1,121 @@
+"""What a collective goes over (levels of links) and what it comes down to (phases).
+
+A phase is one transfer that a group does together: bytes that cross the narrowest port of the group, after a
+latency in which nothing flows. Its duration alone is `latency_s + bytes / rate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from planner.errors import BadInput
+from planner.parallel.collectives.curve import Curves
+
+Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+Link = Literal["NVLink", "PCI", "Net"]
+Scope = Literal["all", "machine"]
+LevelName = Literal["fabric", "network"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Members joined by one kind of link: the devices of a machine, or the machines.
+
+    `bytes_per_s` is what the narrowest member sends, and at the same time receives, when a collective runs:
+    the link's figure times what a library gets out of it. `round_trip_s` is that of a small message between
+    two members, beyond what the library's own constants hold. A link that was idle lets `burst_bytes` through
+    at once (the bucket of a shaper). `channels` are the rings that a library goes over them with at the same
+    time. `curves` are measured collectives over these members.
+    """
+
+    name: LevelName
+    link: Link
+    members: int
+    bytes_per_s: float
+    round_trip_s: float = 0.0
+    burst_bytes: float = 0.0
+    channels: int = 1
+    curves: Curves | None = None
+
+    def __post_init__(self) -> None:
+        if self.members < 2:
+            raise BadInput(f"a collective over {self.members} member(s); it needs at least 2")
+        if not self.bytes_per_s > 0:
+            raise BadInput(f"the {self.name} moves {self.bytes_per_s} bytes a second; give a rate above zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Who takes part: devices inside each machine (None: one a machine), machines (None: one), and how many
+    ranks that makes, fewer than their product where the last machine is not full."""
+
+    inside: Level | None
+    between: Level | None
+    ranks: int
+
+    @staticmethod
+    def of(inside: Level | None = None, between: Level | None = None) -> Peers:
+        """Full machines."""
+        ranks = (inside.members if inside else 1) * (between.members if between else 1)
+        return Peers(inside, between, ranks)
+
+    @property
+    def devices(self) -> int:
+        return self.inside.members if self.inside else 1
+
+    @property
+    def machines(self) -> int:
+        return self.between.members if self.between else 1
+
+    @property
+    def outermost(self) -> Level | None:
+        """The level that a flat ring over all ranks is as fast as: the slower one."""
+        if self.between is None or self.inside is None:
+            return self.between or self.inside
+        return self.between if self.between.bytes_per_s <= self.inside.bytes_per_s else self.inside
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One joint transfer of a collective."""
+
+    level: LevelName
+    scope: Scope
+    bytes: int
+    latency_s: float
+
+    def seconds(self, bytes_per_s: float) -> float:
+        """How long it takes alone."""
+        return self.latency_s + self.bytes / bytes_per_s
+
+
+def alone_s(phases: Iterable[Phase], peers: Peers) -> float:
+    """How long phases take one after another, with nothing beside them."""
+    rates = {level.name: level.bytes_per_s for level in (peers.inside, peers.between) if level}
+    return sum(phase.seconds(rates[phase.level]) for phase in phases)
+
+
+def passes(kind: Kind) -> int:
+    """Reduce-scatter, all-gather and broadcast move the data once; an all-reduce is one after the other."""
+    return 2 if kind == "all_reduce" else 1
+
+
+def fitted(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
+    """A phase of a known duration: what the wire needs for the volume flows, the rest is latency. Where the
+    duration is shorter than the wire alone would take, the volume shrinks to what fits."""
+    wire_s = volume / level.bytes_per_s
+    moved = volume if seconds >= wire_s else seconds * level.bytes_per_s
+    latency_s = max(seconds - moved / level.bytes_per_s, 0.0)
+    return Phase(level.name, scope, max(round(moved), 1), latency_s)
+
+
+def repeated(phases: tuple[Phase, ...], times: float) -> tuple[Phase, ...]:
+    """The phases of so many collectives that follow each other, taken together."""
+    if times == 1:
+        return phases
+    return tuple(
+        replace(phase, bytes=round(phase.bytes * times), latency_s=phase.latency_s * times)
+        for phase in phases
+    )

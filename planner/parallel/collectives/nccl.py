@@ -1,0 +1,168 @@
+"""NCCL's own model of a collective (`ncclTopoTuneModel` in src/graph/tuning.cc), as far as it needs no graph.
+
+The library picks the fastest of its algorithms and protocols by latency + bytes / bandwidth; so do we.
+Latency is a base and a time a hop, by kind of link; LL and LL128 trade bandwidth for latency. The constants
+are in `hardware/collectives/nccl.csv`. Where a level has measured curves, they are used instead.
+
+A sum over machines goes in chunks, each of which waits for every hop there and back: many chunks pay latency
+often, few leave hops idle. With hops of L seconds in all and W seconds on the wire, the best number of equal
+chunks takes (sqrt(L) + sqrt(W))^2, which measured all-reduces follow (benchmarks/collectives.py); L + W is
+half of it where both are alike. A ring's single pass has as many parts as ranks on their way at any time:
+L + W. A broadcast has one part: it goes on from machine to machine in chunks that have to be there as a
+whole, one for each channel, and the last chunk leaves its owner when all others have left.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import ClassVar, Literal
+
+from planner.hardware.collective_curves import nccl_constants
+from planner.parallel.collectives import hierarchical, ring, tree
+from planner.parallel.collectives._base import Kind, Level, Link, Peers, Phase, Scope, alone_s, fitted
+
+Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
+Protocol = Literal["LL", "LL128", "Simple"]
+
+# Bandwidth of a protocol as a share of the full one (tuning.cc): a ring's, a tree's.
+RING_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
+TREE_SHARE: dict[Protocol, float] = {"LL": 0.92 / 3.8, "LL128": 0.92 * 120 / 128, "Simple": 0.92}
+PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+# What a channel passes on at a time between machines: one of the NCCL_STEPS (8) of its NCCL_BUFFSIZE (4 MiB).
+CHUNK_BYTES = 2**19
+CHANNELS_PER_NIC = 2  # as its log says of p5: 16 with NICs in eight groups (awsome-distributed-ai issue 386)
+
+
+@cache
+def _constants() -> dict[tuple[str, str, str, str], float]:
+    """(constant, link, algorithm, protocol) -> microseconds."""
+    return {
+        (one.constant, one.link, one.algorithm, one.protocol): one.value
+        for one in nccl_constants()
+        if one.constant in ("base_latency", "hw_latency_per_step")
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Nccl:
+    """The collectives of NCCL (and RCCL, which has its algorithms): one at a time, in the order of issue."""
+
+    name: ClassVar[str] = "nccl"
+    in_flight: ClassVar[int] = 1
+    algorithm: Algorithm = "auto"
+
+    def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
+        """How long a collective takes alone."""
+        return alone_s(self.phases(kind, size, peers), peers)
+
+    def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
+        """The collective as transfers. NCCL runs one after the other, so that none is `opposed`."""
+        return _phases(self, kind, size, peers)
+
+    def flat(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
+        """The collective as one transfer over all levels."""
+        level = peers.outermost
+        assert level is not None
+        volume = ring.volume(kind, size, peers.ranks)
+        measured = _measured(kind, size, peers)
+        seconds = self._estimated_s(kind, size, peers, level) if measured is None else measured
+        return fitted(level, scope, volume, seconds)
+
+    def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
+        """A pass of parts takes half of the fastest all-reduce at least: it has half of its hops, and waits
+        as that does."""
+        alone_s = self._chosen_s(kind, size, peers, level)
+        if kind in ("all_reduce", "broadcast"):
+            return alone_s + _passed_on_s(kind, peers)
+        return max(alone_s, Nccl()._chosen_s("all_reduce", size, peers, level) / 2)
+
+    def _chosen_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
+        wire_s = ring.volume(kind, size, peers.ranks) / level.bytes_per_s
+        found = []
+        for protocol in PROTOCOLS:
+            if protocol == "LL128" and level.link == "PCI":
+                continue  # off where stores of 128 bytes are not one
+            if self.algorithm in ("auto", "ring"):
+                inside, between = ring.hops(kind, peers)
+                latency = _latency_s("Ring", protocol, peers, inside, between)
+                found.append(_piped_s(kind, latency, wire_s / RING_SHARE[protocol], peers))
+            if self.algorithm in ("auto", "tree") and kind == "all_reduce":
+                up, across = tree.hops(peers)
+                latency = _latency_s("Tree", protocol, peers, up, across)
+                sent_s = tree.volume(size, peers) / level.bytes_per_s
+                found.append(_piped_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
+        if not found:  # a tree does all-reduce only
+            return Nccl("ring")._chosen_s(kind, size, peers, level)
+        return min(found)
+
+
+@lru_cache(maxsize=1 << 14)
+def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase, ...]:
+    """Asked again and again for the same units and buckets on the same machines."""
+    if peers.outermost is None or size <= 0:
+        return ()
+    if library.algorithm == "hierarchical":
+        return tuple(
+            library.flat(part, bytes_, _only(level), scope)
+            for level, scope, part, bytes_ in hierarchical.parts(kind, size, peers)
+        )
+    return (library.flat(kind, size, peers, "all"),)
+
+
+def estimated(kind: Kind, peers: Peers) -> bool:
+    """Whether NCCL's constants stand in for measured curves."""
+    return peers.outermost is not None and _measured(kind, 1.0, peers) is None
+
+
+def _only(level: Level) -> Peers:
+    return Peers.of(inside=level) if level.name == "fabric" else Peers.of(between=level)
+
+
+def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
+    """By the curve of the machines where there are several of them, of the devices else.
+
+    On more machines than were measured no faster than the wire: on two machines a tree sends half of what
+    others have to. A pass that was not measured takes half of an all-reduce, and no less than the wire.
+    """
+    level = peers.between or peers.inside
+    if level is None or level.curves is None:
+        return None
+    wire_s = ring.volume(kind, size, peers.ranks) / level.bytes_per_s
+    seconds = level.curves.seconds(kind, level.members, size)
+    if seconds is None:
+        both_s = level.curves.seconds("all_reduce", level.members, size)
+        return None if both_s is None else max(both_s / 2, wire_s) + _passed_on_s(kind, peers)
+    return seconds if level.curves.knows(kind, level.members) else max(seconds, wire_s)
+
+
+def _piped_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float:
+    """How long a message takes in chunks over hops; inside a machine links pass on what comes in at once."""
+    waits = kind == "all_reduce" and peers.between is not None
+    return latency_s + wire_s + (2 * math.sqrt(latency_s * wire_s) if waits else 0.0)
+
+
+def _passed_on_s(kind: Kind, peers: Peers) -> float:
+    """How long the last chunks of a broadcast are on their way from machine to machine; inside a machine they
+    are passed on as they come in."""
+    if kind != "broadcast" or peers.between is None:
+        return 0.0
+    chunks_bytes = peers.between.channels * CHUNK_BYTES
+    return (peers.machines - 1) * chunks_bytes / peers.between.bytes_per_s
+
+
+def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, between: float) -> float:
+    known = _constants()
+    total_us = known["base_latency", "", algorithm, protocol]
+    for level, hops in ((peers.inside, inside), (peers.between, between)):
+        if level is not None:
+            total_us += hops * (
+                known["hw_latency_per_step", level.link, algorithm, protocol] + level.round_trip_s * 1e6
+            )
+    return total_us * 1e-6
+
+
+def link_of(kind: str) -> Link:
+    """The kind of link, as NCCL's constants name it, of a fabric's kind."""
+    return "NVLink" if kind in ("nvlink", "nvswitch", "xgmi") else "PCI"

@@ -1,0 +1,114 @@
+"""What collectives take from the computation that runs beside them.
+
+On an accelerator that is its memory. What a ring passes on is written by the neighbour, read, and met with
+the device's own part (read for a sum, written where results are gathered): three accesses for each byte that
+a device sends. So a collective over a slow link costs computing as little as it moves in a second, however
+long it lasts. DDP and Horovod also copy gradients into buckets and back: each is read and written twice.
+
+On a CPU it is cores: sockets copy and sums are made by the cores that compute, unless some are spare; the
+copies are theirs in any case.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.device.computation import BACKWARD, Computation
+from planner.device.computation.memo import remembered, remembered_for_ops
+from planner.parallel.buckets import Bucket
+from planner.parallel.collectives import Library, Peers, ring
+from planner.parallel.site import Site
+
+ACCESSES = 3.0  # of a device's memory, for each byte that it sends
+COPIES = 4.0  # accesses for each byte of a gradient that goes through a bucket, half of them after the sum
+COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
+# What is reached of a memory's published figure: BabelStream's triad 1,700 of 2,039 GB/s on A100, 2,970 of
+# 3,350 on H100, 4,150 of 4,800 on H200 (Azure/AI-benchmarking-guide @8fd0c6e1).
+MEMORY_SHARE = 0.86
+# Where nobody knows how fast a device's memory is: so much longer takes what runs beside a collective.
+SHARE_UNKNOWN = 0.25
+# On one core of an AMD EPYC, for each byte (benchmarks/recording.py prints the first): Gloo between two
+# processes over TCP, all threads of one of them and the kernel's part, by what it sends; and copying a
+# gradient of 42 MB.
+GLOO_CPU_S_PER_BYTE = 0.5e-9
+CPU_COPY_S_PER_BYTE = 0.09e-9
+
+
+def slowed(
+    computation: Computation,
+    found: Sequence[Bucket],
+    library: Library,
+    peers: Peers,
+    site: Site,
+    *,
+    accesses: float,
+    copied: bool,
+    passes: int = 1,
+) -> float:
+    """By which factor the backward passes take longer. The last bucket leaves when they are over."""
+    backward_s = passes * _backward_s(computation)
+    if backward_s <= 0 or peers.outermost is None or accesses <= 0:
+        return 1.0
+    sizes = [bucket.bytes for bucket in found]
+    taken_s = beside_s(accesses, sizes[:-1], library, peers, site)
+    if copied and not computation.buckets:
+        taken_s += copied_s(found, site)
+    return 1 + min(taken_s / backward_s, 1.0)
+
+
+def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site) -> float:
+    """Seconds that computing loses to all-reduces of these sizes; no more than they last."""
+    sent_bytes = ring.volume("all_reduce", sum(sizes), peers.ranks)
+    return taken_s(accesses, sent_bytes, _busy_s(sizes, library, peers), site)
+
+
+def taken_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> float:
+    """Seconds that computing loses to collectives in which a device sends so much in so many seconds."""
+    device = site.hardware.device
+    if accesses <= 0:
+        return 0.0
+    if device.kind == "cpu":
+        spare = device.cores is None or 2 * device.cores < (site.hardware.vcpus or 0)
+        return 0.0 if spare else min(sent_bytes * GLOO_CPU_S_PER_BYTE / (device.cores or 1), busy_s)
+    if device.memory_bytes_per_s is None:
+        return SHARE_UNKNOWN * busy_s
+    return min(accesses * sent_bytes / (MEMORY_SHARE * device.memory_bytes_per_s), busy_s)
+
+
+def copied_s(found: Sequence[Bucket], site: Site) -> float:
+    """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with
+    buckets has its copies in it."""
+    if site.cut.kind == "layers":
+        return 0.0  # as Megatron does, in the buffers that are sent
+    device, size = site.hardware.device, sum(one.bytes for one in found)
+    if device.kind == "cpu":
+        return CPU_COPY_S_PER_BYTE * size / device.cores if device.cores else 0.0
+    if device.memory_bytes_per_s is None:
+        return 0.0
+    moved_s = COPIES / 2 * size / (MEMORY_SHARE * device.memory_bytes_per_s)
+    return moved_s + COPY_S * sum(len(one.parameters) for one in found)
+
+
+def _busy_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:
+    return sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
+
+
+@remembered
+def _backward_s(computation: Computation) -> float:
+    return float(mean_s(computation)[computation.role == BACKWARD].sum())
+
+
+@remembered_for_ops
+def turn_of(computation: Computation) -> int:
+    """The op with which the first backward pass begins."""
+    backward = np.flatnonzero(computation.role == BACKWARD)
+    return int(backward[0]) if len(backward) else computation.ops
+
+
+@remembered
+def mean_s(computation: Computation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """How long each op takes on average."""
+    return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s

@@ -1,0 +1,200 @@
+"""All-reduce: every worker has all parameters, and gradients are summed among all, as DDP and Horovod do.
+
+Gradients leave in buckets while the backward pass goes on; the optimizer then runs on every worker alike. The
+slowest worker of a step decides when a bucket is summed, so that variation between workers costs time even
+where links are fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Self, cast
+
+import numpy as np
+
+from planner.device.batch_memory import Held
+from planner.device.computation import BACKWARD, Computation
+from planner.device.computation.memo import remembered_for_ops
+from planner.device.precision import Precision
+from planner.model import Model
+from planner.note import Note
+from planner.parallel.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
+from planner.parallel.collectives import Peers
+from planner.parallel.collectives.peers import link_words, peers_of
+from planner.parallel.contention import ACCESSES, copied_s, slowed
+from planner.parallel.data import settings
+from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
+from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
+from planner.parallel.site import Site
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce(Exchange):
+    """`bucket_bytes` and `first_bucket_bytes` are the caps of buckets; `rebuilt`: in the order in which
+    gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
+    by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
+    the precision; autocast over DDP sends fp32). `accesses` of a device's memory for each byte that it sends
+    slow computing down (`planner.parallel.contention`; 0: nothing does), and gradients are `copied` into
+    buckets and back (not with gradient_as_bucket_view). `jitter` and `jitter_s` are how much steps differ
+    (`planner.parallel.data.joint`). Horovod looks for new gradients every `cycle_s`: the last wait half of
+    that."""
+
+    kind: ClassVar[str] = "allreduce"
+    title: ClassVar[str] = "all-reduce"
+    plain: ClassVar[bool] = True
+    counts_micro_batches: ClassVar[bool] = True
+    unordered: ClassVar[str] = (
+        "With all-reduce there is nothing to order: buckets are summed one after another as gradients come, "
+        "and the optimizer waits for the last, which ends at the same time in any order; try other sizes "
+        "(planner simulate --exchange allreduce:bucket_bytes=4194304)."
+    )
+
+    bucket_bytes: int = CAP_BYTES
+    first_bucket_bytes: int = FIRST_CAP_BYTES
+    rebuilt: bool = True
+    library: str = "auto"
+    algorithm: str = "auto"
+    gradients: str = "auto"
+    accesses: float = ACCESSES
+    copied: bool = True
+    jitter: float = JITTER
+    jitter_s: float = JITTER_S
+    cycle_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        settings.positive("allreduce:bucket_bytes", self.bucket_bytes)
+        settings.positive("allreduce:first_bucket_bytes", self.first_bucket_bytes)
+        settings.known("library", self.library, settings.LIBRARIES)
+        settings.known("algorithm", self.algorithm, settings.ALGORITHMS)
+        settings.known("allreduce:gradients", self.gradients, ("auto", *settings.GRADIENTS))
+        settings.share("allreduce:jitter", self.jitter)
+        for name in ("accesses", "jitter_s", "cycle_s"):
+            settings.not_negative(f"allreduce:{name}", getattr(self, name))
+
+    @property
+    def key(self) -> str:
+        return settings.key(self, AllReduce())
+
+    @classmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        choices = ask.choices(cls.kind)
+        exchange = cls._with(tuple(choices.items()))
+        if (site.workers > 1 or choices) and not exchange.refusal(site):
+            yield exchange
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def _with(cls, choices: tuple[tuple[str, str], ...]) -> Self:
+        """With these settings; a search asks on every site."""
+        return settings.chosen(cls(), dict(choices))
+
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self | None:
+        """On one device nobody is there to exchange with: what larger sites are compared with."""
+        return settings.named(cls(), ask, site)
+
+    def refusal(self, site: Site) -> str:
+        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
+
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        width = settings.gradient_bytes(self.gradients, precision)
+        return Held(gradients=width / precision.gradient_bytes, buffers_bytes=float(model.parameters * width))
+
+    def lower(self, computation: Computation, site: Site) -> Case:
+        library = settings.library(self.library, self.algorithm, site)
+        peers = peers_of(site, library)
+        steps = JointSteps(computation, site, library, peers, self.jitter, self.jitter_s)
+        found = self.buckets(computation)
+        factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=self.copied)
+        done = summed(steps, found, factor)
+        steps.spend("optimizer", self.after_s(computation, found, peers, site), done)
+        return steps.case()
+
+    def after_s(self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site) -> float:
+        """What follows the last sum: waiting for it to be noticed, copying, and the optimizer."""
+        if peers.outermost is None:
+            return computation.optimizer_s
+        copies = self.copied and self.accesses > 0 and not computation.buckets
+        return self.cycle_s / 2 + (copied_s(found, site) if copies else 0.0) + computation.optimizer_s
+
+    def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
+        """What is summed together, in the order in which it is; recorded buckets stay as they were unless
+        other sizes are asked for."""
+        width = settings.gradient_bytes(self.gradients, computation.precision)
+        if computation.buckets and self.bucket_bytes == CAP_BYTES:
+            return bucketed(computation, 1, 1, True, width)
+        return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, self.rebuilt, width)
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """The chain of buckets at its shortest, in closed form."""
+        from planner.parallel.data.joint_bounds import allreduce_bound
+
+        return np.array([allreduce_bound(cast(AllReduce, job.exchange), job) for job in jobs])
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+        for size in (self.bucket_bytes // 4, self.bucket_bytes * 4):
+            words = f"buckets of {size / MIB:.3g} MiB"
+            yield Neighbour(ChangeKind.BUCKET, words, replace(self, bucket_bytes=size))
+        if site.machines > 1 and site.devices > 1 and self.algorithm != "hierarchical":
+            yield Neighbour(
+                ChangeKind.ALGORITHM, "two levels of rings", replace(self, algorithm="hierarchical")
+            )
+
+    def assumed(self, site: Site) -> tuple[Note, ...]:
+        return link_words(site, settings.library(self.library, self.algorithm, site))
+
+    def words(self) -> Words:
+        how = "" if self.algorithm == "auto" else f", {self.algorithm}"
+        return Words(
+            cell="all-reduce",
+            name="DDP",
+            plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB{how}",
+            assumptions=(
+                Note(
+                    None,
+                    "Gradients are summed while the backward pass goes on, which takes longer for it: by "
+                    f"{self.accesses:g} accesses to the device's memory for each byte that it sends, on a "
+                    "CPU by what sockets and sums take of its cores.",
+                ),
+            ),
+            resources=BETWEEN_WORKERS,
+        )
+
+
+@remembered_for_ops
+def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
+    return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
+
+
+def summed(
+    steps: JointSteps, found: tuple[Bucket, ...], factor: float, at: int = 0, last: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    """Compute from op `at` on, after `last`, and sum each bucket among all when it is full; what has to be
+    over before anything can follow. Backward passes take `factor` as long."""
+    computation = steps.computation
+    done: list[int] = []
+    for bucket, name, end in _stretches(computation, found):
+        if end >= at:
+            longer = factor if computation.role[end] == BACKWARD else 1.0
+            last = (steps.compute(name, at, end, last, longer),)
+            at = end + 1
+        if bucket is not None:
+            done += steps.collective(f"allreduce[{bucket}]", "all_reduce", found[bucket].bytes, last)
+    return (*last, *done)
+
+
+def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[tuple[int | None, str, int]]:
+    """Where the computation is cut: (bucket that is ready then, name, last op), in order."""
+    backward = [op for op, role in enumerate(computation.role.tolist()) if role == BACKWARD]
+    if backward and backward[0] > 0:
+        yield None, "forward", backward[0] - 1
+    for at, bucket in enumerate(found):
+        yield at, f"backward[{at}]", bucket.ready
+    if not found or found[-1].ready < computation.ops - 1:
+        yield None, "rest", computation.ops - 1

@@ -1,0 +1,366 @@
+"""Sharded data parallelism, as ZeRO and FSDP do it: each worker keeps a part of what all need.
+
+Stage 1 shares out the optimizer's state, stage 2 the gradients too, stage 3 the parameters as well. Units are
+the model's blocks. With stage 3 a unit's parameters are gathered before its forward pass and again before its
+backward pass (the last unit keeps them), and its gradients are reduced and scattered after it; with stages 1
+and 2 gradients are scattered unit by unit in the backward pass, and updated parameters are gathered unit by
+unit in the next forward pass. `prefetch` units are gathered ahead of the one that computes.
+
+`within="machine"` shards inside each machine only (HSDP): gathers and scatters stay on its fabric, and what
+each worker keeps of the gradients is summed with its counterparts in other machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Self, cast
+
+import numpy as np
+
+from planner.device.batch_memory import Held
+from planner.device.computation import Computation
+from planner.device.computation.graph import block_of
+from planner.device.computation.memo import once_for_ops
+from planner.device.precision import Precision
+from planner.errors import BadInput
+from planner.model import Model
+from planner.note import Note
+from planner.parallel.collectives import Kind, Library, Peers, repeated, ring
+from planner.parallel.collectives.peers import link_words, peers_of
+from planner.parallel.contention import ACCESSES, mean_s, taken_s
+from planner.parallel.data import settings
+from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
+from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
+from planner.parallel.data.units import Stretch, Unit, stretches, units_of
+from planner.parallel.site import Site
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+STAGES = (1, 2, 3)
+LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded(Exchange):
+    """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
+    no_sync, ZeRO-2). `gradients` is the format that they are scattered in, FSDP's reduce_dtype (auto: that of
+    the precision). `blocking`: computation waits for every collective, as FSDP2 on CPUs does. Blocks of
+    fewer than `least_unit` elements are wrapped together. `accesses` of a device's memory
+    for each byte that it sends slow computing down (`planner.parallel.contention`); `jitter` is that of
+    `planner.parallel.data.joint`."""
+
+    kind: ClassVar[str] = "sharded"
+    title: ClassVar[str] = "sharded data parallelism"
+    spare: ClassVar[bool] = True
+    counts_micro_batches: ClassVar[bool] = True
+    unordered: ClassVar[str] = (
+        "Sharded training gathers parameters in the order in which layers need them; try another prefetch "
+        "(planner simulate --exchange sharded:prefetch=2)."
+    )
+
+    stage: int = 3
+    prefetch: int = 1
+    within: str = "all"
+    each_pass: bool = True
+    blocking: bool = False
+    library: str = "auto"
+    gradients: str = "auto"
+    least_unit: int = LEAST_UNIT
+    accesses: float = ACCESSES
+    jitter: float = JITTER
+
+    def __post_init__(self) -> None:
+        if self.stage not in STAGES:
+            raise BadInput(f"sharded:stage is {self.stage}; it is 1, 2 or 3")
+        if self.prefetch < 0:
+            raise BadInput(f"sharded:prefetch is {self.prefetch}; it must not be negative")
+        settings.known("sharded:within", self.within, settings.WITHIN)
+        settings.known("library", self.library, settings.LIBRARIES)
+        settings.known("sharded:gradients", self.gradients, ("auto", *settings.GRADIENTS))
+        settings.not_negative("sharded:accesses", self.accesses)
+        settings.share("sharded:jitter", self.jitter)
+
+    @property
+    def key(self) -> str:
+        return settings.key(self, Sharded())
+
+    @classmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        choices = ask.choices(cls.kind)
+        if site.workers < 2 and not choices:
+            return
+        first, fewer, inside = cls._ways(tuple(choices.items()))
+        if first.refusal(site):
+            return
+        yield first
+        if "stage" not in choices:
+            yield fewer  # and stage 1 takes as long, with more memory
+        if "within" not in choices and settings.has_machines(site):
+            yield inside
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def _ways(cls, choices: tuple[tuple[str, str], ...]) -> tuple[Self, Self, Self]:
+        """With these settings; with stage 2 beside them; within machines. A search asks on every site."""
+        first = settings.chosen(cls(), dict(choices))
+        return first, replace(first, stage=2), replace(first, within="machine")
+
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self | None:
+        """On one device nobody is there to exchange with: what larger sites are compared with."""
+        return settings.named(cls(), ask, site)
+
+    def refusal(self, site: Site) -> str:
+        if self.within == "machine" and not settings.has_machines(site):
+            return (
+                "sharding within machines needs several whole machines with several devices; use within=all"
+            )
+        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
+
+    def shards(self, site: Site) -> int:
+        """Over how many workers a unit is spread."""
+        return settings.spread_over(self.within, site)
+
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        share = 1 / self.shards(site)
+        # Units are whole while they compute and while they are gathered ahead.
+        whole = (1 + self.prefetch) * _largest_unit(model) * precision.parameter_bytes
+        return Held(
+            parameters=share if self.stage == 3 else 1.0,
+            gradients=(share if self.stage >= 2 else 1.0)
+            * self.gradient_bytes(precision)
+            / precision.gradient_bytes,
+            optimizer=share,
+            buffers_bytes=float(whole if self.stage == 3 else 0),
+        )
+
+    def gradient_bytes(self, precision: Precision) -> int:
+        """Of an element, as it is sent and kept."""
+        return settings.gradient_bytes(self.gradients, precision)
+
+    def lower(self, computation: Computation, site: Site) -> Case:
+        library = settings.library(self.library, "auto", site)
+        jitter_s = JITTER_S if self.jitter else 0.0
+        steps = JointSteps(computation, site, library, peers_of(site, library), self.jitter, jitter_s)
+        return _Lowering(self, steps).case()
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """Computation with what cannot be hidden, or all that is sent, in closed form."""
+        from planner.parallel.data.joint_bounds import sharded_bound
+
+        return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
+
+    def traffic(self, computation: Computation) -> ShardTraffic:
+        """What is sent in a step."""
+        width = self.gradient_bytes(computation.precision)
+        of = (self.stage, self.least_unit, self.each_pass, width)
+        key = ("traffic", computation.precision, *of)
+        return once_for_ops(computation, key, lambda: traffic_of(computation, *of))
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+        if self.stage > 1:
+            yield Neighbour(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
+        if self.within == "all" and settings.has_machines(site):
+            yield Neighbour(
+                ChangeKind.WITHIN, "sharding inside machines only", replace(self, within="machine")
+            )
+        yield Neighbour(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
+
+    def leaner(self) -> Iterator[Neighbour]:
+        for stage in STAGES[self.stage :]:
+            yield Neighbour(ChangeKind.STAGE, f"sharded:stage={stage}", replace(self, stage=stage))
+        if self.within == "machine":
+            whole = replace(self, within="all")
+            yield Neighbour(ChangeKind.WITHIN, f"sharded:stage={self.stage}:within=all", whole)
+
+    def assumed(self, site: Site) -> tuple[Note, ...]:
+        return link_words(site, settings.library(self.library, "auto", site))
+
+    def words(self) -> Words:
+        inside = " inside each machine" if self.within == "machine" else ""
+        what = {
+            1: "optimizer state",
+            2: "gradients and optimizer state",
+            3: "parameters, gradients and state",
+        }
+        name = "FSDP" if self.stage == 3 else f"ZeRO-{self.stage}"
+        return Words(
+            name=f"{'hybrid ' if inside else ''}{name}",
+            cell=f"sharded (stage {self.stage}{', machine' if inside else ''})",
+            plan=f"{what[self.stage]} shared out over the workers{inside} (stage {self.stage})",
+            resources=BETWEEN_WORKERS,
+        )
+
+
+@lru_cache(maxsize=256)
+def _largest_unit(model: Model) -> int:
+    """Elements of the largest block."""
+    elements: dict[str, int] = {}
+    for layer in model:
+        size = sum(tensor.elements for tensor in layer.tensors)
+        elements[block_of(layer)] = elements.get(block_of(layer), 0) + size
+    return max(elements.values(), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTraffic:
+    """The collectives of a step: (bytes, how many) of gathers and of scatters; the bytes of the gather before
+    the first op and of the scatter after the last."""
+
+    gathers: tuple[tuple[float, float], ...]
+    scatters: tuple[tuple[float, float], ...]
+    first: float
+    last: float
+
+
+def traffic_of(
+    computation: Computation, stage: int, least_unit: int, each_pass: bool, width: int
+) -> ShardTraffic:
+    """`width`: bytes of an element of the gradients."""
+    units, precision = units_of(computation, least_unit), computation.precision
+    found = stretches(computation, units)
+    gathers: dict[float, float] = {}
+    scatters: dict[float, float] = {}
+    first_use, last = _first_use(found), 0.0
+    for at, stretch in enumerate(found):
+        if stretch.gathers and (stage == 3 or at == first_use[stretch.unit]):
+            size = float(units[stretch.unit].elements * precision.parameter_bytes)
+            gathers[size] = gathers.get(size, 0.0) + (stretch.stands_for if stage == 3 else 1.0)
+        for number in stretch.scatters if stretch.final or each_pass else ():
+            last = float(units[number].elements * width)
+            scatters[last] = scatters.get(last, 0.0) + stretch.stands_for
+    first = float(units[found[0].unit].elements * precision.parameter_bytes)
+    return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
+
+
+def _first_use(found: Sequence[Stretch]) -> dict[int, int]:
+    """The stretch that is the first to need each unit."""
+    first: dict[int, int] = {}
+    for at, stretch in enumerate(found):
+        if stretch.gathers:
+            first.setdefault(stretch.unit, at)
+    return first
+
+
+class _Lowering:
+    """One step under construction: what computation waits for, and what has been issued."""
+
+    def __init__(self, exchange: Sharded, steps: JointSteps) -> None:
+        self.exchange = exchange
+        self.steps = steps
+        self.units = units_of(steps.computation, exchange.least_unit)
+        self.stretches = stretches(steps.computation, self.units)
+        self.first_use = _first_use(self.stretches)
+        self.whole, self.across = groups(exchange, steps.peers)
+        self.factor = slowed(exchange, steps.computation, steps.library, steps.peers, steps.site)
+        self.last: tuple[int, ...] = ()  # the end of computation so far
+        self.begun: list[tuple[int, ...]] = []  # what each stretch waited for: computation and its gather
+        self.scattered: list[int] = []
+
+    def case(self) -> Case:
+        steps, exchange = self.steps, self.exchange
+        for at in range(len(self.stretches)):
+            self._compute(at)
+        share_s = steps.computation.optimizer_s / exchange.shards(steps.site)
+        steps.spend("optimizer", share_s, (*self.last, *self.scattered))
+        return steps.case()
+
+    def _compute(self, at: int) -> None:
+        exchange, steps, stretch = self.exchange, self.steps, self.stretches[at]
+        waits = self.last
+        if stretch.gathers and (exchange.stage == 3 or at == self.first_use[stretch.unit]):
+            waits += self._gather(at)
+        self.begun.append(waits)
+        name = f"{stretch.name}[{at}]"
+        self.last = (steps.compute(name, stretch.first, stretch.last, waits, self.factor),)
+        if not (stretch.final or exchange.each_pass):
+            return
+        for number in stretch.scatters:
+            ends = self._scatter(f"scatter[{at}.{number}]", self.units[number], at)
+            self.scattered += ends
+            if exchange.blocking:
+                self.last = ends
+
+    def _gather(self, at: int) -> tuple[int, ...]:
+        """Issued when the stretch `prefetch` places before it begins; with none when it is its turn. Below
+        stage 3 they are issued together: what is gathered stays."""
+        exchange = self.exchange
+        stretch, ahead = self.stretches[at], at - exchange.prefetch
+        deps: tuple[int, ...] = ()
+        if exchange.blocking or ahead == at:
+            deps = self.last
+        elif exchange.stage == 3 and ahead >= 0:
+            deps = self.begun[ahead]
+        size = self._parameter_bytes(self.units[stretch.unit])
+        times = stretch.stands_for if exchange.stage == 3 else 1.0
+        return self._collective(f"gather[{at}]", "all_gather", size, deps, times=times)
+
+    def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
+        """Reduce and scatter a unit's gradients; what is kept is summed with other machines' parts."""
+        steps, exchange = self.steps, self.exchange
+        size = float(unit.elements * exchange.gradient_bytes(steps.computation.precision))
+        together = exchange.stage == 3 and not exchange.blocking
+        opposed = together and any(later.gathers for later in self.stretches[at + 1 :])
+        times = self.stretches[at].stands_for
+        ends = self._collective(name, "reduce_scatter", size, self.last, opposed=opposed, times=times)
+        if self.across is None:
+            return ends
+        phases = steps.library.phases("all_reduce", size, self.across)
+        return steps.phases(f"{name}/sum", repeated(phases, times), ends)
+
+    def _collective(
+        self,
+        name: str,
+        kind: Kind,
+        size: float,
+        deps: tuple[int, ...],
+        *,
+        opposed: bool = False,
+        times: float = 1.0,
+    ) -> tuple[int, ...]:
+        phases = repeated(self.steps.library.phases(kind, size, self.whole, opposed=opposed), times)
+        if self.across is not None:
+            phases = tuple(replace(phase, scope="machine") for phase in phases)
+        return self.steps.phases(name, phases, deps)
+
+    def _parameter_bytes(self, unit: Unit) -> float:
+        return float(unit.elements * self.steps.computation.precision.parameter_bytes)
+
+
+def groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
+    """Who shares a unit, and who sums the parts that are kept (None: nobody else has them)."""
+    if exchange.within == "all" or peers.inside is None or peers.between is None:
+        return peers, None
+    return Peers.of(inside=peers.inside), Peers.of(between=peers.between)
+
+
+def slowed(exchange: Sharded, computation: Computation, library: Library, peers: Peers, site: Site) -> float:
+    """By which factor computation takes longer, as collectives run beside it."""
+    compute_s = float(mean_s(computation).sum())
+    if exchange.blocking or compute_s <= 0:
+        return 1.0
+    taken = beside_s(exchange, exchange.traffic(computation), library, peers, site)
+    return 1 + min(sum(taken) / compute_s, 1.0)
+
+
+def beside_s(
+    exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers, site: Site
+) -> tuple[float, float]:
+    """Seconds that computing loses to gathers and to scatters (`planner.parallel.contention`)."""
+    whole, across = groups(exchange, peers)
+
+    def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:
+        sent_bytes = ring.volume(kind, size, group.ranks) / devices
+        return taken_s(exchange.accesses, sent_bytes, library.seconds(kind, size, group), site)
+
+    gathers_s = sum(lost_s("all_gather", size, whole) * times for size, times in traffic.gathers)
+    scatters_s = sum(lost_s("reduce_scatter", size, whole) * times for size, times in traffic.scatters)
+    if across is not None:  # what a machine sends is sent by its devices together
+        scatters_s += sum(
+            lost_s("all_reduce", size, across, site.devices) * times for size, times in traffic.scatters
+        )
+    return gathers_s, scatters_s

@@ -1,0 +1,239 @@
+"""Steps with collectives: a worker's computation as a chain, and joint ops over the links of its site.
+
+A device runs one kernel after another, so the ops of a computation are one chain, in their order; stretches
+between two points where an exchange comes in are one op each, which changes no time and leaves few events.
+
+Channels of a worker: over the fabric of its machine, then over the network; as many of each as the library
+has collectives in flight. A collective takes the next of them in turn. A joint op that all workers do goes
+over the narrowest NIC, because a ring is as fast as its slowest hop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.device.computation import Computation
+from planner.parallel.collectives import Kind, Library, Peers, Phase
+from planner.parallel.site import Site
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo
+from planner.simulator.resource import FABRIC, NETWORK, Resource
+from planner.simulator.step import UPLINK, WORKER, Op, Profile
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+Floats = npt.NDArray[np.float64]
+
+ALL, MACHINE = 0, 1  # scopes
+SCOPES = {"all": ALL, "machine": MACHINE}
+LEAST_ROWS, MOST_ROWS = 64, 1024  # steps to draw from: the slowest of many ranks is far out in the tail
+
+# How much the steps of equal devices differ: a share of the step (standard deviation of the logarithm), and
+# seconds of their hosts, which weigh more in short steps; chosen on published scaling of some 360 runs
+# (benchmarks/scaling.py, docs/allreduce.md). Nobody has published steps so short that it would be more.
+JITTER = 0.03
+JITTER_S = 0.003
+MOST_JITTER = 0.1
+# What disturbs a device comes at any moment, so that a pass longer than this differs as several passes of
+# this length together do: their deviations partly cancel. Most of the runs above are shorter.
+JITTER_SPAN_S = 1.0
+
+BETWEEN_WORKERS = {FABRIC: "the links between the devices of a machine", NETWORK: "the NICs"}
+
+
+@lru_cache(maxsize=64)
+def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
+    """Factors on whole steps, evenly over their distribution, enough for so many workers: log-normal of mean
+    1 for one device; where several stages follow each other, all wait for the slowest of them."""
+    if sigma <= 0:
+        return np.ones(1)
+    rows = min(MOST_ROWS, max(LEAST_ROWS, 4 * workers))
+    normal, places = NormalDist(), (np.arange(rows) + 0.5) / rows
+    one, slowest = (
+        np.exp(sigma * np.array([normal.inv_cdf(place) for place in some.tolist()]))
+        for some in (places, places ** (1 / stages))
+    )
+    return np.asarray(slowest / one.mean())
+
+
+def slowest_factor(sigma: float, workers: int, stages: int = 1) -> float:
+    """By how much the slowest of so many workers is behind the mean of all devices, in the mean of steps, as
+    each draws its factor for itself."""
+    factors = step_factors(sigma, workers, stages)
+    within = (np.arange(len(factors) + 1) / len(factors)) ** workers  # none of them above the k smallest
+    return float((factors * np.diff(within)).sum())
+
+
+def step_sigma(computation: Computation, jitter: float, jitter_s: float) -> float:
+    """By how much steps differ: what the computation says, or what is usual. No `jitter` means that they are
+    all alike."""
+    passes = sum(computation.stands_for) or computation.micro_batches
+    step_s = 0.0 if computation.once_s is None else float(computation.once_s.sum())
+    return max(computation.variation.step_sigma, usual_sigma(step_s, passes, jitter, jitter_s))
+
+
+def usual_sigma(step_s: float, passes: float, jitter: float = JITTER, jitter_s: float = JITTER_S) -> float:
+    """By how much steps of so many seconds differ. A step of several micro-batches differs less, because they
+    differ each for themselves, and so does a long one. 0 seconds: nobody knows how long it is."""
+    pass_s = step_s / passes
+    share = jitter if pass_s <= JITTER_SPAN_S else jitter * math.sqrt(JITTER_SPAN_S / pass_s)
+    if min(jitter, jitter_s, pass_s) > 0:
+        share = max(share, min(math.hypot(share, jitter_s / pass_s), MOST_JITTER))
+    return share / math.sqrt(passes)
+
+
+@dataclass
+class JointSteps:
+    """A step under construction: ops and a column of durations for each.
+
+    Synthesized ops take their time once, times a factor for the step: what single ops vary by averages out
+    over a stretch of them. Recorded steps are taken as they are.
+    """
+
+    computation: Computation
+    site: Site
+    library: Library
+    peers: Peers
+    jitter: float = 0.0
+    jitter_s: float = 0.0
+    ops: list[Op] = field(default_factory=list)
+    columns: list[Floats] = field(default_factory=list)
+    sums: Floats = field(init=False)  # seconds before each op: of the only step, or steps x ops
+    factors: Floats = field(init=False)
+    turns: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        computation = self.computation
+        if computation.once_s is None:
+            self.factors = np.ones(computation.steps)
+            before = np.cumsum(computation.durations_s, axis=1)
+            self.sums = np.concatenate([np.zeros((computation.steps, 1)), before], axis=1)
+        else:
+            sigma = step_sigma(computation, self.jitter, self.jitter_s)
+            self.factors = step_factors(sigma, self.site.workers, self.site.cut.pipeline)
+            self.sums = np.concatenate([[0.0], np.cumsum(computation.once_s)])
+
+    @property
+    def rows(self) -> int:
+        return len(self.factors)
+
+    def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
+        """Ops `first` to `last` of the computation, one after another; the position of the new op."""
+        return self.add(Op(name, WORKER, deps=_sorted(deps)), self._seconds(first, last) * factor)
+
+    def spend(self, name: str, seconds: float, deps: Iterable[int]) -> int:
+        """Work on the device that is not part of the computation."""
+        return self.add(Op(name, WORKER, deps=_sorted(deps)), np.full(self.rows, seconds))
+
+    def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
+        """A collective among all; the ops to wait for (`deps` themselves where nobody else takes part)."""
+        return self.phases(name, self.library.phases(kind, size, self.peers), deps)
+
+    def phases(self, name: str, phases: Sequence[Phase], deps: Iterable[int]) -> tuple[int, ...]:
+        """Transfers that follow each other."""
+        before = _sorted(deps)
+        for at, phase in enumerate(phases):
+            label = name if len(phases) == 1 else f"{name}/{phase.level}[{at}]"
+            op = Op(
+                label,
+                UPLINK,
+                self._channel(phase.level),
+                phase.bytes,
+                before,
+                scope=SCOPES[phase.scope],
+                latency_s=phase.latency_s,
+            )
+            before = (self.add(op, np.zeros(self.rows)),)
+        return before
+
+    def add(self, op: Op, seconds: Floats) -> int:
+        self.ops.append(op)
+        self.columns.append(seconds)
+        return len(self.ops) - 1
+
+    def _seconds(self, first: int, last: int) -> Floats:
+        return np.asarray(np.maximum(self.sums[..., last + 1] - self.sums[..., first], 0.0) * self.factors)
+
+    def _channel(self, level: str) -> int:
+        """Take turns among the library's channels of a level."""
+        turn = self.turns.get(level, 0)
+        self.turns[level] = (turn + 1) % self.library.in_flight
+        return turn + (self.library.in_flight if level == "network" and self.peers.inside else 0)
+
+    def case(self) -> Case:
+        """What the simulator runs."""
+        from planner.simulator.simulate import Case
+
+        computation, cluster = self.computation, wired(self.site, self.library, self.peers)
+        order = np.broadcast_to(np.arange(len(self.ops), dtype=np.int32), (self.rows, len(self.ops)))
+        step = Profile.build(
+            self.ops,
+            np.column_stack(self.columns),
+            model=computation.model,
+            batch=computation.batch,
+            servers=cluster.channels,
+            order=order,
+            hardware=computation.hardware,
+            basis=computation.basis,
+            source=computation.source,
+            notes=computation.notes,
+        )
+        return Case(profile=step, cluster=cluster, policy=Fifo())
+
+
+def wired(site: Site, library: Library, peers: Peers) -> Cluster:
+    """The cluster: a node for each machine's NIC and, where devices are joined, two ports of its fabric."""
+    machine = [site.machine_of(worker) for worker in range(site.workers)]
+    nodes: list[Node] = []
+    links: list[list[tuple[int, int]]] = [[] for _ in machine]
+    names: list[Resource] = []
+
+    def node(rate: float) -> int:
+        nodes.append(Node(rate, rate, site.hardware.name))
+        return len(nodes) - 1
+
+    if peers.inside is not None:
+        ports = [
+            (node(peers.inside.bytes_per_s), node(peers.inside.bytes_per_s)) for _ in range(site.machines)
+        ]
+        for worker, row in enumerate(links):
+            row += [ports[machine[worker]]] * library.in_flight
+        names += _several(FABRIC, library.in_flight)
+    home = list(range(0, 2 * site.machines, 2)) if peers.inside is not None else []
+    if peers.between is not None:
+        # All NICs at the rate of the narrowest: what goes over one goes over all.
+        home = [node(peers.between.bytes_per_s) for _ in range(site.machines)]
+        for row in links:
+            row += [(home[0], home[1])] * library.in_flight
+        names += _several(NETWORK, library.in_flight)
+    if not nodes:
+        home = [node(1e9)]
+    leaders = [(0,) * site.workers]
+    if peers.inside is not None:
+        leaders.append(tuple(at * site.devices for at in machine))
+    return Cluster(
+        nodes=tuple(nodes),
+        worker_nodes=tuple(home[at] for at in machine),
+        server_nodes=(),
+        worker_speeds=site.speeds,
+        links=tuple(map(tuple, links)) if names else (),
+        link_resources=tuple(names),
+        leaders=tuple(leaders),
+    )
+
+
+def _several(link: Resource, count: int) -> list[Resource]:
+    return [link] if count == 1 else [link._replace(number=at) for at in range(count)]
+
+
+def _sorted(deps: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(deps)))

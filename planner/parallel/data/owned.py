@@ -1,0 +1,238 @@
+"""Owned optimizer state: each worker keeps the state of whole tensors, as ZeRO-1 of InternEvo does it.
+PyTorch's ZeroRedundancyOptimizer is alike, but waits for all broadcasts before the next pass begins.
+
+Gradients are summed among all workers in buckets, as in DDP; each owner then updates its tensors and sends
+them to all others, one broadcast an owner, while the next forward pass begins: a layer waits for the owners
+of its tensors. Tensors are dealt out in their order, as evenly as whole tensors can be. `Sharded` cuts every
+tensor into parts instead, so that nobody has more to do than others, and gathers them; a chain of broadcasts
+over hundreds of workers, each of which waits for every machine on its way, is what makes this exchange slow
+there. `within="machine"` has owners in each machine: broadcasts stay on its fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self, cast
+
+import numpy as np
+
+from planner.device.batch_memory import Held
+from planner.device.computation import Computation
+from planner.device.computation.memo import remembered_for_ops
+from planner.device.precision import Precision
+from planner.model import Model
+from planner.note import Note
+from planner.parallel.buckets import CAP_BYTES, MIB, Bucket
+from planner.parallel.collectives import Library, Peers, ring
+from planner.parallel.collectives.peers import link_words, peers_of
+from planner.parallel.contention import ACCESSES, copied_s, mean_s, slowed, taken_s, turn_of
+from planner.parallel.data import settings
+from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
+from planner.parallel.data.ddp import bucketed, summed
+from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
+from planner.parallel.site import Site
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Owned(Exchange):
+    """`bucket_bytes` is the cap of a bucket of gradients (DDP's 25 MiB; InternEvo has 1 GiB), `gradients` the
+    format that they are sent in, `accesses` and `jitter` as in `AllReduce`. Searches have it only where it is
+    named: `Sharded` with stage 1 shares out the same state."""
+
+    kind: ClassVar[str] = "owned"
+    title: ClassVar[str] = "owned optimizer state"
+    spare: ClassVar[bool] = True
+    most_replicas: ClassVar[float] = 0
+    counts_micro_batches: ClassVar[bool] = True
+    unordered: ClassVar[str] = (
+        "Owners send parameters in the order in which layers need them; try owners in each machine "
+        "(planner simulate --exchange owned:within=machine)."
+    )
+
+    within: str = "all"
+    bucket_bytes: int = CAP_BYTES
+    library: str = "auto"
+    gradients: str = "auto"
+    accesses: float = ACCESSES
+    jitter: float = JITTER
+
+    def __post_init__(self) -> None:
+        settings.known("owned:within", self.within, settings.WITHIN)
+        settings.positive("owned:bucket_bytes", self.bucket_bytes)
+        settings.known("library", self.library, settings.LIBRARIES)
+        settings.known("owned:gradients", self.gradients, ("auto", *settings.GRADIENTS))
+        settings.not_negative("owned:accesses", self.accesses)
+        settings.share("owned:jitter", self.jitter)
+
+    @property
+    def key(self) -> str:
+        return settings.key(self, Owned())
+
+    @classmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        choices = ask.choices(cls.kind)
+        exchange = settings.chosen(cls(), choices)
+        if (site.workers < 2 and not choices) or exchange.refusal(site):
+            return
+        yield exchange
+        if "within" not in choices and settings.has_machines(site):
+            yield replace(exchange, within="machine")
+
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self | None:
+        """On one device nobody is there to exchange with: what larger sites are compared with."""
+        return settings.named(cls(), ask, site)
+
+    def refusal(self, site: Site) -> str:
+        if self.within == "machine" and not settings.has_machines(site):
+            return "owners within machines need several whole machines with several devices; use within=all"
+        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
+
+    def owners(self, site: Site) -> int:
+        """Workers that state is dealt out to."""
+        return settings.spread_over(self.within, site)
+
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        width = settings.gradient_bytes(self.gradients, precision)
+        sizes = [tensor.elements for layer in model for tensor in layer.tensors]
+        return Held(
+            gradients=width / precision.gradient_bytes,
+            optimizer=largest_share(sizes, self.owners(site)),
+            buffers_bytes=float(model.parameters * width),
+        )
+
+    def lower(self, computation: Computation, site: Site) -> Case:
+        library = settings.library(self.library, "auto", site)
+        peers = peers_of(site, library)
+        jitter_s = JITTER_S if self.jitter else 0.0
+        steps = JointSteps(computation, site, library, peers, self.jitter, jitter_s)
+        found = self.buckets(computation)
+        at, last = self._received(steps)
+        factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=True)
+        done = summed(steps, found, factor, at, last)
+        steps.spend("optimizer", self.after_s(computation, found, peers, site), done)
+        return steps.case()
+
+    def _received(self, steps: JointSteps) -> tuple[int, tuple[int, ...]]:
+        """Broadcasts, and the first forward pass up to the layer that waits for the last of them: the op that
+        comes next, and what it waits for."""
+        computation, library, site = steps.computation, steps.library, steps.site
+        sent, group = self.broadcasts(computation, site), self.group(steps.peers)
+        forward_s = float(mean_s(computation)[: turn_of(computation)].sum())
+        factor = self.slowed(forward_s, sent, library, group, site)
+        at = 0
+        last: tuple[int, ...] = ()
+        for owner, (size, first) in enumerate(sent):
+            if first > at:
+                last = (steps.compute(f"forward[{at}]", at, first - 1, last, factor),)
+                at = first
+            phases = library.phases("broadcast", size, group)
+            if self.within == "machine":
+                phases = tuple(replace(phase, scope="machine") for phase in phases)
+            last += steps.phases(f"broadcast[{owner}]", phases, ())
+        return at, last
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """Broadcasts, computation and sums at their shortest, in closed form."""
+        from planner.parallel.data.joint_bounds import owned_bound
+
+        return np.array([owned_bound(cast(Owned, job.exchange), job) for job in jobs])
+
+    def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
+        """What is summed together, in the order in which it is."""
+        width = settings.gradient_bytes(self.gradients, computation.precision)
+        return bucketed(computation, self.bucket_bytes, self.bucket_bytes, True, width)
+
+    def broadcasts(self, computation: Computation, site: Site) -> tuple[tuple[int, int], ...]:
+        """What owners send: bytes, and the op that is the first to need them."""
+        width = computation.precision.parameter_bytes
+        return tuple((elements * width, first) for elements, first in sent_by(computation, self.owners(site)))
+
+    def group(self, peers: Peers) -> Peers:
+        """Who gets an owner's tensors from it."""
+        if self.within == "all" or peers.inside is None:
+            return peers
+        return Peers.of(inside=peers.inside)
+
+    def slowed(
+        self,
+        forward_s: float,
+        sent: Sequence[tuple[int, int]],
+        library: Library,
+        group: Peers,
+        site: Site,
+    ) -> float:
+        """By which factor a forward pass of so many seconds takes longer, as broadcasts run beside it."""
+        if forward_s <= 0 or group.outermost is None:
+            return 1.0
+        sizes = [size for size, _ in sent]
+        busy_s = sum(library.seconds("broadcast", size, group) for size in sizes)
+        moved = ring.volume("broadcast", sum(sizes), group.ranks)
+        return 1 + min(taken_s(self.accesses, moved, busy_s, site) / forward_s, 1.0)
+
+    def after_s(self, computation: Computation, found: Sequence[Bucket], peers: Peers, site: Site) -> float:
+        """What follows the last sum: copying it out of its bucket, and the optimizer of who owns most."""
+        share = largest_share(tensors_of(computation), self.owners(site))
+        copies_s = 0.0 if peers.outermost is None or not self.accesses else copied_s(found, site)
+        return copies_s + computation.optimizer_s * share
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+        from planner.parallel.data.fsdp import Sharded
+
+        parts = Sharded(stage=1, within=self.within, each_pass=False, gradients=self.gradients)
+        yield Neighbour(ChangeKind.EXCHANGE, "parts of every tensor instead of owners (ZeRO-1)", parts)
+        if self.within == "all" and settings.has_machines(site):
+            yield Neighbour(ChangeKind.WITHIN, "owners in each machine", replace(self, within="machine"))
+
+    def assumed(self, site: Site) -> tuple[Note, ...]:
+        return link_words(site, settings.library(self.library, "auto", site))
+
+    def words(self) -> Words:
+        inside = " of each machine" if self.within == "machine" else ""
+        return Words(
+            name=f"{'hybrid ' if inside else ''}ZeRO-1 by owners",
+            cell=f"owned{' (machine)' if inside else ''}",
+            plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB, state of "
+            f"whole tensors dealt out to the workers{inside}",
+            resources=BETWEEN_WORKERS,
+        )
+
+
+def dealt(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
+    """The owner of each of these tensors: all elements in a row are cut into equal parts, one an owner, who
+    has the tensors whose middle is in its part."""
+    before, part = np.cumsum([0, *sizes]), max(sum(sizes), 1) / owners
+    middle = (before[:-1] + before[1:]) / 2
+    return tuple(np.minimum(middle // part, owners - 1).astype(int).tolist())
+
+
+def largest_share(sizes: Sequence[int], owners: int) -> float:
+    """Of all elements, what the owner of most of them has."""
+    kept: dict[int, int] = {}
+    for size, owner in zip(sizes, dealt(sizes, owners), strict=True):
+        kept[owner] = kept.get(owner, 0) + size
+    return max(kept.values(), default=0) / max(sum(sizes), 1)
+
+
+def tensors_of(computation: Computation) -> list[int]:
+    """Elements of each tensor; of a unit, the large ones, which its vectors go along with."""
+    return [size for one in computation.parameters for size in one.matrices or (one.elements,)]
+
+
+@remembered_for_ops
+def sent_by(computation: Computation, owners: int) -> tuple[tuple[int, int], ...]:
+    """What each owner sends: elements, and the op that is the first to need any; in the order of need."""
+    sizes = tensors_of(computation)
+    needed = [
+        min(one.readers, default=0) for one in computation.parameters for _ in one.matrices or (one.elements,)
+    ]
+    sent: dict[int, tuple[int, int]] = {}
+    for size, first, owner in zip(sizes, needed, dealt(sizes, owners), strict=True):
+        elements, before = sent.get(owner, (0, first))
+        sent[owner] = (elements + size, min(before, first))
+    return tuple(sorted(sent.values(), key=lambda one: one[1])) if owners > 1 else ()

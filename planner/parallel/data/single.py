@@ -1,0 +1,93 @@
+"""Alone: one device, which computes, updates its parameters itself and exchanges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from planner.device.computation import Computation
+from planner.device.precision import Precision
+from planner.model import Model
+from planner.note import Note, Topic
+from planner.parallel.data._base import Ask, Exchange, Floats, Held, Job, Words
+from planner.parallel.site import Site
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo
+from planner.simulator.step import WORKER, Op, Profile
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Alone(Exchange):
+    """The baseline of every other exchange: what one device does with the whole model by itself."""
+
+    kind: ClassVar[str] = "alone"
+    title: ClassVar[str] = "one device alone"
+    plain: ClassVar[bool] = True
+    cuts: ClassVar[tuple[str, ...]] = ()
+    unordered: ClassVar[str] = "One device alone transfers nothing."
+
+    @property
+    def key(self) -> str:
+        return "alone"
+
+    @classmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        if site.workers == 1:
+            yield cls()
+
+    def refusal(self, site: Site) -> str:
+        if site.workers > 1:
+            return f"{site.workers} workers do not train alone; take --workers 1 or another --exchange"
+        return ""
+
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        return Held()
+
+    def lower(self, computation: Computation, site: Site) -> Case:
+        from planner.simulator.simulate import Case
+
+        ops = [Op(name, WORKER, deps=computation.deps(op)) for op, name in enumerate(computation.names)]
+        durations_s = computation.durations_s
+        if computation.optimizer_s:
+            made = {one.ready for one in computation.parameters if one.ready is not None}
+            ops.append(Op("optimizer", WORKER, deps=tuple(sorted(made))))
+            spent_s = np.full((computation.steps, 1), computation.optimizer_s)
+            durations_s = np.hstack([durations_s, spent_s])
+        profile = Profile.build(
+            ops,
+            durations_s,
+            model=computation.model,
+            batch=computation.batch,
+            servers=0,
+            hardware=computation.hardware,
+            basis=computation.basis,
+            source=computation.source,
+            notes=computation.notes,
+        )
+        nowhere = Node(1.0, 1.0, site.hardware.name)  # nothing crosses its NIC
+        cluster = Cluster(nodes=(nowhere,), worker_nodes=(0,), server_nodes=())
+        return Case(profile=profile, cluster=cluster, policy=Fifo())
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """One op after the other: the samples of a step over its mean length."""
+        steps_s = [
+            float(one.durations_s.sum(axis=1).mean()) + one.optimizer_s
+            for one in (job.computation for job in jobs)
+        ]
+        return np.array([job.computation.batch for job in jobs], np.float64) / np.array(steps_s, np.float64)
+
+    def words(self) -> Words:
+        return Words(
+            cell="alone",
+            run="{} alone",
+            aside=" alone",
+            plan="one device, which updates its parameters itself",
+            assumptions=(Note(Topic.TRAINING, "on one device, without any exchange of gradients."),),
+        )

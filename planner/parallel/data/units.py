@@ -1,0 +1,135 @@
+"""Units of sharded training: the blocks of a model, and the stretches of a step in which each computes.
+
+A device runs its ops in order; an op belongs to the unit whose parameters it reads, or whose gradients it
+makes, or else to that of the op before it. So a pass is a sequence of stretches, one unit each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from planner.device.computation import BACKWARD, FORWARD, Computation
+from planner.device.computation.memo import remembered_for_ops
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Parameters that are gathered and scattered together."""
+
+    name: str
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Ops `first` to `last` of one unit. `gathers`: its parameters have to be fetched for it; `scatters`: the
+    units whose gradients are complete after it; `final`: it is in the last micro-batch of the step. It has
+    the collectives of as many micro-batches as it `stands_for`."""
+
+    name: str
+    unit: int
+    first: int
+    last: int
+    gathers: bool
+    scatters: tuple[int, ...]
+    final: bool
+    stands_for: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of a computation, and the unit of each of its blocks."""
+
+    units: tuple[Unit, ...]
+    of_block: tuple[int, ...]
+
+    def __getitem__(self, number: int) -> Unit:
+        return self.units[number]
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+
+@remembered_for_ops
+def units_of(computation: Computation, least: int = 0) -> Units:
+    """The units: blocks of the computation in their order, small ones taken together until they have `least`
+    elements, as wrapping policies do."""
+    elements = [0] * len(computation.blocks)
+    for one in computation.parameters:
+        elements[one.block] += one.elements
+    units: list[Unit] = []
+    of_block: list[int] = []
+    open_ = False
+    for name, size in zip(computation.blocks, elements, strict=True):
+        if open_:
+            units[-1] = Unit(units[-1].name, units[-1].elements + size)
+        else:
+            units.append(Unit(name, size))
+        of_block.append(len(units) - 1)
+        open_ = units[-1].elements < least
+    if open_ and len(units) > 1:  # what is left over joins the last
+        rest = units.pop()
+        units[-1] = Unit(units[-1].name, units[-1].elements + rest.elements)
+        of_block = [min(unit, len(units) - 1) for unit in of_block]
+    return Units(tuple(units), tuple(of_block))
+
+
+@remembered_for_ops
+def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
+    """The step as stretches of one unit, in order."""
+    n = computation.ops // computation.micro_batches
+    needs: dict[int, int] = {}  # op of the first micro-batch -> the unit it computes with
+    complete: dict[int, int] = {}  # unit -> op after which its gradients are complete
+    for one in computation.parameters:
+        unit = units.of_block[one.block]
+        for op in one.readers:
+            needs.setdefault(op % n, unit)
+        if one.ready is not None:
+            needs.setdefault(one.ready % n, unit)
+            complete[unit] = max(complete.get(unit, 0), one.ready % n)
+    owner = _owners(computation, needs, n)
+    cuts = [0, *(op for op in range(1, n) if owner[op] != owner[op - 1]), n]
+    turn = next((op for op, role in enumerate(computation.role[:n].tolist()) if role == BACKWARD), n)
+    if turn not in cuts:
+        cuts = sorted([*cuts, turn])
+    one_pass = [(owner[first], first, last - 1) for first, last in pairwise(cuts)]
+    ends: dict[int, list[int]] = {}
+    for unit, op in complete.items():
+        ends.setdefault(op, []).append(unit)
+    found: list[Stretch] = []
+    for micro in range(computation.micro_batches):
+        kept: int | None = None
+        for unit, first, last in one_pass:
+            forward = first < turn
+            done = [unit for op in range(first, last + 1) for unit in ends.get(op, ())]
+            gathers = units[unit].elements > 0 and unit != kept
+            kept = unit  # still there if it comes next again, as at the turn
+            found.append(
+                Stretch(
+                    "forward" if forward else "backward",
+                    unit,
+                    micro * n + first,
+                    micro * n + last,
+                    gathers,
+                    tuple(done),
+                    micro == computation.micro_batches - 1,
+                    computation.stands_for[micro] if computation.stands_for else 1.0,
+                )
+            )
+    return tuple(found)
+
+
+def _owners(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
+    """The unit of each op of a pass."""
+    owner: list[int] = []
+    current = next((needs[op] for op in range(n) if op in needs), 0)
+    for op in range(n):
+        current = needs.get(op, current)
+        owner.append(current)
+    role = computation.role.tolist()
+    # A backward op that makes no gradient itself works for the next one that does.
+    for op in range(n - 2, -1, -1):
+        if role[op] == BACKWARD and op not in needs and role[op + 1] != FORWARD:
+            owner[op] = owner[op + 1]
+    return owner

@@ -1,0 +1,107 @@
+"""The site of a plan: the workers' machines, and the rates that the request counts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from planner.files.byte_cache import once
+from planner.hardware import Fabric, Hardware
+from planner.hardware.market import Market
+from planner.parallel.cluster_of import flow_limit_bytes_per_s, network_figure
+from planner.parallel.cut import WHOLE, Cut
+
+CATALOGUE = Market()
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """So many workers, each one device, on machines of one kind that are filled one after another.
+
+    `rdma`: whether transfers between machines bypass the kernel; None: as the request says, or as the machine
+    can. `cut`: over how many workers a replica is spread. `market` gives other machines by their names.
+    `seed`: of what is drawn once for a plan, as an order of transfers.
+
+    Workers and machines that are not like the others: `speeds` are those of the workers' computation (1: as
+    computed), `nic_shares` what is left of each machine's NIC; empty means all alike. `round_trip_s` is that
+    of a small message between machines (None: as is usual for the network and library), `burst_bytes` what a
+    shaped link lets through at once after a pause.
+    """
+
+    hardware: Hardware
+    workers: int
+    market: Market = CATALOGUE
+    cut: Cut = WHOLE
+    rdma: bool | None = None
+    speeds: tuple[float, ...] = ()
+    nic_shares: tuple[float, ...] = ()
+    round_trip_s: float | None = None
+    burst_bytes: float = 0.0
+    seed: int = 0
+    _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` finds on this site, looked up once: a search asks for thousands of plans."""
+        return once(self._found, key, make)
+
+    @property
+    def devices(self) -> int:
+        """Workers that a machine holds."""
+        return self.hardware.device_count
+
+    @property
+    def machines(self) -> int:
+        """Machines that hold workers; the last may hold fewer."""
+        return -(-self.workers // self.devices)
+
+    @property
+    def replicas(self) -> int:
+        return self.workers // self.cut.workers
+
+    @property
+    def nic_bytes_per_s(self) -> float:
+        """Of a machine, each way; refused where nobody knows it."""
+        given = self.market.bandwidth_bytes_per_s
+        return given or network_figure(self.hardware, self.market.network).bytes_per_s
+
+    @property
+    def between_bytes_per_s(self) -> float:
+        """What collectives between machines go over, each way: the NICs with RDMA where they are used, which
+        on some machines are a faster network than that of everything else."""
+        fast = self.hardware.rdma_bytes_per_s
+        if self.uses_rdma and fast and not self.market.bandwidth_bytes_per_s:
+            return fast
+        return self.nic_bytes_per_s
+
+    @property
+    def flow_bytes_per_s(self) -> float:
+        """What one connection between machines gets at most; infinite where no limit is known."""
+        return flow_limit_bytes_per_s(self.hardware)
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """The links between the devices of a machine; None: one device, or nobody has said how they are
+        joined, so that they talk through the host."""
+        return self.hardware.fabric
+
+    @property
+    def uses_rdma(self) -> bool:
+        asked = self.market.rdma if self.rdma is None else self.rdma
+        return bool(self.hardware.rdma) if asked is None else asked
+
+    @property
+    def no_rdma(self) -> str:
+        """Why RDMA that is asked for cannot be had, with the remedy; empty if it can."""
+        market = self.market if self.rdma is None else replace(self.market, rdma=self.rdma)
+        return market.no_rdma(self.hardware)
+
+    @property
+    def hosts_parse(self) -> bool:
+        """Whether processors beside the devices parse messages; else what computes does that too."""
+        return self.hardware.device.kind == "gpu"
+
+    def machine_of(self, worker: int) -> int:
+        """The machine that a worker lives on."""
+        return worker // self.devices

@@ -1,0 +1,142 @@
+"""What real runs made of predictions: factors by device and reach, kept in the user's folder.
+
+A run on one device tells how fast the device is; one on a machine or on several also tells what their links
+do. So a factor counts for answers of the same reach, and that of a single device for all reaches that have
+none of their own. Several runs give the geometric mean. Ours, not ours to share: nothing leaves the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from planner.errors import BadInput
+from planner.files.atomic import write_file
+from planner.files.decoding import from_json
+from planner.files.home import home
+
+Reach = Literal["device", "machine", "machines"]
+REACHES: tuple[Reach, ...] = get_args(Reach)
+FILE = "measured.json"
+WIDEST = 20.0  # a run that is so many times off was another run
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One real run: what was predicted for it without any factor, and what came out."""
+
+    device: str
+    reach: Reach
+    model: str
+    precision: str
+    predicted_samples_per_s: float
+    measured_samples_per_s: float
+    as_of: str
+    note: str = ""
+
+    @property
+    def factor(self) -> float:
+        return self.measured_samples_per_s / self.predicted_samples_per_s
+
+
+class Factor(msgspec.Struct, frozen=True):
+    """What to multiply a prediction with, and which runs say so."""
+
+    value: float
+    runs: int
+    as_of: str  # of the newest run
+
+    @property
+    def words(self) -> str:
+        many = "" if self.runs == 1 else f", {self.runs} runs"
+        return f"measured here, {self.as_of}{many}: x {self.value:.3g}"
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    runs: list[Measured]
+
+
+def reach_of(workers: int, machines: int) -> Reach:
+    """How far a plan reaches: one device, one machine, several."""
+    if workers == 1:
+        return "device"
+    return "machine" if machines == 1 else "machines"
+
+
+def path_of() -> Path:
+    return home() / FILE
+
+
+def load() -> tuple[Measured, ...]:
+    """All runs that were noted, in order; none if there is no file."""
+    from planner.files.regular_file import text_of
+
+    path = path_of()
+    if not path.exists():
+        return ()
+    try:
+        file = from_json(text_of(path).encode(), _File)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path}: {error}; delete it, or correct it by hand") from error
+    if file.version != 1:
+        raise BadInput(f"{path}: version {file.version}, this planner reads 1; use the planner that wrote it")
+    for number, run in enumerate(file.runs, 1):
+        rates = (run.predicted_samples_per_s, run.measured_samples_per_s)
+        if not (all(math.isfinite(rate) and rate > 0 for rate in rates) and 0 < run.factor < math.inf):
+            raise BadInput(
+                f"{path}: run {number}: rates are above zero; forget it with `planner check --forget`"
+            )
+    return tuple(file.runs)
+
+
+def save(runs: Sequence[Measured]) -> None:
+    path = path_of()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{path.parent}: {error.strerror}; set PLANNER_HOME to a folder of yours") from error
+    text = msgspec.json.format(msgspec.json.encode(_File(version=1, runs=list(runs))), indent=1)
+    write_file(path, text + b"\n")
+
+
+def add(run: Measured) -> None:
+    """Note a run, after a look at whether it can be meant."""
+    for name in ("predicted_samples_per_s", "measured_samples_per_s"):
+        value = getattr(run, name)
+        if not (math.isfinite(value) and value > 0):
+            raise BadInput(f"{name.replace('_', ' ')} is {value}; a rate is above zero")
+    if not 1 / WIDEST <= run.factor <= WIDEST:
+        raise BadInput(
+            f"{run.measured_samples_per_s:g} samples/s is {run.factor:.3g} times what was predicted; "
+            "is it of the same plan, and in samples a second over all workers?"
+        )
+    save((*load(), run))
+
+
+def remove(device: str | None = None, position: int | None = None) -> int:
+    """Forget the run at a position (counted from 1), those of a device, or all; how many went."""
+    runs = load()
+    if position is not None and not 1 <= position <= len(runs):
+        raise BadInput(f"there is no run {position}; there are {len(runs)}, see `planner check --list`")
+    gone = {
+        at
+        for at, run in enumerate(runs, 1)
+        if (position is None or at == position) and (device is None or run.device == device)
+    }
+    if gone:
+        save([run for at, run in enumerate(runs, 1) if at not in gone])
+    return len(gone)
+
+
+def factor_for(runs: Sequence[Measured], device: str, reach: Reach) -> Factor | None:
+    """What the runs say of a device at a reach; None if they say nothing."""
+    mine = [run for run in runs if run.device == device]
+    here = [run for run in mine if run.reach == reach] or [run for run in mine if run.reach == "device"]
+    if not here:
+        return None
+    mean = math.exp(sum(math.log(run.factor) for run in here) / len(here))
+    return Factor(mean, len(here), max(run.as_of for run in here))

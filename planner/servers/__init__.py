@@ -1,0 +1,2 @@
+"""Parameter servers and what the five papers say of them: placement, transfer ordering, the partition search,
+TensorFlow traces, bounds and validation. Imported only when a request needs it."""

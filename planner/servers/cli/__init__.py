@@ -1,0 +1,1 @@
+"""The commands `planner order` and `planner partition`."""

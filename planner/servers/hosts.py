@@ -1,0 +1,69 @@
+"""Where parameter servers may stand: on the workers' own kind of machine, on a cheap CPU machine of the same
+provider, on machines that are named, or on the workers' machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from planner.hardware import Hardware
+from planner.hardware.market import Market
+
+SERVER_WORDS = ("own", "cheap", "colocated")
+
+
+def hosts_of(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
+    """The machines that servers may stand on, by name and in order, each once; None is beside the workers.
+    Machines without a price or a network figure are left out."""
+    words = tuple(words)
+    return market.once(("hosts", worker.name, words), lambda: _hosts(worker, market, words))
+
+
+def host(name: str, worker: Hardware, market: Market) -> Hardware:
+    """The machine of a host's name."""
+    return worker if name == worker.name else market.machine(name)
+
+
+def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
+    """CPU machines of the worker's provider, cheaper than it, that no other beats in both price and NIC."""
+    return market.once(("cheap", worker.name), lambda: tuple(_cheap(worker, market)))
+
+
+def _hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
+    found: dict[str | None, None] = {}
+    for word in words:
+        if word == "colocated":
+            found[None] = None
+            continue
+        kinds: Iterable[Hardware]
+        if word == "own":
+            kinds = [worker]
+        else:
+            kinds = cheap_servers(worker, market) if word == "cheap" else market.matching([word])
+        for kind in kinds:
+            priced = market.usd_per_hour(kind) is not None or kind is worker
+            if priced and market.nic_bytes_per_s(kind) is not None:
+                found[kind.name] = None
+    return tuple(found)
+
+
+def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
+    worker_price = market.usd_per_hour(worker)
+    if worker.ownership is not None or worker_price is None:
+        return
+    found: list[tuple[float, float, str]] = []
+    for kind in market.matching(("*",)):
+        price, rate = market.usd_per_hour(kind), market.nic_bytes_per_s(kind)
+        if (
+            kind.device.kind == "cpu"
+            and kind.provider == worker.provider
+            and kind.still_sold
+            and price is not None
+            and rate is not None
+            and price < worker_price
+        ):
+            found.append((price, -rate, kind.name))
+    best = 0.0
+    for _, negative_rate, name in sorted(found):
+        if -negative_rate > best:
+            yield market.machine(name)
+            best = -negative_rate

@@ -1,0 +1,1 @@
+"""Reconstruction of what a recorded network did: transmissions, parse overhead, flow-control window."""

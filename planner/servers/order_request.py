@@ -1,0 +1,210 @@
+"""What `planner order` asks, in the words of the command line, and the answer to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from planner.answers.results import Shown
+from planner.device.batch_memory import memory_fit
+from planner.errors import BadInput, Infeasible, unknown_name
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.parallel.cluster_of import flow_limit_bytes_per_s, network_figure
+from planner.parallel.data import EXCHANGES
+from planner.progress import Progress, silent
+from planner.search.limits import check_size
+from planner.servers.ordering import STRATEGIES, Setting, priorities
+from planner.servers.ordering.pipelined import pipelined
+from planner.servers.orders import (
+    OrderComparison,
+    compare_orders,
+    machines,
+    worker_bandwidth_bytes_per_s,
+)
+from planner.servers.synthesis import profile_for
+from planner.servers.tune import Tuned, tune
+from planner.simulator.cluster import Cluster
+from planner.simulator.policy import Fifo, Mode, Policy
+from planner.simulator.step import Profile
+from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRequest:
+    """Sizes and bandwidths as people write them."""
+
+    model: str | None = None
+    hardware: str | None = None
+    profile: Path | None = None
+    batch: int | None = None
+    workers: int = 2
+    servers: int = 1
+    exchange: str = "servers"
+    bandwidth: str | None = None
+    strategies: str = "all"
+    mode: str = "sync"
+    barrier: bool = False
+    placement: str = "greedy"
+    overhead_ms: float = 0.0
+    download_overhead_ms: float | None = None
+    slice_size: str | None = None
+    partition_size: str | None = None
+    credit_size: str | None = None
+    slow_worker: float | None = None
+    slow_link: str | None = None
+    tune: int = 0
+    study: Path | None = None
+    priorities: Path | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderAnswer(Shown):
+    """The comparison, the profile it is about, and what was tuned."""
+
+    comparison: OrderComparison
+    profile: Profile
+    title: str
+    tuned: Tuned | None
+    cluster: Cluster
+    request: OrderRequest
+
+
+def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAnswer:
+    """Answer a request."""
+    if request.mode not in ("sync", "async"):
+        raise unknown_name("mode", request.mode, ("sync", "async"))
+    if request.exchange not in EXCHANGES:
+        raise unknown_name("exchange", request.exchange, EXCHANGES)
+    if words := EXCHANGES[request.exchange].unordered:
+        raise BadInput(f"--exchange {request.exchange}: {words[0].lower()}{words[1:].rstrip('.')}")
+    check_size(request.workers, request.servers)
+    names = _strategies(request.strategies)
+    options = _options(request)
+    nic, flow = _network(request)
+    profile = _profile(request)
+    cluster = machines(
+        request.workers,
+        profile.servers,
+        nic,
+        slow_worker=request.slow_worker,
+        slow_link_bytes_per_s=bandwidth_bytes_per_s(request.slow_link) if request.slow_link else None,
+        flow_bytes_per_s=flow,
+    )
+    overhead_s = request.overhead_ms / 1e3
+    download_s = None if request.download_overhead_ms is None else request.download_overhead_ms / 1e3
+    mode = cast(Mode, request.mode)
+
+    tuned = None
+    if request.tune:
+        setting = Setting(
+            bandwidth_bytes_per_s=worker_bandwidth_bytes_per_s(cluster),
+            overhead_s=overhead_s,
+            download_overhead_s=download_s,
+            seed=request.seed,
+        )
+        running = profile if request.barrier else pipelined(profile)
+        tuned = tune(
+            running,
+            cluster,
+            setting,
+            mode,
+            trials=request.tune,
+            seed=request.seed,
+            storage=request.study,
+            progress=progress,
+        )
+        options["bytescheduler"] = {
+            "partition_bytes": tuned.partition_bytes,
+            "credit_bytes": tuned.credit_bytes,
+        }
+    comparison = compare_orders(
+        profile,
+        cluster,
+        names,
+        mode,
+        barrier=request.barrier,
+        overhead_s=overhead_s,
+        download_overhead_s=download_s,
+        seed=request.seed,
+        options=options,
+        priorities=priorities.read(request.priorities, profile) if request.priorities else None,
+        progress=progress,
+    )
+    servers = f"{profile.servers} server{'s' if profile.servers > 1 else ''}"
+    where = f"{request.workers} x {profile.hardware or 'worker'}, {servers}"
+    at = f"{format_bandwidth(nic)} a NIC"
+    title = f"{profile.model}, batch {profile.batch}, {where}, {at}, {request.mode}"
+    return OrderAnswer(comparison, profile, title, tuned, cluster, request)
+
+
+def exported(answer: OrderAnswer) -> str:
+    """The priorities of the fastest strategy that orders the transfers as they are, for `--priorities`."""
+    whole = set(answer.profile.names)
+    ranked = sorted(answer.comparison.results, key=lambda r: -r.samples_per_s)
+    for result in ranked:
+        policy: Policy = answer.comparison.schedules[result.strategy].policy
+        if not isinstance(policy, Fifo) and set(priorities.priorities_of(policy)) <= whole:
+            return priorities.to_json(answer.profile, result.strategy, policy)
+    raise BadInput("none of these strategies orders whole transfers; add tac or tic to --strategies")
+
+
+def _network(request: OrderRequest) -> tuple[float, float | None]:
+    """Every NIC's bandwidth, and the limit of a single flow where the machine's own is taken."""
+    if request.bandwidth:
+        return bandwidth_bytes_per_s(request.bandwidth), None
+    if request.hardware is None:
+        raise BadInput("no bandwidth is known: give --bandwidth, as 3Gbit, or --hardware")
+    hardware = load_hardware(request.hardware)
+    return network_figure(hardware).bytes_per_s, flow_limit_bytes_per_s(hardware)
+
+
+def _profile(request: OrderRequest) -> Profile:
+    """The profile of the file, or one for the model, batch and hardware if the batch fits there."""
+    if request.profile is not None:
+        if request.model or request.batch:
+            raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
+        from planner.device.recorded.loader import open_step
+
+        return open_step(request.profile)
+    if request.model is None or request.hardware is None:
+        raise BadInput("say what to train on what: --model and --hardware, or --profile")
+    model, hardware = load_model(request.model), load_hardware(request.hardware)
+    batch = request.batch or model.default_batch
+    fit = memory_fit(model, batch, hardware)
+    if not fit.fits:
+        raise Infeasible(fit.reason)
+    return profile_for(
+        model,
+        batch,
+        hardware,
+        request.servers,
+        request.placement,
+        seed=request.seed,
+        on_host=hardware.device.kind == "gpu",
+    )
+
+
+def _strategies(words: str) -> list[str]:
+    if words == "all":
+        return list(STRATEGIES)
+    names = [word.strip() for word in words.split(",") if word.strip()]
+    for name in names:
+        if name not in STRATEGIES:
+            raise unknown_name("strategy", name, STRATEGIES, hint="one of all, " + ", ".join(STRATEGIES))
+    return names
+
+
+def _options(request: OrderRequest) -> dict[str, dict[str, Any]]:
+    out: dict[str, dict[str, Any]] = {}
+    if request.slice_size:
+        out["p3"] = {"slice_bytes": size_bytes(request.slice_size)}
+    if request.partition_size:
+        partition = size_bytes(request.partition_size)
+        out["prophet"] = {"partition_bytes": partition}
+        out["bytescheduler"] = {"partition_bytes": partition, "credit_bytes": 5 * partition}
+    if request.credit_size:
+        out.setdefault("bytescheduler", {})["credit_bytes"] = size_bytes(request.credit_size)
+    return out

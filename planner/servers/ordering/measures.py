@@ -1,0 +1,156 @@
+"""Measures of an order. They take times, or the timeline of a run, and know nothing of the simulator.
+
+A timeline is a structured array with a row for each chunk that ended: `worker`, `resource`, `op`, `step`,
+`start_s`, `end_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import BadInput
+from planner.simulator.resource import COMPUTATION, Resource, ResourceKind
+from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Profile, resource_of
+
+Timeline = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+LINKS = (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.LINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the ops of a step cost on each resource (file 004, equation 1)."""
+
+    resource_s: dict[Resource, float]
+
+    @property
+    def lower_s(self) -> float:
+        """The busiest resource: no order can beat it."""
+        return max(self.resource_s.values())
+
+    @property
+    def upper_s(self) -> float:
+        """One op after the other."""
+        return sum(self.resource_s.values())
+
+    @property
+    def communication_s(self) -> float:
+        """N: the busiest link in one direction; links work side by side."""
+        links = (s for resource, s in self.resource_s.items() if resource.kind in LINKS)
+        return max(links, default=0.0)
+
+    @property
+    def computation_s(self) -> float:
+        """C: the worker."""
+        return self.resource_s.get(COMPUTATION, 0.0)
+
+
+def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = None) -> Bounds:
+    """Cost of a step (or of the mean step) on each resource at the bandwidth that one worker gets, which is
+    the server's divided by the workers where they share it."""
+    if not bandwidth_bytes_per_s > 0:
+        raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
+    durations = profile.durations_s.mean(axis=0) if step is None else profile.durations_s[step]
+    cost = np.where(profile.is_transfer, profile.bytes / bandwidth_bytes_per_s, durations)
+    out: dict[Resource, float] = {}
+    for op, (resource, server) in enumerate(zip(profile.resource, profile.server, strict=True)):
+        used = resource_of(int(resource), int(server))
+        out[used] = out.get(used, 0.0) + float(cost[op])
+    return Bounds(out)
+
+
+def ordering_efficiency(step_s: float, bounds: Bounds) -> float:
+    """E of file 004, equation 2: 1 where a step takes as long as the busiest resource, 0 where everything
+    happens one after the other. A step on one resource only has nothing to order: 1."""
+    span = bounds.upper_s - bounds.lower_s
+    return (bounds.upper_s - step_s) / span if span > 0 else 1.0
+
+
+def overlap(communication_s: float, computation_s: float, step_s: float) -> float:
+    """Alpha of file 001, section 3.2: the share of the possible overlap that happens,
+    (N + C - T) / min(N, C). Below 0 where a step waits for more than its own N and C."""
+    shorter = min(communication_s, computation_s)
+    return (communication_s + computation_s - step_s) / shorter if shorter > 0 else 1.0
+
+
+def communication_ratio(communication_s: float, computation_s: float) -> float:
+    """Rho of file 001: N / C."""
+    return communication_s / computation_s if computation_s > 0 else float("inf")
+
+
+def utilisation(ratio: float, alpha: float) -> float:
+    """U of file 001: C / T, from rho and alpha."""
+    return 1 / (1 + ratio - alpha * min(ratio, 1.0)) if np.isfinite(ratio) else 0.0
+
+
+def wait_s(generated_s: float, updated_s: Sequence[float], forward_done_s: Sequence[float]) -> float:
+    """T_wait of file 003, equation 2: how long the worker waits for parameters in an iteration.
+
+    `generated_s` is c(0), when backward ends; `updated_s` u(i) and `forward_done_s` p(i), by priority.
+    """
+    if not updated_s or len(updated_s) != len(forward_done_s):
+        raise BadInput("wait_s needs an update and a forward end for each gradient, and at least one")
+    waits = (max(0.0, u - p) for u, p in zip(updated_s[1:], forward_done_s, strict=False))
+    return updated_s[0] - generated_s + sum(waits)
+
+
+def idle_s(timeline: Timeline) -> Floats:
+    """How long the worker's device idles in each (worker, step): T_wait as a run shows it."""
+    keys, inverse = _worker_steps(timeline)
+    busy = np.zeros(len(keys))
+    own = timeline["resource"] == WORKER
+    np.add.at(busy, inverse[own], (timeline["end_s"] - timeline["start_s"])[own])
+    return np.asarray(_extent(timeline, inverse, len(keys)) - busy)
+
+
+def straggler_shares(timeline: Timeline) -> Floats:
+    """For each step the longest wait of a worker for the slowest one, as a share of the step (file 001,
+    section 6.3). A worker has done its part when its last upload (or, without uploads, op) has ended."""
+    resource = UPLINK if (timeline["resource"] == UPLINK).any() else WORKER
+    own = timeline[timeline["resource"] == resource]
+    workers = int(timeline["worker"].max()) + 1
+    steps = int(timeline["step"].max()) + 1
+    done = np.full((steps, workers), np.nan)
+    np.fmax.at(done, (own["step"], own["worker"]), own["end_s"])
+    begun = np.full(steps, np.inf)
+    ended = np.full(steps, -np.inf)
+    np.minimum.at(begun, timeline["step"], timeline["start_s"])
+    np.maximum.at(ended, timeline["step"], timeline["end_s"])
+    whole = ~np.isnan(done).any(axis=1)  # a run may be cut inside a step
+    slowest, fastest = done[whole].max(axis=1), done[whole].min(axis=1)
+    return np.asarray((slowest - fastest) / (ended - begun)[whole])
+
+
+def orders_seen(timeline: Timeline) -> tuple[int, int]:
+    """How many different orders of downloads a run shows, and in how many (worker, step)."""
+    own = timeline[timeline["resource"] == DOWNLINK]
+    own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
+    sequences: dict[tuple[int, int], list[int]] = {}
+    for worker, step, op in zip(
+        own["worker"].tolist(), own["step"].tolist(), own["op"].tolist(), strict=True
+    ):
+        sequence = sequences.setdefault((worker, step), [])
+        if op not in sequence[-1:]:  # the chunks of a transfer may follow each other
+            sequence.append(op)
+    longest = max((len(s) for s in sequences.values()), default=0)
+    whole = [tuple(s) for s in sequences.values() if len(s) == longest]
+    return len(set(whole)), len(whole)
+
+
+def _worker_steps(timeline: Timeline) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    pairs = timeline["worker"].astype(np.int64) << 32 | timeline["step"].astype(np.int64)
+    keys, inverse = np.unique(pairs, return_inverse=True)
+    return keys, inverse
+
+
+def _extent(timeline: Timeline, inverse: npt.NDArray[np.intp], count: int) -> Floats:
+    begun = np.full(count, np.inf)
+    ended = np.full(count, -np.inf)
+    np.minimum.at(begun, inverse, timeline["start_s"])
+    np.maximum.at(ended, inverse, timeline["end_s"])
+    return np.asarray(ended - begun)

@@ -1,0 +1,108 @@
+"""Prophet: blocks of gradients that fit the time before a more urgent gradient (file 003, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from planner.servers.ordering._base import Schedule, Setting, Strategy
+from planner.servers.ordering.bytescheduler import DEFAULT_PARTITION_BYTES
+from planner.servers.ordering.cut import cut
+from planner.servers.ordering.graph import StepGraph
+from planner.servers.ordering.layer import layer_priorities
+from planner.servers.ordering.pipelined import with_deps
+from planner.servers.ordering.stepwise import GAP_FACTOR, generation_times_s, steps_of
+from planner.simulator.policy import Blocks
+from planner.simulator.step import UPLINK, Profile
+
+
+def blocks_of(
+    generated_s: Sequence[float], transfer_s: Sequence[float], gap_factor: float = GAP_FACTOR
+) -> tuple[list[list[int]], list[int]]:
+    """Algorithm 1 of file 003: the blocks sent during backward propagation, and the gradients sent after
+    it, both by index; index i is the priority (0 is needed first).
+
+    `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `steps_of`), and all of a step are
+    there when its last one is. At each step but the last, gradients that are there go into the block, most
+    urgent first, while they fit the time A until the next step. At the last step, which brings gradient 0,
+    whatever is left goes by priority.
+
+    Where we differ: A(i), printed as the distance to the nearest gradient of higher priority, would be about
+    zero inside a step; the text, and the released code, mean the time to the next step.
+    """
+    steps = steps_of(generated_s, gap_factor)
+    complete = [max(generated_s[i] for i in step) for step in steps]
+    waiting: list[int] = []
+    blocks: list[list[int]] = []
+    for now, until, step in zip(complete, complete[1:], steps, strict=False):
+        waiting = sorted(waiting + step)
+        used_s = 0.0
+        block = []
+        while waiting and used_s + transfer_s[waiting[0]] <= until - now:
+            block.append(waiting.pop(0))
+            used_s += transfer_s[block[-1]]
+        if block:
+            blocks.append(block)
+    return blocks, sorted(waiting + (steps[-1] if steps else []))
+
+
+@dataclass(frozen=True, slots=True)
+class Prophet(Strategy):
+    """Uploads in blocks (one overhead each), downloads by layer. Gradients are cut into partitions first, as
+    in BytePS on which Prophet is built; those that fit no block wait for the end of backward propagation."""
+
+    name: ClassVar[str] = "prophet"
+    summary: ClassVar[str] = "blocks of gradients that fit before the next step of backward propagation"
+    partition_bytes: int = DEFAULT_PARTITION_BYTES
+    gap_factor: float = GAP_FACTOR
+
+    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
+        return cut(profile, self.partition_bytes)
+
+    def policy(self, profile: Profile, setting: Setting) -> Blocks:
+        uploads, blocks, _ = self._plan(profile, setting)
+        in_block = {i for block in blocks for i in block}
+        alone = [[i] for i in range(len(uploads)) if i not in in_block]
+        by_priority = sorted(blocks + alone)  # each block is sorted: its first is its most urgent
+        names = profile.names
+        return Blocks(
+            blocks=(
+                *(tuple(names[uploads[i]] for i in block) for block in by_priority),
+                *((names[op],) for op in StepGraph.of(profile).pulls),
+            ),
+        )
+
+    def schedule(self, profile: Profile, setting: Setting) -> Schedule:
+        profile = self.rewrite(profile, setting)
+        policy = setting.priced(self.policy(profile, setting))
+        uploads, _, held = self._plan(profile, setting)
+        times = generation_times_s(profile)
+        last = max(uploads, key=lambda op: (times[op], op))
+        ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
+        return Schedule(_waiting_for(profile, [uploads[i] for i in held], ends), policy)
+
+    def _plan(self, profile: Profile, setting: Setting) -> tuple[list[int], list[list[int]], list[int]]:
+        """Uploads by priority; the blocks and the held ones by index into them."""
+        times = generation_times_s(profile)
+        priority = layer_priorities(profile)
+        uploads = sorted(
+            np.flatnonzero(profile.resource == UPLINK).tolist(),
+            key=lambda op: (priority[profile.names[op]], op),
+        )
+        blocks, held = blocks_of(
+            [times[op] for op in uploads],
+            [int(profile.bytes[op]) / setting.bandwidth_bytes_per_s for op in uploads],
+            self.gap_factor,
+        )
+        return uploads, blocks, held
+
+
+def _waiting_for(profile: Profile, ops: list[int], others: list[int]) -> Profile:
+    """The profile in which these ops wait for others too."""
+    deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
+    for op in ops:
+        deps[op] = sorted({*deps[op], *others})
+    return with_deps(profile, deps)

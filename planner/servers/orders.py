@@ -1,0 +1,249 @@
+"""Which order of transfers for this training job, and whether any can help: strategies side by side.
+
+Every strategy runs on the same cluster and profile; beside them stands what no order can beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import BadInput
+from planner.progress import Progress, silent
+from planner.search.executors import executor_of
+from planner.servers.ordering import STRATEGIES, Schedule, Setting, measures, strategy
+from planner.servers.ordering.graph import StepGraph
+from planner.servers.ordering.measures import Bounds
+from planner.servers.ordering.pipelined import pipelined
+from planner.simulator import Prediction, simulate
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Mode, Ordered
+from planner.simulator.resource import COMPUTATION, Resource, ResourceKind
+from planner.simulator.run import RunOptions, run
+from planner.simulator.simulate import FAIRNESS_SIGMA
+from planner.simulator.step import DOWNLINK, UPLINK, Profile
+from planner.units import format_bandwidth
+
+TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
+BASELINE = "fifo"
+WORTHWHILE = 0.05  # a gain below this is not worth enforcing an order: TicTac saw slow-downs up to 4.2%
+
+
+@dataclass(frozen=True, slots=True)
+class OrderResult:
+    """One strategy."""
+
+    strategy: str
+    step_s: float
+    samples_per_s: float  # over all workers
+    samples_per_s_low: float
+    samples_per_s_high: float
+    gain: float  # of throughput over no order
+    efficiency: float  # E of file 004
+    overlap: float  # alpha of file 001
+    straggler_share: float  # the longest wait for the slowest worker, of the step; mean over steps
+    wait_s: float  # device idle in a step; mean
+    orders_seen: int
+    orders_of: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderComparison:
+    """All strategies, and what bounds them."""
+
+    results: tuple[OrderResult, ...]
+    schedules: Mapping[str, Schedule]
+    bounds: Bounds
+    batch: int
+    workers: int
+
+    @property
+    def ideal_step_s(self) -> float:
+        return self.bounds.lower_s
+
+    @property
+    def ideal_samples_per_s(self) -> float:
+        return self.workers * self.batch / self.ideal_step_s
+
+    def sentence(self) -> str:
+        """Whether ordering can help here, and why."""
+        n, c = self.bounds.communication_s, self.bounds.computation_s
+        ratio = measures.communication_ratio(n, c)
+        base = next((r for r in self.results if r.strategy == BASELINE), self.results[0])
+        possible = base.step_s / self.ideal_step_s - 1
+        best = max(self.results, key=lambda r: r.samples_per_s)
+        what = f"Communication takes {ratio:.2g} times as long as computation."
+        if possible < WORTHWHILE:
+            why = "transfers hide behind computation anyway" if ratio < 1 else "the network is busy anyway"
+            at_most = max(0.0, possible)
+            return f"{what} Ordering cannot help: no order gains more than {at_most:.0%} over none; {why}."
+        most = f"No order can gain more than {possible:.0%} over none; the best here ({best.strategy}) "
+        if best.gain < WORTHWHILE:
+            return f"{what} {most}gains {best.gain:.0%}, which is not worth the trouble."
+        return f"{what} {most}gains {best.gain:.0%}."
+
+
+def shared_bandwidth_bytes_per_s(cluster: Cluster) -> float:
+    """What one worker gets from one server when all workers transfer at once and the slowest NIC counts."""
+    server = _slowest_nic(cluster, cluster.server_nodes)
+    return min(worker_bandwidth_bytes_per_s(cluster), server / cluster.workers, cluster.flow_bytes_per_s)
+
+
+def worker_bandwidth_bytes_per_s(cluster: Cluster) -> float:
+    """The slowest worker's NIC."""
+    return _slowest_nic(cluster, cluster.worker_nodes)
+
+
+def _slowest_nic(cluster: Cluster, nodes: Iterable[int]) -> float:
+    found = [cluster.nodes[n] for n in nodes]
+    return min(min(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in found)
+
+
+def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
+    """Equation 1 of file 004 for the slowest worker of a cluster.
+
+    With several servers a worker's own NIC carries what all of them send: it is a resource too. With a
+    barrier, where every upload waits for every download, the two directions never work at once: they are one
+    resource, as N of file 001 counts all transfers of a step.
+    """
+    found = measures.bounds(profile, shared_bandwidth_bytes_per_s(cluster)).resource_s
+    slowest = min(cluster.worker_speeds, default=1.0)
+    cost = {r: s / slowest if r == COMPUTATION else s for r, s in found.items()}
+    own = worker_bandwidth_bytes_per_s(cluster)
+    direction: dict[Resource, float] = {}
+    for resource, kind in ((DOWNLINK, ResourceKind.DOWNLINK), (UPLINK, ResourceKind.UPLINK)):
+        links = [cost.pop(r) for r in list(cost) if r.kind is kind]
+        total_s = float(profile.bytes[profile.resource == resource].sum()) / own
+        if links:
+            direction[Resource(kind)] = max(*links, total_s)
+    if barrier and _uploads_wait_for_downloads(profile):
+        direction = {Resource(ResourceKind.LINK): sum(direction.values())}
+    return Bounds(direction | cost)
+
+
+def _uploads_wait_for_downloads(profile: Profile) -> bool:
+    graph = StepGraph.of(profile)
+    everything = (1 << len(graph.pulls)) - 1
+    return all(graph.needs[op] == everything for op in np.flatnonzero(profile.resource == UPLINK).tolist())
+
+
+def compare_orders(
+    profile: Profile,
+    cluster: Cluster,
+    strategies: Iterable[str] = tuple(STRATEGIES),
+    mode: Mode = "sync",
+    *,
+    barrier: bool = False,
+    overhead_s: float = 0.0,
+    download_overhead_s: float | None = None,
+    seed: int = 0,
+    precision: float = 0.01,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    priorities: Mapping[str, float] | None = None,
+    progress: Progress = silent,
+) -> OrderComparison:
+    """Simulate strategies on one cluster. `options` holds those of a strategy by its name; `priorities` adds
+    a row of that name with an order of the user's own, for the transfers of the profile as it is.
+
+    Without a `barrier` a tensor is downloaded as soon as it is updated, beside the next forward pass.
+    """
+    names = list(dict.fromkeys([BASELINE, *strategies]))
+    running = profile if barrier else pipelined(profile)
+    setting = Setting(
+        bandwidth_bytes_per_s=worker_bandwidth_bytes_per_s(cluster),
+        overhead_s=overhead_s,
+        download_overhead_s=download_overhead_s,
+        seed=seed,
+    )
+    schedules: dict[str, Schedule] = {}
+    for name in names:
+        progress("ordering", len(schedules), len(names))
+        schedules[name] = strategy(name, **(options or {}).get(name, {})).schedule(running, setting)
+    if priorities is not None:
+        policy = Ordered(
+            priorities=dict(priorities), overhead_s=overhead_s, download_overhead_s=download_overhead_s
+        )
+        schedules["priorities"] = Schedule(running, policy)
+    # P3 deals slices over the servers: a strategy's bound is that of the profile it runs.
+    limits = {
+        name: cluster_bounds(plan.profile, cluster, barrier=barrier) for name, plan in schedules.items()
+    }
+    progress("simulating", 0, len(schedules))
+    with executor_of() as pool:
+        both = pool.map(
+            lambda plan: (
+                simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision),
+                _traced(plan, cluster, mode, seed),
+            ),
+            schedules.values(),
+        )
+        found: list[tuple[str, Prediction, measures.Timeline]] = []
+        for name, (prediction, timeline) in zip(schedules, both, strict=True):
+            found.append((name, prediction, timeline))
+            progress("simulating", len(found), len(schedules))
+    base = found[0][1].samples_per_s
+    results = tuple(_result(name, one, timeline, limits[name], base) for name, one, timeline in found)
+    lowest = min(limits.values(), key=lambda bounds: bounds.lower_s)
+    return OrderComparison(results, schedules, lowest, profile.batch, cluster.workers)
+
+
+def _traced(plan: Schedule, cluster: Cluster, mode: Mode, seed: int) -> measures.Timeline:
+    options = RunOptions(
+        seed=seed, steps=TRACED_STEPS, timeline=True, until="all", fairness_sigma=FAIRNESS_SIGMA
+    )
+    timeline = run(plan.profile, cluster, plan.policy, mode, options).timeline
+    assert timeline is not None
+    return timeline
+
+
+def _result(
+    name: str, prediction: Prediction, traced: measures.Timeline, limits: Bounds, base_samples_per_s: float
+) -> OrderResult:
+    seen, of = measures.orders_seen(traced)
+    return OrderResult(
+        strategy=name,
+        step_s=prediction.step_s,
+        samples_per_s=prediction.samples_per_s,
+        samples_per_s_low=prediction.samples_per_s_low,
+        samples_per_s_high=prediction.samples_per_s_high,
+        gain=prediction.samples_per_s / base_samples_per_s - 1,
+        efficiency=measures.ordering_efficiency(prediction.step_s, limits),
+        overlap=measures.overlap(limits.communication_s, limits.computation_s, prediction.step_s),
+        straggler_share=float(measures.straggler_shares(traced).mean()),
+        wait_s=float(measures.idle_s(traced).mean()),
+        orders_seen=seen,
+        orders_of=of,
+    )
+
+
+def machines(
+    workers: int,
+    servers: int,
+    bandwidth_bytes_per_s: float,
+    *,
+    slow_worker: float | None = None,
+    slow_link_bytes_per_s: float | None = None,
+    flow_bytes_per_s: float | None = None,
+) -> Cluster:
+    """Workers and servers on a machine each, all NICs alike but, if given, a slower last worker or link."""
+    cluster = Cluster.uniform(workers, servers, bandwidth_bytes_per_s)
+    if flow_bytes_per_s is not None:
+        cluster = replace(cluster, flow_bytes_per_s=flow_bytes_per_s)
+    if slow_worker is not None:
+        if not 0 < slow_worker <= 1:
+            raise BadInput(
+                f"the slow worker's speed is {slow_worker:g}; it must be above 0 and at most 1, as 0.5"
+            )
+        cluster = replace(cluster, worker_speeds=(1.0,) * (workers - 1) + (slow_worker,))
+    if slow_link_bytes_per_s is not None:
+        if slow_link_bytes_per_s > bandwidth_bytes_per_s:
+            raise BadInput(
+                f"the slow link has {format_bandwidth(slow_link_bytes_per_s)}, more than the "
+                f"{format_bandwidth(bandwidth_bytes_per_s)} of the others; give less"
+            )
+        slow = Node(slow_link_bytes_per_s, slow_link_bytes_per_s)
+        cluster = replace(cluster, nodes=(*cluster.nodes[:-1], slow))
+    return cluster

@@ -1,0 +1,339 @@
+"""Parameter servers: every worker downloads parameters, uploads gradients, and servers update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
+
+from planner.device.batch_memory import SERVED, Held, server_misfit
+from planner.device.computation import Computation
+from planner.device.precision import Precision
+from planner.errors import BadInput, unknown_name
+from planner.hardware import Hardware
+from planner.model import Model
+from planner.note import Note, Topic
+from planner.parallel.collectives.peers import link_words
+from planner.parallel.data import settings
+from planner.parallel.data._base import (
+    Ask,
+    ChangeKind,
+    Exchange,
+    Floats,
+    Job,
+    Neighbour,
+    Rented,
+    Size,
+    Words,
+    with_choices,
+)
+from planner.parallel.site import Site
+from planner.servers.hosts import SERVER_WORDS, cheap_servers, host, hosts_of
+from planner.servers.placement import place_model, server_bytes
+from planner.servers.served import served_case
+from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
+from planner.simulator.resource import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
+from planner.units import format_bytes
+
+if TYPE_CHECKING:
+    from planner.simulator.simulate import Case
+
+SERVERS = (1, 2, 3, 4)
+FEW_SERVERS = (1, 2, 4)
+PLACEMENTS = ("greedy", "best_fit", "mxnet")
+FEW_PLACEMENTS = ("greedy", "mxnet")  # what TensorFlow does, and tensors split evenly
+EVENLY = "mxnet"  # the placement that splits tensors over all servers
+SPAN_POLICIES = ("multiplexed", "fifo")
+BLOCK_POLICIES = ("prophet",)  # put the transfers of one device together, which several cannot do as one
+Aggregate = Literal["device", "machine"]
+SIZES = (1, 2, 3, 4, 6, 8)
+ORDERS = ("tic",)
+_RULES = {
+    "mxnet": "MXNet's rule (large ones cut over all servers)",
+    "p3": "P3's rule (all cut in slices)",
+    "greedy": "size (the next largest to the emptiest server)",
+    "best_fit": "best fit",
+}
+_SUMMED: dict[Aggregate, str] = {"device": "", "machine": ", gradients summed inside each machine first"}
+RESOURCES = {
+    Resource(ResourceKind.DOWNLINK): "sending parameters from server {}",
+    Resource(ResourceKind.UPLINK): "receiving gradients at server {}",
+    Resource(ResourceKind.PS): "updating on server {}",
+    COMPUTATION: "the workers' computation",
+    HOSTS: "parsing messages on the workers' hosts",
+    FABRIC: "summing gradients among the devices of a machine",
+    Resource(ResourceKind.WORKER_DOWNLINK): "receiving parameters at the workers' NICs",
+    Resource(ResourceKind.WORKER_UPLINK): "sending gradients from the workers' NICs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterServers(Exchange):
+    """`host` is the machine of a server, by name; None: servers live on the workers' machines, one on each of
+    the first. With one server all placements that cut no tensor are alike. `aggregate`: what talks to the
+    servers, every device or, once for all of them, every machine (`planner.servers.aggregated`)."""
+
+    kind: ClassVar[str] = "servers"
+    title: ClassVar[str] = "parameter servers"
+    asked_by: ClassVar[tuple[str, ...]] = ("servers", "server_hardware", "placements", "policies", "mode")
+    cuts: ClassVar[tuple[str, ...]] = ("features",)
+    many: ClassVar[bool] = True
+    most_parameters: ClassVar[float] = 2e9  # beyond it nobody trains with servers
+    most_replicas: ClassVar[float] = 32  # a gradient is about as many updates old
+
+    servers: int = 1
+    host: str | None = None
+    placement: str = "greedy"
+    policy: str = "multiplexed"
+    mode: Mode = "async"
+    aggregate: Aggregate = "device"
+
+    def __post_init__(self) -> None:
+        if self.aggregate not in get_args(Aggregate):
+            raise unknown_name("aggregate", self.aggregate, get_args(Aggregate), hint="device or machine")
+
+    @property
+    def takes_turns(self) -> bool:
+        return self.mode == "async"
+
+    @property
+    def key(self) -> str:
+        place = "colocated" if self.host is None else self.host
+        together = "/machine" if self.aggregate == "machine" else ""
+        return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}{together}"
+
+    def sums_inside(self, site: Site) -> bool:
+        """Whether machines of a site talk to the servers, not each of their devices."""
+        return self.aggregate == "machine" and min(site.workers, site.devices) > 1
+
+    @classmethod
+    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        return with_choices(cls._options(ask, site), ask.choices(cls.kind))
+
+    @classmethod
+    def _options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+        """Replicas of several workers have their servers apart and their tensors split evenly, as the
+        partition search reads them, where the request allows that."""
+        whole = site.cut.workers == 1
+        if settings.no_network(site):
+            return
+        rules = ask.placements or (FEW_PLACEMENTS if ask.brief else PLACEMENTS)
+        policies = ask.policies or ("multiplexed",)
+        hosts = hosts_of(site.hardware, site.market, ask.server_hardware or SERVER_WORDS)
+        mode, asked = cast(Mode, ask.mode or "async"), ask.choices(cls.kind).get("aggregate")
+        for servers in ask.servers or (FEW_SERVERS if ask.brief else SERVERS):
+            placements: Sequence[str] = rules if servers > 1 else rules[:1]
+            for place in hosts:
+                if place is None and (servers > site.machines or not whole):
+                    continue
+                if whole:
+                    ways = [(rule, policy) for rule in placements for policy in policies]
+                else:
+                    evenly = (EVENLY,) if EVENLY in placements else placements
+                    ways = [
+                        (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
+                    ]
+                for rule, policy in ways:
+                    found = cls(servers, place, rule, policy, mode, _aggregate(asked, policy, site))
+                    if not found.refusal(site):
+                        yield found
+
+    @classmethod
+    def named(cls, ask: Ask, site: Site) -> Self:
+        for flag, values in (("--policy", ask.policies), ("--placement", ask.placements)):
+            _one(flag, values)
+        _one("--servers", ask.servers)
+        if unknown := settings.no_network(site):
+            raise BadInput(unknown)
+        words = ask.server_hardware or ("own",)
+        names = [word for word in words if word not in SERVER_WORDS]
+        hosts: list[str | None] = [kind.name for kind in site.market.matching(names)] if names else []
+        if len(names) < len(words):
+            hosts += hosts_of(site.hardware, site.market, [word for word in words if word in SERVER_WORDS])
+        hosts = list(dict.fromkeys(hosts))
+        if len(hosts) > 1:
+            places = ", ".join("beside the workers" if name is None else name for name in hosts)
+            raise BadInput(f"--server-hardware names {len(hosts)} machines ({places}); this needs one")
+        if not hosts:
+            raise BadInput(f"--server-hardware {','.join(words)} names no machine for {site.hardware.name}")
+        policy = (ask.policies or ("multiplexed",))[0]
+        return cls(
+            servers=(ask.servers or (1,))[0],
+            host=hosts[0],
+            placement=(ask.placements or PLACEMENTS)[0],
+            policy=policy,
+            mode=cast(Mode, ask.mode or "async"),
+            aggregate=_aggregate(ask.choices(cls.kind).get("aggregate"), policy, site),
+        )
+
+    def refusal(self, site: Site) -> str:
+        if self.host is None and self.servers > site.machines:
+            machines = f"{site.machines} x {site.hardware.name}"
+            return (
+                f"{self.servers} servers beside the workers need {self.servers} machines, one each, and "
+                f"{machines} {'is' if site.machines == 1 else 'are'} {site.machines}; "
+                "give fewer --servers, more --workers, or --server-hardware own"
+            )
+        many = site.cut.workers
+        flag = f"--workers-per-replica {many}"
+        if many > 1 and self.host is None:
+            return f"{flag} needs servers apart from the workers; give --server-hardware"
+        if many > 1 and self.policy not in SPAN_POLICIES:
+            return f"{flag} runs with --policy {' or '.join(SPAN_POLICIES)}, not {self.policy}"
+        if self.aggregate == "machine" and site.devices > 1:
+            return self._cannot_sum(site)
+        return ""
+
+    def _cannot_sum(self, site: Site) -> str:
+        remedy = "use --exchange servers:aggregate=device"
+        if site.fabric is None:
+            return (
+                f"how the {site.devices} devices of {site.hardware.name} are joined is not known; add a "
+                f"[fabric] to its hardware file (docs/hardware.md), or {remedy}"
+            )
+        if self.policy in BLOCK_POLICIES:
+            return f"--policy {self.policy} orders the transfers of every device by itself; {remedy}"
+        return ""
+
+    def misfit(self, model: Model, precision: Precision, site: Site) -> str:
+        where = ("largest server", model.name, self.servers, self.placement)
+        largest = site.market.once(where, lambda: _largest_bytes(model, self.servers, self.placement))
+        senders = site.machines if self.sums_inside(site) else site.replicas
+        return server_misfit(self.machine(site), largest, senders)
+
+    def machine(self, site: Site) -> Hardware:
+        """The machine that a server lives on."""
+        return host(self.host or site.hardware.name, site.hardware, site.market)
+
+    def rented(self, site: Site) -> tuple[Rented, ...]:
+        return () if self.host is None else (Rented("servers", self.host, self.servers),)
+
+    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+        """The optimizer's state lives on the servers."""
+        return SERVED
+
+    def lower(self, computation: Computation, site: Site) -> Case:
+        return served_case(self, computation, site)
+
+    @classmethod
+    def bounds(cls, jobs: Sequence[Job]) -> Floats:
+        """The closed form for thousands of plans at once."""
+        from planner.servers.served_bounds import served_bounds
+
+        return served_bounds(jobs)
+
+    def ceiling(self, computation: Computation, site: Site, *, links: bool = True) -> float:
+        from planner.servers.served_bounds import served_ceiling
+
+        return served_ceiling(self, computation, site, links=links)
+
+    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+        ordinal = {2: "a second", 3: "a third"}.get(self.servers + 1, f"a {self.servers + 1}th")
+        if self.host is not None or self.servers < site.machines:
+            for rule in PLACEMENTS:
+                more = replace(self, servers=self.servers + 1, placement=rule)
+                yield Neighbour(ChangeKind.SERVER, f"{ordinal} server ({rule} placement)", more)
+        for rule in PLACEMENTS if self.servers > 1 else ():
+            if rule != self.placement:
+                yield Neighbour(
+                    ChangeKind.PLACEMENT, f"another placement ({rule})", replace(self, placement=rule)
+                )
+        for order in ORDERS if site.cut.workers == 1 else ():
+            if order != self.policy:
+                yield Neighbour(ChangeKind.ORDER, f"ordered transfers ({order})", replace(self, policy=order))
+        if self.host is not None:
+            yield from self._faster_hosts(site)
+
+    def _faster_hosts(self, site: Site) -> Iterator[Neighbour]:
+        market = site.market
+        now = market.nic_bytes_per_s(self.machine(site)) or 0.0
+        for kind in [*cheap_servers(site.hardware, market), site.hardware]:
+            if (market.nic_bytes_per_s(kind) or 0.0) > now and market.usd_per_hour(kind) is not None:
+                words = f"servers with a faster NIC ({kind.name})"
+                yield Neighbour(ChangeKind.NIC, words, replace(self, host=kind.name))
+
+    def sizes(self, site: Site) -> Iterator[Size]:
+        for count in SIZES:
+            if self.host is None and count > site.machines:
+                break
+            rules = FEW_PLACEMENTS if count > 1 else FEW_PLACEMENTS[:1]
+            yield Size(count, tuple(replace(self, servers=count, placement=rule) for rule in rules))
+
+    def words(self) -> Words:
+        many = f"{self.servers} server{'s' if self.servers > 1 else ''}"
+        apart = "" if self.host is None else f"on {self.host}"
+        placed = (
+            f", tensors placed by {_RULES.get(self.placement, self.placement)}" if self.servers > 1 else ""
+        )
+        return Words(
+            run=f"{self.mode}, {many} {apart or 'on the same machines'}",
+            cell=f"{many} {apart or 'on the same machines'}",
+            added=f" + {many} {apart or 'on the same machines'}",
+            plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
+            assumptions=tuple(self._assumptions()),
+            resources=RESOURCES,
+            links=(ResourceKind.DOWNLINK, ResourceKind.UPLINK),
+            size_noun="server",
+            size_choice="placement",
+        )
+
+    def _assumptions(self) -> Iterable[Note]:
+        yield Note(
+            Topic.TRAINING,
+            "asynchronous SGD with parameter servers; a step's gradients may be stale."
+            if self.mode == "async"
+            else "synchronous SGD with parameter servers.",
+        )
+        if self.aggregate == "machine":
+            yield Note(
+                Topic.TRANSFERS,
+                "the devices of a machine sum their gradients over its fabric first, and one "
+                "worker a machine talks to the servers (servers:aggregate=device: every device does).",
+            )
+        if self.host is None:
+            yield Note(
+                Topic.TRANSFERS,
+                "between a worker and a server on one machine nothing crosses the NIC, but "
+                "messages are still parsed, as gRPC does over loopback.",
+            )
+        if self.policy == "multiplexed":
+            window = format_bytes(DEFAULT_WINDOW_BYTES)
+            yield Note(Topic.TRANSFERS, f"HTTP/2 streams as gRPC sends them, windows of {window}.")
+
+    def assumed(self, site: Site) -> tuple[Note, ...]:
+        found: tuple[Note, ...] = ()
+        if site.market.rdma:
+            words = "servers are reached over TCP; RDMA (--network rdma) is for collectives."
+            found = (Note(Topic.NETWORK, words),)
+        if not self.sums_inside(site):
+            return found
+        inside = replace(site, workers=min(site.workers, site.devices))
+        return (*found, *link_words(inside, settings.library("auto", "auto", site)))
+
+    def flat(self, machine: str) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "policy": self.policy,
+            "server_hardware": self.host or machine,
+            "servers": self.servers,
+            "colocated": self.host is None,
+            "placement": self.placement,
+        }
+
+
+def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:
+    """As asked, else inside each machine where it has several devices that can."""
+    if asked is not None:
+        return cast(Aggregate, asked)
+    can = site.devices > 1 and site.fabric is not None and policy not in BLOCK_POLICIES
+    return "machine" if can else "device"
+
+
+def _largest_bytes(model: Model, servers: int, placement: str) -> int:
+    """Of the parameters on one server."""
+    return max(server_bytes(place_model(model, servers, placement), servers))
+
+
+def _one(flag: str, values: Sequence[object] | None) -> None:
+    if values is not None and len(values) > 1:
+        raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")

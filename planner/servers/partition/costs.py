@@ -1,0 +1,324 @@
+"""Cost tables of the dynamic programme: for every stage its choices (P, R, H) and what each costs.
+
+For one sample a replica spends at stage l, with Q = H R samples under way at once (KDD'15, section 4.2),
+
+    (U_f + U_b + U_w)(l) / Q(l)           table of the stage
+    M_f / Q(l) + M_b / Q(source)          table of the link between a source and the stage
+    bytes read(l) * price of a byte       table of the stage
+
+where the price of a byte read holds how often and how fast a replica reads, and how many replicas wait for
+it (`planner.servers.partition.search`). Choices of H: fewer threads than those with the least computing time
+only add waiting, so only H from there up are kept, and of these only the ones that trade computing for
+waiting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.model import BYTES_PER_ELEMENT
+from planner.servers.partition.constants import PaperConstants
+from planner.servers.partition.elimination import Factor, elimination_order
+from planner.servers.partition.layers import LayerWork, Split, compute_split, receive_s
+from planner.servers.partition.stages import Link, Stage
+from planner.servers.partition.traffic import (
+    Placement,
+    Traffic,
+    best_placement,
+    best_traffic,
+    default_placement,
+    overlaps,
+    traffic_between,
+)
+
+Floats = npt.NDArray[np.float64]
+_ALL_DEGREES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """How one stage is spread over the workers of a replica."""
+
+    partitions: int
+    replications: int
+    threads: int
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.partitions, self.replications
+
+    @property
+    def concurrency(self) -> int:
+        return self.replications * self.threads
+
+
+def degrees(workers: int) -> list[tuple[int, int]]:
+    """Pairs (P, R) that are tried for so many workers a replica: all with P R <= N_wr (C3) up to four
+    workers; above, those that use every worker, or one worker alone."""
+    up_to = range(1, workers + 1)
+    if workers <= _ALL_DEGREES:
+        return [(p, r) for p in up_to for r in up_to if p * r <= workers]
+    return [(1, 1), *((p, workers // p) for p in up_to if workers % p == 0)]
+
+
+def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
+    """Computing time of one sample, for the replica as a whole."""
+    part = stage.share(choice.partitions)
+    work = LayerWork(
+        connections=stage.connections * part,
+        backward=0.0 if stage.first else stage.connections * part,
+        updated=stage.connections * part if stage.weight_bytes else 0.0,
+        neurons=stage.neurons * part,
+        working_set_bytes=stage.working_set_bytes(choice.partitions, choice.threads),
+    )
+    return compute_split(c, work, choice.threads).times(1.0 / choice.concurrency)
+
+
+def link_split(
+    c: PaperConstants, link: Link, traffic: Traffic, source: StageChoice, stage: StageChoice
+) -> Split:
+    """Network time of one sample between two stages, for the replica as a whole."""
+
+    def waiting(share: float, messages: float, at: StageChoice) -> float:
+        if messages <= 0:
+            return 0.0
+        once = receive_s(c, share / messages * link.elements, at.threads)
+        return messages * once / at.concurrency
+
+    return Split(
+        forward_network_s=waiting(traffic.forward, traffic.forward_messages, stage),
+        backward_network_s=waiting(traffic.backward, traffic.backward_messages, source),
+    )
+
+
+@dataclass(frozen=True)
+class Memo:
+    """What problems of one model on one machine share: thread counts and computing times by signature and
+    cut, and the order of elimination."""
+
+    threads: dict[tuple[object, int], list[int]] = field(default_factory=dict)
+    compute: dict[tuple[object, int, int], float] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The layers' problem for one number of workers a replica: choices and tables."""
+
+    stages: tuple[Stage, ...]
+    constants: PaperConstants
+    workers: int
+    max_partitions: int | None = None
+    threads: int | None = None  # a fixed H, for studies
+    every_worker: bool = False  # only choices with a segment on every worker
+    stage_s: tuple[float, ...] | None = None  # computing of a sample of each stage, instead of the constants'
+    splits: tuple[Split, ...] | None = None  # the same by part, on all threads of a worker together
+    memory: Memo = field(default_factory=Memo)
+
+    @cached_property
+    def choices(self) -> list[list[StageChoice]]:
+        return [self._choices(stage) for stage in self.stages]
+
+    def _choices(self, stage: Stage) -> list[StageChoice]:
+        most = min(stage.rows, self.max_partitions or self.workers)
+        return [
+            StageChoice(p, r, h)
+            for p, r in degrees(self.workers)
+            if p <= most and (p * r == self.workers or not self.every_worker)
+            for h in self._threads(stage, p)
+        ]
+
+    def _threads(self, stage: Stage, p: int) -> list[int]:
+        """Thread counts worth trying; equal stages are looked at once."""
+        if self.threads is not None:
+            return [self.threads]
+        key = (stage.signature, p)
+        if key not in self.memory.threads:
+            cost = {h: self._once(stage, StageChoice(p, 1, h)) for h in range(1, self.constants.threads + 1)}
+            wait = {h: self.constants.latency_s[h - 1] / h for h in cost}
+            kept: list[int] = []
+            for h in sorted(cost, key=lambda h: (cost[h], wait[h], -h)):
+                if not kept or wait[h] < wait[kept[-1]] * (1 - 1e-9):
+                    kept.append(h)
+            self.memory.threads[key] = kept
+        return self.memory.threads[key]
+
+    def _once(self, stage: Stage, choice: StageChoice) -> float:
+        """Computing time of a sample without replication, remembered over problems."""
+        key = (stage.signature, choice.partitions, choice.threads)
+        if key not in self.memory.compute:
+            alone = StageChoice(choice.partitions, 1, choice.threads)
+            self.memory.compute[key] = stage_split(self.constants, stage, alone).compute_s
+        return self.memory.compute[key]
+
+    @cached_property
+    def compute(self) -> list[Floats]:
+        if self.splits is not None:
+            return [
+                np.array([self.split_of(at, choice).compute_s for choice in options])
+                for at, options in enumerate(self.choices)
+            ]
+        if self.stage_s is not None:
+            return [
+                np.array([seconds * stage.share(c.partitions) / c.concurrency for c in options])
+                for seconds, stage, options in zip(self.stage_s, self.stages, self.choices, strict=True)
+            ]
+        return [
+            np.array([self._once(stage, choice) / choice.replications for choice in options])
+            for stage, options in zip(self.stages, self.choices, strict=True)
+        ]
+
+    def split_of(self, at: int, choice: StageChoice) -> Split:
+        """Computing of a sample at a stage, for the replica as a whole."""
+        stage = self.stages[at]
+        if self.splits is None:
+            return stage_split(self.constants, stage, choice)
+        used = choice.threads / self.constants.threads  # of the device
+        return self.splits[at].times(stage.share(choice.partitions) / (used * choice.replications))
+
+    @cached_property
+    def read_bytes(self) -> list[Floats]:
+        return [
+            np.array([stage.read_bytes(*choice.pair) for choice in options])
+            for stage, options in zip(self.stages, self.choices, strict=True)
+        ]
+
+    @cached_property
+    def links(self) -> list[tuple[int, int, Floats]]:
+        """(source, stage, table) with the best mapping of each pair; equal links share a table."""
+        known: dict[object, Floats] = {}
+        tables = []
+        for at, stage in enumerate(self.stages):
+            for link in stage.links:
+                before, after = self.choices[link.source], self.choices[at]
+                key = (link.elements, link.geometry, tuple(before), tuple(after))
+                if key not in known:
+                    known[key] = self._link_table(link, before, after)
+                tables.append((link.source, at, known[key]))
+        return tables
+
+    def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Floats:
+        """`link_split` of all pairs of choices at once: what threads share of the NIC cancels out, so that
+        bytes count by replication and messages by threads and replication."""
+        traffic = np.array(
+            [[best_traffic(link.geometry, a.pair, b.pair).shares for b in after] for a in before]
+        )
+        per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
+        latency = np.array(self.constants.latency_s)
+
+        def waiting(choices: Sequence[StageChoice]) -> tuple[Floats, Floats]:
+            copies = np.array([choice.replications for choice in choices], float)
+            threads = np.array([choice.threads for choice in choices])
+            return per_element / copies, latency[threads - 1] / (threads * copies)
+
+        source_bytes, source_messages = waiting(before)
+        stage_bytes, stage_messages = waiting(after)
+        forward = traffic[:, :, 0] * stage_bytes + traffic[:, :, 1] * stage_messages
+        backward = traffic[:, :, 2] * source_bytes[:, None] + traffic[:, :, 3] * source_messages[:, None]
+        return np.asarray(forward + backward)
+
+    @property
+    def order(self) -> list[int]:
+        if not self.memory.order:
+            scopes = [(link.source, at) for at, stage in enumerate(self.stages) for link in stage.links]
+            self.memory.order.extend(elimination_order(len(self.stages), scopes))
+        return self.memory.order
+
+    def factors(self, s_per_byte: float) -> list[Factor]:
+        nodes: list[Factor] = [
+            ((at,), self.compute[at] + s_per_byte * self.read_bytes[at]) for at in range(len(self.stages))
+        ]
+        return nodes + [((source, stage), table) for source, stage, table in self.links]
+
+    def cost_of(self, states: Sequence[int]) -> tuple[float, float]:
+        """Seconds a sample with every pair of neighbours at its best mapping, and bytes a replica reads."""
+        sample_s = sum(float(self.compute[at][state]) for at, state in enumerate(states))
+        sample_s += sum(float(table[states[a], states[b]]) for a, b, table in self.links)
+        return sample_s, sum(float(self.read_bytes[at][state]) for at, state in enumerate(states))
+
+    @property
+    def combinations(self) -> float:
+        """How many ways to spread the stages the programme chooses from (the power of ten)."""
+        return sum(math.log10(len(options)) for options in self.choices)
+
+
+@dataclass(frozen=True)
+class StageSpread:
+    """A choice for every stage, with where its segments stand and what it costs a replica per sample."""
+
+    choices: tuple[StageChoice, ...]
+    placements: tuple[Placement, ...]
+    splits: tuple[Split, ...]  # by stage: computing and network, without reading
+    read_bytes: float
+    least_s: float  # no mapping of these choices costs less per sample (without reading)
+    worker_bytes: float  # the most that any worker holds
+
+    @cached_property
+    def split(self) -> Split:
+        total = Split()
+        for part in self.splits:
+            total += part
+        return total
+
+    @property
+    def sample_s(self) -> float:
+        return self.split.total_s
+
+
+def spread(problem: Problem, states: Sequence[int]) -> StageSpread:
+    """Place the chosen segments stage by stage, each where it finds most of what it needs from all its
+    sources. On a chain this is the best mapping; where branches meet it may not be, and `least_s` tells by
+    how much at most."""
+    c = problem.constants
+    choices = [options[state] for options, state in zip(problem.choices, states, strict=True)]
+    placements: list[Placement] = []
+    splits: list[Split] = []
+    for at, (stage, choice) in enumerate(zip(problem.stages, choices, strict=True)):
+        split = problem.split_of(at, choice)
+        sources = [choices[link.source] for link in stage.links]
+        if len(sources) == 1 and sources[0].pair == choice.pair:  # every segment stays where its source is
+            link = stage.links[0]
+            place = placements[link.source]
+            traffic = best_traffic(link.geometry, choice.pair, choice.pair)
+            split += link_split(c, link, traffic, sources[0], choice)
+        elif sources:
+            maps = [
+                overlaps(link.geometry, source.partitions, choice.partitions)
+                for link, source in zip(stage.links, sources, strict=True)
+            ]
+            pulls = [
+                (overlap * link.elements, placements[link.source])
+                for link, overlap in zip(stage.links, maps, strict=True)
+            ]
+            place = best_placement(problem.workers, *choice.pair, pulls)
+            for link, source, overlap in zip(stage.links, sources, maps, strict=True):
+                traffic = traffic_between(overlap, placements[link.source], place)
+                split += link_split(c, link, traffic, source, choice)
+        else:
+            place = default_placement(*choice.pair)
+        placements.append(place)
+        splits.append(split)
+    least, read = problem.cost_of(states)
+    held = worker_bytes(problem.stages, choices, placements, problem.workers)
+    return StageSpread(tuple(choices), tuple(placements), tuple(splits), read, least, held)
+
+
+def worker_bytes(
+    stages: Sequence[Stage], choices: Sequence[StageChoice], placements: Sequence[Placement], workers: int
+) -> float:
+    """The most any worker holds: weights and their gradients of its segments, and for each thread their
+    activations and errors."""
+    held = np.zeros(workers)
+    for stage, choice, place in zip(stages, choices, placements, strict=True):
+        part = stage.share(choice.partitions)
+        weights = stage.weight_bytes * (part if stage.dense else 1.0)
+        held[place.ravel()] += (
+            2 * weights + 2 * choice.threads * stage.out_elements * part * BYTES_PER_ELEMENT
+        )
+    return float(held.max())

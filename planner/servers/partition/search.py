@@ -1,0 +1,301 @@
+"""The scalability optimizer of Yan et al. (KDD 2015), section 5: servers, replicas, workers a replica, and
+for every layer partitions, replications and threads, for the least epoch time (its Figure 7).
+
+    minimise   T_epoch = N_sample ( sum_l [U + M](l) / (Q(l) N_mr) + M_w / N_read )            (12)
+    subject to C1  N_wr N_mr + N_ps <= N machines
+               C2  H(l) <= cores
+               C3  segments of one layer stand on different workers: P(l) R(l) <= N_wr
+               C4  the threads of a segment share its worker (H counts threads of one machine)
+               and, which the paper leaves out, what a worker holds fits in its memory.
+
+For a given N_wr the layers' part is solved by dynamic programming (`elimination`), for a price of a byte read
+that depends on N_mr, N_ps and N_read. The least cost as a function of that price is concave and piecewise
+linear: we find its pieces once for each N_wr, which answers every (N_mr, N_ps) exactly. On branching models
+segments' mapping is the only approximation, and `Plan.gap` bounds what it loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from planner.errors import BadInput, Infeasible
+from planner.hardware import Hardware, Network
+from planner.model import Model
+from planner.progress import Progress, silent
+from planner.servers.partition.constants import PaperConstants
+from planner.servers.partition.costs import Memo, Problem, StageSpread, spread
+from planner.servers.partition.elimination import minimise
+from planner.servers.partition.layers import Split, reading_s_per_byte
+from planner.servers.partition.rates import stage_splits, worker_constants
+from planner.servers.partition.stages import Stage, stages_of
+from planner.units import format_bytes
+
+USABLE_MEMORY = 0.9  # of a machine: the rest is the operating system's
+REPORTED = 10_000  # plans between two reports of progress
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRequest:
+    """What is asked: the constants of 002's section 6 by default (reads after 70 samples of a replica)."""
+
+    machines: int
+    read_every: int = 70
+    reading: float = 0.0  # between the best (0) and the worst (1) case of reading
+    max_workers: int | None = None  # a replica
+    workers: int | None = None  # a fixed N_wr; likewise below
+    replicas: int | None = None
+    servers: int | None = None
+    threads: int | None = None
+    samples: int | None = None  # an epoch; the model's own by default
+
+    def __post_init__(self) -> None:
+        for name in (
+            "machines",
+            "read_every",
+            "max_workers",
+            "workers",
+            "replicas",
+            "servers",
+            "threads",
+            "samples",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadInput(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+        if not 0 <= self.reading <= 1:
+            raise BadInput(f"--reading is {self.reading}; it lies between 0 (best case) and 1 (worst)")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One configuration with its layers' choices."""
+
+    workers: int  # a replica
+    replicas: int
+    servers: int
+    epoch_s: float
+    samples_per_s: float
+    reading_s: float  # a sample of a replica
+    samples: int  # of an epoch
+    stages: tuple[Stage, ...]
+    spread: StageSpread
+    gap: float  # how far above the least possible this may lie, relative (0: proven optimal)
+    worst_epoch_s: float  # with all replicas reading from one server at once
+    worker_bytes: float  # the most that any worker of the replica holds
+    devices: int = 1  # of a machine, each of them a worker
+
+    @property
+    def split(self) -> Split:
+        """The epoch's time by part."""
+        return (self.spread.split + Split(reading_s=self.reading_s)).times(self.samples / self.replicas)
+
+    @property
+    def name(self) -> str:
+        return f"<{self.workers},{self.replicas},{self.servers}>"
+
+    @property
+    def machines(self) -> int:
+        return -(-self.workers * self.replicas // self.devices) + self.servers
+
+
+@dataclass(frozen=True)
+class PartitionResult:
+    """Plans by epoch time, the best first; how many were looked at; the constants used."""
+
+    plans: tuple[PartitionPlan, ...]
+    considered: int
+    refused: int  # for memory
+    combinations: float  # ways to spread the layers, the power of ten, for the largest replica
+    programmes: int  # dynamic programmes solved
+    constants: PaperConstants
+    notes: tuple[str, ...] = field(default=())
+
+
+def partition(
+    model: Model,
+    hardware: Hardware,
+    request: PartitionRequest,
+    *,
+    network: Network = "baseline",
+    progress: Progress = silent,
+) -> PartitionResult:
+    """The best plan for every (workers, replicas, servers) that the request allows, ranked."""
+    constants = worker_constants(hardware, network)
+    if request.threads is not None and request.threads > constants.threads:
+        raise Infeasible(
+            f"C2 binds: {request.threads} threads are asked, {hardware.name} has {constants.threads} cores; "
+            f"--threads {constants.threads} is the most"
+        )
+    samples = epoch_samples(model, request)
+    devices = hardware.device_count
+    shapes = list(_shapes(request, devices))
+    if not shapes:
+        raise _no_machines(request, devices)
+    stages = stages_of(model)
+    splits = stage_splits(model, stages, hardware, request.read_every)
+    memory = USABLE_MEMORY * (hardware.memory_bytes or hardware.device.memory_bytes)
+    if hardware.device.kind == "gpu":
+        memory = USABLE_MEMORY * hardware.device.memory_bytes
+    plans: list[PartitionPlan] = []
+    programmes = refused = 0
+    shared = Memo()
+    least_bytes = float("inf")
+    combinations = 0.0
+    for workers, mine in groupby(shapes, key=itemgetter(0)):
+        problem = Problem(stages, constants, workers, threads=request.threads, splits=splits, memory=shared)
+        combinations = max(combinations, problem.combinations)
+        prices = {shape: reading_price(constants, request, *shape) for shape in mine}
+        spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
+        programmes += len(spreads)
+        ranked = _Ranked(problem, spreads, request, samples, devices)
+        for shape, price in prices.items():
+            if not (len(plans) + refused) % REPORTED:
+                progress("ranking", len(plans) + refused, len(shapes))
+            plan = ranked.plan(shape, price)
+            least_bytes = min(least_bytes, plan.worker_bytes)
+            if plan.worker_bytes > memory:
+                refused += 1
+            else:
+                plans.append(plan)
+    if not plans:
+        raise Infeasible(
+            f"memory binds: every plan of {model.name} on {request.machines} machines needs at least "
+            f"{format_bytes(least_bytes)} on one worker, {hardware.name} has {format_bytes(memory)} usable; "
+            "more workers a replica (--max-workers, --machines) or fewer --threads need less"
+        )
+    plans.sort(key=lambda plan: (plan.epoch_s, plan.machines, plan.workers, plan.servers))
+    return PartitionResult(tuple(plans), len(shapes), refused, combinations, programmes, constants)
+
+
+def epoch_samples(model: Model, request: PartitionRequest) -> int:
+    """Samples of an epoch: those asked for, or the model's own."""
+    samples = request.samples or model.samples_per_epoch
+    if samples is None:
+        raise BadInput(f"{model.name} says no samples_per_epoch; give --samples")
+    return samples
+
+
+def _shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, int, int]]:
+    """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr. Replicas fill the devices of as many
+    machines as they stand on, for a device left over would only idle. A single machine has no servers: it
+    holds one replica, which reads nothing."""
+    n = request.machines
+    if n == 1 and request.servers is None and request.replicas in (None, 1):
+        for workers in _counts(request.workers, min(devices, request.max_workers or devices)):
+            yield workers, 1, 0
+        return
+    most = (n - 1) * devices
+    for workers in _counts(request.workers, min(most, request.max_workers or most)):
+        filling = {nodes * devices // workers for nodes in range(1, n)} - {0}
+        for replicas in sorted(filling) if request.replicas is None else _counts(request.replicas, most):
+            nodes = -(-workers * replicas // devices)
+            for servers in _counts(request.servers, n - nodes):
+                yield workers, replicas, servers
+
+
+def _counts(asked: int | None, most: int) -> range:
+    return range(1, most + 1) if asked is None else range(asked, min(asked, most) + 1)
+
+
+def _no_machines(request: PartitionRequest, devices: int = 1) -> Infeasible:
+    workers, replicas, servers = request.workers or 1, request.replicas or 1, request.servers or 1
+    need = -(-workers * replicas // devices) + servers
+    if request.max_workers is not None and workers > request.max_workers:
+        return Infeasible(
+            f"{workers} workers a replica are asked and at most {request.max_workers} allowed; "
+            f"--max-workers {workers} is the smallest change"
+        )
+    return Infeasible(
+        f"C1 binds: <{workers} workers a replica, {replicas} replicas, {servers} servers> need {need} "
+        f"machines, {request.machines} are given; --machines {need} is the smallest change"
+    )
+
+
+def reading_price(
+    c: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
+) -> float:
+    """Seconds a byte read costs a sample of a replica: all replicas wait while one reads (equation 12)."""
+    if not servers:
+        return 0.0
+    return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
+
+
+def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]:
+    """The spreads that are best for some price of a byte between `low` and `high`."""
+
+    def solve(price: float) -> _Point:
+        states = minimise(problem.order, problem.factors(price))[1]
+        return _Point(tuple(states), *problem.cost_of(states))
+
+    def between(cheap: _Point, dear: _Point) -> list[_Point]:
+        if cheap.read_bytes <= dear.read_bytes:
+            return []
+        price = (dear.sample_s - cheap.sample_s) / (cheap.read_bytes - dear.read_bytes)
+        middle = solve(price)
+        line = cheap.sample_s + price * cheap.read_bytes
+        if middle.sample_s + price * middle.read_bytes >= line * (1 - 1e-9):
+            return []
+        return [*between(cheap, middle), middle, *between(middle, dear)]
+
+    first = solve(low)
+    last = solve(high) if high > low else first
+    points = [first] if last.states == first.states else [first, *between(first, last), last]
+    return [spread(problem, point.states) for point in points]
+
+
+class _Point(NamedTuple):
+    """One solution of the layers' problem: seconds a sample with the best mapping, and bytes read."""
+
+    states: tuple[int, ...]
+    sample_s: float
+    read_bytes: float
+
+
+class _Ranked:
+    """The plans of one N_wr: what they have in common is worked out once, as there may be a million."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        spreads: Sequence[StageSpread],
+        request: PartitionRequest,
+        samples: int,
+        devices: int,
+    ) -> None:
+        self.problem = problem
+        self.devices = devices
+        self.samples = samples
+        self.choices = [(one.sample_s, one.least_s, one.read_bytes, one) for one in spreads]
+        self.worst = replace(request, reading=1.0)
+        tensors = sum(stage.tensors for stage in problem.stages)
+        self.parse_s = problem.constants.parse_s * tensors / request.read_every
+
+    def plan(self, shape: tuple[int, int, int], price: float) -> PartitionPlan:
+        workers, replicas, servers = shape
+        parse = self.parse_s * replicas if servers else 0.0
+        best_s, read_bytes, best = min(
+            ((sample_s + price * read, read, one) for sample_s, _, read, one in self.choices),
+            key=itemgetter(0),
+        )
+        least = min([least_s + price * read for _, least_s, read, _ in self.choices]) + parse
+        sample_s = best_s + parse
+        worst = reading_price(self.problem.constants, self.worst, *shape)
+        return PartitionPlan(
+            workers=workers,
+            replicas=replicas,
+            servers=servers,
+            epoch_s=self.samples * sample_s / replicas,
+            samples_per_s=replicas / sample_s,
+            reading_s=price * read_bytes + parse,
+            samples=self.samples,
+            stages=self.problem.stages,
+            spread=best,
+            gap=sample_s / least - 1.0,
+            worst_epoch_s=self.samples * (best.sample_s + worst * read_bytes + parse) / replicas,
+            worker_bytes=best.worker_bytes,
+            devices=self.devices,
+        )

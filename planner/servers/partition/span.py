@@ -1,0 +1,183 @@
+"""One worker's profile made into that of a replica that spans several machines, for the answers.
+
+A replica of n workers takes n times a worker's batch in a step. Every stage is cut into P parts and kept in
+R copies with P R = n (`costs.Problem` with `every_worker`): its computing lasts share(P) n / R of what one
+worker needs for one batch, so about as long as before. What changes is what travels. Copies and stripes of a
+convolution read and write all of its weights each; parts of a dense layer only their own, so that a replica
+reads a cut dense layer once where n workers read it n times. In exchange activations and errors cross the
+network; how long follows from the mapping of segments (`traffic`), at one message a step.
+
+In the simulation a replica is one worker on a node that has the NICs of its n machines together. Exchanges
+count as computing of the stage that waits for them: they do not compete with weights for a NIC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.device.batch_memory import usable_bytes, worker_memory
+from planner.hardware import Hardware
+from planner.model import BYTES_PER_ELEMENT, Model
+from planner.servers.partition.constants import PaperConstants
+from planner.servers.partition.costs import Problem, StageSpread, spread
+from planner.servers.partition.search import best_spreads
+from planner.servers.partition.stages import Stage, stages_of
+from planner.simulator.step import OpRole, Profile
+
+WORTH_CUTTING = 0.1  # of the reading that a span must save; without, its workers may as well be replicas
+PASSES = (OpRole.FORWARD, OpRole.BACKWARD)
+MOST_REPLICAS = 64  # that share one server, for the highest price of a byte that is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How the stages of a model are spread over the workers of a replica, for one batch and machine."""
+
+    workers: int
+    samples: int  # a step of the replica
+    stages: tuple[Stage, ...]
+    cuts: tuple[tuple[int, int], ...]  # (P, R) of each stage
+    forward_s: tuple[float, ...]  # exchange of activations before each stage, in a step
+    backward_s: tuple[float, ...]  # exchange of errors behind it
+    busy_s: float  # computing and exchanges of a step
+    read_bytes: float  # by the replica in a step
+
+    def compute_factor(self, at: int) -> float:
+        """Computing of a stage in a step, of what one worker needs for one batch."""
+        partitions, replications = self.cuts[at]
+        return self.stages[at].share(partitions) * self.workers / replications
+
+    def bytes_factor(self, at: int) -> float:
+        """Weights that the replica reads and gradients that it writes, of one worker's."""
+        return float(self.cuts[at][1] if self.stages[at].dense else self.workers)
+
+    def held_factor(self, at: int) -> float:
+        """Weights that one of the workers holds, of the stage's."""
+        return self.stages[at].share(self.cuts[at][0]) if self.stages[at].dense else 1.0
+
+
+def can_span(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
+    """Whether `spans_of` finds anything: the most that can be cut is worth it, and fits in memory."""
+    stages = stages_of(model)
+    cuts = tuple((_most_parts(stage, workers), workers // _most_parts(stage, workers)) for stage in stages)
+    read = sum(stage.read_bytes(*cut) for stage, cut in zip(stages, cuts, strict=True))
+    none = (0.0,) * len(stages)
+    return _worth(Span(workers, workers * batch, stages, cuts, none, none, 0.0, read), model, hardware)
+
+
+def _most_parts(stage: Stage, workers: int) -> int:
+    """The cut that reads least: dense stages into as many parts as there are workers and features."""
+    return max(
+        p for p in range(1, workers + 1) if workers % p == 0 and p <= (stage.rows if stage.dense else 1)
+    )
+
+
+def _worth(span: Span, model: Model, hardware: Hardware) -> bool:
+    saved = 1 - span.read_bytes / (span.workers * model.bytes)
+    return saved >= WORTH_CUTTING and fits(model, hardware, span)
+
+
+def spans_of(
+    model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
+) -> list[Span]:
+    """The ways to spread a replica over `workers` machines that are best for some price of a byte read, from
+    the cheapest byte to the dearest, as far as they read less than `workers` replicas of one would, and fit
+    in memory. `profile` is that of one worker."""
+    stages = stages_of(model)
+    samples = workers * profile.batch
+    columns = profile.layer.tolist(), profile.role.tolist(), profile.durations_s.mean(axis=0).tolist()
+    once = {(profile.layers[layer], role): s for layer, role, s in zip(*columns, strict=True) if layer >= 0}
+    stage_s = tuple(
+        sum(once.get((layer, role), 0.0) for layer in stage.layers for role in PASSES) / profile.batch
+        for stage in stages
+    )
+    whole = replace(  # a step is one sample of one thread; a message is shared by all its samples
+        constants,
+        interference=(1.0,),
+        interference_out_of_cache=(1.0,),
+        latency_s=(constants.latency_s[0] / samples,),
+    )
+    problem = Problem(stages, whole, workers, threads=1, every_worker=True, stage_s=stage_s)
+    dearest = MOST_REPLICAS / (constants.nic_bytes_per_s * samples)
+    most_cut = [
+        next(i for i, c in enumerate(options) if c.partitions == _most_parts(stage, workers))
+        for stage, options in zip(stages, problem.choices, strict=True)
+    ]
+    found = [*best_spreads(problem, 0.0, dearest), spread(problem, most_cut)]
+    spans = {span.cuts: span for span in (_span(problem, one, samples) for one in found)}
+    return [span for span in spans.values() if _worth(span, model, hardware)]
+
+
+def _span(problem: Problem, found: StageSpread, samples: int) -> Span:
+    assert problem.stage_s is not None
+    compute_s = sum(
+        seconds * stage.share(choice.partitions) / choice.replications
+        for seconds, stage, choice in zip(problem.stage_s, problem.stages, found.choices, strict=True)
+    )
+    return Span(
+        workers=problem.workers,
+        samples=samples,
+        stages=problem.stages,
+        cuts=tuple(choice.pair for choice in found.choices),
+        forward_s=tuple(split.forward_network_s * samples for split in found.splits),
+        backward_s=tuple(split.backward_network_s * samples for split in found.splits),
+        busy_s=(compute_s + found.split.network_s) * samples,
+        read_bytes=found.read_bytes,
+    )
+
+
+def fits(model: Model, hardware: Hardware, span: Span) -> bool:
+    """Whether each worker of the replica can hold its share: weights and gradients of its segments, the
+    activations of its samples, and the whole input of layers that are cut by features."""
+    batch = span.samples // span.workers
+    alone = worker_memory(model, batch, hardware.device.kind)
+    weights = sum(stage.weight_bytes * span.held_factor(at) for at, stage in enumerate(span.stages))
+    uneven = max(span.compute_factor(at) for at in range(len(span.stages)))
+    gathered = sum(
+        stage.in_elements * (span.samples / cut[1] - batch)
+        for stage, cut in zip(span.stages, span.cuts, strict=True)
+        if stage.dense and cut[0] > 1
+    )
+    need = (
+        2 * weights
+        + alone.runtime_bytes
+        + uneven * (alone.activations_bytes + alone.working_bytes)
+        + gathered * BYTES_PER_ELEMENT
+    )
+    return need <= usable_bytes(hardware.device)
+
+
+def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:
+    """The span with the shortest step by the paper's equation 12, where reading overlaps with nothing: all
+    replicas share the NICs of the servers."""
+    s_per_byte = max(replicas / servers_bytes_per_s, 1.0 / (spans[0].workers * nic_bytes_per_s))
+    return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
+
+
+def spanned(profile: Profile, span: Span) -> Profile:
+    """The profile of a replica from that of one worker: the same ops, with other times and bytes."""
+    stage_of = {layer: at for at, stage in enumerate(span.stages) for layer in stage.layers}
+    times, sizes, extra = np.ones(profile.ops), np.ones(profile.ops), np.zeros(profile.ops)
+    exchange_s = {OpRole.FORWARD: list(span.forward_s), OpRole.BACKWARD: list(span.backward_s)}
+    for op, role in enumerate(map(OpRole, profile.role.tolist())):
+        at = stage_of[profile.layers[profile.layer[op]]]
+        if role in exchange_s:
+            times[op] = span.compute_factor(at)
+            extra[op], exchange_s[role][at] = exchange_s[role][at], 0.0  # at the first op of the stage
+        elif role is OpRole.PARSE:
+            times[op] = span.held_factor(at)
+        else:  # down, up, update
+            sizes[op] = times[op] = span.bytes_factor(at)
+    durations = profile.durations_s * times + extra
+    size = np.rint(profile.bytes * sizes).astype(np.int64)
+    durations.flags.writeable = size.flags.writeable = False
+    return replace(
+        profile,
+        batch=span.samples,
+        bytes=size,
+        durations_s=durations,
+        source=f"{profile.source}; spread over {span.workers} workers a replica by the partition search",
+    )

@@ -1,0 +1,1 @@
+"""Tables and pages of `planner order` and `planner partition`."""

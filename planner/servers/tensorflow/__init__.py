@@ -1,0 +1,1 @@
+"""TensorFlow traces (timeline JSON and RunMetadata) as recorded steps."""

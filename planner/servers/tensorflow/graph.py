@@ -1,0 +1,239 @@
+"""The graph of a recorded TensorFlow step: transfers joined to it, what costs nothing taken out.
+
+It runs producer -> _Send -> transfer -> _Recv -> consumer. Kept are the transfers and the ops that were
+recorded; dropped are the ops that only hold the graph together (`STRUCTURAL`), transfers of no bytes (control
+edges between tasks) and scalars that a worker sends without computing them (a learning rate). Dependencies
+are carried through what is dropped.
+
+Without partition graphs the graph comes from the labels of the recorded ops, "name = op(inputs)". An input
+that is no recorded op was received: it is joined to the transfer of the same tensor. Several gradients may
+share one name (the outputs of one op); they are joined in the order of their edges, that of creation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection
+
+from planner.errors import BadInput
+from planner.servers.tensorflow.recording import (
+    RecordedNode,
+    RecordedTransfer,
+    Recording,
+    Task,
+    serves,
+    task_of,
+)
+
+STRUCTURAL = frozenset(
+    (
+        *("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "StopGradient"),
+        *("VariableV2", "Variable", "VarHandleOp", "ReadVariableOp", "PreventGradient", "ControlTrigger"),
+        *("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "_DeviceArg", "_DeviceRetval"),
+        *("Enter", "Exit", "Switch", "Merge", "NextIteration", "LoopCond", "_Switch", "_Merge"),
+    )
+)
+VARIABLES = frozenset(("VariableV2", "Variable", "VarHandleOp"))
+RECEIVES = ("_Recv", "_HostRecv")
+SMALL_BYTES = 64  # a scalar or two
+MAX_DEPENDENCIES = 20_000_000  # carried through what is dropped; a hundred for each of 200,000 ops
+EDGE = re.compile(r"edge_(\d+)_(.*)")
+RECEIVED = re.compile(r"(.*?)(?:_S(\d+)|/_(\d+))$")  # the _Recv node of a tensor, as TF 2 and TF 1 name it
+
+
+def joined(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
+    """The graph with a node for each transfer between its sender and its receivers. Transfer nodes are those
+    with an `edge`, keyed by it."""
+    return _from_partition_graphs(base, transfers) if base.complete else _from_labels(base, transfers)
+
+
+def _from_partition_graphs(
+    base: Recording, transfers: dict[str, RecordedTransfer]
+) -> dict[str, RecordedNode]:
+    graph: dict[str, RecordedNode] = {}
+    senders: dict[str, str] = {}
+    receivers: dict[str, str] = {}
+    for name, node in base.graph.items():
+        inputs = node.inputs
+        if node.edge and node.op in RECEIVES:
+            receivers[node.edge] = node.device
+            inputs = (*inputs, node.edge)
+        elif node.edge:
+            senders[node.edge] = name
+        graph[name] = RecordedNode(node.op, node.device, inputs)
+    for edge, device in receivers.items():
+        sender = senders.get(edge)
+        source = task_of(base.graph[sender].device) if sender else None
+        crosses = edge in transfers or source not in (None, task_of(device))
+        graph[edge] = RecordedNode(
+            "RecvTensor", device, (sender,) if sender else (), edge if crosses else None
+        )
+    return graph
+
+
+def _from_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
+    graph: dict[str, RecordedNode] = {}
+    edges: dict[tuple[str, Task | None], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
+    for edge, transfer in transfers.items():
+        match = EDGE.fullmatch(edge)
+        number, tensor = (int(match[1]), match[2]) if match else (0, edge)
+        edges[tensor, task_of(transfer.target)].append((number, edge))
+        graph[edge] = RecordedNode(
+            "RecvTensor", transfer.target, (tensor,) if tensor in base.graph else (), edge
+        )
+    references: dict[tuple[str, Task | None], set[tuple[int, str]]] = defaultdict(set)
+    for node in base.graph.values():
+        for reference in node.inputs:
+            match = RECEIVED.fullmatch(reference)
+            if match and reference not in base.graph:
+                references[match[1], task_of(node.device)].add((int(match[2] or match[3]), reference))
+    joins: dict[tuple[str, Task | None], list[str]] = {}
+    for (tensor, task), asked in references.items():
+        sent = [edge for _, edge in sorted(edges.get((tensor, task), ()))]
+        for k, (_, reference) in enumerate(sorted(asked)):
+            joins[reference, task] = sent[k : k + 1] if len(sent) == len(asked) else sent
+    for name, node in base.graph.items():
+        inputs: list[str] = []
+        for reference in node.inputs:
+            if reference in base.graph:
+                inputs.append(reference)
+            else:
+                inputs += joins.get((reference, task_of(node.device)), ())
+        graph[name] = RecordedNode(node.op, node.device, tuple(inputs))
+    return graph
+
+
+def kept_ops(
+    graph: dict[str, RecordedNode],
+    transfers: dict[str, RecordedTransfer],
+    ran: Collection[str],
+    worker: Task,
+    notes: list[str],
+) -> dict[str, tuple[str, ...]]:
+    """The ops to keep, in the order of the graph, each with the kept ops it depends on."""
+    order = topological(graph)
+    carried = 0
+    above: dict[str, tuple[str, ...]] = {}
+    kept: dict[str, tuple[str, ...]] = {}
+    control: list[str] = []
+    constant: list[str] = []
+    for name in order:
+        node = graph[name]
+        deps = tuple(dict.fromkeys(a for dep in node.inputs if dep in above for a in above[dep]))
+        carried += len(deps)
+        if carried > MAX_DEPENDENCIES:
+            raise BadInput(
+                f"the recorded ops have more than {MAX_DEPENDENCIES:,} dependencies; is it one step?"
+            )
+        if node.edge:
+            transfer = transfers.get(name)
+            keep = transfer is not None and transfer.size > 0
+            if transfer is not None and not keep:
+                control.append(name)
+            elif (
+                transfer and not deps and task_of(transfer.source) == worker and transfer.size <= SMALL_BYTES
+            ):
+                constant.append(name)
+                keep = False
+        else:
+            keep = name in ran and node.op not in STRUCTURAL and task_of(node.device) is not None
+        if keep:
+            kept[name] = deps
+            above[name] = (name,)
+        else:
+            above[name] = deps
+    if control:
+        notes.append(
+            f"{len(control)} transfers without bytes (control edges) are left out, their dependencies kept"
+        )
+    if constant:
+        notes.append(f"scalars that the worker sends uncomputed are left out: {', '.join(constant)}")
+    return {name: kept[name] for name in graph if name in kept}
+
+
+def topological(graph: dict[str, RecordedNode]) -> list[str]:
+    """Inputs first; the way back in a loop (NextIteration) is no dependency."""
+    waiting: dict[str, int] = {}
+    consumers: dict[str, list[str]] = defaultdict(list)
+    for name, node in graph.items():
+        inputs = {dep for dep in node.inputs if dep in graph and graph[dep].op != "NextIteration"}
+        waiting[name] = len(inputs)
+        for dep in inputs:
+            consumers[dep].append(name)
+    order = [name for name, count in waiting.items() if count == 0]
+    for name in order:
+        for consumer in consumers[name]:
+            waiting[consumer] -= 1
+            if waiting[consumer] == 0:
+                order.append(consumer)
+    if len(order) != len(graph):
+        stuck = next(name for name, count in waiting.items() if count > 0)
+        raise BadInput(f"the recorded graph has a cycle through {stuck!r}; is it made of several steps?")
+    return order
+
+
+def tensors_of(
+    graph: dict[str, RecordedNode], kept: dict[str, tuple[str, ...]]
+) -> tuple[list[str], dict[str, int]]:
+    """The variables, and which of them each transfer and each update belongs to: a download's comes from the
+    variable it was read from, an update's is the variable it writes, an upload's is that of its update."""
+    variables: dict[str, int] = {}
+    of: dict[str, int] = {}
+
+    def variable_above(name: str) -> str | None:
+        todo, seen = [name], {name}
+        for at in todo:
+            node = graph[at]
+            if node.op in VARIABLES:
+                return at
+            if at == name or node.op in STRUCTURAL:
+                fresh = dict.fromkeys(dep for dep in node.inputs if dep in graph and not graph[dep].edge)
+                todo += [dep for dep in fresh if dep not in seen]
+                seen.update(fresh)
+        return None
+
+    for name in kept:
+        node = graph[name]
+        if node.edge or serves(node.device):
+            found = variable_above(name)
+            if found is not None:
+                of[name] = variables.setdefault(found, len(variables))
+    for name, deps in kept.items():
+        if name in of and not graph[name].edge:
+            for dep in deps:
+                if graph[dep].edge and dep not in of:
+                    of[dep] = of[name]
+    return list(variables), of
+
+
+def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]) -> list[str]:
+    """Give transfers that no step recorded the size of another transfer of the same variable; the others are
+    taken as control edges. Returns what was restored."""
+    lost = [name for name, node in graph.items() if node.edge and name not in transfers]
+    if not lost:
+        return []
+    through: dict[str, tuple[str, ...]] = {}
+    for name in topological(graph):  # the transfers that reach a node without an op in between
+        node = graph[name]
+        if node.edge:
+            through[name] = (name,)
+        else:
+            direct = [t for dep in node.inputs if dep in through for t in through[dep]]
+            through[name] = tuple(dict.fromkeys(direct)) if node.op in STRUCTURAL else ()
+    updates = {
+        name: tuple(t for dep in node.inputs if dep in through for t in through[dep])
+        for name, node in graph.items()
+        if not node.edge and node.op not in STRUCTURAL and serves(node.device)
+    }
+    _, of = tensors_of(graph, {**{name: () for name in graph if graph[name].edge}, **updates})
+    size_of = {of[name]: transfer for name, transfer in transfers.items() if name in of and transfer.bytes}
+    restored = []
+    for name in lost:
+        partner = size_of.get(of.get(name, -1))
+        if partner is not None:
+            transfers[name] = RecordedTransfer(
+                partner.target, partner.source, partner.bytes, partner.rounded_bytes, None
+            )
+            restored.append(name)
+    return restored

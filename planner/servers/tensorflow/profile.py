@@ -1,0 +1,277 @@
+"""From recorded TensorFlow steps to a profile of the worker that ran them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import BadInput
+from planner.servers.tensorflow.busy import dispatch_gaps, shared_time
+from planner.servers.tensorflow.graph import joined, kept_ops, restore_lost, tensors_of
+from planner.servers.tensorflow.recording import (
+    RecordedNode,
+    RecordedSpan,
+    RecordedTransfer,
+    Recording,
+    Task,
+    task_of,
+)
+from planner.simulator.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
+
+MAX_STEP_S = 3600.0
+MAX_SERVERS = 65536
+MAX_LOST = 0.2  # of a step's records; TensorFlow loses less than one in a hundred
+CLOCK_TOLERANCE_S = 1e-3
+RECORD = "docs/recording.md tells how to record"
+
+
+def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) -> Profile:
+    """A profile of one worker from its recorded steps (one a recording). Without `dispatch`, worker ops last
+    as recorded and the time between them is lost."""
+    for step in steps:
+        _check(step)
+    base = next((step for step in steps if step.complete), steps[0])
+    _check_clocks(steps, base.graph)
+    notes: list[str] = []
+    if not base.complete:
+        notes.append(
+            "no partition graphs: dependencies are read from op labels, gradients of one op matched by order"
+        )
+    transfers: dict[str, RecordedTransfer] = {}
+    for step in steps:
+        for edge, transfer in step.transfers.items():
+            if edge not in transfers or transfers[edge].bytes is None:
+                transfers[edge] = transfer
+    worker = _worker_of(base.where, transfers)
+    foreign = [
+        edge
+        for edge, transfer in transfers.items()
+        if (task_of(transfer.source) == worker) == (task_of(transfer.target) == worker)
+    ]
+    if foreign:
+        notes.append(f"{len(foreign)} transfers between servers or inside a task are left out: {foreign[0]}")
+        for edge in foreign:
+            transfers[edge] = transfers[edge]._replace(bytes=0, rounded_bytes=0)
+    graph = joined(base, transfers)
+    restored = restore_lost(graph, transfers)
+    if restored:
+        notes.append(
+            f"{len(restored)} transfers were recorded in no step; their sizes are those of the variables"
+        )
+    kept = kept_ops(graph, transfers, {name for step in steps for name in step.ran}, worker, notes)
+    if not kept:
+        raise BadInput(
+            f"{base.where}: no transfer of any size and no op of {worker} is recorded; {RECORD} it"
+        )
+    return _profile(graph, kept, transfers, steps, worker=worker, notes=notes, dispatch=dispatch, **about)
+
+
+def _check(step: Recording) -> None:
+    if step.repeated:
+        raise BadInput(
+            f"{step.where}: transfer {step.repeated!r} stands twice: several steps in one file; write one "
+            f"file a step ({RECORD} them)"
+        )
+    if step.unnamed_transfers and not step.transfers:
+        raise BadInput(
+            f"{step.where}: its {step.unnamed_transfers} RecvTensor records name no tensor, size or source, "
+            f"as in every timeline that TensorFlow writes; import the RunMetadata itself ({RECORD} it)"
+        )
+    if not step.transfers:
+        raise BadInput(
+            f"{step.where}: no transfer between a worker and a parameter server is recorded; trace a "
+            f"distributed session with FULL_TRACE ({RECORD} it)"
+        )
+    spans = _spans(step)
+    first = min(span.start_us for span in spans)
+    last = max(span.end_us for span in spans)
+    if (last - first) * 1e-6 > MAX_STEP_S:
+        raise BadInput(
+            f"{step.where}: the step lasts {(last - first) * 1e-6:.0f} s: a clock jumped, or the "
+            "hosts' clocks differ; synchronise them (NTP) and record again"
+        )
+
+
+def _check_clocks(steps: Sequence[Recording], graph: dict[str, RecordedNode]) -> None:
+    """Refuse ops that start before an input on the same device has ended; kernels end later than their
+    launch."""
+    ran = {name for step in steps for name in step.ran}
+    pairs = [
+        (name, dep)
+        for name, node in graph.items()
+        if name in ran and node.op != "Merge"
+        for dep in node.inputs
+        if dep in ran and graph.get(dep, node).device == node.device
+    ]
+    for step in steps:
+        for name, dep in pairs:
+            span, before = step.ran.get(name), step.ran.get(dep)
+            if span and before and dep not in step.on_gpu:
+                gap_s = (before.end_us - span.start_us) * 1e-6
+                if gap_s > CLOCK_TOLERANCE_S:
+                    raise BadInput(
+                        f"{step.where}: {name!r} starts {gap_s:.3f} s before its input {dep!r} ends: "
+                        "the clock of that device jumped; record another step"
+                    )
+
+
+def _spans(step: Recording) -> list[RecordedSpan]:
+    return [*step.ran.values(), *(t.span for t in step.transfers.values() if t.span)]
+
+
+def _tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
+    return {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
+
+
+def _worker_of(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
+    named = _tasks(transfers)
+    tasks = sorted(task for task in named if task is not None)
+    if None in named:
+        raise BadInput(f"{where}: a transfer names no task; {RECORD}")
+    if any(task.number >= MAX_SERVERS for task in tasks):
+        raise BadInput(f"{where}: a transfer names a task above {MAX_SERVERS}; {RECORD}")
+    workers = [task for task in tasks if not task.serves]
+    if not any(task.serves for task in tasks) or not workers:
+        between = ", ".join(map(str, tasks)) or "unnamed tasks"
+        raise BadInput(f"{where}: transfers run between {between}; a job 'ps' and a worker are needed")
+    if len(workers) > 1:
+        raise BadInput(
+            f"{where}: records of several workers ({', '.join(map(str, workers))}); a profile is of one: "
+            "record one worker, or set device filters for the servers and the worker itself"
+        )
+    return workers[0]
+
+
+def _profile(
+    graph: dict[str, RecordedNode],
+    kept: dict[str, tuple[str, ...]],
+    transfers: dict[str, RecordedTransfer],
+    steps: Sequence[Recording],
+    *,
+    worker: Task,
+    notes: list[str],
+    dispatch: bool,
+    **about: Any,
+) -> Profile:
+    names = list(kept)
+    index = {name: i for i, name in enumerate(names)}
+    tensors, tensor_of = tensors_of(graph, kept)
+    servers = 1 + max(task.number for task in _tasks(transfers) if task is not None and task.serves)
+    ops = []
+    rounded = []
+    for name, deps in kept.items():
+        node = graph[name]
+        size = 0
+        if node.edge:
+            transfer = transfers[name]
+            size = transfer.size
+            if transfer.bytes is None:
+                rounded.append(name)
+            resource = DOWNLINK if task_of(transfer.target) == worker else UPLINK
+            task = task_of(transfer.source if resource == DOWNLINK else transfer.target)
+        else:
+            task = task_of(node.device)
+            if task != worker and not (task is not None and task.serves and task.number < servers):
+                raise BadInput(
+                    f"{steps[0].where}: {name!r} ran on {task}, which no transfer of {worker} names; record "
+                    "one worker and its servers"
+                )
+            resource = WORKER if task == worker else PS
+        server = -1 if resource == WORKER or task is None else task.number
+        deps_index = tuple(index[dep] for dep in deps)
+        ops.append(Op(name, resource, server, size, deps_index, tensor_of.get(name, -1)))
+    if rounded:
+        notes.append(f"the sizes of {len(rounded)} transfers are rounded to 0.1 MB, as their labels are")
+    starts, ends = _times(names, graph, steps)
+    _fill(ops, starts, ends, steps, notes)
+    order = np.argsort(np.argsort(starts, axis=1, kind="stable"), axis=1, kind="stable")
+    _worker_time(ops, starts, ends, notes, dispatch)
+    return Profile.build(
+        ops,
+        (ends - starts) * 1e-6,
+        order=order,
+        starts_s=starts * 1e-6,
+        servers=servers,
+        tensors=tensors,
+        notes=tuple(notes),
+        **about,
+    )
+
+
+def _times(
+    names: Sequence[str], graph: dict[str, RecordedNode], steps: Sequence[Recording]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Starts and ends (steps x ops) in microseconds after the first record of the step; NaN where none is."""
+    lost = RecordedSpan(np.nan, np.nan)
+    is_transfer = [bool(graph[name].edge) for name in names]
+    starts, ends = np.empty((len(steps), len(names))), np.empty((len(steps), len(names)))
+    for k, step in enumerate(steps):
+        zero = min(span.start_us for span in _spans(step))
+        received = {edge: transfer.span for edge, transfer in step.transfers.items()}
+        spans = [
+            (received if transfer else step.ran).get(name) or lost
+            for name, transfer in zip(names, is_transfer, strict=True)
+        ]
+        starts[k] = [span.start_us - zero for span in spans]
+        ends[k] = [span.end_us - zero for span in spans]
+    return starts, ends
+
+
+def _fill(
+    ops: Sequence[Op],
+    starts: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.float64],
+    steps: Sequence[Recording],
+    notes: list[str],
+) -> None:
+    """Fill the records that TensorFlow lost with the medians of the other steps."""
+    lost = np.isnan(starts)
+    foreign = lost.mean(axis=1) > MAX_LOST
+    if foreign.any():
+        raise BadInput(
+            f"{steps[int(np.argmax(foreign))].where}: many ops of the other files are missing in it; "
+            "all files of one import must be steps of the same graph"
+        )
+    for k, i in np.argwhere(lost).tolist():
+        others = [s for s in range(len(steps)) if not lost[s, i]]
+        if not others:  # a transfer: what counts is its size; it cannot start before what it waits for
+            deps = ops[i].deps
+            starts[k, i] = ends[k, i] = max((ends[k, dep] for dep in deps if not lost[k, dep]), default=0.0)
+            continue
+        length = float(np.median(ends[others, i] - starts[others, i]))
+        starts[k, i] = np.median(starts[others, i])
+        ends[k, i] = starts[k, i] + length
+    if lost.any():
+        some = ", ".join(dict.fromkeys(ops[i].name for _, i in np.argwhere(lost)[:3].tolist()))
+        notes.append(
+            f"{int(lost.sum())} of {lost.size} records were lost and are filled with medians ({some})"
+        )
+
+
+def _worker_time(
+    ops: Sequence[Op],
+    starts: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.float64],
+    notes: list[str],
+    dispatch: bool,
+) -> None:
+    """Make the worker's ops what one worker that runs one op at a time needs for them, in place. Ops that ran
+    at the same time share it. The time that TensorFlow took to dispatch an op, from when its inputs were
+    there and the worker was free, is part of it: nobody else can use it."""
+    mine = np.flatnonzero([op.resource == WORKER for op in ops])
+    if not len(mine):
+        return
+    gaps = dispatch_gaps(starts, ends, mine, [ops[i].deps for i in mine.tolist()]) if dispatch else 0.0
+    before_s = float((ends - starts)[:, mine].sum())
+    for k in range(len(starts)):
+        ends[k, mine] = starts[k, mine] + shared_time(starts[k, mine], ends[k, mine])
+    after_s = float((ends - starts)[:, mine].sum())
+    starts[:, mine] -= gaps
+    if before_s > 1.01 * after_s:
+        notes.append(
+            f"worker ops overlapped (their durations add up to {before_s / after_s:.2f} times the busy "
+            "time); each has its share of it"
+        )

@@ -1,0 +1,1 @@
+"""Published figures of the five papers beside ours."""

@@ -1,0 +1,314 @@
+"""Prophet (file 003) beside ours: Prophet, ByteScheduler, P3 and default MXNet on M60 workers.
+
+How we read the paper, in four choices. The last two were made with Table 2 in view, among the alternatives
+that `benchmarks/prophet_tables.py` shows; Table 3 and the rest were not used:
+- Rates are of one worker (section 5.4 says so), one GPU a worker, synchronous, and every NIC, the server's
+  too, is limited to the table's bandwidth: with a fast server 1 Gbit/s would give twice the rates shown.
+- A tensor is pulled as soon as it is updated, beside the next forward pass (equation 1).
+- What is pushed costs PUSH_S a message (sections 2.2 and 6.1: aggregation by key, copy to the host,
+  blocking sends, slow start), once for a block of Prophet's; answers to pulls cost nothing more. 2 ms is the
+  one constant taken from the table, where P3's column is matched best.
+- "ByteScheduler, implemented using BytePS with a default credit": in that code the credit governs the local
+  reduction; what waits for the network is sent first come, first served, in partitions of 4,096,000 bytes.
+Compute times are the catalogue's for the M60. P3's slices are of 4 MB, as the paper set them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.servers.ordering import Schedule, measures, schedule
+from planner.servers.ordering.bytescheduler import DEFAULT_PARTITION_BYTES
+from planner.servers.ordering.cut import cut
+from planner.servers.ordering.pipelined import pipelined
+from planner.servers.orders import machines
+from planner.servers.synthesis import NO_VARIATION, profile_for
+from planner.simulator.cluster import Cluster
+from planner.simulator.run import RunOptions, run
+from planner.simulator.step import WORKER, Profile
+from planner.units import GBIT_BYTES_PER_S
+from planner.validation import row
+from planner.validation.figures import figures
+from planner.validation.row import Row
+
+GIVEN: dict[str, Any] = figures("prophet")
+PUSH_S = 0.002
+P3_SLICE_BYTES = 4_000_000
+STEPS, WARMUP = 30, 5
+TOLERANCE = 0.15
+ALIKE = 0.05
+TITLES = {
+    "prophet": "Prophet",
+    "bytescheduler": "ByteScheduler",
+    "p3": "P3",
+    "mxnet": "MXNet",
+    "mxnet, barrier": "MXNet, with a barrier",
+}
+HOW = "simulated, synchronous, synthesized profile of the M60, 2 ms a pushed message, taken from Table 2"
+_about = row.of_paper("prophet", HOW)
+
+
+@cache
+def step(model: str, batch: int) -> Profile:
+    """A step on an M60, without variation: the tables give means."""
+    hardware = load_hardware(GIVEN["hardware"])
+    return profile_for(load_model(model), batch, hardware, steps=1, variation=NO_VARIATION)
+
+
+def plan(
+    profile: Profile,
+    system: str,
+    bandwidth_bytes_per_s: float,
+    *,
+    push_s: float = PUSH_S,
+    pull_s: float = 0.0,
+) -> Schedule:
+    """A step as a system runs it. `bandwidth_bytes_per_s` is what Prophet's monitor would report."""
+    running = profile if system == "mxnet, barrier" else pipelined(profile)
+    options = {"slice_bytes": P3_SLICE_BYTES} if system == "p3" else {}
+    if system == "bytescheduler":
+        running = cut(running, DEFAULT_PARTITION_BYTES)
+    return schedule(
+        running,
+        {"prophet": "prophet", "p3": "p3", "credit": "bytescheduler"}.get(system, "fifo"),
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        overhead_s=push_s,
+        download_overhead_s=pull_s,
+        **options,
+    )
+
+
+def rate(
+    profile: Profile, system: str, cluster: Cluster, bandwidth_bytes_per_s: float, **costs: float
+) -> float:
+    """Samples a second of one worker."""
+    found = plan(profile, system, bandwidth_bytes_per_s, **costs)
+    result = run(found.profile, cluster, found.policy, "sync", RunOptions(steps=STEPS, until="all"))
+    return float(profile.batch / np.diff(result.step_ends_s[0])[WARMUP:].mean())
+
+
+@cache
+def alike_rate(model: str, batch: int, system: str, workers: int, gbit_per_s: float) -> float:
+    """The rate on a cluster of equal NICs."""
+    bandwidth = gbit_per_s * GBIT_BYTES_PER_S
+    return rate(step(model, batch), system, machines(workers, 1, bandwidth), bandwidth)
+
+
+def _rate_row(section: str, published: float, ours: float, name: str, what: str) -> Row:
+    return row.near(
+        published,
+        ours,
+        TOLERANCE,
+        unit="samples/s",
+        **_about(section, name, what),
+    )
+
+
+def table2() -> list[Row]:
+    """ResNet-50 at 1 to 10 Gbit/s, and who is ahead."""
+    given = GIVEN["table2"]
+    speeds, systems = given["gbit_per_s"], given["systems"]
+    ours = {
+        system: [
+            alike_rate(given["model"], given["batch"], system, given["workers"], gbit) for gbit in speeds
+        ]
+        for system in systems
+    }
+    rows = [
+        _rate_row(
+            "table2",
+            given[system][at],
+            ours[system][at],
+            f"{system}-{gbit:g}",
+            f"{TITLES[system]}, {gbit:g} Gbit/s",
+        )
+        for at, gbit in enumerate(speeds)
+        for system in systems
+    ]
+    scarce = [at for at, gbit in enumerate(speeds) if gbit <= given["scarce_gbit_per_s"]]
+    ample = [at for at, gbit in enumerate(speeds) if gbit > given["scarce_gbit_per_s"]]
+    ahead = min(ours["prophet"][at] / max(ours[s][at] for s in systems) - 1 for at in scarce)
+    apart = max(max(ours[s][at] for s in systems) / min(ours[s][at] for s in systems) - 1 for at in ample)
+    return [
+        *rows,
+        row.stated(
+            "Prophet at or above both",
+            f"at least {ahead:+.1%}",
+            ahead >= -1e-9,
+            "at or above",
+            **_about(
+                "table2", "ahead", f"Prophet against the others up to {given['scarce_gbit_per_s']:g} Gbit/s"
+            ),
+        ),
+        row.stated(
+            "all alike",
+            f"{apart:.1%} apart",
+            apart <= ALIKE,
+            f"at most {ALIKE:.0%} apart",
+            **_about("table2", "alike", "all three from 6 Gbit/s on"),
+        ),
+    ]
+
+
+def table3() -> list[Row]:
+    """Two networks and their batches at 3 Gbit/s."""
+    given = GIVEN["table3"]
+    rows, gains = [], {}
+    for case in given["rows"]:
+        model, batch = case["model"], case["batch"]
+        ours = {
+            s: alike_rate(model, batch, s, given["workers"], given["gbit_per_s"]) for s in given["systems"]
+        }
+        gains[model, batch] = ours["prophet"] / ours["bytescheduler"] - 1
+        if (model, batch) == (GIVEN["table2"]["model"], GIVEN["table2"]["batch"]):
+            continue  # the same figures stand in Table 2
+        rows += [
+            _rate_row(
+                "table3",
+                case[system],
+                ours[system],
+                f"{model}-{batch}-{system}",
+                f"{TITLES[system]}, {model}, batch {batch}",
+            )
+            for system in given["systems"]
+        ]
+    for model in ("resnet18", "resnet50"):
+        mine = [gain for (name, _), gain in sorted(gains.items()) if name == model]
+        rows.append(
+            row.stated(
+                "grows with the batch",
+                " ".join(f"{gain:+.1%}" for gain in mine),
+                all(a <= b for a, b in pairwise(mine)),
+                "grows",
+                **_about("table3", f"{model}-gain", f"{model}: gain of Prophet over ByteScheduler by batch"),
+            )
+        )
+    return rows
+
+
+def resnet18() -> list[Row]:
+    """Default MXNet, P3 and Prophet."""
+    given = GIVEN["resnet18"]
+    return [
+        _rate_row(
+            "resnet18",
+            published,
+            alike_rate(given["model"], given["batch"], system, given["workers"], case["gbit_per_s"]),
+            f"{system}-{case['gbit_per_s']}",
+            f"ResNet-18, {TITLES[system]}, {case['gbit_per_s']} Gbit/s",
+        )
+        for case in given["rows"]
+        for system, published in case["rates"].items()
+    ]
+
+
+def slow_link() -> list[Row]:
+    """One worker with a slow link."""
+    given = GIVEN["slow_link"]
+    slow = given["slow_gbit_per_s"] * GBIT_BYTES_PER_S
+    cluster = machines(
+        given["workers"], 1, given["gbit_per_s"] * GBIT_BYTES_PER_S, slow_link_bytes_per_s=slow
+    )
+    return [
+        _rate_row(
+            "slow_link",
+            published,
+            rate(step(given["model"], given["batch"]), system, cluster, slow),
+            system.replace(", ", "-"),
+            f"{TITLES[system]}, one worker at 500 Mbit/s",
+        )
+        for system, published in given["rates"].items()
+    ]
+
+
+def scaling() -> list[Row]:
+    """Prophet from 2 to 8 workers."""
+    given = GIVEN["scaling"]
+    return [
+        _rate_row(
+            "scaling",
+            case["rate"],
+            alike_rate(given["model"], given["batch"], "prophet", case["workers"], given["gbit_per_s"]),
+            str(case["workers"]),
+            f"Prophet, {case['workers']} workers",
+        )
+        for case in given["rows"]
+    ]
+
+
+def utilisation() -> list[Row]:
+    """How busy the GPU is: computation over the length of a step."""
+    given, there = GIVEN["utilisation"], GIVEN["table2"]
+    profile = step(there["model"], there["batch"])
+    compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
+    rows = []
+    for system, published in given["shares"].items():
+        found = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
+        rows.append(
+            row.near(
+                100 * published,
+                100 * compute_s * found / there["batch"],
+                TOLERANCE,
+                unit="%",
+                **_about("utilisation", system, f"GPU utilisation with {TITLES[system]}"),
+            )
+        )
+    return rows
+
+
+def waiting() -> list[Row]:
+    """How long the GPU waits in a step, and how many iterations go into 15 s."""
+    given, there = GIVEN["waiting"], GIVEN["table2"]
+    rows = []
+    for system, published in given["iterations"].items():
+        found = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
+        rows.append(
+            row.near(
+                published,
+                given["seconds"] * found / there["batch"],
+                TOLERANCE,
+                unit="iterations",
+                **_about(
+                    "waiting",
+                    f"{system}-iterations",
+                    f"iterations in {given['seconds']} s with {TITLES[system]}",
+                ),
+            )
+        )
+    bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
+    waits = {}
+    for system in ("prophet", "bytescheduler", "mxnet"):
+        found_plan = plan(step(there["model"], there["batch"]), system, bandwidth)
+        options = RunOptions(steps=STEPS, until="all", timeline=True)
+        cluster = machines(there["workers"], 1, bandwidth)
+        timeline = run(found_plan.profile, cluster, found_plan.policy, "sync", options).timeline
+        assert timeline is not None
+        waits[system] = float(measures.idle_s(timeline).mean())
+    in_order = list(waits.values())
+    rows.append(
+        row.stated(
+            "Prophet, then ByteScheduler, then MXNet",
+            ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items()),
+            in_order == sorted(in_order),
+            "same order",
+            **_about("waiting", "order", "who waits least for parameters in a step, at 3 Gbit/s"),
+        )
+    )
+    return rows
+
+
+CHECKS = {
+    "table2": table2,
+    "table3": table3,
+    "resnet18": resnet18,
+    "slow_link": slow_link,
+    "scaling": scaling,
+    "utilisation": utilisation,
+    "waiting": waiting,
+}

@@ -1,0 +1,272 @@
+"""Profile files: JSON, gzip, versioned; `docs/profiles.md` describes them, `docs/profile.schema.json` is the
+schema. What is saved is loaded again exactly: floats are written with as many digits as they need.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from planner.errors import BadInput
+from planner.files.atomic import write_file
+from planner.files.decoding import from_json
+from planner.simulator.step._profile import (
+    DOWNLINK,
+    HOST,
+    RESOURCE_KINDS,
+    UPLINK,
+    WORKER,
+    Op,
+    OpRole,
+    Profile,
+)
+from planner.simulator.step.facts import Facts
+from planner.simulator.step.reading import check_values, read_bytes
+from planner.simulator.step.recorded import Exposed, OpPart, Recorded
+
+FORMAT: Literal["planner-profile"] = "planner-profile"
+VERSION: Literal[1] = 1
+ROLES = {
+    "forward": OpRole.FORWARD,
+    "backward": OpRole.BACKWARD,
+    "parse": OpRole.PARSE,
+    "optimizer": OpRole.OPTIMIZER,
+}
+PASSES = {"forward", "backward"}
+ROLE_WORDS = {role: word for word, role in ROLES.items()}
+MAX_OPS = 1_000_000
+MAX_STEPS = 100_000
+MAX_VALUES = 30_000_000
+LEAST_STEP_S = 1e-6  # of computing: a kernel alone takes longer to launch
+
+# Beyond 2**53 a JSON number is not the same integer in every reader.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+ByOp = Annotated[list[Seconds], msgspec.Meta(max_length=MAX_OPS)]
+Ranks = Annotated[list[Index], msgspec.Meta(max_length=MAX_OPS)]
+
+
+class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One op as a file has it."""
+
+    name: str
+    resource: Literal["downlink", "worker", "uplink", "ps"]
+    server: Index | None = None
+    bytes: Count = 0
+    deps: tuple[Index, ...] = ()
+    tensor: Index | None = None
+    role: Literal["forward", "backward", "parse", "optimizer"] | None = None
+    parses: bool = False  # of files that know no roles
+
+
+class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a recording knows beside its times, as a file has it; keys are names of ops."""
+
+    facts: Facts
+    work: dict[str, tuple[OpPart, ...]] = {}
+    exposed: Exposed | None = None
+    launch_s: dict[str, Seconds] = {}
+    passes: Positive | None = None
+
+
+class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One profile as a file has it."""
+
+    format: Literal["planner-profile"]
+    version: Literal[1]
+    model: str
+    batch: Positive
+    servers: Annotated[int, msgspec.Meta(ge=1, le=65536)] = 1
+    hardware: str = ""
+    bandwidth_bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    basis: str = "measured"
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    ops: Annotated[list[OpRecord], msgspec.Meta(min_length=1, max_length=MAX_OPS)]
+    durations_s: Annotated[list[ByOp], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
+    starts_s: list[ByOp] | None = None
+    order: list[Ranks] | None = None
+    recorded: RecordedRecord | None = None
+    buckets: bool = False
+
+
+class _Head(msgspec.Struct):
+    format: str = ""
+    version: int = 0
+
+
+def save(profile: Profile, path: Path | str) -> None:
+    """Write a profile; the same profile gives the same bytes. The file is replaced whole or not at all."""
+    data = encode(profile)
+    write_file(path, data if str(path).endswith(".json") else gzip.compress(data, 6, mtime=0))
+
+
+def load(path: Path | str) -> Profile:
+    """Read a profile that `save` wrote, gzip or not."""
+    return decode(read_bytes(path), str(path))
+
+
+def what_lacks(profile: Profile) -> str:
+    """What a profile lacks to be a step of training; empty if nothing."""
+    for resource, words in ((DOWNLINK, "download of parameters"), (UPLINK, "upload of gradients")):
+        if not (profile.resource == resource).any():
+            return f"it has no {words}"
+    computing_s = float(profile.durations_s[:, profile.resource == WORKER].sum(axis=1).min())
+    if computing_s < LEAST_STEP_S:
+        return f"its worker computes {computing_s:.3g} s in a step; durations are in seconds"
+    return ""
+
+
+def encode(profile: Profile) -> bytes:
+    """A profile as JSON."""
+    if (profile.scope >= 0).any() or profile.latency_s.any() or (profile.resource == HOST).any():
+        raise BadInput(
+            "a profile file holds no joint ops, no latencies and no ops of the host; save the profile that "
+            "it was made from"
+        )
+    start = profile.dep_start.tolist()
+    index = profile.dep_index.tolist()
+    ops = [
+        OpRecord(
+            name=name,
+            resource=RESOURCE_KINDS[resource],  # type: ignore[arg-type]
+            server=server if server >= 0 else None,
+            bytes=size,
+            deps=tuple(index[start[i] : start[i + 1]]),
+            tensor=tensor if tensor >= 0 else None,
+            role=ROLE_WORDS.get(OpRole(role)),  # type: ignore[arg-type]
+        )
+        for i, (name, resource, server, size, tensor, role) in enumerate(
+            zip(
+                profile.names,
+                profile.resource.tolist(),
+                profile.server.tolist(),
+                profile.bytes.tolist(),
+                profile.tensor.tolist(),
+                profile.role.tolist(),
+                strict=True,
+            )
+        )
+    ]
+    record = ProfileRecord(
+        format=FORMAT,
+        version=VERSION,
+        model=profile.model,
+        batch=profile.batch,
+        servers=profile.servers,
+        hardware=profile.hardware,
+        bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s,
+        basis=profile.basis,
+        source=profile.source,
+        notes=profile.notes,
+        tensors=profile.tensors,
+        ops=ops,
+        durations_s=profile.durations_s.tolist(),
+        starts_s=None if profile.starts_s is None else profile.starts_s.tolist(),
+        order=None if profile.order is None else profile.order.tolist(),
+        recorded=_record_of(profile.recorded),
+        buckets=profile.buckets,
+    )
+    return msgspec.json.encode(record)
+
+
+def _record_of(known: Recorded | None) -> RecordedRecord | None:
+    if known is None:
+        return None
+    return RecordedRecord(known.facts, dict(known.work), known.exposed, dict(known.launch_s), known.passes)
+
+
+def _recorded(record: RecordedRecord | None) -> Recorded | None:
+    if record is None:
+        return None
+    return Recorded(record.facts, record.work, record.exposed, record.launch_s, record.passes)
+
+
+def decode(data: bytes, where: str = "profile") -> Profile:
+    """A profile from JSON; `where` names the file in messages."""
+    check_values(data, where, b",", MAX_VALUES, "values")
+    try:
+        head = from_json(data, _Head) if data.lstrip()[:1] == b"{" else _Head()
+        if head.format != FORMAT:
+            raise BadInput(f"{where}: not a profile of planner; import a trace with `planner profile import`")
+        if head.version != VERSION:
+            raise BadInput(f"{where}: version {head.version} of the format; this planner reads {VERSION}")
+        record = from_json(data, ProfileRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{where}: {error}") from error
+    tables: dict[str, Sequence[Sequence[float]] | None] = {
+        "durations_s": record.durations_s,
+        "starts_s": record.starts_s,
+        "order": record.order,
+    }
+    for name, table in tables.items():
+        for step, row in enumerate(table or ()):
+            if len(row) != len(record.ops):
+                raise BadInput(f"{where}: {name}[{step}] has {len(row)} values for {len(record.ops)} ops")
+    unsaid = not any(op.role for op in record.ops)
+    try:
+        return Profile.build(
+            [
+                Op(
+                    name=op.name,
+                    resource=RESOURCE_KINDS.index(op.resource),
+                    server=-1 if op.server is None else op.server,
+                    bytes=op.bytes,
+                    deps=op.deps,
+                    tensor=-1 if op.tensor is None else op.tensor,
+                    role=_named_role(op) if unsaid else _role(op),
+                )
+                for op in record.ops
+            ],
+            record.durations_s,
+            model=record.model,
+            batch=record.batch,
+            servers=record.servers,
+            tensors=record.tensors,
+            order=record.order,
+            starts_s=record.starts_s,
+            hardware=record.hardware,
+            bandwidth_bytes_per_s=record.bandwidth_bytes_per_s,
+            basis=record.basis,
+            source=record.source,
+            notes=record.notes,
+            recorded=_recorded(record.recorded),
+            buckets=record.buckets or (unsaid and _named_buckets(record.tensors)),
+        )
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
+
+
+def _role(op: OpRecord) -> OpRole:
+    return OpRole.OTHER if op.role is None else ROLES[op.role]
+
+
+def _named_role(op: OpRecord) -> OpRole:
+    """The role of an op in a file that was written before there were roles: by the end of a synthesized op's
+    name, or the beginning of a recorded one's."""
+    first, last = op.name.partition("/")[0], op.name.rpartition("/")[2]
+    if op.parses or (last == "parse" and "/" in op.name):
+        return OpRole.PARSE
+    if op.resource == "ps":
+        return OpRole.OPTIMIZER if op.name.startswith("update/") else OpRole.OTHER
+    word = last if last in PASSES else first
+    return ROLES[word] if op.resource == "worker" and word in PASSES else OpRole.OTHER
+
+
+def _named_buckets(tensors: Sequence[str]) -> bool:
+    """Of such a file: whether its tensors are buckets."""
+    return bool(tensors) and all(name.startswith("bucket_") for name in tensors)
+
+
+def schema() -> bytes:
+    """The JSON schema of the format, as `docs/profile.schema.json` holds it."""
+    found = msgspec.json.schema(ProfileRecord)
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "planner profile", **found}
+    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"

@@ -1,0 +1,69 @@
+"""What a recording knows beside its times: the settings of the run, and what each op asks of a device.
+
+An op is made of parts, each of one kind of kernels; what its parts do not explain is the host's (Python,
+launching). Parts are what moves a recorded step to another device or another batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import msgspec
+
+from planner.device.precision import Format
+from planner.simulator.step.facts import Facts
+
+# Beside the kinds of `planner.device.rates.kernels`: overhead, what an op costs however little it does; host,
+# what lies between kernels; input, what comes before the first op of the network.
+OVERHEAD, HOST, INPUT = "overhead", "host", "input"
+Kind = Literal[
+    "matmul", "attention", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory", "overhead"
+]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The kernels of one kind inside one op. `share` is of the op's recorded time. `flops`, `edge_flops` and
+    `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.device.rates.kernels`).
+    A format `tf32` means single precision, in tf32 where the device has it."""
+
+    kind: Kind
+    share: Amount
+    launches: Amount = 0.0
+    flops: Amount = 0.0
+    row_flops: Amount = 0.0
+    edge_flops: Amount = 0.0
+    moved_bytes: Amount = 0.0
+    weight_bytes: Amount = 0.0
+    format: Format = "fp32"
+
+
+class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds of a mean step in which the device did not compute, or waited: `step_s` is the whole,
+    `untraced_s` a step without the profiler."""
+
+    step_s: Amount
+    input_s: Amount = 0.0
+    communication_s: Amount = 0.0
+    idle_s: Amount = 0.0
+    untraced_s: Amount | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Of a profile: `work` maps the name of an op to its parts, `launch_s` to what the host took to issue it
+    where a device beside it computes. `passes` of the trace add up to one step; None where a file that was
+    written before they were counted does not say."""
+
+    facts: Facts
+    work: Mapping[str, tuple[OpPart, ...]] = field(default_factory=dict)
+    exposed: Exposed | None = None
+    launch_s: Mapping[str, float] = field(default_factory=dict)
+    passes: int | None = None
+
+
+def host_share(parts: Iterable[OpPart]) -> float:
+    """What the parts of an op leave to the host."""
+    return max(1.0 - sum(part.share for part in parts), 0.0)

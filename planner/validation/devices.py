@@ -1,0 +1,237 @@
+"""Single-device throughputs of the catalogue against published ones.
+
+Kernel rates of four GPUs were fitted to the rows of `fitted`: those show how well six figures a device and
+one factor a framework describe all its networks and batches. `unseen` and `forward` were in no fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file
+
+import numpy as np
+
+from planner.device.computation.work import step_s
+from planner.device.rates.constants import constants
+from planner.device.rates.device import family_of
+from planner.hardware import Hardware
+from planner.hardware.catalog import hardware_names, load_hardware
+from planner.model.catalog import load_model, model_names
+from planner.servers.synthesis import kernel_rates
+from planner.validation import row
+from planner.validation.figures import DATA, figures, table
+from planner.validation.rates import kind_of, log_error, predicted_step_s
+from planner.validation.row import Row, RowName
+from planner.validation.training import Run, one_machine_runs, single_device_runs
+
+FITTED, UNSEEN = 0.15, 0.25
+LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published throughput of a device that the catalogue knows."""
+
+    model: str
+    batch: int
+    device: str  # or a machine of CPUs
+    framework: str
+    images_per_s: float
+    role: str
+    source: str
+    format: str
+
+    def predicted(self, factor: float = 1.0) -> float:
+        rates = kernel_rates(machine(self.device))
+        step = step_s(network(self.model), self.batch, rates, training=self.role != "forward")
+        return self.batch / (step * factor)
+
+
+network = cache(load_model)  # rows by the hundred run tens of networks
+
+
+@cache
+def machine(device: str) -> Hardware:
+    name = figures("devices")["machines"].get(device, device)
+    if not name.endswith(".toml"):
+        return load_hardware(name)
+    with as_file(DATA / name) as path:
+        return load_hardware(str(path))
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Rows of known devices with a published batch, in the precision that the device's rates are for: single,
+    or what frameworks take for it by default on the A100. Other image sizes are other networks."""
+    known, networks, formats = figures("devices")["machines"], model_names(), figures("devices")["formats"]
+    return tuple(
+        Published(
+            line["model"],
+            int(line["batch"]),
+            line["device"],
+            line["framework"],
+            float(line["images_per_s"]),
+            line["role"],
+            line["source"],
+            line["precision"],
+        )
+        for file in ("throughput.csv", "throughput_forward.csv")
+        for line in table(file)
+        if line["device"] in known
+        and line["model"] in networks
+        and line["batch"]
+        and line["precision"] == formats.get(line["device"], "fp32")
+        and "256" not in line["note"]
+    )
+
+
+@cache
+def framework_factor(framework: str) -> float:
+    """How much longer a framework takes than the reference: the median over its rows of the fit."""
+    if framework == figures("devices")["reference"]["framework"]:
+        return 1.0
+    mine = [one for one in published() if one.framework == framework and one.role == "fit"]
+    return _median_factor(mine) if mine else 1.0
+
+
+def _median_factor(mine: Sequence[Published]) -> float:
+    return float(np.exp(np.median([math.log(one.predicted() / one.images_per_s) for one in mine])))
+
+
+def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
+    """One row for each device, framework and network: its worst batch."""
+    groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
+    for one in published():
+        if wanted(one):
+            groups[one.device, one.framework, one.model].append(one)
+    return [_worst(check, key, mine, tolerance, how=how) for key, mine in sorted(groups.items())]
+
+
+def _worst(
+    check: str, key: tuple[str, str, str], mine: Iterable[Published], tolerance: float, *, how: str
+) -> Row:
+    device, framework, model = key
+    factor = framework_factor(framework)
+    found = [(one, one.predicted(factor)) for one in mine]
+    worst, ours = max(found, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+    batches = sorted({one.batch for one, _ in found})
+    several = f"batch {worst.batch}, the worst of {batches[0]} to {batches[-1]}"
+    return row.near(
+        worst.images_per_s,
+        ours,
+        tolerance,
+        unit="images/s",
+        name=RowName("devices", check, f"{device}-{framework.replace(' ', '-')}-{model}"),
+        what=f"{device}, {framework}, {model}, " + (several if len(batches) > 1 else f"batch {batches[0]}"),
+        how=how,
+        source=worst.source,
+    )
+
+
+def fitted() -> list[Row]:
+    """What the kernel rates were fitted to."""
+    how = "step time of the catalogue's kernel rates, fitted to these rows, times one factor a framework"
+    return _rows("fitted", lambda one: one.role == "fit", FITTED, how)
+
+
+def unseen() -> list[Row]:
+    """Training throughputs that were in no fit."""
+    how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
+    return _rows("unseen", lambda one: one.role == "check" and one.format != "tf32", UNSEEN, how)
+
+
+def tf32() -> list[Row]:
+    """The A100, whose matrix kernels have one fitted figure."""
+    how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
+    return _rows("tf32", lambda one: one.format == "tf32", UNSEEN, how)
+
+
+def forward() -> list[Row]:
+    """Forward passes, which were in no fit."""
+    how = f"forward pass by the catalogue's kernel rates, batches from {LEAST_FORWARD} on"
+    return _rows("forward", lambda one: one.role == "forward" and one.batch >= LEAST_FORWARD, UNSEEN, how)
+
+
+def cpus() -> list[Row]:
+    """CPUs of the catalogue, whose rates are estimates: one row a machine and framework, the worst network.
+
+    A framework has one factor here too, the median over its rows: MXNet's forward passes with MKL are faster
+    than the TensorFlow training that the rates stand for."""
+    groups: dict[str, list[Published]] = defaultdict(list)
+    machines, networks = hardware_names(), model_names()
+    for line in table("throughput_cpu.csv"):
+        if line["machine"] in machines and line["model"] in networks:
+            groups[line["framework"]].append(
+                Published(
+                    line["model"],
+                    int(line["batch"]),
+                    line["machine"],
+                    line["framework"],
+                    float(line["images_per_s"]),
+                    "check" if line["training"] == "yes" else "forward",
+                    line["source"],
+                    "fp32",
+                )
+            )
+    rows = []
+    for framework, all_rows in sorted(groups.items()):
+        mine = [one for one in all_rows if one.batch >= LEAST_FORWARD]
+        factor = _median_factor(mine)
+        for name in sorted({one.device for one in mine}):
+            found = [(one, one.predicted(factor)) for one in mine if one.device == name]
+            worst, ours = max(found, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+            rows.append(
+                row.near(
+                    worst.images_per_s,
+                    ours,
+                    UNSEEN,
+                    unit="images/s",
+                    name=RowName("devices", "cpus", f"{name}-{framework.replace(' ', '-')}"),
+                    what=f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
+                    f"the worst of {len({one.model for one, _ in found})} networks",
+                    how="step time of the catalogue's estimated kernel rates, one factor a framework",
+                    source=worst.source,
+                )
+            )
+    return rows
+
+
+def runs() -> list[Row]:
+    """Runs in every precision: one row for each family of devices, kind of network and precision, the run of
+    the median error. `benchmarks/devices.py` tells what they are with a source or a device left out."""
+    groups: dict[tuple[str, str, str], list[tuple[float, Run]]] = defaultdict(list)
+    for run in (*single_device_runs(), *one_machine_runs()):
+        if not run.unexplained:
+            key = (family_of(run.device, constants()), kind_of(run), run.precision.name)
+            groups[key].append((abs(log_error(run)), run))
+    rows = []
+    for (family, kind, precision), found in sorted(groups.items()):
+        _, run = sorted(found, key=lambda pair: pair[0])[len(found) // 2]
+        rows.append(
+            row.near(
+                run.per_s,
+                run.batch / predicted_step_s(run),
+                UNSEEN,
+                unit="samples/s",
+                name=RowName("devices", "runs", f"{family}-{kind}-{precision}"),
+                what=f"{family}, {precision}, {run.model.name}, batch {run.batch}, "
+                f"the median of {len(found)} {'runs' if len(found) > 1 else 'run'} of {kind}",
+                how="rates by kernel, format, device and framework (docs/rates.md), fitted to these runs",
+                source=run.source,
+            )
+        )
+    return rows
+
+
+CHECKS = {
+    "fitted": fitted,
+    "tf32": tf32,
+    "unseen": unseen,
+    "forward": forward,
+    "cpus": cpus,
+    "runs": runs,
+}

@@ -1,0 +1,74 @@
+"""The next best change is one that is better by more than the error."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from planner.answers.advise import _options, next_changes
+from planner.device.precision import PRECISIONS
+from planner.parallel.data import AllReduce, ParameterServers
+from planner.parallel.plan import Plan
+from planner.search.cases import Cases
+from planner.search.request import Request, model_of
+from planner.search.simulations import Simulations
+
+
+def test_changes_within_the_error_are_not_advised():
+    request = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), interval_width=0.02)
+    simulations = Simulations(Cases(request, model_of(request)))
+    plan = Plan("alexnet", 64, "p3.2xlarge", 4, ParameterServers(1, "p3.2xlarge"))
+    chosen = simulations.cases.scored(plan, simulations.predict(plan))
+    wide = replace(chosen.prediction, samples_per_s_high=10 * chosen.samples_per_s)
+    with ThreadPoolExecutor(2) as pool:
+        changes = next_changes(chosen, simulations, pool)
+        assert changes
+        low = [change.scored.prediction.samples_per_s_low for change in changes]
+        assert min(low) > chosen.samples_per_s
+        assert next_changes(replace(chosen, prediction=wide), simulations, pool) == []
+
+
+def changes_of(request: Request, plan: Plan) -> dict[str, str]:
+    simulations = Simulations(Cases(request, model_of(request)))
+    chosen = simulations.cases.scored(plan, simulations.predict(plan))
+    with ThreadPoolExecutor(2) as pool:
+        return {change.kind: change.words for change in next_changes(chosen, simulations, pool)}
+
+
+def test_fewer_bits_are_advised_where_the_device_has_them():
+    from planner.device.precision import BF16, TF32
+    from planner.parallel.data import Alone
+
+    rough = {"interval_width": 0.02, "max_steps": 200}
+    a100 = Request(model="resnet50", hardware=("a2-highgpu-1g",), **rough)
+    plan = Plan("resnet50", 64, "a2-highgpu-1g", 1, Alone(), TF32)
+    assert changes_of(a100, plan)["precision"] == "bf16 instead of tf32 (check that it converges)"
+    assert "precision" not in changes_of(replace(a100, formats=("tf32",)), plan)  # asked for
+    assert "precision" not in changes_of(a100, replace(plan, precision=BF16))  # no fp8 for images
+    t4 = Request(model="resnet50", hardware=("g4dn.xlarge",), **rough)
+    assert changes_of(t4, Plan("resnet50", 64, "g4dn.xlarge", 1, Alone()))["precision"].startswith("fp16 ")
+
+
+def options_of(request: Request, plan: Plan) -> dict[str, Plan]:
+    return {one.words: one.plan for one in _options(plan, Cases(request, model_of(request)))}
+
+
+def test_with_a_global_batch_changes_keep_it():
+    """Of 96 samples 12 workers take 8 each: 16 can share them, 13 cannot; a micro-batch twice as large comes
+    half as often."""
+    request = Request(model="gpt2", hardware=("g5.xlarge",), global_batch=96)
+    plan = Plan("gpt2", 2, "g5.xlarge", 12, AllReduce(), precision=PRECISIONS["bf16"], accumulate=4)
+    asked = options_of(request, plan)
+    more = asked["4 more workers"]
+    assert (more.workers, more.accumulate) == (16, 3)
+    larger = asked["micro-batches of 4, half as many"]
+    assert (larger.batch, larger.accumulate) == (4, 2)
+    assert {one.samples_per_step * one.replicas for one in asked.values()} == {96}
+    odd = options_of(request, replace(plan, accumulate=1, batch=8))
+    assert not [words for words in odd if "half as many" in words or "twice" in words]
+
+
+def test_without_a_global_batch_each_worker_keeps_its_own():
+    request = Request(model="gpt2", hardware=("g5.xlarge",))
+    plan = Plan("gpt2", 2, "g5.xlarge", 12, AllReduce(), precision=PRECISIONS["bf16"], accumulate=4)
+    asked = options_of(request, plan)
+    assert (asked["1 more worker"].workers, asked["1 more worker"].accumulate) == (13, 4)
+    assert asked["twice the batch (4; it may need more epochs)"].accumulate == 4

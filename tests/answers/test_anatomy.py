@@ -1,0 +1,119 @@
+"""The anatomy of a plan: parts of a step that sum to it, memory by kind, use of the devices' arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from planner.answers.questions import Simulation, simulation_for
+from planner.answers.scenario import Scenario, request_from
+from planner.device.mfu import macs_again
+from planner.model.catalog import load_model
+from planner.report.answers import simulation_tables
+from planner.search.cases import Cases
+from planner.search.device_memory import held_by
+from planner.search.request import model_of
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "answers.schema.json"
+EIGHT = {"model": "llama3-8b", "hardware": "p5.48xlarge", "exchange": "sharded", "batch": 1}
+
+
+def simulated(**words: Any) -> Simulation:
+    return simulation_for(request_from(Scenario(interval_width=0.1, **words))[0])
+
+
+def parts(**words: Any) -> dict[str, float]:
+    return simulated(**words).as_dict()["step"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {**EIGHT, "workers": 64, "checkpointing": "none"},
+        {**EIGHT, "workers": 16, "checkpointing": "full", "tensor": 4, "pipeline": 2, "accumulate": 8},
+        {"model": "resnet50", "hardware": "p4d.24xlarge", "workers": 8, "exchange": "allreduce"},
+        {"model": "resnet50", "hardware": "p3.2xlarge", "workers": 4, "servers": 1},
+        {"model": "gpt2", "hardware": "p4d.24xlarge", "workers": 1, "exchange": "alone"},
+    ],
+)
+def test_the_parts_sum_to_the_step(words: dict[str, Any]) -> None:
+    found = simulated(**words)
+    step = found.as_dict()["step"]
+    assert sum(
+        step[name] for name in ("compute_s", "communication_s", "bubble_s", "optimizer_s")
+    ) == pytest.approx(found.scored.prediction.step_s)
+    assert all(value >= 0 for value in step.values())
+    jsonschema.validate(json.loads(json.dumps(found.as_dict())), json.loads(SCHEMA.read_text()))
+
+
+def test_each_part_is_what_it_says() -> None:
+    words = {**EIGHT, "workers": 16, "accumulate": 8}
+    whole, again = parts(**words, checkpointing="none"), parts(**words, checkpointing="full")
+    assert whole["recompute_s"] == whole["bubble_s"] == 0
+    assert again["compute_s"] - again["recompute_s"] == pytest.approx(whole["compute_s"], rel=0.01)
+    assert again["recompute_s"] == pytest.approx(whole["compute_s"] * 0.255, rel=0.1)  # no last product
+    staged = parts(**words, checkpointing="none", pipeline=2)
+    micro_s = (staged["compute_s"] + staged["bubble_s"]) / 9  # one of eight waits for the other stage
+    assert staged["bubble_s"] == pytest.approx(micro_s, rel=0.15)
+    shared = parts(**words, checkpointing="none", tensor=8)
+    assert shared["communication_s"] / shared["step_s"] > 2 * whole["communication_s"] / whole["step_s"]
+    alone = parts(model="gpt2", hardware="p4d.24xlarge", exchange="alone")
+    assert alone["communication_s"] < 0.02 * alone["step_s"]
+
+
+def test_slow_links_expose_communication_and_nothing_else() -> None:
+    words = {**EIGHT, "workers": 16, "checkpointing": "none"}
+    fast, slow = parts(**words), parts(**words, bandwidth="100Gbit")
+    assert slow["communication_s"] > 5 * fast["communication_s"]
+    assert slow["compute_s"] == pytest.approx(fast["compute_s"])
+    assert slow["optimizer_s"] == pytest.approx(fast["optimizer_s"])
+
+
+def test_memory_is_what_plans_are_refused_by() -> None:
+    found = simulated(**EIGHT, workers=16, checkpointing="full", tensor=2, pipeline=2, accumulate=4)
+    plan, request = found.scored.plan, found.request
+    cases = Cases(request, model_of(request))
+    held = held_by(plan, cases.model, cases.site(plan))
+    memory = found.as_dict()["memory"]
+    assert memory["total_bytes"] == pytest.approx(held.total_bytes)
+    assert sum(memory["by_kind_bytes"].values()) == pytest.approx(memory["total_bytes"])
+    assert memory["total_bytes"] < memory["usable_bytes"] < 80 * 2**30
+    small = simulated(model="resnet50", hardware="p4d.24xlarge", workers=2, exchange="allreduce")
+    assert small.as_dict()["memory"]["by_kind_bytes"]["activations"] > 2**30
+
+
+def test_the_last_stage_has_the_logits() -> None:
+    words = {**EIGHT, "workers": 16, "checkpointing": "full", "pipeline": 16, "accumulate": 16}
+    request = request_from(Scenario(interval_width=0.1, **words))[0]
+    found = simulation_for(request).as_dict()["memory"]["by_kind_bytes"]
+    logits = 8192 * 128256
+    assert found["gradients of activations"] == pytest.approx(logits * (2 + 4), rel=0.05)
+
+
+def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> None:
+    words = {**EIGHT, "workers": 64, "seq_length": 4096}
+    none, full = (simulated(**words, checkpointing=kind) for kind in ("none", "full"))
+    assert none.anatomy is not None
+    assert full.anatomy is not None
+    assert none.anatomy.hfu is None
+    mfu, hfu = full.anatomy.mfu or 0.0, full.anatomy.hfu or 0.0
+    model = load_model("llama3-8b").with_sequence_length(4096)
+    assert hfu / mfu == pytest.approx(1 + macs_again(model, "full", stops_early=True) / (3 * model.macs))
+    assert 1.2 < hfu / mfu < 4 / 3
+    assert (none.anatomy.mfu or 0.0) > mfu
+    attention = sum(layer.macs for layer in model if layer.kind == "attention")
+    assert macs_again(model, "selective") == attention > 0
+
+
+def test_the_screen_shows_parts_and_memory() -> None:
+    found = simulated(**EIGHT, workers=16, checkpointing="full")
+    by_title = {table.title: table for table in simulation_tables(found)}
+    names = [row["part"] for row in by_title["The step of a device"].rows]
+    assert names[0].startswith("compute (")
+    assert names[1:] == ["communication, exposed", "optimizer", "the step"]
+    assert [row["part"] for row in by_title["What a device holds"].rows][-1] == "in all"
+    assert "HFU" in str(by_title)

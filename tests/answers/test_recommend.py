@@ -1,0 +1,156 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+import planner
+from planner.answers.choice import choose
+from planner.answers.recommend import recommend_for
+from planner.errors import Infeasible
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.parallel.data import ParameterServers
+from planner.report.recommendation import recommendation_tables
+from planner.search.request import Request
+from planner.search.simulations import Simulations
+from planner.search.space import enumerate_plans
+
+SMALL = Request(
+    model="alexnet",
+    batches=(64,),
+    hardware=("p3.2xlarge", "p3.8xlarge", "c4.8xlarge"),
+    server_hardware=("own", "c5n.xlarge", "colocated"),
+    workers=(1, 2, 4),
+    servers=(1, 2),
+    placements=("greedy", "mxnet"),
+    budget_usd_per_hour=40,
+    interval_width=0.02,
+)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return recommend_for(SMALL, jobs=2)
+
+
+def test_pruning_loses_nothing(answer):
+    """The race finds the plans that simulating everything finds, with less work."""
+    everything = recommend_for(SMALL, jobs=2, exhaustive=True, advice=False)
+    assert answer.simulated < everything.simulated
+    for goal in ("fastest", "cheapest", "value"):
+        found = choose(answer.everything, replace(SMALL, objective=goal))[1]
+        best = choose(everything.everything, replace(SMALL, objective=goal))[1]
+        assert found.plan == best.plan
+        assert found.samples_per_s == best.samples_per_s
+
+
+def test_the_answer_does_not_depend_on_jobs(answer):
+    alone = recommend_for(SMALL, jobs=1)
+    assert alone.as_dict() == answer.as_dict()
+
+
+def test_counts_add_up(answer):
+    pruned = sum(answer.pruned.values())
+    assert answer.considered == pruned + answer.simulated
+
+
+def test_what_is_said_of_a_plan_is_consistent(answer):
+    for plan in answer.plans:
+        data = plan.as_dict()
+        assert data["samples_per_s_low"] <= data["samples_per_s"] <= data["samples_per_s_high"]
+        assert data["samples_per_s"] <= data["bound_samples_per_s"]
+        cost = data["usd_per_hour"] / 3600 / data["samples_per_s"] * 1e6
+        assert data["usd_per_million_samples"] == pytest.approx(cost)
+        assert data["usd_per_hour"] <= 40
+        assert data["bottleneck"] in data["utilisation"]
+    costs = [plan.usd_per_million_samples for plan in answer.plans]
+    assert costs == sorted(costs)
+    marks = [mark for plan in answer.plans for mark in plan.marks]
+    assert sorted(marks) == ["best value", "cheapest", "fastest"]
+
+
+def test_the_headline_says_what_is_no_longer_sold(answer):
+    def headline(**machines):
+        exchange = ParameterServers(1, "c5n.xlarge")
+        plan = replace(answer.chosen.plan, exchange=exchange, workers_per_machine=1, **machines)
+        return recommendation_tables(replace(answer, chosen=replace(answer.chosen, plan=plan)))[0].title
+
+    old = headline(machine="p3.2xlarge")
+    assert " on c5n.xlarge (p3.2xlarge no longer sold: see Note): " in old
+    assert "sold" not in headline(machine="c4.8xlarge")
+
+
+def test_json_has_what_is_promised(answer):
+    data = json.loads(json.dumps(answer.as_dict(), default=str))
+    assert {"request", "recommendation", "plans", "considered", "pruned", "simulated", "assumptions"} <= set(
+        data
+    )
+    machine = load_hardware(data["recommendation"]["worker_hardware"])
+    price = machine.price
+    assert (
+        f"Price: {machine.name} ${price.on_demand_usd_per_hour:.4g}/h on demand in {price.region}, "
+        f"{price.as_of}, {price.basis}." in data["assumptions"]
+    )
+
+
+def test_optuna_finds_the_enumerated_optimum(answer):
+    sampled = recommend_for(SMALL, jobs=2, trials=120, advice=False)
+    assert sampled.chosen.plan == answer.chosen.plan
+    assert sampled.simulated <= 60
+
+
+def test_a_study_is_gone_on_with(tmp_path, monkeypatch):
+    study = str(tmp_path / "study.db")
+    task, asked = Simulations._task, []
+
+    def counted(self, plan, effort):
+        asked.append(plan)
+        return task(self, plan, effort)
+
+    monkeypatch.setattr(Simulations, "_task", counted)
+    first = recommend_for(SMALL, jobs=2, trials=16, study=study, advice=False)
+    assert 0 < len(set(asked)) <= 17  # every simulation passes here
+    asked.clear()
+    again = recommend_for(SMALL, jobs=2, trials=16, study=study, advice=False)
+    # whatever is known is not simulated again, but for the baseline, which is no trial
+    assert [plan.exchange.kind for plan in asked] == ["alone"]
+    assert again.considered == 16
+    assert again.chosen == first.chosen
+
+
+def test_constraints_are_met_or_refused():
+    fast = recommend_for(replace(SMALL, min_samples_per_s=300.0), jobs=2, advice=False)
+    assert all(plan.samples_per_s >= 300 for plan in fast.everything)
+    with pytest.raises(Infeasible, match="min-throughput"):
+        recommend_for(replace(SMALL, min_samples_per_s=1e9), jobs=2)
+    with pytest.raises(Infeasible, match="deadline"):
+        recommend_for(replace(SMALL, samples=1e9, deadline_s=60.0), jobs=2)
+    with pytest.raises(Infeasible, match="spend"):
+        recommend_for(replace(SMALL, samples=1e9, spend_usd=1.0), jobs=2)
+    with pytest.raises(Infeasible, match=r"over the budget.*nearest plan is .* at \$"):
+        recommend_for(replace(SMALL, budget_usd_per_hour=0.05), jobs=2)
+
+
+def test_plans_out_of_reach_are_counted_once():
+    considered = enumerate_plans(SMALL, load_model(SMALL.model)).considered
+    with pytest.raises(Infeasible, match=rf"no plan is left of {considered}: cannot reach --min-throughput"):
+        recommend_for(replace(SMALL, min_samples_per_s=1e9), jobs=2)
+    fast = recommend_for(replace(SMALL, min_samples_per_s=300.0), jobs=2, advice=False)
+    assert fast.considered == considered == sum(fast.pruned.values()) + fast.simulated
+
+
+def test_python_api_takes_flags_and_names():
+    small = {"hardware": "p3.2xlarge", "workers": "1-2", "servers": "1", "batch": 32, "interval_width": 0.05}
+    by_flags = planner.recommend("alexnet", budget=10, **small)
+    assert by_flags.chosen.plan.machine == "p3.2xlarge"
+    assert "<table " in by_flags._repr_html_()
+    by_names = planner.recommend(
+        "alexnet",
+        budget_usd_per_hour=10,
+        hardware=("p3.2xlarge",),
+        workers=(1, 2),
+        servers=(1,),
+        batches=(32,),
+        interval_width=0.05,
+    )
+    assert by_names.chosen == by_flags.chosen

@@ -1,0 +1,382 @@
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import planner
+from planner.answers.questions import one_plan, saturation_for, simulation_for
+from planner.answers.saturation import _advised, _few
+from planner.errors import BadInput, Infeasible
+from planner.report.answer_words import saturation_words
+from planner.report.answers import saturation_tables
+from planner.search.request import Request
+from planner.simulator.resource import COMPUTATION, Resource, ResourceKind
+
+ALEXNET = Request(
+    model="alexnet",
+    batches=(64,),
+    hardware=("p3.2xlarge",),
+    exchanges=(("servers", {}),),
+    servers=(1,),
+    network="burst",
+    interval_width=0.02,
+)
+
+
+def test_a_link_that_is_full_saturates():
+    curve = saturation_for(ALEXNET, jobs=2, max_workers=8)
+    rates = [point.scored.samples_per_s for point in curve.points]
+    assert len(rates) == 8
+    assert max(rates) <= curve.ceiling_samples_per_s
+    saturated = curve.saturation_workers
+    assert saturated is not None
+    assert rates[saturated] - rates[saturated - 1] < 0.1 * rates[0]
+    assert all(rates[w] - rates[w - 1] >= 0.1 * rates[0] for w in range(1, saturated))
+    assert curve.bottleneck.kind in (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.PS)
+    counts = [count for count, _ in curve.sizes]
+    assert counts == [1, 2, 3, 4, 6, 8][: len(counts)]
+    # Servers are added until one adds less than a tenth, and those before it are advised.
+    by_servers = [scored.samples_per_s for _, scored in curve.sizes]
+    gains = [more / now - 1 for now, more in pairwise(by_servers)]
+    assert all(gain >= 0.1 for gain in gains[:-1])
+    assert gains[-1] < 0.1
+    assert curve.size_advised == counts[-2]
+
+
+def test_one_worker_that_another_does_not_help_is_not_what_saturates():
+    """Alone it waits for nobody; what two of them fill is the link between their machines."""
+    asked = replace(
+        ALEXNET,
+        model="resnet50",
+        hardware=("g5.xlarge",),
+        exchanges=(("allreduce", {}),),
+        servers=None,
+        network="baseline",
+    )
+    curve = saturation_for(asked, jobs=2, max_workers=2)
+    assert curve.saturation_workers == 1
+    assert curve.points[0].scored.prediction.bottleneck == COMPUTATION
+    assert curve.bottleneck == curve.points[1].scored.prediction.bottleneck
+    assert curve.bottleneck.kind is ResourceKind.LINK
+    assert "What saturates is the NICs." in saturation_tables(curve)[0].title
+
+
+def test_what_does_not_saturate_has_a_limit_that_comes_next():
+    """The workers' computation is busiest, but every worker brings its own."""
+    curve = saturation_for(
+        replace(ALEXNET, model="resnet50", hardware=("g4dn.xlarge",)), jobs=2, max_workers=2
+    )
+    last = curve.points[-1].scored.prediction
+    assert curve.saturation_workers is None
+    assert last.bottleneck == COMPUTATION
+    words = saturation_tables(curve)[0].title
+    assert "What saturates" not in words
+    direction = {
+        Resource(ResourceKind.DOWNLINK, 0): "sending parameters from",
+        Resource(ResourceKind.UPLINK, 0): "receiving gradients at",
+    }
+    assert curve.limits_next in direction
+    assert last.utilisation[curve.limits_next] == max(last.utilisation[link] for link in direction)
+    assert f"What would limit next is {direction[curve.limits_next]} server 0" in words
+
+
+@pytest.fixture(scope="module")
+def inception3():
+    """Two workers take turns at the server's link, which short runs do not come to; three do not."""
+    return saturation_for(
+        Request(model="inception3", hardware=("p3.2xlarge",), exchanges=(("servers", {}),)), jobs=2
+    )
+
+
+def test_a_wide_interval_gets_the_runs_of_simulate(inception3):
+    wide = [point for point in inception3.points if point.scored.prediction.precision > 0.03]
+    if not wide:
+        pytest.skip("no interval is wide with the draws of this numpy")
+    for point in wide:
+        whole = simulation_for(replace(inception3.request, workers=(point.workers,), servers=(1,)))
+        assert point.scored.prediction == whole.scored.prediction
+
+
+def test_few_workers_are_not_cut_short(inception3):
+    two = inception3.points[1].scored
+    whole = simulation_for(replace(inception3.request, workers=(2,), servers=(1,)))
+    assert two.samples_per_s == pytest.approx(whole.scored.samples_per_s, rel=0.01)
+
+
+def test_no_server_is_advised_that_brings_nothing(inception3):
+    assert inception3.saturation_workers == 2
+    assert inception3.size_advised == 1
+
+
+def test_servers_within_the_error_are_not_judged(inception3):
+    (_, one), (_, two) = inception3.sizes
+    one = replace(one, prediction=measured(one.prediction, 115, 0.5))
+    two = replace(two, prediction=measured(two.prediction, 126, 0.5))
+    by_servers = [(1, one), (2, two)]
+    assert _advised(by_servers, 0.1) is None
+    assert _advised(by_servers, 0.05) == 2
+    assert _advised(by_servers, 0.12) == 1
+    unclear = replace(inception3, sizes=by_servers, size_advised=None)
+    assert saturation_tables(unclear)[1].title == (
+        "Whether 1 server is enough for 2 workers is a close call: 2 servers give +9.6 ± 0.6%, and what "
+        "counts is 10%."
+    )
+
+
+def measured(prediction, mean, half_width):
+    return replace(
+        prediction,
+        samples_per_s=mean,
+        samples_per_s_low=mean - half_width,
+        samples_per_s_high=mean + half_width,
+    )
+
+
+def test_servers_beside_workers_are_judged_by_a_single_worker():
+    """Four servers need four machines: the first point has four workers, and a tenth is that of one."""
+    request = replace(ALEXNET, servers=(4,), server_hardware=("colocated",))
+    curve = saturation_for(request, jobs=2, max_workers=6)
+    rates = [point.scored.samples_per_s for point in curve.points]
+    assert [point.workers for point in curve.points] == [4, 5, 6]
+    single = rates[0] / 4
+    assert all(0.1 * single < more - now < 0.1 * rates[0] for now, more in pairwise(rates))
+    assert curve.saturation_workers is None
+
+
+def test_fewer_workers_than_the_servers_need_are_refused():
+    request = replace(ALEXNET, hardware=("p3.8xlarge",), servers=(2,), server_hardware=("colocated",))
+    with pytest.raises(BadInput, match=r"--max-workers is 4, but .*p3\.8xlarge .* at least 5 workers"):
+        saturation_for(request, max_workers=4)
+
+
+def test_a_wrong_threshold_is_refused():
+    with pytest.raises(BadInput, match="--threshold"):
+        saturation_for(ALEXNET, threshold=1.5)
+
+
+def test_several_machines_where_one_is_needed():
+    with pytest.raises(BadInput, match=r"--hardware names"):
+        one_plan(replace(ALEXNET, hardware=("p3.*",)))
+
+
+def test_a_batch_that_does_not_fit():
+    with pytest.raises(Infeasible, match="largest batch that fits"):
+        simulation_for(replace(ALEXNET, batches=(100_000,)))
+
+
+def test_simulate_says_everything_of_a_plan():
+    result = simulation_for(replace(ALEXNET, workers=(2,)))
+    data = result.as_dict()
+    assert data["plan"]["workers"] == 2
+    assert data["prediction"]["samples_per_s"] == data["plan"]["samples_per_s"]
+    assert set(data["prediction"]["utilisation"]) == {"downlink[0]", "worker", "host", "uplink[0]", "ps[0]"}
+
+
+def test_a_second_server_needs_a_good_placement():
+    """Li et al., Fig. 25h: greedy placement puts 407 of VGG-11's 507 MB on one server."""
+
+    def rate(servers, placement):
+        request = Request(
+            model="vgg11",
+            hardware=("p3.2xlarge",),
+            exchanges=(("servers", {}),),
+            workers=(8,),
+            servers=(servers,),
+            placements=(placement,),
+            network="burst",
+            interval_width=0.02,
+        )
+        return simulation_for(request).scored.samples_per_s
+
+    one, greedy, split = rate(1, "greedy"), rate(2, "greedy"), rate(2, "mxnet")
+    assert greedy / one < 1.35
+    assert split / one > 1.45
+
+
+def test_a_recorded_profile_of_an_unknown_network(tmp_path):
+    """Three recorded steps of distributed TensorFlow; its model is not in the catalogue."""
+    files = sorted((Path(__file__).parents[1] / "data" / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))
+    profile = replace(planner.import_profile(files, batch=16), model="mine")
+    request = Request(
+        model="mine",
+        profile=profile,
+        hardware=("p3.2xlarge",),
+        exchanges=(("servers", {}),),
+        workers=(3,),
+        servers=(2,),
+        bandwidth_bytes_per_s=1.25e7,
+    )
+    result = simulation_for(request)
+    assert result.scored.plan.batch == 16
+    assert result.scored.prediction.samples_per_s <= result.scored.bound_samples_per_s
+    assert any("your profile" in note.text for note in result.assumptions)
+
+
+def test_a_fall_is_explained_and_one_worker_is_one_worker():
+    """Two workers on g5.xlarge take turns, three fall into step."""
+    found = planner.saturation("inception3", hardware="g5.xlarge", exchange="servers", max_workers=3)
+    (note,) = saturation_tables(found)[0].notes
+    assert re.match(r"3 workers give [12]\d% less than 2: they fall into step", note)
+    alone = replace(found, points=found.points[:1], saturation_workers=None)
+    assert "does not saturate up to 1 worker with" in saturation_tables(alone)[0].title
+    assert not saturation_tables(alone)[0].notes
+
+
+def test_a_brief_look_at_many_points_takes_the_first_few_and_every_doubling() -> None:
+    assert _few(list(range(8, 1025, 8))) == [8, 16, 24, 32, 64, 128, 256, 512, 1024]
+    assert _few(list(range(8, 1001, 8))) == [8, 16, 24, 32, 64, 128, 256, 512, 1000]
+    assert _few(list(range(1, 33))) == list(range(1, 33))
+    # what a hundredth more workers add is not told from nothing
+    assert _few(list(range(800, 1025, 8))) == [800, 880, 960, 1024]
+
+
+def test_workers_that_do_not_hold_the_model_are_no_points() -> None:
+    curve = planner.saturation(
+        "llama3-70b",
+        hardware="p5.48xlarge",
+        workers="32",
+        exchange="sharded:stage=3",
+        checkpointing="full",
+        global_batch=960,
+        interval_width=0.1,
+        max_workers=48,
+    )
+    assert all(point.scored.fits_memory for point in curve.points)
+    assert [point.workers for point in curve.points] == [32, 40, 48]
+
+
+LLAMA = Request(model="llama3-8b", hardware=("p5.48xlarge",))
+
+
+def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_do():
+    """One H100 needs 188 of 77 GiB; eight hold it sharded, with all computed again."""
+    curve = saturation_for(LLAMA, jobs=2)
+    plans = [point.scored.plan for point in curve.points]
+    assert [plan.workers for plan in plans] == list(range(8, 65, 8))
+    assert {plan.exchange.kind for plan in plans} == {"sharded"}
+    assert [plan.checkpointing for plan in plans] == ["full", *["none"] * 7]  # as little as each needs
+    assert plans[-1].workers == 64
+    note = str(curve.assumptions[0])
+    assert note.startswith("Memory: 1 worker of p5.48xlarge cannot hold llama3-8b as it is asked for: ")
+    assert "points begin with 8 workers, by sharded data parallelism, with full checkpointing" in note
+    assert "with full checkpointing, none from 16 workers on" in note
+    assert note in "\n".join(str(one) for table in saturation_tables(curve) for one in table.notes)
+    rates = [point.scored.samples_per_s for point in curve.points]
+    assert rates[1] > 2.2 * rates[0]
+    assert max(rates) <= curve.ceiling_samples_per_s
+    # half as many do not
+    with pytest.raises(Infeasible):
+        simulation_for(
+            replace(LLAMA, workers=(4,), exchanges=(("sharded", {}),), checkpointing=("selective",))
+        )
+
+
+def test_as_little_as_can_be_is_computed_again():
+    """With a shorter sequence eight devices hold it without."""
+    shorter = replace(LLAMA, sequence_length=1024)
+    (first, *_) = saturation_for(shorter, jobs=2, max_workers=16).points
+    assert (first.scored.plan.workers, first.scored.plan.checkpointing) == (8, "none")
+
+
+def test_what_is_named_stays_as_it_is():
+    with pytest.raises(Infeasible, match="it fits with"):
+        saturation_for(replace(LLAMA, workers=(1,)))
+    with pytest.raises(Infeasible):
+        saturation_for(replace(LLAMA, exchanges=(("allreduce", {}),)))
+    named = saturation_for(replace(LLAMA, exchanges=(("sharded", {"stage": "2"}),)), jobs=2, max_workers=64)
+    assert {point.scored.plan.exchange.stage for point in named.points} == {2}
+
+
+def test_what_fits_says_nothing_of_memory():
+    curve = saturation_for(replace(ALEXNET, exchanges=(("allreduce", {}),), servers=None), max_workers=2)
+    assert not [note for note in curve.assumptions if str(note).startswith("Memory")]
+
+
+def test_a_global_batch_stays_the_same_however_many_share_it():
+    """Strong scaling: fewer micro-batches each, and only as many workers as can share it."""
+    curve = saturation_for(replace(LLAMA, global_batch=96), jobs=2, max_workers=128)
+    plans = [point.scored.plan for point in curve.points]
+    assert [(plan.workers, plan.accumulate) for plan in plans] == [
+        (8, 12),
+        (16, 6),
+        (24, 4),
+        (32, 3),
+        (48, 2),
+        (96, 1),
+    ]
+    assert {plan.samples_per_step * plan.replicas for plan in plans} == {96}
+    said = saturation_words(curve, "p5.48xlarge")
+    assert said.endswith("up to 96 workers, which is as many as share a global batch of 96.")
+    fewer = replace(curve, points=curve.points[:2])
+    assert saturation_words(fewer, "p5.48xlarge") == "p5.48xlarge does not saturate up to 16 workers."
+    fastest = max(point.scored.samples_per_s for point in curve.points)
+    assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
+    with pytest.raises(BadInput, match="--global-batch 96"):
+        saturation_for(replace(LLAMA, global_batch=96), max_workers=4)
+    with pytest.raises(Infeasible, match=r"no number of workers .* --global-batch 7 holds llama3-8b"):
+        saturation_for(replace(LLAMA, global_batch=7))
+    # numbers that are no powers of two share it
+    odd = saturation_for(replace(LLAMA, model="llama3-70b", global_batch=1000), jobs=2)
+    assert [point.workers for point in odd.points] == [40, 200]
+
+
+def test_too_few_workers_are_refused_and_not_recommended():
+    with pytest.raises(Infeasible, match=r"does not fit on 16 workers or fewer of p5.48xlarge; 32 hold it"):
+        saturation_for(replace(LLAMA, model="llama3-70b"), max_workers=16)
+
+
+def test_a_large_model_without_a_machine_gets_one_that_is_full_of_devices():
+    curve = saturation_for(Request(model="llama3-8b"), jobs=2, max_workers=8)
+    assert curve.points[0].scored.plan.machine == "p5.48xlarge"
+    assert (
+        str(curve.assumptions[0]) == "Machines: p5.48xlarge, as none is named; --hardware or --gpu chooses."
+    )
+    by_device = one_plan(Request(model="llama3-8b", gpu="L4"), joined=True)  # one of them alone is cheaper
+    assert by_device.workers_per_machine == 8
+    assert one_plan(Request(model="gpt2", gpu="A100"), joined=True).workers_per_machine == 1
+    small = saturation_for(Request(model="gpt2"), max_workers=2)
+    assert str(small.assumptions[0]).startswith("Machines: g5.xlarge, as none is named")
+
+
+def test_choices_of_another_exchange_are_refused():
+    with pytest.raises(
+        BadInput, match="--servers is a choice of --exchange servers, and --exchange names sharded"
+    ):
+        Request(model="gpt2", exchanges=(("sharded", {}),), servers=(2,))
+    with pytest.raises(BadInput, match="--mode is a choice"):
+        Request(model="gpt2", exchanges=(("allreduce", {}),), mode="sync")
+    Request(model="gpt2", exchanges=(("allreduce", {}), ("servers", {})), servers=(2,))
+
+
+@pytest.mark.parametrize("kind", ["sharded", "owned"])
+def test_a_setting_that_a_site_does_not_have_says_why(kind):
+    inside = Request(
+        model="gpt2", hardware=("p4d.24xlarge",), workers=(8,), exchanges=((kind, {"within": "machine"}),)
+    )
+    with pytest.raises(BadInput, match="several whole machines with several devices; use within=all"):
+        one_plan(inside)
+
+
+def test_servers_that_hold_too_little_are_refused_in_a_sentence():
+    """Replicas of servers are not cut by layers: no such remedy."""
+    with pytest.raises(Infeasible, match=r"llama3-70b needs .* GiB"):
+        saturation_for(Request(model="llama3-70b", exchanges=(("servers", {}),), servers=(2,)))
+
+
+def test_what_stays_in_machines_has_whole_machines():
+    """Points begin with two of them, and a device that would be alone on its machine is refused."""
+    inside = Request(
+        model="bert-large", hardware=("p4d.24xlarge",), exchanges=(("owned", {"within": "machine"}),)
+    )
+    curve = saturation_for(inside, jobs=2, max_workers=32)
+    assert [point.workers for point in curve.points] == [16, 24, 32]
+    for kind in ("sharded", "owned"):
+        with pytest.raises(BadInput, match="several whole machines"):
+            one_plan(replace(inside, workers=(9,), exchanges=((kind, {"within": "machine"}),)))
+
+
+def test_the_fewest_that_hold_a_model_are_named():
+    with pytest.raises(Infeasible, match=r"does not fit on 792 workers or fewer of p5.48xlarge; 800 hold it"):
+        saturation_for(replace(LLAMA, model="llama3-405b"), max_workers=799)

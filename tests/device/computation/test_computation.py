@@ -1,0 +1,68 @@
+"""The computation of a step: the compute part of what synthesis gives, without any network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.device.computation import BACKWARD, FORWARD
+from planner.device.computation.synthesis import computation_for
+from planner.device.computation.work import step_s
+from planner.errors import BadInput
+from planner.hardware.catalog import load_hardware
+from planner.model.catalog import load_model
+from planner.servers.synthesis import NO_PARSING, profile_for
+from planner.simulator.step import WORKER
+
+V100 = load_hardware("p3.2xlarge")
+
+
+@pytest.mark.parametrize("model", ["vgg11", "inception3", "resnet50"])
+def test_ops_are_those_that_the_worker_computes(model):
+    model = load_model(model)
+    step = profile_for(model, 32, V100, parsing=NO_PARSING)
+    worker = np.flatnonzero(step.resource == WORKER)
+    found = computation_for(model, 32, V100)
+    assert found.names == tuple(step.names[op] for op in worker)
+    kept = {int(op): at for at, op in enumerate(worker)}
+    for at, op in enumerate(worker):
+        assert found.deps(at) == tuple(kept[dep] for dep in step.deps(int(op)).tolist() if dep in kept)
+    assert found.once_s.sum() + found.optimizer_s == pytest.approx(step_s(model, 32, V100.kernels))
+    assert found.durations_s.mean(axis=0) == pytest.approx(found.once_s, rel=0.05)
+
+
+def test_parameters_know_who_reads_them_and_what_makes_their_gradient():
+    model = load_model("vgg11")
+    found = computation_for(model, 8, V100)
+    assert [one.name for one in found.parameters] == [tensor.name for tensor in model.tensors]
+    assert found.elements * 4 == model.bytes
+    kernel = next(one for one in found.parameters if one.name == "conv1/conv2d/kernel")
+    assert [found.names[op] for op in kernel.readers] == ["conv1/forward"]
+    assert found.names[kernel.ready] == "conv1/backward"
+    assert found.role[kernel.ready] == BACKWARD
+    assert found.role[kernel.readers[0]] == FORWARD
+    assert found.blocks[kernel.block] == "convs1"
+    assert found.layers[found.layer[kernel.ready]] == "conv1"
+
+
+def test_inference_has_no_gradients():
+    found = computation_for(load_model("alexnet"), 8, V100, training=False)
+    assert (found.role == FORWARD).all()
+    assert all(one.ready is None for one in found.parameters)
+
+
+def test_ops_that_an_exchange_adds_vary_with_the_step():
+    found = computation_for(load_model("alexnet"), 8, V100)
+    more = found.varied([*found.once_s, 1.0])
+    assert more.shape == (found.steps, found.ops + 1)
+    assert (found.varied(found.once_s) == found.durations_s).all()
+
+
+def test_what_makes_no_sense_is_refused():
+    found = computation_for(load_model("alexnet"), 8, V100)
+    with pytest.raises(BadInput, match="must come after"):
+        replace(found, dep_index=found.dep_index + 1)
+    with pytest.raises(BadInput, match="steps x"):
+        replace(found, durations_s=found.durations_s[:, 1:])

@@ -1,0 +1,62 @@
+"""What is made from a computation goes with it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+
+import planner
+from planner.device.computation import Computation
+from planner.device.computation.memo import once, once_for_ops, remembered
+from planner.device.precision import FP32
+from planner.parallel.data import AllReduce, Alone, ParameterServers, Sharded, Site
+from planner.parallel.device import device_computation
+
+
+def made(machine: str = "p3.8xlarge") -> tuple[Computation, Site]:
+    site = Site(planner.load_hardware(machine), 4)
+    return device_computation(planner.load_model("alexnet"), 8, site, FP32), site
+
+
+def test_it_is_made_once_for_each_key() -> None:
+    computation, _ = made()
+    calls: list[int] = []
+
+    @remembered
+    def scaled(computation: Computation, by: int = 1) -> float:
+        calls.append(by)
+        return by * float(computation.durations_s.sum())
+
+    assert scaled(computation, 2) == scaled(computation, 2) == 2 * scaled(computation)
+    assert calls == [2, 1]
+    other, _ = made()
+    assert scaled(other) == scaled(computation)
+    assert calls == [2, 1, 1]
+    assert once(computation, "key", lambda: 1) == once(computation, "key", lambda: 2) == 1
+    assert once_for_ops(computation, "ops", lambda: 3) == 3
+
+
+def test_a_computation_is_freed_though_what_was_made_of_it_holds_it() -> None:
+    computation, _ = made()
+    holder = [computation]
+    once(computation, "itself", holder.copy)
+    holder.clear()
+    gone = weakref.ref(computation)
+    del computation
+    gc.collect()
+    assert gone() is None
+
+
+def test_lowering_and_bounds_keep_no_computation_alive() -> None:
+    exchanges = (ParameterServers(2), AllReduce(), Sharded(), Alone())
+    seen = []
+    for exchange in exchanges:
+        computation, site = made("p3.2xlarge" if exchange == Alone() else "p3.8xlarge")
+        case = exchange.lower(computation, site)
+        assert np.isfinite(case.profile.durations_s).all()
+        seen.append(weakref.ref(computation))
+        del computation, case
+    gc.collect()
+    assert [one() for one in seen] == [None] * len(exchanges)

@@ -1,0 +1,76 @@
+"""Ranges: what they combine, and that they hold what they promise."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from planner.device.rates.constants import constants
+from planner.device.rates.error import Error, combined, error_of
+from planner.validation.figures import DATA
+
+TENTH = Error("fitted", 0.05, math.log(1.1), 100, "")
+
+
+def test_without_noise_the_range_is_the_models() -> None:
+    assert combined(100.0, 0.0, TENTH) == pytest.approx((100 / 1.1, 110.0))
+    assert TENTH.range_of(100.0) == pytest.approx((100 / 1.1, 110.0))
+
+
+def test_both_parts_add_as_squares() -> None:
+    low, high = combined(100.0, 10.0, TENTH)
+    both = math.exp(math.hypot(math.log(1.1), math.log(1.1)))
+    assert (low, high) == pytest.approx((100 / both, 100 * both))
+
+
+def test_nothing_at_all_has_no_range() -> None:
+    assert combined(0.0, 0.0, TENTH) == (0.0, 0.0)
+
+
+def test_surer_bases_have_narrower_ranges() -> None:
+    for network in ("cnn", "transformer"):
+        widths = [error_of(basis, network).q90 for basis in ("recorded", "fitted", "other vendor")]
+        assert widths == sorted(widths)
+
+
+def test_every_error_says_how_many_runs_it_rests_on() -> None:
+    error = error_of("fitted", "cnn")
+    assert error.rows > 50
+    assert "sources left out" in error.source
+    assert 0 < error.median < error.q90 < 1
+
+
+def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
+    networks = _networks()
+    errors = defaultdict(list)
+    with (DATA / "rates_left_out.csv").open() as file:
+        for row in csv.DictReader(file):
+            for what in ("source", "device", "kind"):
+                if row[what]:
+                    network = networks.get(row["id"], "transformer")
+                    errors[row[f"{what}_basis"], network].append(abs(float(row[what])))
+    checked = 0
+    for (basis, network), mine in errors.items():
+        if len(mine) >= 10:
+            held = np.mean(np.array(mine) <= error_of(basis, network).q90)
+            assert 0.85 <= held <= 0.97, (basis, network)
+            checked += 1
+    assert checked >= 5
+
+
+def _networks() -> dict[str, str]:
+    from planner.device.rates.kernels import network_of
+    from planner.validation.training import one_machine_runs, single_device_runs
+
+    return {run.id: network_of(run.model) for run in (*single_device_runs(), *one_machine_runs())}
+
+
+def test_the_stored_figures_name_their_day_and_rows() -> None:
+    figures = constants()
+    assert figures.rows > 400
+    assert figures.as_of >= "2026-11-17"
+    assert set(figures.errors) >= {"recorded", "fitted", "new kind", "matmul", "peaks", "other vendor"}

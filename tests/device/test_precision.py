@@ -1,0 +1,22 @@
+from typing import get_args
+
+import pytest
+
+from planner.device.precision import PRECISIONS, Format, precision_named
+from planner.errors import BadInput
+
+
+def test_a_precision_is_found_by_its_name() -> None:
+    assert [precision_named(name).name for name in get_args(Format)] == list(get_args(Format))
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(BadInput, match="fp16"):
+        precision_named("fp61")
+
+
+def test_mixed_precision_keeps_sixteen_bytes_a_parameter_with_adam() -> None:
+    # parameters, gradients, master copy and two states of four bytes each, as ZeRO counts them
+    for name in ("fp16", "bf16"):
+        kept = PRECISIONS[name]
+        assert kept.parameter_bytes + kept.gradient_bytes + kept.master_bytes + 8 == 16

@@ -1,0 +1,68 @@
+"""Dollars an hour and a sample."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import BadInput
+from planner.hardware.catalog import hardware_names, load_hardware
+from planner.hardware.prices.cluster_cost import (
+    cluster_usd_per_hour,
+    machine_usd_per_hour,
+    usd_per_million_samples,
+)
+from planner.parallel.cluster_of import cluster_of
+from planner.simulator.cluster import Cluster
+
+
+def test_the_servers_are_paid_too() -> None:
+    cluster = cluster_of("p3.2xlarge", 4, "c5.4xlarge", servers=2)
+    assert cluster_usd_per_hour(cluster) == pytest.approx(4 * 3.06 + 2 * 0.68)
+    assert cluster_usd_per_hour(cluster, spot=True) == pytest.approx(4 * 0.3714 + 2 * 0.2608)
+
+
+def test_a_half_filled_machine_costs_as_much_as_a_full_one() -> None:
+    assert cluster_usd_per_hour(cluster_of("p3.16xlarge", 9, colocated=True)) == pytest.approx(2 * 24.48)
+
+
+def test_regions() -> None:
+    nc6 = load_hardware("Standard_NC6")
+    assert machine_usd_per_hour(nc6) == 0.9
+    assert machine_usd_per_hour(nc6, region="southcentralus") == 1.08
+    with pytest.raises(BadInput, match="westus2, southcentralus"):
+        machine_usd_per_hour(nc6, region="eu-west-1")
+    with pytest.raises(BadInput, match="no spot price in southcentralus"):
+        machine_usd_per_hour(nc6, region="southcentralus", spot=True)
+
+
+def test_a_private_machine_costs_capital_and_energy() -> None:
+    opteron = load_hardware("private-opteron")
+    # 1,500 USD over 5 years of 8,766 hours; 0.2 kW with 1.6 at the meter at 0.12 USD/kWh
+    assert machine_usd_per_hour(opteron) == pytest.approx(1500 / (5 * 8766) + 0.2 * 1.6 * 0.12)
+    assert machine_usd_per_hour(opteron, spot=True, region="us-east-1") == machine_usd_per_hour(opteron)
+    assert opteron.price.basis == "estimated"
+
+
+def test_a_node_without_hardware_has_no_price() -> None:
+    with pytest.raises(BadInput, match="names no hardware"):
+        cluster_usd_per_hour(Cluster.uniform(2))
+
+
+def test_every_machine_has_a_price() -> None:
+    """What is sold as spot alone has no other price."""
+    for machine in map(load_hardware, hardware_names()):
+        spot = machine.price.on_demand_usd_per_hour is None
+        assert machine_usd_per_hour(machine, spot=spot) > 0
+
+
+@given(st.floats(0.01, 1000), st.floats(0.01, 1e6))
+def test_samples_and_dollars_agree(usd_per_hour: float, samples_per_s: float) -> None:
+    assert usd_per_million_samples(usd_per_hour, samples_per_s) == pytest.approx(
+        1e6 / samples_per_s / 3600 * usd_per_hour
+    )
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
+def test_no_throughput_no_cost(bad: float) -> None:
+    with pytest.raises(BadInput, match="above zero"):
+        usd_per_million_samples(1.0, bad)

@@ -1,0 +1,91 @@
+"""What a plan pays: spot where an hour's worth of work is cheaper with all interruptions, else on demand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.hardware import Hardware, Price
+from planner.hardware.catalog import load_hardware
+from planner.hardware.market import Market
+from planner.hardware.prices.paying import UNKNOWN_SHARE, Paid, SpotTerms, paid_for
+from planner.hardware.prices.spot import interruption_of, spot_run
+from planner.parallel.data import Rented
+
+
+def priced(on_demand: float | None, spot: float | None, *, name: str = "p4d.24xlarge") -> Hardware:
+    kind = load_hardware(name)
+    price = Price(on_demand, spot, "us-east-1", "2026-08-22", "published", "a test")
+    return replace(kind, price=price, other_prices=())
+
+
+def paid(kinds: list[tuple[Hardware, int]], terms: SpotTerms | None = None, spot: bool = True) -> Paid:
+    rented = [Rented("workers" if not at else "servers", kind.name, n) for at, (kind, n) in enumerate(kinds)]
+    return paid_for(rented, Market(spot=spot, own=tuple(kind for kind, _ in kinds)), terms, state_bytes=2e9)
+
+
+def test_spot_costs_its_price_times_what_interruptions_take() -> None:
+    found = paid([(priced(20.0, 5.0), 16)])
+    known = interruption_of("p4d.24xlarge", "us-east-1")
+    assert known is not None
+    assert found.course is not None
+    run = spot_run(known.per_hour, machines=16, checkpoint_s=2.0)
+    assert found.usd_per_hour == (80.0,)
+    assert found.time_factor == pytest.approx(run.time_factor)
+    assert found.usd_per_useful_hour == pytest.approx(80 * run.time_factor)
+    assert known.share_of_month in found.course.words
+    assert found.course.as_dict()["checkpoint_interval_s"] == pytest.approx(run.interval_s)
+
+
+def test_on_demand_where_spot_does_not_pay() -> None:
+    found = paid([(priced(20.0, 19.99), 16)])
+    assert found.course is None
+    assert found.usd_per_hour == (320.0,)
+    assert found.time_factor == 1.0
+    assert "on spot, $320.00 on demand" in found.refused
+
+
+def test_without_a_price_of_the_other_kind_there_is_no_choice() -> None:
+    assert paid([(priced(None, 5.0), 1)]).course is not None
+    only = paid([(priced(20.0, None), 1)])
+    assert only.usd_per_hour == (20.0,)
+    assert only.refused == "none of its machines has a spot price"
+
+
+def test_a_server_without_a_spot_price_is_rented_on_demand_beside_the_workers() -> None:
+    server = priced(1.0, None, name="c5n.large")
+    found = paid([(priced(20.0, 5.0), 2), (server, 1)])
+    assert found.usd_per_hour == (10.0, 1.0)
+    alone = paid([(priced(20.0, 5.0), 2)])
+    assert found.time_factor == alone.time_factor  # what is rented on demand is not taken away
+
+
+def test_without_spot_nothing_is_counted() -> None:
+    found = paid([(priced(20.0, 5.0), 2)], spot=False)
+    assert found == Paid((40.0,))
+
+
+def test_the_terms_that_are_given_count() -> None:
+    kinds = [(priced(20.0, 5.0), 16)]
+    usual = paid(kinds)
+    often = paid(kinds, SpotTerms(interruptions=0.9))
+    seldom = paid(kinds, SpotTerms(checkpoint_every_s=36_000))
+    slow = paid(kinds, SpotTerms(restart_s=3600))
+    never = paid(kinds, SpotTerms(interruptions=0.0))
+    for worse in (often, seldom, slow):
+        assert worse.time_factor > usual.time_factor
+    assert never.time_factor == 1.0
+    assert often.course is not None
+    assert "as given" in often.course.words
+    assert seldom.course is not None
+    assert seldom.course.run.interval_s == 36_000
+
+
+def test_what_nobody_publishes_is_assumed_and_said() -> None:
+    kind = priced(20.0, 5.0, name="a2-highgpu-1g")
+    found = paid([(kind, 1)])
+    assert found.course is not None
+    assert (
+        f"{100 * UNKNOWN_SHARE:g}% of machines a month (assumed: nobody publishes it)" in found.course.words
+    )

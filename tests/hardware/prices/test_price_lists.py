@@ -1,0 +1,199 @@
+"""Lists of SkyPilot and gpuhunt, with the odd rows that the real ones have, as prices of our machines."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from planner.errors import BadInput
+from planner.hardware.prices.lists import read_list, read_lists
+from planner.hardware.prices.quote import Quote
+
+DATA = Path(__file__).parents[2] / "data/prices"
+SKY = DATA / "v8"
+HUNT = DATA / "gpuhunt"
+
+
+def test_spot_is_the_median_over_zones_and_keeps_its_range() -> None:
+    aws = read_list(SKY / "aws/vms.csv")
+    assert (aws.format, aws.provider, aws.rows) == ("SkyPilot", "aws", 7)
+    assert aws.quotes["g5.48xlarge"]["us-east-1"] == Quote(16.288, 7.1, 6.2246, 16.288)
+    assert aws.quotes["g5.48xlarge"]["sa-east-1"] == Quote(17.9)
+    assert aws.quotes["c5.18xlarge"]["us-east-1"].on_demand_usd_per_hour == 3.11
+    assert aws.quotes["p5e.48xlarge"]["us-east-2"] == Quote(None, 24.5, 24.5, 24.5)  # sold as spot alone
+    assert aws.left_out == {"of machines that the catalogue lacks": 1}
+
+
+def test_google_sells_hosts_and_accelerators_apart() -> None:
+    gcp = read_list(SKY / "gcp/vms.csv").quotes
+    assert gcp["a3-highgpu-8g"]["us-central1"].on_demand_usd_per_hour == pytest.approx(9.46006 + 78.3724)
+    assert gcp["a3-highgpu-8g"]["us-central1"].spot_usd_per_hour == pytest.approx(5.6759 + 47.0232)
+    assert gcp["a3-megagpu-8g"]["us-central1"].on_demand_usd_per_hour == pytest.approx(9.46006 + 82.7542)
+    assert gcp["a4-highgpu-8g"]["us-central1"].on_demand_usd_per_hour == 90.216  # a host for nothing
+    # the accelerator is in two zones, the host in one
+    assert gcp["n1-standard-8+1xT4"]["us-central1"] == Quote(0.73, 0.37, 0.37, 0.37)
+    assert "g2-standard-96" not in gcp
+
+
+def test_on_demand_below_spot_is_a_slip() -> None:
+    found = read_list(SKY / "gcp/vms.csv")
+    assert found.quotes["g2-standard-4"]["us-central1"].on_demand_usd_per_hour is None
+    assert found.quotes["g2-standard-4"]["us-central1"].spot_usd_per_hour == pytest.approx(0.9)
+    assert found.left_out["on demand below spot"] == 1
+
+
+def test_version_7_of_google_is_not_believed_of_h100(tmp_path: Path) -> None:
+    (tmp_path / "v7/gcp").mkdir(parents=True)
+    shutil.copy(SKY / "gcp/vms.csv", tmp_path / "v7/gcp/vms.csv")
+    quotes = read_list(tmp_path / "v7/gcp/vms.csv").quotes
+    assert "a3-highgpu-8g" not in quotes
+    assert "a3-megagpu-8g" in quotes
+
+
+def test_a_spot_price_like_the_other_is_none_outside_aws() -> None:
+    assert read_list(SKY / "azure/vms.csv").quotes["Standard_ND96isr_H100_v5"] == {"eastus": Quote(98.32)}
+    assert read_list(SKY / "runpod/vms.csv").quotes["runpod-1x-l4"]["CA"] == Quote(0.55)
+    assert read_list(SKY / "verda/vms.csv").quotes["verda-2x-rtxpro6000"]["FIN-02"] == Quote(
+        None, 1.95, 1.95, 1.95
+    )
+
+
+def test_gpuhunt() -> None:
+    aws = read_list(HUNT / "aws.csv")
+    assert (aws.format, aws.provider) == ("gpuhunt", "aws")
+    assert aws.quotes["p5.48xlarge"] == {
+        "us-east-1": Quote(55.04, 21.5, 21.5, 21.5),
+        "us-west-2": Quote(55.04),
+    }
+    assert aws.left_out == {
+        "of machines that the catalogue lacks": 1,
+        "of rows that lack a required value": 1,
+    }
+    gcp = read_list(HUNT / "gcp.csv").quotes
+    assert gcp["a2-highgpu-8g"] == {"us-central1": Quote(29.4, 17.1, 17.1, 17.1)}  # zones of one region
+    assert gcp["n1-standard-8+1xT4"]["us-central1"] == Quote(0.74)
+    assert read_list(HUNT / "nebius.csv").quotes["nebius-8x-h100-sxm"]["eu-north1"] == Quote(37.6)
+
+
+def test_a_folder_of_either() -> None:
+    assert [one.provider for one in read_lists(SKY)] == ["aws", "azure", "gcp", "lambda", "runpod", "verda"]
+    assert [one.provider for one in read_lists(HUNT)] == ["aws", "gcp", "nebius"]
+
+
+def test_the_provider_may_be_given(tmp_path: Path) -> None:
+    shutil.copy(SKY / "aws/vms.csv", tmp_path / "mine.csv")
+    with pytest.raises(BadInput, match="--provider"):
+        read_list(tmp_path / "mine.csv")
+    assert read_list(tmp_path / "mine.csv", "aws").prices == 4
+    with pytest.raises(BadInput, match="nearest: aws"):
+        read_list(tmp_path / "mine.csv", "asw")
+    with pytest.raises(BadInput, match="another provider"):
+        read_list(tmp_path / "mine.csv", "lambda")
+
+
+HEAD = "InstanceType,Region,Price,SpotPrice,AvailabilityZone\n"
+GOOD = "g5.xlarge,us-east-1,1.1,0.5,a\n"
+BAD = {
+    "another format": ("name,usd\na,1\n", ":1", "SkyPilot"),
+    "empty": ("", ":1", "gpuhunt"),
+    "no region": ("InstanceType,Price\ng5.xlarge,1\n", ":1", "no column Region"),
+    "negative": (HEAD + GOOD + "g5.xlarge,us-east-1,-1.1,0.5,b\n", ":3: column Price", "above 0"),
+    "nothing": (HEAD + "g5.xlarge,us-east-1,0,0.5,b\n", ":2: column Price", "above 0"),
+    "absurd": (HEAD + GOOD + "g5.xlarge,us-east-2,1e6,0.5,b\n", ":3: column Price", "absurd"),
+    "not a number": (HEAD + "g5.xlarge,us-east-1,1.1,cheap,a\n", ":2: column SpotPrice", "'cheap'"),
+    "nan": (HEAD + "g5.xlarge,us-east-1,nan,,a\n", ":2: column Price", "above 0"),
+    "infinite": (HEAD + "g5.xlarge,us-east-1,1.0,inf,a\n", ":2: column SpotPrice", "above 0"),
+    "no name": (HEAD + ",us-east-1,1.1,0.5,a\n", ":2: column InstanceType", "empty"),
+    "no place": (HEAD + "g5.xlarge,,1.1,0.5,a\n", ":2: column Region", "empty"),
+    "contradiction": (HEAD + GOOD + "g5.xlarge,us-east-1,1.2,0.5,a\n", ":3: column Price", "line 2"),
+    "cut off": (HEAD + GOOD + "g5.xlarge,us-ea\n", ":3", "2 fields, the header has 5"),
+    "quotes": (HEAD + GOOD + '"g5.xlarge,us-east-1,1.1,0.5,a\n', "vms.csv:", "not CSV"),
+    "twice": ("InstanceType,Price,Price,Region\n", ":1", "twice"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_damaged_lists_are_refused_with_line_and_column(tmp_path: Path, case: str) -> None:
+    text, where, what = BAD[case]
+    path = tmp_path / "vms.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        read_list(path, "aws")
+    message = str(caught.value)
+    assert message.startswith(str(path)), message
+    assert where in message
+    assert what in message
+    assert "\n" not in message
+
+
+HUNT_HEAD = "instance_name,location,price,cpu,memory,gpu_count,gpu_name,spot\n"
+HUNT_BAD = {
+    "negative": ("p5.48xlarge,us-east-1,-3,192,2048,8,H100,False\n", ":2: column price", "above 0"),
+    "spot": ("p5.48xlarge,us-east-1,3,192,2048,8,H100,maybe\n", ":2: column spot", "neither"),
+    "contradiction": (
+        "p5.48xlarge,us-east-1,3,192,2048,8,H100,False\np5.48xlarge,us-east-1,4,192,2048,8,H100,False\n",
+        ":3: column price",
+        "line 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HUNT_BAD)
+def test_damaged_lists_of_gpuhunt(tmp_path: Path, case: str) -> None:
+    text, where, what = HUNT_BAD[case]
+    (tmp_path / "aws.csv").write_text(HUNT_HEAD + text)
+    with pytest.raises(BadInput) as caught:
+        read_list(tmp_path / "aws.csv")
+    assert where in str(caught.value)
+    assert what in str(caught.value)
+
+
+def test_what_is_no_list(tmp_path: Path) -> None:
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x01")
+    for path, words in (
+        (tmp_path / "none.csv", "cannot read"),
+        (tmp_path / "binary.csv", "UTF-8"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            read_list(path, "aws")
+    (tmp_path / "binary.csv").unlink()
+    with pytest.raises(BadInput, match="no price list in it"):
+        read_lists(tmp_path)
+
+
+def test_two_lists_of_one_provider(tmp_path: Path) -> None:
+    (tmp_path / "aws").mkdir()
+    shutil.copy(SKY / "aws/vms.csv", tmp_path / "aws/vms.csv")
+    shutil.copy(HUNT / "aws.csv", tmp_path / "aws.csv")
+    with pytest.raises(BadInput, match="two lists of aws"):
+        read_lists(tmp_path)
+
+
+LISTS = [SKY / "aws/vms.csv", SKY / "gcp/vms.csv", HUNT / "aws.csv"]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(LISTS),
+    st.one_of(
+        st.text(max_size=20), st.sampled_from(["nan", "inf", "-1", "1e999", '"', ",", "\n", "\x00", "Ⅷ"])
+    ),
+    st.floats(0, 1),
+    st.integers(0, 30),
+)
+def test_any_text_is_read_or_refused(tmp_path: Path, path: Path, noise: str, where: float, cut: int) -> None:
+    text = path.read_text()
+    at = int(where * len(text))
+    target = tmp_path / "vms.csv"
+    target.write_bytes((text[:at] + noise + text[at + cut :]).encode("utf-8", "replace"))
+    message = ""
+    try:
+        found = read_list(target, "gcp" if "gcp" in path.parts else "aws")
+        assert all(
+            0 < (q.on_demand_usd_per_hour or 1) <= 1e4 for r in found.quotes.values() for q in r.values()
+        )
+    except BadInput as error:
+        message = str(error)
+    assert not message or message.startswith(str(target))

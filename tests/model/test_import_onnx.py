@@ -1,0 +1,98 @@
+"""ONNX files; small ones are kept in tests/data/models/onnx. Skipped without onnx."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.device.workload import demands
+from planner.errors import BadInput
+from planner.model.catalog import load_model
+from planner.model.importers import import_file
+from planner.model.importers.asked import Asked, import_asked
+from planner.model.importers.writing import toml_of
+
+DATA = Path(__file__).parents[1] / "data" / "models" / "onnx"
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+
+@pytest.fixture(autouse=True)
+def _onnx():
+    pytest.importorskip("onnx")
+
+
+def flops(model):
+    asked = demands(model, flash=False)
+    return [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
+
+
+def test_a_small_network(tmp_path):
+    found = import_file(DATA / "tiny.onnx")
+    model = found.model
+    assert [(t.name, t.shape) for t in model.tensors] == [
+        ("conv.weight", (4, 3, 3, 3)),
+        ("conv.bias", (4,)),
+        ("bn.weight", (4,)),
+        ("bn.bias", (4,)),
+        ("fc.weight", (5, 4)),
+        ("fc.bias", (5,)),
+    ]
+    assert model.macs == 3 * 4 * 9 * 64 + 20
+    assert [layer.kind for layer in model] == (
+        ["input", "conv", "batch_norm", "relu", "add", "pool", "global_pool", "view", "linear", "softmax"]
+    )
+    assert found.notes == ("every operator is known",)
+    (tmp_path / "mine.toml").write_text(toml_of(found.values))
+    assert load_model(tmp_path / "mine.toml").layers == model.layers
+    assert load_model(DATA / "tiny.onnx").parameters == 145
+
+
+def test_text_products_and_operators_that_are_not_known():
+    found = import_file(DATA / "text.onnx")
+    assert found.model.sequence_length == 7
+    assert found.model.parameters == 11 * 6 + 6 * 12 + 6
+    assert found.model.macs == 7 * 6 * 12 + 7 * 7 * 12 + 7 * 7 * 6
+    assert "Mod x 1" in found.notes[0]
+
+
+def test_open_axes_are_asked_for():
+    with pytest.raises(BadInput, match=r"axes of its input have no size; give them with --axis batch=SIZE"):
+        import_file(DATA / "open.onnx")
+    found = import_asked(str(DATA / "open.onnx"), Asked(axes=("batch=4",)))
+    assert found.model.parameters == 145
+    assert found.model.default_batch == 4
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"), [(("batch",), "write the axis and its size"), (("b=0",), "write the axis")]
+)
+def test_axes_that_are_none(axes, said):
+    with pytest.raises(BadInput, match=said):
+        import_asked(str(DATA / "open.onnx"), Asked(axes=axes))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08", b"not a model at all"])
+def test_files_that_are_none(tmp_path, data):
+    (tmp_path / "net.onnx").write_bytes(data)
+    with pytest.raises(BadInput, match=r"net\.onnx: "):
+        import_file(tmp_path / "net.onnx")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_an_exported_resnet_is_the_network_of_the_catalogue(tmp_path):
+    torch = pytest.importorskip("torch")
+    from torchvision_like import resnet50
+
+    torch.onnx.export(
+        resnet50(),
+        (torch.zeros(1, 3, 224, 224),),
+        tmp_path / "resnet.onnx",
+        dynamo=False,
+        training=torch.onnx.TrainingMode.TRAINING,
+        do_constant_folding=False,
+    )
+    found, ours = import_file(tmp_path / "resnet.onnx").model, load_model("resnet50-v1.5")
+    assert {(t.name, t.shape) for t in found.tensors} == {(t.name, t.shape) for t in ours.tensors}
+    assert flops(found) == flops(ours)
+    assert len(found.blocks) == len(ours.blocks)

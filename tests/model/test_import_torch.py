@@ -1,0 +1,180 @@
+"""Modules of PyTorch: exported or watched, they are the networks of the catalogue. Skipped without torch."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from planner.device.workload import demands
+from planner.errors import BadInput
+from planner.model.catalog import load_model
+from planner.model.importers.asked import Asked, import_asked
+from planner.model.importers.writing import toml_of
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+MODULES = """
+import sys
+import torch
+from torch import nn
+sys.path.insert(0, {benchmarks!r})
+from torchvision_like import ResNet, resnet50
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+    return GPT2LMHeadModel(GPT2Config())
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+        self.unused = nn.Linear(3, 5)
+        self.factor = nn.Parameter(torch.zeros(4, 4))
+    def forward(self, x):
+        return torch.special.i0(self.up(x)) @ self.up.weight + torch.logdet(self.factor)
+
+class Branching(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+    def forward(self, x):
+        return self.up(x) if x.sum() > 0 else x
+
+class Tied(nn.Module):
+    # looks into a tensor, adds positions, and ends with the transpose of how it begins: as GPT-2 does
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(50, 8), nn.Embedding(16, 8)
+        self.up = nn.Linear(8, 8)
+        self.out = nn.Linear(8, 50, bias=False)
+        self.out.weight = self.words.weight
+    def forward(self, ids):
+        places = torch.arange(ids.shape[1], device=ids.device)[None]
+        if (places[:, 0] == 1).all() or ids.max() > 40:
+            places = places + 1
+        return self.out(self.up(self.words(ids) + self.places(places)))
+
+def needing(width):
+    return nn.Linear(width, 2)
+
+def failing():
+    raise ValueError("no weights here")
+
+def small():
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)
+    return nn.Sequential(*layers)
+
+number = 7
+"""
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    (tmp_path / "mynets.py").write_text(MODULES.replace("{benchmarks!r}", repr(str(BENCHMARKS))))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mynets", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+
+def flops(model):
+    asked = demands(model, flash=False)
+    return [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "asked", "name"),
+    [
+        ("mynets:resnet50", Asked(input="32x3x224x224"), "resnet50-v1.5"),
+        ("mynets:gpt2", Asked(input_ids="8x1024"), "gpt2"),
+    ],
+)
+def test_a_module_is_the_network_of_the_catalogue(modules, tmp_path, source, asked, name):
+    if name == "gpt2":
+        pytest.importorskip("transformers")
+    found, ours = import_asked(source, asked), load_model(name)
+    assert {(t.name, t.shape) for t in found.model.tensors} == {(t.name, t.shape) for t in ours.tensors}
+    assert flops(found.model) == flops(ours)
+    assert len(found.model.blocks) == len(ours.blocks)
+    assert found.notes == ("every operator is known",)
+    (tmp_path / "mine.toml").write_text(toml_of(found.values))
+    assert load_model(tmp_path / "mine.toml").layers == found.model.layers
+
+
+def test_hooks_see_the_layers_of_a_small_network(modules):
+    exported, watched = (
+        import_asked("mynets:small", Asked(input="4x3x8x8", hooks=hooks)) for hooks in (False, True)
+    )
+    assert exported.model.parameters == watched.model.parameters == 3 * 8 * 9 + 8 + 16 + 5120 + 10
+    assert flops(exported.model) == flops(watched.model)
+    assert "hooks see modules only" in watched.notes[1]
+
+
+def test_hooks_watch_a_module_that_looks_into_its_tensors(modules):
+    """And what two modules share is counted once."""
+    found = import_asked("mynets:Tied", Asked(input_ids="4x12", hooks=True))
+    assert found.model.parameters == 50 * 8 + 16 * 8 + 8 * 8 + 8
+    assert flops(found.model)[0] == 2 * 12 * (8 * 8 + 8 * 50)
+    assert found.notes[0] == "every operator is known"
+
+
+@pytest.mark.slow
+def test_hooks_watch_gpt2_of_transformers(modules):
+    pytest.importorskip("transformers")
+    exported, watched = (
+        import_asked("mynets:gpt2", Asked(input_ids="8x1024", hooks=hooks)) for hooks in (False, True)
+    )
+    named = [{(t.name, t.shape) for t in one.model.tensors} for one in (exported, watched)]
+    assert named[0] == named[1]
+    attention = 12 * 4 * 1024 * 1024 * 768  # which is between modules
+    assert flops(exported.model)[0] - flops(watched.model)[0] == attention
+
+
+def test_what_is_not_known_is_counted_and_said(modules):
+    found = import_asked("mynets:Odd", Asked(input="4x8"))
+    assert "special_i0" in found.notes[0]
+    assert "% of what is moved" in found.notes[0]
+    assert "2 parameter tensors (20 values) are not used, as unused.weight" in found.notes
+    assert found.model.parameters == 8 * 16 + 16 + 16
+    assert flops(found.model)[0] == 2 * (8 * 16 + 16 * 8)
+
+
+@pytest.mark.parametrize(
+    ("source", "asked", "said"),
+    [
+        ("mynets:needing", Asked(input="4x8"), r"needs arguments \(width\)"),
+        (
+            "mynets:failing",
+            Asked(input="4x8"),
+            "cannot be made on the meta device: ValueError: no weights here",
+        ),
+        ("mynets:number", Asked(input="4x8"), "is a int; it must be a function"),
+        ("mynets:nothing", Asked(input="4x8"), "mynets has no nothing"),
+        ("nosuch:thing", Asked(input="4x8"), "cannot import nosuch"),
+        ("mynets:Branching", Asked(input="4x8"), "its graph cannot be exported: .*; --hooks watches"),
+        ("mynets:small", Asked(input="4x5x8x8"), "its graph cannot be exported"),
+    ],
+)
+def test_modules_that_cannot_be_read(modules, source, asked, said):
+    with pytest.raises(BadInput, match=said) as error:
+        import_asked(source, asked)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "asked", "said"),
+    [
+        ("mynets:small", Asked(), "say what mynets:small reads: --input 32x3x224x224"),
+        ("mynets:small", Asked(input="1x2", input_ids="1x2"), "say what mynets:small reads"),
+        ("mynets:small", Asked(input="axb"), "sizes with x between them"),
+        ("mynets:small", Asked(input="0x3"), "each at least 1"),
+        ("mynets:small", Asked(input_ids="1x2x3"), "it has 2, batch and length"),
+        ("mynets:small", Asked(input="99999x99999x9"), "more than a device holds"),
+        ("./mine.toml", Asked(), "is a model file already"),
+        ("a b", Asked(), "import a config.json or its folder"),
+        ("./nosuch.json", Asked(), "there is no ./nosuch.json"),
+    ],
+)
+def test_questions_that_make_no_sense(source, asked, said):
+    with pytest.raises(BadInput, match=said):
+        import_asked(source, asked)

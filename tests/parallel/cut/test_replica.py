@@ -1,0 +1,122 @@
+"""One device of a cut replica: its work adds up to the model's, its waits to the schedule's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from planner.device.computation import BACKWARD, COMPUTE, FORWARD, RECOMPUTE, SUM, WAIT
+from planner.errors import BadInput
+from planner.model import Model
+from planner.model.catalog import load_model
+from planner.model.units import Floats, chain_of
+from planner.parallel.cut.replica import Costs, StageWork, stage_work, unit_times
+
+from .played import pipeline_s
+
+
+@dataclass(frozen=True)
+class Times:
+    forward_s: Floats
+    backward_s: Floats
+    optimizer_s: float
+
+
+def times(model: Model, batch: int) -> Times:
+    """A second for 10^12 multiply-adds, and a microsecond a layer."""
+    forward = np.array([layer.macs * batch / 1e12 + 1e-6 for layer in model.layers])
+    return Times(forward, 2 * forward, model.parameters / 1e12)
+
+
+COSTS = Costs(times, sum_s=lambda elements: elements / 1e12)
+
+
+def send_s(elements: float) -> float:
+    return elements / 1e11
+
+
+def work(model: Model, tensor: int = 1, checkpointing: str = "none", **settings: int) -> StageWork:
+    found = unit_times(model, 2, tensor, checkpointing, COSTS)  # type: ignore[arg-type]
+    return stage_work(found, send_s, **settings)  # type: ignore[arg-type]
+
+
+def seconds(of: StageWork, kind: int) -> float:
+    return float(of.seconds[of.layout.work == kind].sum())
+
+
+def test_a_whole_replica_computes_what_its_layers_do() -> None:
+    model = load_model("gpt2")
+    whole = work(model)
+    assert seconds(whole, COMPUTE) == pytest.approx(3 * times(model, 2).forward_s.sum())
+    assert [seconds(whole, kind) for kind in (RECOMPUTE, SUM, WAIT)] == [0, 0, 0]
+    assert sum(one.elements for one in whole.layout.parameters) == model.parameters
+    assert len(whole.layout.blocks) == 14
+    for one in whole.layout.parameters:
+        assert whole.layout.role[one.readers[0]] == FORWARD
+        assert one.ready is not None
+        assert whole.layout.role[one.ready] == BACKWARD
+
+
+def test_full_checkpointing_computes_the_blocks_forward_again() -> None:
+    model = load_model("gpt2")
+    chain, once = chain_of(model), times(model, 2).forward_s
+    blocks = chain.summed(once)[chain.repeats].sum()
+    assert seconds(work(model, checkpointing="full"), RECOMPUTE) == pytest.approx(blocks)
+    attention = sum(t for t, layer in zip(once, model.layers, strict=True) if layer.kind == "attention")
+    assert seconds(work(model, checkpointing="selective"), RECOMPUTE) == pytest.approx(attention)
+
+
+def test_layers_that_are_shared_are_summed_in_every_pass() -> None:
+    model = load_model("gpt2")
+    one_pass = (2 * 12 + 1) * 1024 * 768 * 2 / 1e12  # two a block and the embedding, batch 2
+    assert seconds(work(model, 4), SUM) == pytest.approx(2 * one_pass)
+    again = 2 * 12 * 1024 * 768 * 2 / 1e12
+    assert seconds(work(model, 4, "full"), SUM) == pytest.approx(2 * one_pass + again)
+
+
+def test_stages_wait_as_long_as_the_schedule_says() -> None:
+    model, micro = load_model("gpt2"), 8
+    cut = work(model, pipeline=4)
+    chain = chain_of(model)
+    each = chain.summed(times(model, 2).forward_s)
+    stages = [each[a:b].sum() for a, b in zip(cut.stages, cut.stages[1:], strict=False)]
+    sent = 1024 * 768 * 2 / 1e11
+    whole = pipeline_s(stages, [2 * one for one in stages], micro, send_s=sent)
+    busy = float(cut.seconds.sum()) - seconds(cut, WAIT)
+    assert micro * busy + seconds(cut, WAIT) == pytest.approx(whole)
+    interleaved = work(model, pipeline=4, interleave=2)
+    assert seconds(interleaved, WAIT) < seconds(cut, WAIT)
+
+
+def test_a_device_updates_the_parameters_of_its_stage() -> None:
+    model = load_model("gpt2")
+    cut = work(model, pipeline=2)
+    held = sum(one.elements for one in cut.layout.parameters)
+    assert cut.optimizer_s == pytest.approx(held / 1e12)
+    assert held < model.parameters
+
+
+def test_more_stages_than_units_are_refused_with_what_works() -> None:
+    with pytest.raises(BadInput, match=r"20 pipeline stages for 14 units; the nearest that works is 14"):
+        work(load_model("gpt2"), pipeline=20)
+
+
+def test_devices_that_share_layers_wait_for_the_slowest_of_them_at_every_sum() -> None:
+    model = load_model("gpt2")
+    even, uneven = (
+        unit_times(model, 2, 2, "full", replace(COSTS, lag=lambda pass_s, by=by: by))  # type: ignore[misc]
+        for by in (0.0, 0.1)
+    )
+    computed_s = even.forward_s + even.backward_s + even.recompute_s
+    assert uneven.both_s - even.both_s == pytest.approx(0.1 * computed_s)
+
+
+def test_checkpoints_that_stop_early_leave_out_the_product_that_makes_a_blocks_output_and_its_sum() -> None:
+    model = load_model("llama3-8b")
+    whole, early = (unit_times(model, 2, 2, "full", COSTS, stops_early=flag) for flag in (False, True))
+    blocks = whole.chain.repeats
+    assert (early.recompute_s[blocks] < 0.85 * whole.recompute_s[blocks]).all()
+    assert early.sum_again_s[blocks] == pytest.approx(whole.sum_again_s[blocks] / 2)  # attention's is left
+    assert (early.forward_s == whole.forward_s).all()

@@ -1,0 +1,62 @@
+"""Buckets as DistributedDataParallel makes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter
+from planner.parallel.buckets import buckets
+
+
+def chain(sizes: list[int], seconds: float = 1.0) -> Computation:
+    """Layers of so many elements, forward and backward one after another."""
+    n = len(sizes)
+    return Computation(
+        model="chain",
+        batch=1,
+        names=tuple(f"{role}{at}" for role in "fb" for at in range(n)),
+        role=np.array([FORWARD] * n + [BACKWARD] * n, np.uint8),
+        layer=np.full(2 * n, -1, np.int32),
+        layers=(),
+        dep_start=np.array([0, *range(2 * n)], np.int32),
+        dep_index=np.arange(2 * n - 1, dtype=np.int32),
+        durations_s=np.full((1, 2 * n), seconds),
+        parameters=tuple(
+            Parameter(f"w{at}", size, (at,), 2 * n - 1 - at, at) for at, size in enumerate(sizes)
+        ),
+        optimizer_s=seconds / 2,
+        blocks=tuple(f"layer{at}" for at in range(n)),
+    )
+
+
+def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
+    found = buckets(chain([10, 20, 30, 40]), cap_bytes=100, first_bytes=4)
+    assert [one.bytes for one in found] == [160, 120, 120]
+    assert [one.ready for one in found] == [4, 5, 7]
+    assert [one.parameters for one in found] == [(3,), (2,), (1, 0)]
+
+
+def test_all_gradients_are_in_one_bucket_each_once() -> None:
+    found = buckets(chain([7] * 50), cap_bytes=100, first_bytes=30)
+    assert sorted(at for one in found for at in one.parameters) == list(range(50))
+    assert found[0].bytes == 56
+    assert all(100 <= one.bytes < 100 + 28 for one in found[1:-1])
+
+
+def test_without_rebuilding_the_small_bucket_comes_last() -> None:
+    found = buckets(chain([10, 20, 30, 40]), cap_bytes=200, first_bytes=4, rebuilt=False)
+    assert [one.parameters for one in found] == [(3,), (1, 2), (0,)]
+    assert [one.ready for one in found] == [4, 6, 7]
+
+
+def test_one_large_cap_makes_one_bucket() -> None:
+    (only,) = buckets(chain([10, 20]), cap_bytes=10**12, first_bytes=10**12)
+    assert (only.bytes, only.ready) == (120, 3)
+
+
+@pytest.mark.parametrize("rebuilt", [True, False])
+def test_a_bucket_is_never_ready_before_those_that_go_first(rebuilt: bool) -> None:
+    found = buckets(chain([3, 50, 1, 9, 20]), cap_bytes=64, first_bytes=16, rebuilt=rebuilt)
+    readies = [one.ready for one in found]
+    assert readies == sorted(readies)

@@ -1,0 +1,75 @@
+"""Factors that real runs give: which answers they count for, and how they are kept."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from planner.errors import BadInput
+from planner.search.measured import Measured, add, factor_for, load, path_of, reach_of, remove
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path / "home"))
+
+
+def run(device: str = "A10G", reach: str = "device", rate: float = 80.0, day: str = "2026-11-16") -> Measured:
+    return Measured(device, reach, "resnet50", "fp32", 100.0, rate, day)  # type: ignore[arg-type]
+
+
+def test_a_run_of_one_device_counts_for_all_reaches_without_their_own() -> None:
+    add(run(rate=80))
+    add(run(reach="machines", rate=50))
+    runs = load()
+    values = [factor_for(runs, "A10G", reach).value for reach in ("device", "machine", "machines")]  # type: ignore[union-attr, arg-type]
+    assert values == pytest.approx([0.8, 0.8, 0.5])
+    assert factor_for(runs, "H100", "device") is None
+
+
+def test_a_run_of_several_machines_says_nothing_of_one_device() -> None:
+    add(run(reach="machines", rate=50))
+    assert factor_for(load(), "A10G", "device") is None
+
+
+def test_several_runs_give_their_geometric_mean_and_the_newest_day() -> None:
+    add(run(rate=50, day="2026-01-02"))
+    add(run(rate=200, day="2025-01-02"))
+    factor = factor_for(load(), "A10G", "device")
+    assert factor is not None
+    assert math.isclose(factor.value, 1.0)
+    assert factor.words == "measured here, 2026-01-02, 2 runs: x 1"
+
+
+def test_what_is_forgotten_is_gone() -> None:
+    for device in ("A10G", "H100", "A10G"):
+        add(run(device))
+    assert remove(position=2) == 1
+    assert [each.device for each in load()] == ["A10G", "A10G"]
+    assert remove(device="A10G") == 2
+    assert load() == ()
+    with pytest.raises(BadInput, match="no run 1"):
+        remove(position=1)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, 1e9, 0.01])
+def test_a_rate_that_cannot_be_meant_is_refused_and_nothing_is_kept(rate: float) -> None:
+    with pytest.raises(BadInput):
+        add(run(rate=rate))
+    assert not path_of().exists()
+
+
+def test_a_damaged_file_is_named() -> None:
+    path_of().parent.mkdir()
+    path_of().write_text('{"version": 1, "runs": [')
+    with pytest.raises(BadInput, match=r"measured\.json"):
+        load()
+    path_of().write_text('{"version": 2, "runs": []}')
+    with pytest.raises(BadInput, match="version 2"):
+        load()
+
+
+def test_how_far_a_plan_reaches() -> None:
+    assert [reach_of(1, 1), reach_of(4, 1), reach_of(4, 4)] == ["device", "machine", "machines"]

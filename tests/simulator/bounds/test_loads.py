@@ -1,0 +1,153 @@
+"""The bound for any case: closed forms, today's bound of parameter servers, and the simulator below it."""
+
+from __future__ import annotations
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.simulator import Case
+from planner.simulator.bounds.loads import bounds_of, loads_of, loads_of_many
+from planner.simulator.bounds.together import mean_of_slowest_s
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.policy import Fifo
+from planner.simulator.run import RunOptions, run
+from planner.simulator.simulate import simulate_case
+from planner.simulator.step import PS, UPLINK, WORKER, Op, Profile
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
+closed_form = runpy.run_path(str(BENCHMARKS / "server_bounds.py"))
+upper_bound, window_tolerance = closed_form["upper_bound"], closed_form["window_tolerance"]
+RING = Cluster(
+    (Node(100.0, 100.0),) * 4,
+    (0, 1, 2, 3),
+    (),
+    links=tuple(((w, (w + 1) % 4),) for w in range(4)),
+    leaders=((0,) * 4, (0, 0, 2, 2)),
+)
+
+
+def case(ops: list[Op], durations: list[list[float]], cluster: Cluster = RING) -> Case:
+    profile = Profile.build(ops, durations, model="m", batch=10, servers=cluster.channels)
+    return Case(profile=profile, cluster=cluster, policy=Fifo())
+
+
+def all_reduce(scope: int = 0, buckets: int = 1) -> list[Op]:
+    ops = [Op("forward", WORKER)]
+    for i in range(buckets):
+        ops.append(Op(f"backward{i}", WORKER, -1, 0, (max(0, 2 * i - 1),)))
+        ops.append(Op(f"bucket{i}", UPLINK, 0, 200, (2 * i + 1,), scope=scope, latency_s=0.25))
+    return [*ops, Op("optimizer", WORKER, -1, 0, tuple(range(2, 2 * buckets + 1, 2)))]
+
+
+def test_a_lone_bucket_is_exposed() -> None:
+    bound = loads_of(case(all_reduce(), [[1.0, 2.0, 0.0, 0.5]])).bound()
+    assert bound.samples_per_s == pytest.approx(4 * 10 / (1 + 2 + 2.25 + 0.5))
+    assert bound.limited_by == "worker step"
+
+
+def test_buckets_on_one_lane_count_from_each_one_on() -> None:
+    # The first bucket is ready at 1.25 s, when backward is not over: four buckets in line from there.
+    found = case(all_reduce(buckets=4), [[1.0, *[0.25, 0.0] * 4, 0.5]])
+    bound = loads_of(found).bound().samples_per_s
+    assert bound == pytest.approx(4 * 10 / (1.25 + 4 * 2.25 + 0.5))
+    assert simulate_case(found, {}).samples_per_s == pytest.approx(bound)
+
+
+def test_the_slowest_of_the_members_decides() -> None:
+    found = case(all_reduce(), [[1.0, 2.0, 0.0, 0.5], [1.0, 6.0, 0.0, 0.5]])
+    expected = 4 * 10 / (2.25 + 1 + 0.5 + 6 - 4 / 2**4)
+    assert bounds_of([found])[0] == pytest.approx(expected)
+    assert loads_of(found).bound().samples_per_s == pytest.approx(4 * 10 / 5.75)  # any run
+    assert simulate_case(found, {"precision": 0.005}).samples_per_s == pytest.approx(expected, rel=0.01)
+
+
+def test_groups_go_their_own_ways_unless_they_meet_at_a_port() -> None:
+    durations = [[0.25, 0.25, 0.0, 0.25]]
+    assert bounds_of([case(all_reduce(scope=1), durations)])[0] == pytest.approx(4 * 10 / 3.0)
+    # Both groups' leaders send into node 3.
+    meeting = replace(RING, links=(((0, 3),), ((1, 3),), ((2, 3),), ((3, 0),)))
+    loads = loads_of(case(all_reduce(scope=1), durations, meeting))
+    assert loads.workers.tolist() == [2.0, 2.0]
+    assert loads.bound().samples_per_s == pytest.approx(10 * 2 * 100 / 200)
+    assert loads.bound().limited_by == "node 3 ingress"
+
+
+def test_a_slow_rank_holds_all() -> None:
+    slow = replace(RING, worker_speeds=(1.0, 1.0, 1.0, 0.5))
+    bound = bounds_of([case(all_reduce(), [[1.0, 2.0, 0.0, 0.5]], slow)])[0]
+    assert bound == pytest.approx(4 * 10 / (2 * 3.5 + 2.25))
+
+
+def test_joint_ops_of_a_known_duration_count_with_their_mean() -> None:
+    ops = [Op("backward", WORKER), Op("collective", PS, 0, 0, (0,), scope=0)]
+    found = case(ops, [[1.0, 2.0], [1.0, 4.0]])
+    assert bounds_of([found])[0] == pytest.approx(4 * 10 / 4.0)
+    assert loads_of(found).bound().samples_per_s == pytest.approx(4 * 10 / 3.0)
+
+
+def test_a_device_alone_computes_one_op_at_a_time() -> None:
+    alone = Cluster((Node(1.0, 1.0),), (0,), ())
+    ops = [Op("a", WORKER), Op("b", WORKER), Op("c", WORKER, -1, 0, (0, 1))]
+    assert bounds_of([case(ops, [[1.0, 2.0, 1.0]], alone)])[0] == pytest.approx(10 / 4)
+
+
+def test_the_mean_of_the_slowest() -> None:
+    dice = np.arange(1.0, 7.0)
+    assert mean_of_slowest_s([(dice, np.zeros(1))], np.array([2.0])) == pytest.approx(161 / 36)
+    assert mean_of_slowest_s([(dice, dice)], np.array([1.0])) == pytest.approx(7.0)
+    many = np.linspace(0.0, 1.0, 1000)  # shortened to fewer, never to greater values
+    assert 0.97 < mean_of_slowest_s([(many, np.zeros(1))], np.array([1e6])) <= 1.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(10_000, 10**6), made=st.sampled_from(["random_case", "random_host_case"]))
+def test_it_is_the_closed_form_for_parameter_servers(seed: int, made: str) -> None:
+    profile, cluster, policy, mode = cases[made](seed)
+    closed = upper_bound(profile, cluster, policy, mode).samples_per_s
+    found = loads_of(Case(profile=profile, cluster=cluster, policy=policy, mode=mode)).bound().samples_per_s
+    assert found <= closed * (1 + 1e-9)
+    apart = len({*cluster.worker_nodes, *cluster.server_nodes}) == cluster.workers + cluster.servers
+    if apart:
+        assert found == pytest.approx(closed, rel=1e-9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(10_000, 10**6))
+def test_no_run_with_joint_ops_exceeds_its_bound(seed: int) -> None:
+    """2,000 cases in benchmarks/bounds.py, a few here. The period is between steps: n have n - 1."""
+    found = cases["random_joint_case"](seed)
+    result = run(found.profile, found.cluster, found.policy, options=RunOptions(seed=seed, steps=20))
+    done = sum(len(ends) for ends in result.step_ends_s)
+    last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
+    bound = loads_of(found).bound().samples_per_s
+    assert done * found.profile.batch / last <= bound * (20 / 19)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(10_000, 10**6), equal=st.booleans())
+def test_no_long_run_with_joint_ops_exceeds_the_bound_in_the_mean(seed: int, equal: bool) -> None:
+    found = cases["allreduce_case" if equal else "random_joint_case"](seed)
+    prediction = simulate_case(found, {"seed": seed, "max_steps": 1000, "confidence": 0.9999})
+    tolerance = window_tolerance(prediction.steps, found.cluster.workers, prediction.runs)
+    assert prediction.samples_per_s_low <= bounds_of([found])[0] * (1 + tolerance)
+
+
+def test_it_is_tight_for_all_reduce_on_equal_ranks() -> None:
+    found = [cases["allreduce_case"](seed) for seed in range(30)]
+    shares = [simulate_case(one, {}).samples_per_s for one in found] / bounds_of(found)
+    assert np.median(shares) > 0.99
+    assert shares.min() > 0.9
+
+
+def test_many_at_once_are_what_each_is_alone() -> None:
+    found = [cases["random_joint_case"](seed) for seed in range(20)]
+    found += [replace(one, cluster=replace(one.cluster, flow_bytes_per_s=1e6)) for one in found]
+    for one, loads in zip(found, loads_of_many(found, "mean"), strict=True):
+        assert loads.bound() == loads_of(one, "mean").bound()

@@ -1,0 +1,36 @@
+"""What replaces a machine that is no longer sold."""
+
+import pytest
+
+from planner.hardware.catalog import hardware_names, load_hardware
+from planner.hardware.still_sold import nearest_current
+
+RETIRED = [name for name in hardware_names() if not load_hardware(name).still_sold]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("p3.2xlarge", "g5.2xlarge"), ("p3.16xlarge", "p3dn.24xlarge"), ("g3.4xlarge", "g4dn.4xlarge")],
+)
+def test_known_successors(name: str, expected: str) -> None:
+    nearest = nearest_current(load_hardware(name))
+    assert nearest is not None
+    assert nearest.hardware.name == expected
+
+
+@pytest.mark.parametrize("name", RETIRED)
+def test_every_retired_machine_has_one_that_is_sold_and_not_smaller(name: str) -> None:
+    old = load_hardware(name)
+    nearest = nearest_current(old)
+    assert nearest is not None
+    new = nearest.hardware
+    assert new.still_sold
+    assert new.ownership is None
+    assert new.device.memory_bytes >= old.device.memory_bytes
+    assert new.device_count * new.device.fp32_flops >= old.device_count * old.device.fp32_flops
+    assert new.device.name in nearest.reason
+    assert "the price" in nearest.reason
+
+
+def test_nothing_is_large_enough() -> None:
+    assert nearest_current(load_hardware("p3.16xlarge"), [load_hardware("g4dn.xlarge")]) is None

@@ -1,0 +1,214 @@
+"""Rows of published runs of language models, as plans or with the reason why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.device.computation.transform import accumulated
+from planner.device.rates.times import framework_named
+from planner.model import Attention
+from planner.parallel.data.fsdp import Sharded
+from planner.parallel.data.owned import Owned
+from planner.parallel.groups import replicas_site
+from planner.simulator.simulate import Effort, predict
+from planner.validation.figures import figures
+from planner.validation.large_machines import machine_of
+from planner.validation.large_runs import LargeRun, Row, read_run, read_runs
+from planner.validation.large_steps import exchange_of, framework, micro_batch_of, predicted, site_of
+from planner.validation.shapes import Dimensions, transformer
+from planner.validation.training import training_rows
+
+ROW = {
+    "id": "X1",
+    "series": "s",
+    "source_id": "lab",
+    "arch": "llm",
+    "model": "GPT 145B",
+    "flags": "hidden 12288 layers 80 heads 96 vocab 51200; VP 2",
+    "seq_or_image": "2048",
+    "micro_batch": "1",
+    "global_batch": "2304",
+    "precision_norm": "fp16",
+    "strategy": "zero1+tp8+pp8",
+    "strategy_norm": "3d",
+    "dp": "24",
+    "tp": "8",
+    "pp": "8",
+    "cp": "",
+    "ckpt_norm": "full",
+    "framework": "Megatron-LM",
+    "device": "A100-SXM4",
+    "device_mem_gb": "80",
+    "devices_per_node": "8",
+    "devices": "1536",
+    "metric_value": "148",
+    "metric_unit": "TFLOP/s/GPU (hardware, incl. recompute)",
+    "memory_gib": "",
+    "params_total": "145000000000",
+    "peak_tflops": "312",
+    "inter_gbps_per_node": "1600",
+    "tokens_per_s_global": "",
+    "step_time_s": "",
+}
+
+
+def run(**changes: str) -> LargeRun:
+    found = read_run(ROW | changes)
+    assert isinstance(found, LargeRun), found
+    return found
+
+
+def test_a_row_is_read_as_a_plan() -> None:
+    found = run()
+    assert (found.tensor, found.pipeline, found.replicas, found.interleave, found.stage) == (8, 8, 24, 2, 1)
+    assert found.accumulate == 96
+    assert found.model.parameters == pytest.approx(145e9, rel=0.01)
+    assert found.network_bytes_per_s == 200e9
+    assert (found.kind, found.device) == ("cut", "A100-SXM4-80GB")
+
+
+def test_seconds_follow_from_what_the_source_counts() -> None:
+    # 8 floating operations a parameter and token with recomputation, and those of attention and the logits
+    counted = run().step_s * 148e12 * 1536
+    assert counted / (8 * 145e9 * 2304 * 2048) == pytest.approx(1.02, abs=0.02)
+    assert run(metric_unit="TFLOP/s/GPU").step_s == pytest.approx(run().step_s * 3 / 4)
+    assert run(step_time_s="12.5").step_s == 12.5
+    assert run(tokens_per_s_global="1000").step_s == 2304 * 2048 / 1000
+
+
+def test_what_is_not_stated_is_inferred_and_said() -> None:
+    found = run(micro_batch="", flags="hidden 12288 layers  heads  vocab 51k", ckpt_norm="unknown")
+    assert found.inferred == ("80 layers", "micro-batch 1", "no checkpointing", "5 stages a device")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dp": "3"}, "are not its 1536 devices"),
+        ({"micro_batch": "5"}, "not the global batch"),
+        ({"cp": "2"}, "context parallelism"),
+        ({"device": "TPU v4"}, "TPU v4 is not in the catalogue"),
+        ({"flags": "", "model": "Some 3B"}, "dimensions of Some 3B"),
+        ({"seq_or_image": "not stated"}, "no sequence length"),
+        ({"precision_norm": "fp4"}, "four-bit"),
+        ({"metric_unit": "minutes"}, "no rate"),
+        ({"id": "T1664"}, "disagree"),
+    ],
+)
+def test_what_cannot_be_read_says_why(changes: dict[str, str], reason: str) -> None:
+    found = read_run(ROW | changes)
+    assert isinstance(found, str)
+    assert reason in found
+
+
+def test_rows_of_other_networks_are_passed_over() -> None:
+    other: Row = ROW | {"arch": "cnn"}
+    runs, refused = read_runs([ROW, other, ROW | {"dp": "3"}])
+    assert (len(runs), len(refused)) == (1, 1)
+
+
+def test_a_transformer_of_given_dimensions_has_the_published_size() -> None:
+    llama = transformer(Dimensions("llama", 4096, 32, 32, 128256, 8, 14336), 8192)
+    assert llama.parameters == 8_030_261_248
+    assert len(llama.blocks) == 32
+
+
+def test_settings_of_a_series_scripts_stand_for_those_its_table_leaves_open() -> None:
+    open_row = {"micro_batch": "", "flags": "hidden 12288 layers 80 vocab 51200", "strategy": "tp8+pp8"}
+    stated = run(**open_row, series="megatron-a100-weak-apr2021")
+    assert (stated.micro_batch, stated.accumulate, stated.interleave) == (2, 48, 2)
+    assert stated.inferred == ()
+    assert "micro-batch 1" in run(**open_row).inferred
+
+
+@pytest.mark.parametrize(
+    ("framework", "device", "flash"),
+    [
+        ("Composer/PyTorch (2023-24)", "A100-SXM4", True),
+        ("Composer/PyTorch (2023-24)", "V100-SXM3", False),  # FlashAttention wants Ampere
+        ("Megatron-DeepSpeed", "A100-SXM4", False),
+        ("Megatron-LM (apr2021)", "A100-SXM4", False),
+        ("NeMo/Megatron-Bridge container 26.02", "H100-SXM5", True),
+    ],
+)
+def test_attention_is_one_kernel_where_software_and_device_have_it(
+    framework: str, device: str, flash: bool
+) -> None:
+    model = run(framework=framework, device=device, source_id="nobody has seen it").model
+    assert {layer.detail.flash for layer in model.layers if isinstance(layer.detail, Attention)} == {flash}
+
+
+def test_sizes_that_stand_for_a_network_are_those_of_its_dimensions() -> None:
+    for name, published in (("1.34B", 1.34e9), ("3.57B", 3.57e9), ("8.86B", 8.86e9), ("80B", 80e9)):
+        of = figures("large")["models"][f"Llama-style {name}"]
+        assert transformer(Dimensions(**of), 4096).parameters == pytest.approx(published, rel=2e-3)
+
+
+def test_gradients_are_exchanged_as_wide_as_the_software_keeps_them() -> None:
+    for name, precision, width in (
+        ("Megatron-DeepSpeed", "bf16", 4),
+        ("Megatron-DeepSpeed", "fp16", 2),
+        ("Megatron-LM", "bf16", 2),
+    ):
+        found = run(framework=name, precision_norm=precision)
+        site = site_of(found)
+        assert site is not None
+        exchange = exchange_of(found, replicas_site(site))
+        assert isinstance(exchange, Sharded)
+        assert exchange.gradient_bytes(found.precision) == width
+
+
+def test_checkpoints_are_those_of_the_software() -> None:
+    for name, early in (
+        ("InternEvo v0.2", False),
+        ("Composer/PyTorch (2023-24)", True),
+        ("Megatron-LM", False),
+    ):
+        assert framework_named(framework(run(framework=name))).stops_early == early
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        *(("Llama-3-8B", 8.03e9), ("LLAMA3_8B", 8.03e9), ("llama3 70b", 70.55e9), ("Llama 2 70B", 68.98e9)),
+        *(("LLaMA-65B", 65.3e9), ("Llama-3.2-1B", 1.236e9), ("Mistral-7B", 7.24e9)),
+        *(("OPT 6.7B", 6.66e9), ("gpt-neox-20b", 20.0e9), ("BLOOM 176B", 176.2e9)),
+    ],
+)
+def test_networks_are_known_however_their_names_are_written(written: str, size: float) -> None:
+    found = run(model=written, flags="")
+    assert found.model.parameters == pytest.approx(size, rel=0.03)
+
+
+@pytest.mark.parametrize("id", ["T1116", "T1119", "T1365", "T1359", "T1892", "T2860", "T3281"])
+def test_a_run_is_predicted_as_plans_are(id: str) -> None:
+    """By the simulation of unlike steps, as `planner simulate` does it: the slowest is waited for once."""
+    (found,), _ = read_runs(row for row in training_rows() if row["id"] == id)
+    step, site = predicted(found), site_of(found)
+    assert step is not None
+    assert site is not None
+    group = replicas_site(site)
+    computation = accumulated(micro_batch_of(found, site), found.accumulate)
+    drawn = predict(exchange_of(found, group).lower(computation, group), Effort(max_steps=400))
+    assert step.seconds == pytest.approx(computation.batch * group.workers / drawn.samples_per_s, rel=0.015)
+    assert step.slower > 1.005
+
+
+def test_internevo_deals_out_whole_tensors() -> None:
+    said = {"framework": "InternEvo v0.2", "strategy": "zero1(group=8)", "strategy_norm": "zero1"}
+    said |= {"tp": "1", "pp": "1", "dp": "1536", "global_batch": "3072"}
+    found = run(**said)
+    site = site_of(found)
+    assert site is not None
+    exchange = exchange_of(found, site)
+    assert isinstance(exchange, Owned)
+    assert (exchange.within, exchange.bucket_bytes) == ("machine", 2**30)
+    assert isinstance(exchange_of(run(**said | {"framework": "DeepSpeed"}), site), Sharded)
+    assert isinstance(exchange_of(run(**said | {"strategy_norm": "zero3/fsdp"}), site), Sharded)
+
+
+@pytest.mark.parametrize(("gbit_per_s", "nics"), [("40", 1), ("100", 1), ("400", 4), ("1600", 8), ("", 8)])
+def test_nics_have_100_gbit_a_second_at_least(gbit_per_s: str, nics: int) -> None:
+    machine = machine_of(run(inter_gbps_per_node=gbit_per_s))
+    assert machine is not None
+    assert machine.nics == nics

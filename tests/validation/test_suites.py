@@ -1,0 +1,272 @@
+"""Suites of `planner validate`: figures of many runs, a user's own tables, pages."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from planner.cli._validate import SuitesAsked, To, answer
+from planner.errors import BadInput
+from planner.report.evidence import evidence_data, readme_table, suite_lines
+from planner.report.evidence_pages import page_of, pages_drift, write_pages
+from planner.report.output import Format, render
+from planner.validation.evidence import Compared, Evidence, Part, figures_of, ranged_by_others
+from planner.validation.figures import packed_table
+from planner.validation.large_runs import read_runs
+from planner.validation.large_steps import framework, predicted, rule_of_thumb_s
+from planner.validation.layout_runs import LayoutChoice, choices, read_layouts
+from planner.validation.own_runs import filled, own_evidence, own_layouts
+from planner.validation.suites import SUITES, evidence, layouts
+from planner.validation.training import training_rows
+
+
+def one(id: str, source: str, measured: float, predicted: float, **more: float) -> Compared:
+    return Compared(
+        id=id, source=source, part="p", what="", unit="s", measured=measured, predicted=predicted, **more
+    )
+
+
+ROWS = [
+    one("a", "x", 10.0, 11.0, left_out=12.0, rule=20.0),
+    one("b", "x", 10.0, 9.0, left_out=8.0, rule=5.0),
+    one("c", "y", 10.0, 10.0, left_out=13.0, rule=10.0),
+]
+
+
+def test_figures_are_those_of_the_runs() -> None:
+    of = figures_of(ROWS)
+    assert (of.runs, of.sources) == (3, 2)
+    assert of.median == pytest.approx(0.1)
+    assert of.worst == pytest.approx(0.1)
+    assert of.bias == pytest.approx(0.0)
+    assert of.left_median == pytest.approx(0.2)
+    assert of.rule_median == pytest.approx(0.5)
+    assert of.inside is None
+
+
+def test_a_target_is_held_against_what_was_left_out() -> None:
+    of = figures_of(ROWS)
+    assert of.median < 0.15
+    assert Part("p", of, (0.15, 0.5)).reached is False
+    assert Part("p", of, (0.25, 0.5)).reached is True
+    assert Part("p", of).reached is None
+
+
+def test_a_range_never_knows_the_source_that_it_is_held_against() -> None:
+    ranged = {row.id: row for row in ranged_by_others(ROWS)}
+    assert ranged["a"].high == pytest.approx(12.0 * 13 / 10)  # the error of y's one run
+    assert ranged["a"].inside is True
+    reach = max(math.log(12 / 10), math.log(10 / 8))
+    assert ranged["c"].low == pytest.approx(13.0 / math.exp(0.9 * reach + 0.1 * math.log(12 / 10)))
+    assert ranged["c"].inside is False
+    assert all(row.low is None for row in ranged_by_others(ROWS[:2]))
+
+
+def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
+    rows = [one("a", "s", 10, 5), one("b", "s", 8, 6), one("c", "s", 20, 30), one("d", "s", 1, 1)]
+    made = choices(rows, {"a": "g", "b": "g", "c": "g", "d": "alone"})
+    assert [choice.group for choice in made] == ["g"]
+    assert made[0].regret == pytest.approx(0.25)
+    assert made[0].correlation == pytest.approx(0.5)
+    stated = {each.name: each for each in layouts.statements([*made, LayoutChoice("h", 2, 0.0, None)])}
+    assert stated["mean regret"].value == pytest.approx(0.125)
+    assert stated["mean regret"].reached is False
+    assert stated["worst regret"].reached is True
+
+
+def test_every_shipped_layout_is_read_and_the_choice_is_better_than_peers() -> None:
+    found = evidence("layouts")
+    assert len(found.rows) == 720
+    assert not found.refused
+    stated = {each.name: each.value for each in found.statements}
+    assert stated["mean regret"] <= 0.04
+    assert stated["worst regret"] <= 0.25
+    assert stated["left out: mean regret"] <= 0.04
+    assert stated["left out: worst regret"] <= 0.25
+    assert stated["rank correlation, mean of groups"] > 0.92
+
+
+@pytest.mark.parametrize("suite", ["devices", "sharded"])
+def test_runs_of_sources_that_no_fit_has_seen_are_met_as_well_as_was_asked(suite: str) -> None:
+    parts = [part for part in evidence(suite).parts if part.target is not None]
+    assert len(parts) == {"devices": 3, "sharded": 2}[suite]
+    assert [part.name for part in parts if not part.reached] == []
+
+
+def test_devices_that_no_fit_has_seen_are_met_as_well_as_was_asked_and_none_is_off_on_the_whole() -> None:
+    stated = {each.name: each for each in evidence("devices").statements}
+    assert set(stated) == {
+        "NVIDIA device left out: median error",
+        "NVIDIA device left out: nine in ten",
+        "largest bias of A100 or H100 in a number format",
+    }
+    assert all(each.reached for each in stated.values())
+    assert (
+        0.08
+        < stated["NVIDIA device left out: median error"].value
+        < stated["NVIDIA device left out: nine in ten"].value
+    )
+
+
+def test_layouts_that_cannot_be_read_are_counted() -> None:
+    shipped = packed_table("layouts.csv.gz")[0]
+    refused: Counter[str] = Counter()
+    broken = [shipped | {"tensor": "3"}, shipped | {"iteration_ms": ""}, shipped | {"hidden": "many"}]
+    assert read_layouts(broken, refused) == []
+    assert refused == Counter(
+        ["tensor x data x pipeline are not its GPUs", "no iteration_ms is given", "a figure is no number"]
+    )
+
+
+def test_a_hopper_run_with_transformer_engine_has_its_own_framework() -> None:
+    runs = {run.id: run for run in read_runs(training_rows())[0]}
+    assert framework(runs["T1895"]) == "transformer-engine"
+    assert framework(runs["T1760"]) == "megatron-deepspeed"
+    step, rule = predicted(runs["T1895"]), rule_of_thumb_s(runs["T1895"])
+    assert step is not None
+    assert step.seconds == pytest.approx(runs["T1895"].step_s, rel=0.15)
+    assert rule is not None
+    assert 0.5 < rule / runs["T1895"].step_s < 2
+
+
+def own_table(path: Path, rows: list[dict[str, str]]) -> Path:
+    keys = dict.fromkeys(key for row in rows for key in row)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*keys, "nonsense"], restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+OWN = {
+    "model": "LLAMA2-7B",
+    "device": "H100-SXM5",
+    "devices": "8",
+    "devices_per_node": "8",
+    "seq_or_image": "4096",
+    "micro_batch": "1",
+    "global_batch": "64",
+    "dp": "8",
+    "precision": "bf16",
+    "strategy": "FSDP",
+    "step_time_s": "4.2",
+}
+
+
+def test_own_runs_give_the_same_figures(tmp_path: Path) -> None:
+    path = own_table(tmp_path / "mine.csv", [OWN, OWN | {"global_batch": "63"}, OWN | {"device": "TPU"}])
+    found = {each.suite: each for each in own_evidence(path)}
+    assert set(found) == {"sharded"}
+    row = found["sharded"].rows[0]
+    assert (row.id, row.source, row.part) == ("line 2", "mine", "FSDP and ZeRO")
+    assert 0.5 < row.predicted / 4.2 < 2
+    assert found["sharded"].refused == Counter(
+        [
+            "micro-batch x accumulation x replicas is not the global batch",
+            "the device TPU is not in the catalogue",
+        ]
+    )
+
+
+def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
+    path = own_table(tmp_path / "mine.csv", [OWN])
+    out = tmp_path / "out.csv"
+    asked = SuitesAsked((), (), False, path, None, False, None, True)
+    assert answer(asked, To(Format.table, out, None, None, None)) is False
+    lines = list(csv.DictReader(out.open(newline="")))
+    assert [line["id"] for line in lines] == ["line 2"]
+    assert float(lines[0]["measured"]) == 4.2
+    assert float(lines[0]["predicted"]) > 0
+    answer(asked, To(Format.json, out, None, None, None))
+    (run,) = json.loads(out.read_text())["suites"]["sharded"]["rows"]
+    assert (run["id"], run["measured"]) == ("line 2", 4.2)
+
+
+def test_what_is_missing_follows_from_other_columns() -> None:
+    full = filled(OWN | {"strategy": "", "pp": "2", "devices": "16"}, 7, "mine")
+    assert (full["id"], full["strategy_norm"], full["nodes"], full["arch"]) == ("line 7", "3d", "2", "llm")
+    assert filled(OWN | {"strategy": "", "devices": "1"}, 2, "mine")["strategy_norm"] == "single"
+
+
+def test_tables_that_cannot_be_compared_are_refused_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no column device"):
+        own_evidence(own_table(tmp_path / "a.csv", [{"model": "x"}]))
+    with pytest.raises(BadInput, match="no row can be compared"):
+        own_evidence(own_table(tmp_path / "b.csv", [OWN | {"device": "TPU"}]))
+    with pytest.raises(BadInput, match="no row can be compared"):
+        own_layouts(own_table(tmp_path / "c.csv", [{"gpus": "8"}]))
+    with pytest.raises(BadInput, match="one at a time"):
+        SuitesAsked(("li",), ("papers",), False, None, None, False, None, True)
+    with pytest.raises(BadInput, match="nearest: sharded"):
+        SuitesAsked((), ("shardet",), False, None, None, False, None, True)
+
+
+def small() -> Evidence:
+    return Evidence(
+        suite="memory",
+        title="Some runs",
+        quantity="step time",
+        fitted="nothing fitted",
+        rule="linear scaling",
+        peers="",
+        rows=ROWS,
+        targets={"p": (0.15, 0.5)},
+        refused=Counter({"too odd": 3}),
+    )
+
+
+def test_pages_are_written_and_what_moved_is_found(tmp_path: Path) -> None:
+    overview = tmp_path / "validation.md"
+    write_pages([small()], [], overview)
+    page = page_of(overview, "memory")
+    assert page.name == "validation-memory.md"
+    assert pages_drift([small()], [], overview) == []
+    text = page.read_text()
+    assert "| too odd | 3 |" in text
+    assert "furthest off" in text
+    page.write_text(text.replace("10% / 10%", "14% / 10%"))
+    assert any("was 14% / 10%, is 10% / 10%" in line for line in pages_drift([small()], [], overview))
+    page.unlink()
+    assert "is missing" in pages_drift([small()], [], overview)[0]
+
+
+def test_the_summary_for_programs_and_for_the_readme() -> None:
+    data = json.loads(json.dumps(evidence_data([small()], rows=True)))
+    part = data["suites"]["memory"]["parts"]["p"]
+    assert (part["runs"], part["target"], part["reached"]) == (3, [0.15, 0.5], False)
+    assert data["suites"]["memory"]["refused"] == {"too odd": 3}
+    assert len(data["suites"]["memory"]["rows"]) == 3
+    text = render([readme_table([small()])], Format.markdown)
+    assert "| memory | p | 3 | 2 | 10% / 10% | 20% / 28% |" in text
+    assert "0 of 1" in render([suite_lines([small(), small()])], Format.markdown)
+
+
+def test_there_is_a_page_for_every_suite() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    assert [name for name in SUITES if not (docs / f"validation-{name}.md").is_file()] == []
+    for name in ("layouts", "memory"):
+        assert pages_drift([evidence(name)], [], docs / "validation.md", whole=False) == []
+
+
+def test_a_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:
+    rows = [
+        OWN,
+        OWN | {"step_time_s": "about 4"},
+        OWN | {"micro_batch": "1.5"},
+        OWN | {"device_mem_gb": "40/80"},
+    ]
+    (found,) = own_evidence(own_table(tmp_path / "mine.csv", rows))
+    assert [row.id for row in found.rows] == ["line 2", "line 5"]  # which of both memories it is stays open
+    assert found.refused == Counter(
+        [
+            "step_time_s is 'about 4', not a number above zero",
+            "micro_batch is '1.5', not a whole number from 1 on",
+        ]
+    )
+    with pytest.raises(BadInput, match=r"no row can be compared .*not a number above zero"):
+        own_evidence(own_table(tmp_path / "bad.csv", [OWN | {"step_time_s": "nan"}]))
