@@ -77,7 +77,7 @@ def test_every_command_it_names_exists():
 
 
 def test_every_benchmark_it_names_exists():
-    named = re.findall(r"benchmarks/[\w.]+", README)
+    named = re.findall(r"benchmarks/[\w./]+\.\w+", README)
     assert len(named) > 5
     for path in named:
         assert (ROOT / path).exists(), path

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks/accuracy"
 sys.path.insert(0, str(BENCHMARKS))
 
 import testbed  # noqa: E402

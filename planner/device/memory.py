@@ -20,7 +20,7 @@ single precision before the update.
 All but the framework's share is scaled: blocks of an allocator are never quite full, and less so where layers
 are cut over devices, whose micro-batches come and go. The framework takes its context, and buffers for each
 group of devices that it exchanges with (replicas, devices that share layers, stages). These constants come
-from published peaks (`benchmarks/memory.py`).
+from published peaks (`benchmarks/accuracy/memory.py`).
 
 A part of a model cut over devices: `planner.parallel.cut.tensor.shared` gives the model that one device sees,
 and `only` names the layers of a pipeline's stage.

@@ -30,9 +30,9 @@ COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
 MEMORY_SHARE = 0.86
 # Where nobody knows how fast a device's memory is: so much longer takes what runs beside a collective.
 SHARE_UNKNOWN = 0.25
-# On one core of an AMD EPYC, for each byte (benchmarks/recording.py prints the first): Gloo between two
-# processes over TCP, all threads of one of them and the kernel's part, by what it sends; and copying a
-# gradient of 42 MB.
+# On one core of an AMD EPYC, for each byte (benchmarks/robustness/recording.py prints the first): Gloo
+# between two processes over TCP, all threads of one of them and the kernel's part, by what it sends; and
+# copying a gradient of 42 MB.
 GLOO_CPU_S_PER_BYTE = 0.5e-9
 CPU_COPY_S_PER_BYTE = 0.09e-9
 

@@ -4,7 +4,8 @@
 hardware): workers, servers, bandwidths and so on. A family has one profile for each number of servers,
 because placement decides which bytes each server holds. Clusters are regular: `workers_per_node` workers on
 each node (the last may hold fewer), servers on nodes of their own or server i beside the workers of node i.
-`Plans.cluster(i)` is plan i as a cluster; tests hold its bound to that of `benchmarks/server_bounds.py`.
+`Plans.cluster(i)` is plan i as a cluster; tests hold its bound to that of
+`benchmarks/robustness/server_bounds.py`.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def cpus() -> list[Row]:
 
 def runs() -> list[Row]:
     """Runs in every precision: one row for each family of devices, kind of network and precision, the run of
-    the median error. `benchmarks/devices.py` tells what they are with a source or a device left out."""
+    the median error. `benchmarks/fit/devices.py` tells what they are with a source or a device left out."""
     groups: dict[tuple[str, str, str], list[tuple[float, Run]]] = defaultdict(list)
     for run in (*single_device_runs(), *one_machine_runs()):
         if not run.unexplained:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks/robustness"))
 
 from fuzz import CORPUS, Fuzzer, fuzz  # noqa: E402
 from mutations import mutate, toml  # noqa: E402

@@ -12,7 +12,7 @@ from planner.model.importers import import_file
 from planner.model.importers.hugging_face import FAMILIES
 from planner.model.importers.writing import toml_of
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 
 from model_references import REFERENCES
 

@@ -13,7 +13,7 @@ from planner.model.importers.asked import Asked, import_asked
 from planner.model.importers.writing import toml_of
 
 DATA = Path(__file__).parents[1] / "data" / "models" / "onnx"
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)

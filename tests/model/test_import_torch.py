@@ -11,7 +11,7 @@ from planner.model.catalog import load_model
 from planner.model.importers.asked import Asked, import_asked
 from planner.model.importers.writing import toml_of
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parent
 MODULES = """
 import sys
 import torch

@@ -14,7 +14,7 @@ from planner.model import Attention, Experts, Layer, Tensor
 from planner.model.catalog import load_model, model_names
 from planner.model.layers import KINDS, kept, kernel_kind, score_pairs
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 DATA = Path(__file__).parents[1] / "data" / "models"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from planner.model.catalog import load_model
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 
 from model_references import REFERENCES, build, digest, tensors_of
 

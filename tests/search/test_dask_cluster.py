@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("distributed")
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks/robustness"))
 
 from dask_here import scheduler, workers  # noqa: E402
 from faults import SWEEP  # noqa: E402

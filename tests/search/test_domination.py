@@ -1,4 +1,5 @@
-"""No answer is beaten by one device alone or by all-reduce in one machine (benchmarks/domination.py)."""
+"""No answer is beaten by one device alone or by all-reduce in one machine
+(benchmarks/robustness/domination.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
 from planner.search.request import Request
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
 
 import domination
 

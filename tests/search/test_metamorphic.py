@@ -1,4 +1,5 @@
-"""Relations that answers must keep, over all exchanges: a part of what benchmarks/metamorphic.py runs."""
+"""Relations that answers must keep, over all exchanges: a part of what benchmarks/robustness/metamorphic.py
+runs."""
 
 import random
 import sys
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
 
 import metamorphic
 from metamorphic import CHANGES, Counts, check_plan, check_saturation, check_space, worse

@@ -77,7 +77,7 @@ def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wi
 
 
 def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> None:
-    closed_form = Path(__file__).parents[2] / "benchmarks" / "server_bounds.py"
+    closed_form = Path(__file__).parents[2] / "benchmarks/robustness" / "server_bounds.py"
     upper_bound = runpy.run_path(str(closed_form))["upper_bound"]
     model = load_model(request_wide.model)
     cases = Cases(request_wide, model)

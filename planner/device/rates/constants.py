@@ -1,6 +1,6 @@
 """The calibrated figures of `data/rates.toml`, read once: shares, factors of frameworks and devices, errors.
 
-Written by `benchmarks/calibrate_rates.py`; docs/rates.md tells what each means and what it was fitted to.
+Written by `benchmarks/fit/calibrate_rates.py`; docs/rates.md tells what each means and what it was fitted to.
 """
 
 from __future__ import annotations

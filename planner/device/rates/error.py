@@ -1,7 +1,7 @@
 """How far a predicted rate may be from what a reader would measure.
 
 Errors are those of published runs whose whole source (or device) was left out of the fit, by what a
-prediction rests on and by kind of network; `benchmarks/calibrate_rates.py` computes and stores them.
+prediction rests on and by kind of network; `benchmarks/fit/calibrate_rates.py` computes and stores them.
 """
 
 from __future__ import annotations

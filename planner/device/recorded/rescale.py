@@ -59,7 +59,7 @@ def moved(profile: Profile, source: Device, target: Device) -> Profile:
 def carries_over(source: Device, target: Device) -> bool:
     """Whether what a device does better or worse than the mean of all is expected of the other too: nobody
     has published runs of that one, and both are of one vendor and of Volta's time or later. Older ones differ
-    each in its own way (benchmarks/moved.py)."""
+    each in its own way (benchmarks/fit/moved.py)."""
     figures = constants()
     known = figures.devices.get(family_of(target, figures))
     seen = known is not None and bool(known.rows)

@@ -1,5 +1,5 @@
 """How far off recorded steps are that were moved to another device or another batch: as far as published runs
-that were moved in the same way (`benchmarks/moved.py` writes planner/rates/data/moved.toml)."""
+that were moved in the same way (`benchmarks/fit/moved.py` writes planner/rates/data/moved.toml)."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ are in `hardware/collectives/nccl.csv`. Where a level has measured curves, they 
 
 A sum over machines goes in chunks, each of which waits for every hop there and back: many chunks pay latency
 often, few leave hops idle. With hops of L seconds in all and W seconds on the wire, the best number of equal
-chunks takes (sqrt(L) + sqrt(W))^2, which measured all-reduces follow (benchmarks/collectives.py); L + W is
-half of it where both are alike. A ring's single pass has as many parts as ranks on their way at any time:
-L + W. A broadcast has one part: it goes on from machine to machine in chunks that have to be there as a
+chunks takes (sqrt(L) + sqrt(W))^2, which measured all-reduces follow (benchmarks/accuracy/collectives.py); L
++ W is half of it where both are alike. A ring's single pass has as many parts as ranks on their way at any
+time: L + W. A broadcast has one part: it goes on from machine to machine in chunks that have to be there as a
 whole, one for each channel, and the last chunk leaves its owner when all others have left.
 """
 

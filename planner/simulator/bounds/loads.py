@@ -20,8 +20,8 @@ solved by taking the least demanding first. `steps="fastest"` takes the fastest
 step of the profile: no run exceeds it however its steps fall. `steps="mean"` bounds the throughput in the
 long run (a worker's rate tends to 1 / E[step time], and E[step] >= the mean of the bounds); it is tighter,
 and a finite run may exceed it by its own sampling error. For parameter servers that have a node each it is
-the closed form of `benchmarks/server_bounds.py` (in the mean that form, as `planner.servers.bounds_grid`,
-also counts the wait for downloads in random order).
+the closed form of `benchmarks/robustness/server_bounds.py` (in the mean that form, as
+`planner.servers.bounds_grid`, also counts the wait for downloads in random order).
 """
 
 from __future__ import annotations

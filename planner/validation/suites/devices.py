@@ -42,7 +42,7 @@ def _evidence(runs: tuple[Run, ...]) -> Evidence:
         suite="devices",
         title="Devices: computation by kernel rates",
         quantity="step time",
-        fitted="kernel rates and factors of frameworks (`benchmarks/calibrate_rates.py`)",
+        fitted="kernel rates and factors of frameworks (`benchmarks/fit/calibrate_rates.py`)",
         rule="arithmetic over 0.4 of the peak",
         peers="Paleo on ResNet-50 and VGG-16 (196 rows, after a port): 47% median, 130% mean",
         rows=rows,

@@ -287,8 +287,8 @@ def test_a_window_needs_transfers_that_compete():
 
 @pytest.mark.parametrize("name", ["alexnet_b16_100", "alexnet_b4_200", "alexnet_big_200", "vgg11_b8_100"])
 def test_the_benchmark_meets_its_target(name, monkeypatch):
-    """63 steps each; `benchmarks/transmissions.py` prints the whole table, ResNet-50 included."""
-    folder = Path(__file__).parents[3] / "benchmarks"
+    """63 steps each; `benchmarks/accuracy/transmissions.py` prints the whole table, ResNet-50 included."""
+    folder = Path(__file__).parents[3] / "benchmarks/accuracy"
     monkeypatch.syspath_prepend(str(folder))
     import testbed
 
@@ -303,7 +303,7 @@ def test_the_benchmark_meets_its_target(name, monkeypatch):
 def test_two_real_servers(monkeypatch):
     """TCP's shares move within a step, so the target of one server (2% and 5%) is not reached with two; equal
     shares are 8.3% and 11.6% off."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks/accuracy"))
     import testbed
 
     profile = testbed.profile_of(testbed.read_trace("vgg11_b8_100_ps2"), latency=False)

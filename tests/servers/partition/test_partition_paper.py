@@ -1,4 +1,5 @@
-"""What Yan et al. (KDD 2015) found on 20 machines; benchmarks/partition.py prints it all, with what fails."""
+"""What Yan et al. (KDD 2015) found on 20 machines; benchmarks/accuracy/partition.py prints it all, with what
+fails."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from planner.servers.partition.study import (
 from planner.servers.report.partition import partition_data, partition_tables
 
 CLUSTER = "private-2xe5-2450-10gbe"
-copies = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "copies.py"))
+copies = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/accuracy" / "copies.py"))
 copies_pay_below, copy_readings = copies["copies_pay_below"], copies["copy_readings"]
 
 

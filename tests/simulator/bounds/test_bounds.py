@@ -19,7 +19,7 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks/robustness"
 cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
 closed_form = runpy.run_path(str(BENCHMARKS / "server_bounds.py"))
 upper_bound, window_tolerance = closed_form["upper_bound"], closed_form["window_tolerance"]
@@ -173,7 +173,7 @@ def test_grid_equals_single_plans(seed: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(10_000, 10**6), made=st.sampled_from(["random_case", "random_host_case"]))
 def test_no_run_exceeds_its_bound(seed: int, made: str) -> None:
-    """Whole steps from the start: 2,000 plans in benchmarks/bounds.py, a few here."""
+    """Whole steps from the start: 2,000 plans in benchmarks/robustness/bounds.py, a few here."""
     profile, cluster, policy, mode = cases[made](seed)
     result = run(profile, cluster, policy, mode, RunOptions(seed=seed, steps=20))
     done = sum(len(ends) for ends in result.step_ends_s)

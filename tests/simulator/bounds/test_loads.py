@@ -20,7 +20,7 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate_case
 from planner.simulator.step import PS, UPLINK, WORKER, Op, Profile
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks/robustness"
 cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
 closed_form = runpy.run_path(str(BENCHMARKS / "server_bounds.py"))
 upper_bound, window_tolerance = closed_form["upper_bound"], closed_form["window_tolerance"]
@@ -121,7 +121,8 @@ def test_it_is_the_closed_form_for_parameter_servers(seed: int, made: str) -> No
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(10_000, 10**6))
 def test_no_run_with_joint_ops_exceeds_its_bound(seed: int) -> None:
-    """2,000 cases in benchmarks/bounds.py, a few here. The period is between steps: n have n - 1."""
+    """2,000 cases in benchmarks/robustness/bounds.py, a few here. The period is between steps: n have n -
+    1."""
     found = cases["random_joint_case"](seed)
     result = run(found.profile, found.cluster, found.policy, options=RunOptions(seed=seed, steps=20))
     done = sum(len(ends) for ends in result.step_ends_s)

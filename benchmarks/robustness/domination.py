@@ -1,0 +1,210 @@
+"""Is any answer of `recommend` beaten by a plain plan? `python benchmarks/robustness/domination.py [--all]`.
+
+For each model and kind of machine `recommend` is asked for the fastest plan of up to four such machines and
+for the cheapest sample. Beside it stand, simulated on their own, one device alone and all-reduce over the
+devices of one machine, as far as they fit in memory. An answer is dominated if one of these is faster and
+costs less an hour, or is what was asked for more than the answer is, beyond what the intervals leave open.
+Lists what is dominated; the exit code is 1 if anything is. A few machines for each model, spread over the
+catalogue, take some CPU minutes; `--all` takes every machine that can be rented, `--models` only some models,
+`--part 2/4` the second of four parts of them.
+
+Of machines that are alike in all that plans ask of them (`alike`) one stands for all: names and providers are
+in no figure but the seed of what is drawn, and every price is that of the machine times a number of them, so
+that another price scales all costs and changes no comparison. Other machines come into these requests as
+cheap hosts of servers alone: machines are alike only if these are the same, at the same part of the price.
+
+`recommend` races both ends of the front, whichever is asked for, and marks both. So one answer is both,
+unless plans got into the last heat that are worth less than they give (`planner.search.worth`): beside these
+a race of the others is run for what is asked for alone, and the other end is asked for on its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+
+from planner.answers.recommend import recommend_for
+from planner.answers.results import Recommendation
+from planner.errors import BadInput, Infeasible, PlannerError
+from planner.hardware import Hardware
+from planner.hardware.catalog import hardware_names, load_hardware
+from planner.hardware.market import Market
+from planner.model.catalog import model_names
+from planner.parallel.cut import WHOLE
+from planner.parallel.data import AllReduce, Alone
+from planner.search.cases import Cases
+from planner.search.request import Objective, Request, model_of
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.worth import worths
+from planner.servers.hosts import cheap_servers
+
+MACHINES = 3  # of each model, unless all are asked for
+MOST = 4  # machines that an answer may have
+OBJECTIVES: tuple[Objective, ...] = ("fastest", "cheapest")
+WIDTH = 0.03  # half of an interval
+
+
+@dataclass
+class Count:
+    """Answers, the models x machines that they stand for, and those that have no answer."""
+
+    answers: int = 0
+    stood_for: int = 0
+    unanswered: int = 0
+    beaten: list[str] = field(default_factory=list)
+
+    def add(self, found: list[str] | None, machines: int) -> None:
+        if found is None:
+            self.unanswered += machines
+            return
+        self.answers += len(OBJECTIVES)
+        self.stood_for += machines
+        self.beaten += found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.answers:,} answers stand for {self.stood_for:,} models x machines, {len(self.beaten)} "
+            f"dominated; {self.unanswered:,} more have no answer"
+        )
+
+
+def rented() -> list[Hardware]:
+    """GPU machines that can be rented and have a price."""
+    kinds = map(load_hardware, hardware_names())
+    return [
+        kind
+        for kind in kinds
+        if kind.standing == "rentable"
+        and kind.device.kind == "gpu"
+        and kind.price.on_demand_usd_per_hour is not None
+    ]
+
+
+def alike(kind: Hardware, market: Market) -> Hashable:
+    """All that plans on a machine ask of it. One without a network figure is never joined with others and
+    never serves, so that neither its host nor its network is asked for anything."""
+    links = kind.fabric and replace(kind.fabric, basis="published", source="", as_of="")
+    inside = (kind.device, kind.kernels, kind.device_count, links, kind.calibration)
+    if market.nic_bytes_per_s(kind) is None:
+        return repr(inside)
+    price = market.usd_per_hour(kind) or 0.0
+    hosts = [(host.name, (market.usd_per_hour(host) or 0.0) / price) for host in cheap_servers(kind, market)]
+    host = (kind.vcpus, kind.memory_bytes, hosts)
+    flows = (market.nic_bytes_per_s(kind), kind.flow_bytes_per_s, kind.placement_group_flow_bytes_per_s)
+    rdma = (kind.rdma, kind.rdma_kind, kind.rdma_bytes_per_s, kind.nics, kind.network_curves)
+    return repr((inside, host, flows, rdma))
+
+
+def classes(kinds: list[Hardware]) -> list[list[str]]:
+    """Names of machines that are alike, in the order of the first of each."""
+    market, found = Market(), dict[Hashable, list[str]]()
+    for kind in kinds:
+        found.setdefault(alike(kind, market), []).append(kind.name)
+    return list(found.values())
+
+
+def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterator[ScoredPlan]:
+    """One device alone, and all-reduce in one machine, each device with a whole replica and with all else as
+    in the answer."""
+    devices = cases.market.machine(answer.plan.machine).device_count
+    for workers, exchange in ((1, Alone()), (devices, AllReduce())):
+        one = replace(answer.plan, workers=workers, exchange=exchange, cut=WHOLE)
+        if one == answer.plan or (workers == 1 and exchange.kind == "allreduce"):
+            continue
+        if exchange.refusal(cases.site(one)) or cases.fitting.misfit(one) is not None:
+            continue
+        yield cases.scored(one, simulations.predict(one))
+
+
+def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:
+    """Whether the other plan should have been the answer, whatever the runs drew."""
+    mine, its = answer.prediction.samples_per_s_high, other.prediction.samples_per_s_low
+    if its > mine and other.usd_per_hour <= answer.usd_per_hour:
+        return True
+    if objective == "fastest":
+        return its > mine
+    return other.usd_per_hour / its < answer.usd_per_hour / mine
+
+
+def answers(request: Request) -> Iterator[tuple[Objective, ScoredPlan]]:
+    """What `recommend` says for each objective."""
+    first, *others = OBJECTIVES
+    found = recommend_for(replace(request, objective=first), jobs=1, advice=False)
+    yield first, found.chosen
+    for objective in others:
+        yield objective, end_of(found, replace(request, objective=objective))
+
+
+def end_of(found: Recommendation, request: Request) -> ScoredPlan:
+    """The answer to a request that differs in its objective from the one that was answered."""
+    if any(worths([one.plan for one in found.everything], request) != 1.0):
+        return recommend_for(request, jobs=1, advice=False).chosen
+    return next(one for one in found.plans if request.objective in one.marks)
+
+
+def dominated(model: str, machine: str) -> list[str] | None:
+    """What beats the answers, in words; None if nothing can be answered."""
+    found = []
+    request = Request(model=model, hardware=(machine,), machines=MOST, interval_width=WIDTH)
+    cases = Cases(request, model_of(request))
+    simulations = Simulations(cases)
+    try:
+        for objective, answer in answers(request):
+            for other in plain(answer, cases, simulations):
+                if worse(answer, other, objective):
+                    found.append(
+                        f"{model}, {objective}: {answer.plan.key} {answer.samples_per_s:.4g} samples/s at "
+                        f"${answer.usd_per_hour:.2f}/h, but {other.plan.key} {other.samples_per_s:.4g} at "
+                        f"${other.usd_per_hour:.2f}/h"
+                    )
+    except Infeasible:
+        return None
+    return found
+
+
+def part_of(models: list[str], part: str) -> list[str]:
+    """`2/4`: every fourth model, from the second on."""
+    at, _, of = part.partition("/")
+    if not (at.isdigit() and of.isdigit() and 1 <= int(at) <= int(of)):
+        raise BadInput(f"--part {part}; it is 1/4 to 4/4 where there are four")
+    return models[int(at) - 1 :: int(of)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--all", action="store_true", help="every machine for every model")
+    parser.add_argument("--models", help="only these, as resnet50,vgg11")
+    parser.add_argument("--part", default="1/1", help="only every so manieth model, as 2/4")
+    asked = parser.parse_args()
+    kinds = classes(rented())
+    names = asked.models.split(",") if asked.models else model_names()
+    models, total = part_of(names, asked.part), Count()
+    began = time.process_time()
+    for at, model in enumerate(models):
+        step = len(kinds) / MACHINES
+        some = [kinds[int(at + step * one) % len(kinds)] for one in range(MACHINES)]
+        of_model = Count()
+        for machines in kinds if asked.all else some:
+            try:
+                found = dominated(model, machines[0])
+            except PlannerError as error:
+                print(f"{model} on {machines[0]}: {error}")
+                found = None
+            of_model.add(found, len(machines))
+            total.add(found, len(machines))
+            for line in found or ():
+                print(line, flush=True)
+        took = f"{time.process_time() - began:.0f} s of CPU so far"
+        print(f"{at + 1} of {len(models)}, {model}: {of_model}; {took}", flush=True)
+    print(total)
+    return bool(total.beaten)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

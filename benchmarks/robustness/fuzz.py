@@ -1,0 +1,170 @@
+"""Fuzz every reader: whatever a file holds, it gives an object or one of planner's errors.
+
+    python fuzz.py --inputs 100000                  # structure and bytes changed at random
+    python fuzz.py --inputs 100000 --engine atheris # guided by coverage (pip install atheris)
+    python fuzz.py --reader pytorch --inputs 2000 --seed 7
+
+An input that ends in any other way (or takes more than `--slow` seconds of CPU) is written to
+tests/data/fuzz/<reader>/, where a test replays it for ever, and the program leaves with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+CORPUS = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
+
+
+class Fuzzer:
+    """Gives inputs to one reader, counts how they end and keeps those that end badly."""
+
+    def __init__(self, name: str, folder: str, slow_s: float, keep: bool = True) -> None:
+        from readers import READERS
+
+        self.reader = READERS[name]
+        self.path = Path(folder) / f"input{self.reader.suffix}"
+        self.slow_s = slow_s
+        self.kept = keep
+        self.ends: Counter[str] = Counter()
+        self.failures: dict[str, str] = {}
+
+    def one(self, data: bytes) -> str:
+        """How reading `data` ends: read, refused, or what went wrong."""
+        from planner.errors import PlannerError
+
+        self.path.write_bytes(data)
+        began = time.process_time()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # a warning of numpy is a number that nobody checked
+                self.reader.read(self.path)
+            end = "read"
+        except PlannerError as error:
+            end = "refused" if "\n" not in str(error).strip() else "a message of several lines"
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            end = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {str(error)[:90]}"
+        if time.process_time() - began > self.slow_s:
+            end = f"slow: {time.process_time() - began:.1f} s"
+        self.ends[end.partition(":")[0]] += 1
+        if end not in ("read", "refused"):
+            self.keep(data, end)
+        return end
+
+    def keep(self, data: bytes, end: str) -> None:
+        place = end.partition(":")[0] if end.startswith("slow") else " ".join(end.split()[:3])
+        if place in self.failures:
+            return
+        self.failures[place] = end
+        if not self.kept:
+            return
+        folder = CORPUS / self.reader.name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{hashlib.sha256(data).hexdigest()[:12]}{self.reader.suffix}").write_bytes(data)
+        print(f"  {self.reader.name}: {end}", flush=True)
+
+
+def fuzz(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
+    """Real files changed at random. What was read, and is new in size, may be changed further."""
+    from mutations import mutate
+
+    chance = random.Random(f"{fuzzer.reader.name}/{seed}")
+    seeds = list(fuzzer.reader.seeds())
+    pool = list(seeds)
+    for _ in range(inputs):
+        data = mutate(chance.choice(pool), fuzzer.reader.form, chance, seeds)
+        if fuzzer.one(data) == "read" and len(pool) < 300 and len(data) < 2 * max(map(len, seeds)):
+            pool.append(data)
+
+
+def fuzz_with_atheris(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
+    """As above, but keeping what reaches new code; atheris ends the process itself."""
+    import atheris
+    from mutations import mutate
+
+    seeds = list(fuzzer.reader.seeds())
+
+    def mutator(data: bytes, max_size: int, number: int) -> bytes:
+        if number % 3 == 0:
+            return bytes(atheris.Mutate(data, max_size))
+        chance = random.Random(number)
+        start = chance.choice(seeds) if chance.random() < 0.5 else data  # most of the corpus is refused early
+        return mutate(start, fuzzer.reader.form, chance, seeds)[:max_size]
+
+    corpus = fuzzer.path.parent / "corpus"
+    corpus.mkdir()
+    for k, data in enumerate(seeds):
+        (corpus / f"seed{k}").write_bytes(data)
+    size = 2 * max(map(len, seeds))
+    options = [
+        f"-runs={2 * inputs}",
+        f"-max_len={size}",
+        f"-seed={seed + 1}",
+        "-verbosity=0",
+        "-rss_limit_mb=0",
+    ]
+
+    def one(data: bytes) -> None:
+        fuzzer.one(bytes(data))
+        if fuzzer.ends.total() >= inputs:
+            report(fuzzer)
+            os._exit(int(bool(fuzzer.failures)))
+
+    atheris.Setup(["fuzz", *options, str(corpus)], one, custom_mutator=mutator)
+    atheris.Fuzz()
+
+
+def report(fuzzer: Fuzzer) -> None:
+    total = sum(fuzzer.ends.values())
+    ends = ", ".join(f"{count:,} {end}" for end, count in fuzzer.ends.most_common())
+    print(f"{fuzzer.reader.name:14} {total:9,} inputs: {ends}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fuzz every reader of files.")
+    parser.add_argument("--reader", help="one reader instead of all")
+    parser.add_argument("--inputs", type=int, default=2000, help="inputs for each reader")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slow", type=float, default=5.0, help="seconds of CPU that one input may take")
+    parser.add_argument("--engine", choices=["own", "atheris"], default="own")
+    args = parser.parse_args()
+    if args.reader is None:  # one process each: a reader that takes the process down takes only itself
+        from readers import READERS
+
+        codes = [
+            subprocess.run(
+                [sys.executable, __file__, *sys.argv[1:], "--reader", name], check=False
+            ).returncode
+            for name in READERS
+        ]
+        return int(any(codes))
+    if args.engine == "atheris":
+        import atheris
+
+        # The sources themselves: atheris cannot follow the loader of an editable install.
+        sys.path.insert(0, str(CORPUS.parents[2]))
+        sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+        with atheris.instrument_imports(include=["planner"]):
+            pass
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        fuzzer = Fuzzer(args.reader, folder, args.slow)
+        (fuzz if args.engine == "own" else fuzz_with_atheris)(fuzzer, args.inputs, args.seed)
+        report(fuzzer)
+    return int(bool(fuzzer.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
