@@ -81,7 +81,7 @@ def commands() -> dict[str, list[str]]:
             )
             for workers in sizes
         ),
-        *(asked(*CUT, "--exchange", "sharded:stage=1", "--checkpointing", "full", *cut) for cut in CUTS),
+        *(asked(*CUT, "--exchange", "sharded:stage=1", "--recompute", "full", *cut) for cut in CUTS),
     ]
     return {"simulate " + " ".join(one): one for one in chosen}
 

@@ -56,7 +56,7 @@ def fit_run(run: LargeRun) -> Run | None:
         run.micro_batch,
         site,
         run.precision,
-        checkpointing=run.checkpointing,
+        recompute=run.recompute,
         framework=framework(run),
         sequence=run.sequence,
     )
@@ -85,7 +85,7 @@ def fit_run(run: LargeRun) -> Run | None:
         run.step_s,
         "",
         update_share=1 / shards / repeated,
-        checkpointing=run.checkpointing,
+        recompute=run.recompute,
     )
     exposed_s = step.seconds / step.slower - predicted_step_s(alone) * repeated
     return replace(alone, repeated=repeated, exposed_s=exposed_s, slower=step.slower)

@@ -70,7 +70,7 @@ def settings(run: Run) -> tuple[object, ...]:
     """What two runs have in common but for their device or their batch."""
     return (
         *(run.source, run.model.name, run.precision.name, run.framework, run.optimizer, run.channels_last),
-        *(run.flash, run.checkpointing, run.input, run.communication_s > 0),
+        *(run.flash, run.recompute, run.input, run.communication_s > 0),
     )
 
 

@@ -43,7 +43,7 @@ from planner.device.rates.device import (
 )
 from planner.device.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
 from planner.device.rates.times import kernel_s, needs_conversion, step_of, update_bytes
-from planner.device.recompute import computed_again
+from planner.device.recompute import recomputed_layers
 from planner.validation.training import Run
 
 Array = npt.NDArray[np.float64]
@@ -318,7 +318,7 @@ def _unique(run: Run, figures: RateConstants) -> tuple[Array, Array]:
         ],
         1,
     )
-    again = computed_again(run.model, run.checkpointing, figures.frameworks[run.framework].stops_early)
+    again = recomputed_layers(run.model, run.recompute, figures.frameworks[run.framework].stops_early)
     times = 1.0 + (again[kernels.layer] & ~kernels.backward)
     unique, place = np.unique(table, axis=0, return_inverse=True)
     return unique, np.bincount(place.ravel(), weights=times)

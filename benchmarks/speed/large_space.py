@@ -4,7 +4,7 @@
     python benchmarks/speed/large_space.py --quick     without the whole answer
 
 Bounded: every plan of the space (machines x devices x tensor x pipeline x micro-batch x accumulation x
-checkpointing x exchange) is made, its memory counted and its throughput bounded. Targets: 5,000 plans of
+recompute x exchange) is made, its memory counted and its throughput bounded. Targets: 5,000 plans of
 llama3-70b a second, the answer below 10 s, one simulated step of llama3-405b on 1,024 devices below 1 s.
 """
 
@@ -68,7 +68,7 @@ def stepped(workers: int, **words: str | int) -> None:
         model="llama3-405b",
         hardware="p5.48xlarge",
         workers=workers,
-        checkpointing="full",
+        recompute="full",
         batch=1,
         **words,  # type: ignore[arg-type]
     )

@@ -84,12 +84,12 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
     if cases.request.profile is None and device.kind == "gpu":
         rate, of = scored.samples_per_s, (plan.workers, device, plan.precision)
         mfu = model_flop_use(model, rate, *of)
-        if plan.checkpointing != "none":
+        if plan.recompute != "none":
             hfu = hardware_flop_use(
                 model,
                 rate,
                 *of,
-                checkpointing=plan.checkpointing,
+                recompute=plan.recompute,
                 stops_early=framework_named(cases.request.framework).stops_early,
             )
     return Anatomy(parts_of(scored, cases), memory_of(scored, cases), mfu, hfu)

@@ -13,7 +13,7 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS
 from planner.search.request import Request
-from planner.search.sizes import MAX_LARGE_WORKERS, checkpointings, with_workers
+from planner.search.sizes import MAX_LARGE_WORKERS, recompute_options, with_workers
 
 
 def fewest_workers(plan: Plan, market: Market) -> Plan:
@@ -61,8 +61,8 @@ def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
         exchanges.append(((leaner[-1].exchange.kind, {}),))
     for workers in _sizes(plan, request.global_batch):
         for exchange in exchanges:
-            for again in checkpointings(request, model):
-                yield replace(request, workers=(workers,), exchanges=exchange, checkpointing=(again,))
+            for again in recompute_options(request, model):
+                yield replace(request, workers=(workers,), exchanges=exchange, recompute=(again,))
 
 
 def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
@@ -79,8 +79,8 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
 def held_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The plan, with as little computed again as its workers need to hold it where nobody says how much; None
     where they do not hold it."""
-    again = checkpointings(cases.request, cases.model) if _shares(plan) else (plan.checkpointing,)
-    tried = (replace(plan, checkpointing=one) for one in again)
+    again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
+    tried = (replace(plan, recompute=one) for one in again)
     return next((one for one in tried if cases.fitting.misfit(one) is None), None)
 
 
@@ -92,18 +92,18 @@ def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
         found.append(f"points begin with {first.workers} workers")
     if first.exchange.kind != asked.exchange.kind:
         found.append(f"by {first.exchange.title}")
-    if first.checkpointing != asked.checkpointing:
-        found.append(f"with {first.checkpointing} checkpointing")
+    if first.recompute != asked.recompute:
+        found.append(f"with {first.recompute} recompute")
     if not found:
         return []
-    if last.checkpointing != first.checkpointing:
-        enough = next(one.workers for one in plans if one.checkpointing == last.checkpointing)
-        found.append(f"{last.checkpointing} from {enough} workers on")
+    if last.recompute != first.recompute:
+        enough = next(one.workers for one in plans if one.recompute == last.recompute)
+        found.append(f"{last.recompute} from {enough} workers on")
     many = f"{asked.workers} worker{'s' if asked.workers > 1 else ''}"
     return [
         Note(
             Topic.MEMORY,
             f"{many} of {asked.machine} cannot hold {asked.model} as it is asked for: {', '.join(found)} "
-            "(--workers, --exchange, --checkpointing and --batch choose).",
+            "(--workers, --exchange, --recompute and --batch choose).",
         )
     ]

@@ -27,8 +27,8 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
         "PLANNER_MICRO_BATCH": str(plan.batch),
         "PLANNER_ACCUMULATE": str(plan.accumulate),
     }
-    if plan.checkpointing != "none":
-        settings["PLANNER_CHECKPOINTING"] = plan.checkpointing
+    if plan.recompute != "none":
+        settings["PLANNER_RECOMPUTE"] = plan.recompute
     if plan.cut.kind == "layers":
         settings |= {"PLANNER_TENSOR": str(plan.cut.tensor), "PLANNER_PIPELINE": str(plan.cut.pipeline)}
         if plan.cut.interleave > 1:

@@ -88,7 +88,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         ("--batch", None if request.batches == "auto" else request.batches),
         ("--workers-per-replica", request.workers_per_replica),
         ("--precision", request.formats),
-        ("--checkpointing", request.checkpointing),
+        ("--recompute", request.recompute),
         ("--tensor", request.tensor),
         ("--pipeline", request.pipeline),
         ("--interleave", request.interleave),
@@ -124,8 +124,8 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         has = ", ".join(kind.device.formats)
         asked = ", ".join(request.formats or ())
         raise BadInput(f"{kind.device.name} does not compute in {asked}; it has {has}")
-    again = (request.checkpointing or ("none",))[0]
-    plan = plan_of(model, possible[-1], site, exchange, request, precision=found[0], checkpointing=again)
+    again = (request.recompute or ("none",))[0]
+    plan = plan_of(model, possible[-1], site, exchange, request, precision=found[0], recompute=again)
     return _fitting(plan, request, model)
 
 

@@ -34,7 +34,7 @@ from planner.search.judging import judged
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import checkpointings, joined, micro_batches, node_counts, precisions
+from planner.search.sizes import joined, micro_batches, node_counts, precisions, recompute_options
 from planner.search.space import (
     left_out,
     offered,
@@ -140,9 +140,9 @@ class _Walk:
     def _fitting(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
         """The plan with as little computed again as memory allows, or why there is none."""
         request, model = self.request, self.cases.model
-        again = checkpointings(request, model)
+        again = recompute_options(request, model)
         reason = ""
-        for checkpointing in again:
+        for recompute in again:
             plan = plan_of(
                 model,
                 batch,
@@ -150,7 +150,7 @@ class _Walk:
                 exchange,
                 request,
                 precision=precisions(request, model, site.hardware)[0],
-                checkpointing=checkpointing,
+                recompute=recompute,
             )
             found, _ = judged(plan, request, self.cases.fitting)
             if found is None:

@@ -71,7 +71,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     seed: int | None = None
     precision: str | float | list[str] | None = None
     interval_width: float | None = None
-    checkpointing: str | list[str] | None = None
+    recompute: str | list[str] | None = None
     accumulate: int | None = None
     global_batch: int | None = None
     seq_length: int | None = None
@@ -188,7 +188,7 @@ def request_from(scenario: Scenario) -> tuple[Request, Model]:
         "seed": scenario.seed,
         "interval_width": scenario.interval_width,
         "formats": _words(scenario.precision),  # type: ignore[arg-type]  # no number any more
-        "checkpointing": _words(scenario.checkpointing),
+        "recompute": _words(scenario.recompute),
         "accumulate": scenario.accumulate,
         "global_batch": scenario.global_batch,
         "sequence_length": scenario.seq_length,

@@ -209,9 +209,9 @@ IntervalWidthOption = Annotated[
     float | None,
     _option("--interval-width", help="Half-width of the simulation's interval: 0.01 is 1%.", panel=HOW),
 ]
-CheckpointingOption = Annotated[
+RecomputeOption = Annotated[
     str | None,
-    _option("--checkpointing", help="Activations computed again: none, selective or full."),
+    _option("--recompute", help="Activation recompute (checkpointing): none, selective or full."),
 ]
 AccumulateOption = Annotated[
     int | None, _option("--accumulate", help="Micro-batches between two exchanges.", min=1)

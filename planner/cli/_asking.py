@@ -36,7 +36,7 @@ SCENARIO: dict[str, Any] = {  # by name, in the order of --help; not given is No
     "framework": flags.FrameworkOption,
     "accumulate": flags.AccumulateOption,
     "global_batch": flags.GlobalBatchOption,
-    "checkpointing": flags.CheckpointingOption,
+    "recompute": flags.RecomputeOption,
     "tensor": flags.TensorOption,
     "pipeline": flags.PipelineOption,
     "interleave": flags.InterleaveOption,

@@ -67,8 +67,8 @@ def show(
     optimizer: Annotated[
         str | None, typer.Option("--optimizer", help="With --memory: sgd, momentum or adam.")
     ] = None,
-    checkpointing: Annotated[
-        str | None, typer.Option("--checkpointing", help="With --memory: none, selective or full.")
+    recompute: Annotated[
+        str | None, typer.Option("--recompute", help="With --memory: none, selective or full.")
     ] = None,
     autocast: Annotated[
         bool, typer.Option("--autocast", help="With --memory: mixed precision as torch.autocast does it.")
@@ -88,7 +88,7 @@ def show(
         "--precision": precision,
         "--devices": devices,
         "--optimizer": optimizer,
-        "--checkpointing": checkpointing,
+        "--recompute": recompute,
         "--autocast": autocast or None,
     }
     alone = next((flag for flag, value in asked.items() if value is not None), None)
@@ -113,9 +113,7 @@ def show(
     if memory:
         from planner.report.memory import TrainingSettings, memory_data, memory_table
 
-        training = TrainingSettings.asked(
-            model, batch, precision, devices, optimizer, checkpointing, autocast
-        )
+        training = TrainingSettings.asked(model, batch, precision, devices, optimizer, recompute, autocast)
         emit(memory_table(model, training), format, output, data=memory_data(model, training))
         draw_tables(memory_table(model, training), f"planner models: what {model.name} holds", html)
     else:

@@ -1,13 +1,13 @@
 """What training holds in a device's memory: parameters, gradients, optimizer, activations, the framework's
 share.
 
-    holding(model, 8, BF16, optimizer="adam", checkpointing="full", shares=Shares(optimizer=1 /
+    holding(model, 8, BF16, optimizer="adam", recompute="full", shares=Shares(optimizer=1 /
     8)).total_bytes
 
 Activations are what the backward pass reads again, by the table of layer kinds (`planner.model.layers`): a
 layer's output is kept where its own derivative or that of a layer that reads it needs it, and on top of it
 what the layer keeps inside (masks, statistics, probabilities of attention without flash). `selective`
-checkpointing computes the inside of attention again; `full` keeps what enters each block (`Model.blocks`) and
+recompute computes the inside of attention again; `full` keeps what enters each block (`Model.blocks`) and
 the inside of one block at a time. Gradients of activations are alive a few at a time: those of the layer
 where they are largest.
 
@@ -34,7 +34,7 @@ from functools import lru_cache
 from typing import Literal
 
 from planner.device.precision import Precision
-from planner.device.recompute import CHECKPOINTING, Checkpointing
+from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.errors import BadInput
 from planner.model import Layer, Model
 from planner.model.layers import Kept, kept, kind_of
@@ -158,7 +158,7 @@ def holding(
     precision: Precision,
     *,
     optimizer: Optimizer = "adam",
-    checkpointing: Checkpointing = "none",
+    recompute: Recompute = "none",
     shares: Shares = WHOLE,
     devices: int = 1,
     flash: bool | None = None,
@@ -173,11 +173,11 @@ def holding(
         raise BadInput(f"batch is {batch}; it must be at least one sample")
     if optimizer not in STATE_BYTES:
         raise BadInput(f"optimizer is {optimizer!r}; allowed: {', '.join(STATE_BYTES)}")
-    if checkpointing not in CHECKPOINTING:
-        raise BadInput(f"checkpointing is {checkpointing!r}; allowed: {', '.join(CHECKPOINTING)}")
+    if recompute not in RECOMPUTE_MODES:
+        raise BadInput(f"recompute is {recompute!r}; allowed: {', '.join(RECOMPUTE_MODES)}")
     width = precision.activation_bytes
     narrow = autocast and width < _SINGLE
-    stored = activations(model, checkpointing, flash, narrow, only)
+    stored = activations(model, recompute, flash, narrow, only)
     samples = batch * shares.activations
     by_kind = {kind: part.bytes(width) * samples * shares.in_flight for kind, part in stored.by_kind.items()}
     if stored.recomputed != Kept():
@@ -227,7 +227,7 @@ class Activations:
 @lru_cache(maxsize=256)
 def activations(
     model: Model,
-    checkpointing: Checkpointing = "none",
+    recompute: Recompute = "none",
     flash: bool | None = None,
     autocast: bool = False,
     only: frozenset[str] | None = None,
@@ -238,13 +238,13 @@ def activations(
     needed = _needed(held, autocast, layers)
     stored: dict[str, Kept] = {}
     for layer in held:
-        again = checkpointing == "selective" and layer.kind == "attention"
+        again = recompute == "selective" and layer.kind == "attention"
         inside = _NOTHING if again else kept(layer, flash=flash)
         stored[layer.name] = inside + needed.copies[layer.name] if layer.name in needed.copies else inside
     for name in needed.elements:  # of layers that are held, and of those that these read
         stored[name] = stored.get(name, _NOTHING) + Kept(elements=size[name])
     recomputed = _NOTHING
-    if checkpointing == "full":
+    if recompute == "full":
         recomputed = _checkpoint(held, stored, layers, size)
     by_kind: dict[str, Kept] = {}
     for name, part in stored.items():
@@ -305,7 +305,7 @@ def _needed(held: Iterable[Layer], autocast: bool, layers: Mapping[str, Layer]) 
 def _checkpoint(
     held: list[Layer], stored: dict[str, Kept], layers: Mapping[str, Layer], size: Mapping[str, int]
 ) -> Kept:
-    """Leave in `stored` what full checkpointing keeps: what enters a block. What a block keeps while it is
+    """Leave in `stored` what full recompute keeps: what enters a block. What a block keeps while it is
     computed again, of the largest."""
     inside: dict[str, Kept] = {}
     entering: set[str] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.device.precision import Precision
-from planner.device.recompute import Checkpointing, computed_again
+from planner.device.recompute import Recompute, recomputed_layers
 from planner.hardware import Device
 from planner.model import Model
 
@@ -29,16 +29,16 @@ def hardware_flop_use(
     device: Device,
     precision: Precision,
     *,
-    checkpointing: Checkpointing,
+    recompute: Recompute,
     stops_early: bool = False,
 ) -> float | None:
-    """The same with the operations that checkpointing does twice (HFU; `planner.device.recompute`)."""
+    """The same with the operations that recompute does twice (HFU; `planner.device.recompute`)."""
     use = model_flop_use(model, samples_per_s, devices, device, precision)
-    again = macs_again(model, checkpointing, stops_early)
+    again = macs_again(model, recompute, stops_early)
     return None if use is None else use * (1 + again / (PASSES * model.macs))
 
 
-def macs_again(model: Model, checkpointing: Checkpointing, stops_early: bool = False) -> int:
+def macs_again(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
     """Multiply-adds of a sample's forward pass that are done again."""
-    again = computed_again(model, checkpointing, stops_early)
+    again = recomputed_layers(model, recompute, stops_early)
     return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)

@@ -11,25 +11,25 @@ import numpy.typing as npt
 from planner.model import Attention, Model
 
 Flags = npt.NDArray[np.bool_]
-Checkpointing = Literal["none", "selective", "full"]
-CHECKPOINTING: tuple[Checkpointing, ...] = get_args(Checkpointing)
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTE_MODES: tuple[Recompute, ...] = get_args(Recompute)
 READS_NOTHING = ("add",)  # backward; dropout reads which elements it has left out
 READS_INPUT = ("linear", "fc")  # alone
 
 
 @lru_cache(maxsize=256)
-def computed_again(model: Model, checkpointing: Checkpointing, stops_early: bool = False) -> Flags:
+def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = False) -> Flags:
     """A flag for each layer: attention, or all that is in blocks.
 
     `stops_early`: not what only makes a block's output. A product's derivative reads what went into it, so
     that the last product of a block and the sum behind it are not done again: PyTorch's checkpoints end when
     all that was not kept is there (torch 2.1 on, with use_reentrant=False). A third of the arithmetic of a
     transformer's forward pass is in that product, or a quarter where it is gated."""
-    if checkpointing == "selective":
+    if recompute == "selective":
         again = np.array([isinstance(layer.detail, Attention) for layer in model.layers])
     else:
-        again = np.array([checkpointing == "full" and layer.block is not None for layer in model.layers])
-    if stops_early and checkpointing == "full":
+        again = np.array([recompute == "full" and layer.block is not None for layer in model.layers])
+    if stops_early and recompute == "full":
         again[_outputs(model)] = False
     again.flags.writeable = False
     return again

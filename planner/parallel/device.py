@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.device.computation._computation import Computation, Variation
 from planner.device.precision import FP32, Precision
-from planner.device.recompute import Checkpointing
+from planner.device.recompute import Recompute
 from planner.files.folders import shipped_folder
 from planner.hardware import Hardware
 from planner.model import Model
@@ -29,7 +29,7 @@ def device_computation(
     site: Site,
     precision: Precision,
     *,
-    checkpointing: Checkpointing = "none",
+    recompute: Recompute = "none",
     framework: str | None = None,
     brief: bool = False,
 ) -> Computation:
@@ -41,7 +41,7 @@ def device_computation(
         more: dict[str, Any] = {"steps": 1, "variation": Variation(0.0, 0.0)} if brief else {}
         if framework is not None:
             more["framework"] = framework
-        return replica_computation(model, batch, site, precision, checkpointing=checkpointing, **more)
+        return replica_computation(model, batch, site, precision, recompute=recompute, **more)
     if by_kernels(site.hardware, precision, fitted=framework is None):
         from planner.device.computation.synthesis import computation_for
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from planner.device.precision import FP32, Precision, precision_named
-from planner.device.recompute import Checkpointing
+from planner.device.recompute import Recompute
 from planner.hardware.market import Market
 from planner.parallel.cut import WHOLE, Cut
 from planner.parallel.data import EXCHANGES, Exchange, Rented, Site
@@ -18,8 +18,8 @@ from planner.parallel.data import EXCHANGES, Exchange, Rented, Site
 class Plan:
     """`machine` is that of the workers, `workers` counts devices: a machine with several holds several
     (`workers_per_machine`). `batch` are the samples that a worker takes at once, the micro-batch; with
-    `accumulate` it takes so many of them before gradients are exchanged. `checkpointing`: activations are
-    computed again in the backward pass instead of kept."""
+    `accumulate` it takes so many of them before gradients are exchanged. `recompute`: which activations the
+    backward pass recomputes instead of reading saved ones."""
 
     model: str
     batch: int
@@ -30,7 +30,7 @@ class Plan:
     cut: Cut = WHOLE
     workers_per_machine: int = 1
     accumulate: int = 1
-    checkpointing: Checkpointing = "none"
+    recompute: Recompute = "none"
 
     @property
     def replicas(self) -> int:
@@ -56,7 +56,7 @@ class Plan:
             f"{self.model}/{self.batch}/{self.machine}/{self.workers:05d}/{self.exchange.key}{self.cut.key}"
             f"{'' if self.precision == FP32 else '/' + self.precision.name}"
             f"{f'/acc{self.accumulate}' if self.accumulate > 1 else ''}"
-            f"{'' if self.checkpointing == 'none' else '/ckpt-' + self.checkpointing}"
+            f"{'' if self.recompute == 'none' else '/ckpt-' + self.recompute}"
         )
 
     def seed(self, seed: int) -> int:
@@ -83,10 +83,10 @@ class Plan:
 
     @property
     def computed(self) -> str:
-        """What is computed with: `bf16, full checkpointing, 8 micro-batches of 4`; empty for fp32."""
+        """What is computed with: `bf16, full recompute, 8 micro-batches of 4`; empty for fp32."""
         said = [] if self.precision == FP32 else [self.precision.name]
-        if self.checkpointing != "none":
-            said.append(f"{self.checkpointing} checkpointing")
+        if self.recompute != "none":
+            said.append(f"{self.recompute} recompute")
         if self.accumulate > 1:
             said.append(f"{self.accumulate} micro-batches of {self.batch}")
         return ", ".join(said)
@@ -129,8 +129,9 @@ class Plan:
 
 
 def plan_from(values: Mapping[str, Any]) -> Plan:
-    """The plan that `as_dict` gave."""
+    """The plan that `as_dict` gave, of this release or of one that wrote `checkpointing`."""
     given = dict(values)
+    given["recompute"] = given.pop("checkpointing", given.get("recompute", "none"))
     chosen = dict(given.pop("exchange"))
     exchange: Any = EXCHANGES[chosen.pop("kind")]
     return Plan(

@@ -18,7 +18,7 @@ from planner.device.computation.synthesis import DEFAULT_STEPS
 from planner.device.precision import Precision
 from planner.device.rates.constants import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
-from planner.device.recompute import Checkpointing
+from planner.device.recompute import Recompute
 from planner.files.byte_cache import ByteCache
 from planner.hardware import Hardware
 from planner.model import Model
@@ -38,7 +38,7 @@ def replica_computation(
     site: Site,
     precision: Precision,
     *,
-    checkpointing: Checkpointing = "none",
+    recompute: Recompute = "none",
     framework: str = DEFAULT_FRAMEWORK,
     optimizer: str = OPTIMIZER,
     steps: int = DEFAULT_STEPS,
@@ -55,7 +55,7 @@ def replica_computation(
         batch,
         site,
         precision,
-        checkpointing=checkpointing,
+        recompute=recompute,
         framework=framework,
         optimizer=optimizer,
         sequence=sequence,
@@ -99,7 +99,7 @@ def stage_of(
     site: Site,
     precision: Precision,
     *,
-    checkpointing: Checkpointing = "none",
+    recompute: Recompute = "none",
     framework: str = DEFAULT_FRAMEWORK,
     optimizer: str = OPTIMIZER,
     sequence: bool = True,
@@ -108,7 +108,7 @@ def stage_of(
     would take."""
     cut, hardware = site.cut, site.hardware
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
-    key = (model, batch, cut.tensor, precision, checkpointing, framework, optimizer, sequence)
+    key = (model, batch, cut.tensor, precision, recompute, framework, optimizer, sequence)
 
     def make() -> _Units:
         found: list[ComputationTime] = []
@@ -124,7 +124,7 @@ def stage_of(
             model,
             batch,
             cut.tensor,
-            checkpointing,
+            recompute,
             costs,
             sequence=sequence,
             stops_early=tier.stops_early,

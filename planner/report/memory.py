@@ -15,7 +15,7 @@ from planner.device.memory import (
     holding,
 )
 from planner.device.precision import Precision, precision_named
-from planner.device.recompute import CHECKPOINTING, Checkpointing
+from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.errors import unknown_name
 from planner.model import Model
 from planner.report.output import Column, Table
@@ -34,7 +34,7 @@ class TrainingSettings:
     precision: Precision
     devices: int = 1
     optimizer: Optimizer = "adam"
-    checkpointing: Checkpointing = "none"
+    recompute: Recompute = "none"
     autocast: bool = False
 
     @classmethod
@@ -45,14 +45,14 @@ class TrainingSettings:
         precision: str | None,
         devices: int | None,
         optimizer: str | None,
-        checkpointing: str | None,
+        recompute: str | None,
         autocast: bool,
     ) -> TrainingSettings:
         """From what a user says; what is left out is the model's, or what most do."""
         named = precision_named(precision or model.default_precision)
         for value, known, what in (
             (optimizer, STATE_BYTES, "optimizer"),
-            (checkpointing, CHECKPOINTING, "checkpointing"),
+            (recompute, RECOMPUTE_MODES, "recompute"),
         ):
             if value is not None and value not in known:
                 raise unknown_name(what, value, known, "one of " + ", ".join(known))
@@ -61,7 +61,7 @@ class TrainingSettings:
             named,
             devices or 1,
             cast(Optimizer, optimizer or "adam"),
-            cast(Checkpointing, checkpointing or "none"),
+            cast(Recompute, recompute or "none"),
             autocast,
         )
 
@@ -82,7 +82,7 @@ def layouts(model: Model, training: TrainingSettings) -> dict[str, Holding]:
             training.batch,
             training.precision,
             optimizer=training.optimizer,
-            checkpointing=training.checkpointing,
+            recompute=training.recompute,
             shares=shares,
             devices=training.devices,
             autocast=training.autocast,
@@ -100,7 +100,7 @@ def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
         "precision": training.precision.name,
         "devices": training.devices,
         "optimizer": training.optimizer,
-        "checkpointing": training.checkpointing,
+        "recompute": training.recompute,
         "layouts": {
             name: {
                 **{
@@ -140,7 +140,7 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
     autocast = " under autocast" if training.autocast else ""
     words = (
         f"{model.name}: what one of {training.devices} devices holds, GiB, for {what} at a time in "
-        f"{training.precision.name}{autocast}, {training.optimizer}, checkpointing {training.checkpointing}\n"
+        f"{training.precision.name}{autocast}, {training.optimizer}, recompute {training.recompute}\n"
     )
     if training.devices == 1:
         words = words.replace("one of 1 devices", "one device")

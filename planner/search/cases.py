@@ -56,7 +56,7 @@ class Cases:
         site = self.site(plan)
         crossing = stages_cross_machines(site) if plan.cut.pipeline > 1 else None
         return (
-            *(plan.batch, plan.precision, plan.checkpointing),
+            *(plan.batch, plan.precision, plan.recompute),
             self._device(plan.machine),
             (plan.cut, plan.machine, crossing) if plan.cut.kind == "layers" else None,
         )
@@ -82,7 +82,7 @@ class Cases:
             plan.batch,
             self.site(plan),
             plan.precision,
-            checkpointing=plan.checkpointing,
+            recompute=plan.recompute,
             framework=self.request.framework,
             brief=brief,
         )

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from planner.device.memory import Holding, Shares, holding
 from planner.device.precision import Precision
-from planner.device.recompute import Checkpointing
+from planner.device.recompute import Recompute
 from planner.model import Model
 from planner.model.units import chain_of
 from planner.parallel.cut.stages import in_flight
@@ -37,7 +37,7 @@ def _stages(plan: Plan, model: Model, site: Site) -> Iterator[tuple[Holding, Sha
     )
     for stage, shares in spread:
         only = stage_layers(model, cut.pipeline, stage) if cut.pipeline > 1 else None
-        yield one_sample(model, cut.tensor, only, plan.precision, plan.checkpointing), shares
+        yield one_sample(model, cut.tensor, only, plan.precision, plan.recompute), shares
 
 
 def _spread(plan: Plan, model: Model, site: Site) -> tuple[tuple[int, Shares], ...]:
@@ -69,7 +69,7 @@ def one_sample(
     tensor: int,
     only: frozenset[str] | None,
     precision: Precision,
-    checkpointing: Checkpointing,
+    recompute: Recompute,
 ) -> Holding:
     """What a device would hold for one sample of all that is not spread."""
     return holding(
@@ -77,7 +77,7 @@ def one_sample(
         1,
         precision,
         optimizer="adam" if model.sequence_length is not None else "momentum",
-        checkpointing=checkpointing,
+        recompute=recompute,
         only=only,
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from planner.device.recompute import CHECKPOINTING
+from planner.device.recompute import RECOMPUTE_MODES
 from planner.model import Model
 from planner.model.units import chain_of
 from planner.parallel.cut import Cut
@@ -93,7 +93,7 @@ Option = tuple[Flags, dict[str, Any]]  # flags, and what they change; the first 
 
 def _settings(plan: Plan) -> Iterator[Remedy]:
     """Other settings on the same devices, each of them changed or not."""
-    for options in product(_shardings(plan), _checkpointings(plan), _batches(plan)):
+    for options in product(_shardings(plan), _recompute_options(plan), _batches(plan)):
         if any(flags for flags, _ in options):
             yield _with(plan, options)
 
@@ -113,10 +113,10 @@ def _shardings(plan: Plan) -> Iterator[Option]:
             yield {"--exchange": one.words}, {"exchange": one.exchange}
 
 
-def _checkpointings(plan: Plan) -> Iterator[Option]:
+def _recompute_options(plan: Plan) -> Iterator[Option]:
     yield {}, {}
-    for kind in CHECKPOINTING[CHECKPOINTING.index(plan.checkpointing) + 1 :]:
-        yield {"--checkpointing": kind}, {"checkpointing": kind}
+    for kind in RECOMPUTE_MODES[RECOMPUTE_MODES.index(plan.recompute) + 1 :]:
+        yield {"--recompute": kind}, {"recompute": kind}
 
 
 def _batches(plan: Plan) -> Iterator[Option]:
@@ -130,7 +130,7 @@ def _batches(plan: Plan) -> Iterator[Option]:
 
 def _least(plan: Plan) -> Remedy:
     """All settings as saving as can be."""
-    return _with(plan, [list(each(plan))[-1] for each in (_shardings, _checkpointings, _batches)])
+    return _with(plan, [list(each(plan))[-1] for each in (_shardings, _recompute_options, _batches)])
 
 
 def _cuts(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:

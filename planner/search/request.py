@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from planner.device.precision import precision_named
-from planner.device.recompute import CHECKPOINTING, Checkpointing
+from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
 from planner.hardware.market import Market, own_machines
@@ -56,7 +56,7 @@ class Request:
     workers_per_replica: tuple[int, ...] | None = None
     batches: tuple[int, ...] | Literal["auto"] | None = None
     formats: tuple[str, ...] | None = None
-    checkpointing: tuple[Checkpointing, ...] | None = None
+    recompute: tuple[Recompute, ...] | None = None
     accumulate: int | None = None
     global_batch: int | None = None
     sequence_length: int | None = None
@@ -148,9 +148,9 @@ class Request:
     def _check_large(self) -> None:
         for name in self.formats or ():
             precision_named(name)
-        for name in self.checkpointing or ():
-            if name not in CHECKPOINTING:
-                raise BadInput(f"--checkpointing is {name!r}; it is one of {', '.join(CHECKPOINTING)}")
+        for name in self.recompute or ():
+            if name not in RECOMPUTE_MODES:
+                raise BadInput(f"--recompute is {name!r}; it is one of {', '.join(RECOMPUTE_MODES)}")
         if self.framework is not None:
             from planner.device.rates.times import framework_named
 

@@ -131,7 +131,7 @@ class ScoredPlan:
             "batch": plan.batch,
             "number_format": plan.precision.name,
             "accumulate": plan.accumulate,
-            "checkpointing": plan.checkpointing,
+            "recompute": plan.recompute,
             "tensor": plan.cut.tensor,
             "pipeline": plan.cut.pipeline,
             "interleave": plan.cut.interleave,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from planner.device.batch_memory import largest_batch
 from planner.device.precision import FP32, PRECISIONS, Precision
-from planner.device.recompute import CHECKPOINTING, Checkpointing
+from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.parallel.plan import Plan
@@ -90,9 +90,9 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
     return most if joined(request, worker) else min(most, 1)
 
 
-def checkpointings(request: Request, model: Model) -> tuple[Checkpointing, ...]:
+def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
     """What may be computed again, the least first: as asked for, or anything of networks over sequences."""
-    return request.checkpointing or (CHECKPOINTING if model.sequence_length else ("none",))
+    return request.recompute or (RECOMPUTE_MODES if model.sequence_length else ("none",))
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.device.precision import FP32, Precision
-from planner.device.recompute import Checkpointing
+from planner.device.recompute import Recompute
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
@@ -29,7 +29,7 @@ from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.judging import Drop, judged
 from planner.search.request import Request
-from planner.search.sizes import checkpointings, micro_batches, node_counts, precisions
+from planner.search.sizes import micro_batches, node_counts, precisions, recompute_options
 from planner.search.usual_batches import open_batch, smaller_batches, too_many
 from planner.servers.hosts import SERVER_WORDS
 
@@ -219,7 +219,7 @@ def plans_on(
                     for plan in plans_at(site, choices, request, fitting, **about):
                         holds = fitting.misfit(plan) is None
                         tried, fits = True, fits or holds
-                        again = plan.checkpointing != "none" and not request.checkpointing
+                        again = plan.recompute != "none" and not request.recompute
                         plainly = plainly or (holds and not again)
                         yield plan
                     if tried and not fits:
@@ -257,14 +257,14 @@ def plans_at(
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
     memory (`spare`) are offered where no plain one fits, or where they are named."""
-    again = checkpointings(request, fitting.model)
+    again = recompute_options(request, fitting.model)
     held = False
     for exchange in choices:
         if request.exchanges is None and exchange.spare and held:
             continue
         if hope is not None and not hope.of(site, exchange, batch, precision):
             continue
-        for checkpointing in again:
+        for recompute in again:
             plan = plan_of(
                 fitting.model,
                 batch,
@@ -272,14 +272,14 @@ def plans_at(
                 exchange,
                 request,
                 precision=precision,
-                checkpointing=checkpointing,
+                recompute=recompute,
             )
             fits = fitting.misfit(plan) is None
-            if fits or request.checkpointing or checkpointing == again[-1]:
+            if fits or request.recompute or recompute == again[-1]:
                 yield plan
             if fits:
                 held = held or exchange.plain
-                if not request.checkpointing:
+                if not request.recompute:
                     break
 
 
@@ -291,7 +291,7 @@ def plan_of(
     request: Request,
     *,
     precision: Precision = FP32,
-    checkpointing: Checkpointing = "none",
+    recompute: Recompute = "none",
 ) -> Plan:
     accumulate = request.accumulate or 1
     if request.global_batch is not None:
@@ -306,7 +306,7 @@ def plan_of(
         cut=site.cut,
         workers_per_machine=site.devices,
         accumulate=accumulate,
-        checkpointing=checkpointing,
+        recompute=recompute,
     )
 
 

@@ -70,7 +70,7 @@ def anchors(runs: Sequence[LargeRun]) -> dict[str, LargeRun]:
     """The smallest run of the same kind, of runs that are not."""
     series: dict[tuple[str, ...], list[LargeRun]] = {}
     for run in runs:
-        what = (run.source, run.series, run.model.name, run.device, run.precision.name, run.checkpointing)
+        what = (run.source, run.series, run.model.name, run.device, run.precision.name, run.recompute)
         series.setdefault((*what, f"{run.tensor}x{run.pipeline} {run.micro_batch}"), []).append(run)
     found: dict[str, LargeRun] = {}
     for alike in series.values():

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from planner.device.precision import Precision, precision_named
-from planner.device.recompute import Checkpointing
+from planner.device.recompute import Recompute
 from planner.model import Model
 from planner.validation.figures import figures
 from planner.validation.shapes import Dimensions, transformer
@@ -56,7 +56,7 @@ class LargeRun:
     stage: int
     micro_batch: int
     accumulate: int
-    checkpointing: Checkpointing
+    recompute: Recompute
     precision: Precision
     framework: str
     step_s: float
@@ -133,8 +133,8 @@ def read_run(row: Row) -> LargeRun | str:
     if batch % (micro * replicas):
         return "micro-batch x accumulation x replicas is not the global batch"
     model = transformer(dimensions, int(row["seq_or_image"]), row["model"])
-    checkpointing = _checkpointing(row, inferred)
-    step_s = _step_s(row, model, batch, checkpointing)
+    recompute = _recompute(row, inferred)
+    step_s = _step_s(row, model, batch, recompute)
     if step_s is None:
         return "no rate that can be turned into seconds"
     interleave = stated.get("interleave") or _interleave(row, model, pipeline, inferred)
@@ -157,7 +157,7 @@ def read_run(row: Row) -> LargeRun | str:
         _stage(row),
         micro,
         batch // (micro * replicas),
-        checkpointing,
+        recompute,
         precision_named(row["precision_norm"]),
         row["framework"],
         step_s,
@@ -236,18 +236,18 @@ def _stage(row: Row) -> int:
     return 1 if "zero1" in text or "dist-opt" in text or "param gather" in row["flags"] else 0
 
 
-def _checkpointing(row: Row, inferred: list[str]) -> Checkpointing:
+def _recompute(row: Row, inferred: list[str]) -> Recompute:
     said = row["ckpt_norm"]
     if said == "full":
         return "full"
     if said == "selective":
         return "selective"
     if said == "unknown":
-        inferred.append("no checkpointing")
+        inferred.append("no recompute")
     return "none"
 
 
-def _step_s(row: Row, model: Model, batch: int, checkpointing: Checkpointing) -> float | None:
+def _step_s(row: Row, model: Model, batch: int, recompute: Recompute) -> float | None:
     """Seconds of a step, as printed or from what was printed."""
     if row["step_time_s"]:
         return float(row["step_time_s"])
@@ -256,7 +256,7 @@ def _step_s(row: Row, model: Model, batch: int, checkpointing: Checkpointing) ->
     unit, value, devices = row["metric_unit"], float(row["metric_value"] or 0), int(row["devices"])
     flops = 6.0 * model.macs * batch  # forward and twice backward, two a multiply-add
     if unit.startswith("TFLOP/s/GPU"):
-        if "hardware" in unit and checkpointing == "full":
+        if "hardware" in unit and recompute == "full":
             flops *= 4 / 3
         return flops / (value * 1e12 * devices)
     if unit == "MFU %" and row.get("peak_tflops"):

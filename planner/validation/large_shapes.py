@@ -45,7 +45,7 @@ def per_device(
 ) -> float:
     """Samples a second of one device, at most, with activations computed again."""
     site = Site(hardware, devices)
-    once = replica_computation(model, batch, site, precision, checkpointing="full")
+    once = replica_computation(model, batch, site, precision, recompute="full")
     (rate,) = Sharded.bounds([Job(exchange, once, site)])
     return float(rate) / devices
 
@@ -87,7 +87,7 @@ def owner_pairs() -> dict[int, tuple[LargeRun, LargeRun]]:
     runs, _ = read_runs(row for row in training_rows() if "InternEvo" in row["framework"])
     alike: dict[tuple[int, int], dict[bool, LargeRun]] = {}
     for run in runs:
-        if run.tensor == 1 and run.checkpointing == "none" and run.accumulate == OWNER_PASSES:
+        if run.tensor == 1 and run.recompute == "none" and run.accumulate == OWNER_PASSES:
             alike.setdefault((run.devices, run.micro_batch), {})[run.within_machine] = run
     return {
         devices: (both[False], both[True])

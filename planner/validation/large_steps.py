@@ -79,7 +79,7 @@ def micro_batch_of(run: LargeRun, site: Site) -> Computation:
         run.micro_batch,
         site,
         run.precision,
-        checkpointing=run.checkpointing,
+        recompute=run.recompute,
         framework=framework(run),
         variation=Variation(0.0, 0.0),
         steps=SINGLE,
@@ -125,5 +125,5 @@ def rule_of_thumb_s(run: LargeRun) -> float | None:
     peak = hardware.device.flops.get(run.precision.compute)
     if peak is None:
         return None
-    passes = 8 if run.checkpointing == "full" else 6
+    passes = 8 if run.recompute == "full" else 6
     return passes * run.model.parameters * run.tokens_per_step / (RULE_SHARE * peak * run.devices)

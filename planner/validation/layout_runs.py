@@ -2,7 +2,7 @@
 
 `data/layouts.csv.gz` is VIA-Research/vTrain data/ground_truth_single.csv @f8dda847 (MIT): GPT models with
 Megatron-DeepSpeed on up to 8 A100 with NVLink, fp16, full recomputation, attention that writes its scores. A
-user's table has the same columns; `device`, `precision` and `checkpointing` may be given a row, and are those
+user's table has the same columns; `device`, `precision` and `recompute` may be given a row, and are those
 of the shipped table where they are not.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.device.precision import precision_named
-from planner.device.recompute import CHECKPOINTING, Checkpointing
+from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.validation.evidence import Compared
 from planner.validation.large_runs import LargeRun
 from planner.validation.shapes import Dimensions, transformer
@@ -87,10 +87,10 @@ def _layout(row: Mapping[str, str], line: int) -> RankedLayout | str:
         return "tensor x data x pipeline are not its GPUs"
     if of["global_batch"] % (of["micro_batch"] * of["data"]):
         return "micro-batch x data does not divide the global batch"
-    said = row.get("checkpointing") or RECOMPUTED
-    if said not in CHECKPOINTING:
-        return f"checkpointing {said!r} is not known"
-    checkpointing: Checkpointing = said
+    said = row.get("recompute") or row.get("checkpointing") or RECOMPUTED
+    if said not in RECOMPUTE_MODES:
+        return f"recompute {said!r} is not known"
+    recompute: Recompute = said
     dimensions = Dimensions("gpt", of["hidden"], of["layers"], of["heads"], VOCABULARY, flash=False)
     size = f"{of['hidden']}x{of['layers']}"
     run = LargeRun(
@@ -109,7 +109,7 @@ def _layout(row: Mapping[str, str], line: int) -> RankedLayout | str:
         0,
         of["micro_batch"],
         of["global_batch"] // (of["micro_batch"] * of["data"]),
-        checkpointing,
+        recompute,
         precision,
         FRAMEWORK,
         step_s,

@@ -119,7 +119,7 @@ def held_by(run: LargeRun) -> Holding:
                 cut,
                 run.micro_batch,
                 run.precision,
-                checkpointing=run.checkpointing,
+                recompute=run.recompute,
                 shares=shares,
                 devices=run.replicas,
                 gradient_bytes=SUMMED_IN_SINGLE if run.precision.name == "bf16" else None,

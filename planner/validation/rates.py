@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.device.rates.kernels import network_of
 from planner.device.rates.times import computation_s, framework_named
-from planner.device.recompute import computed_again
+from planner.device.recompute import recomputed_layers
 from planner.validation.training import Run
 
 
@@ -25,7 +25,7 @@ def predicted_step_s(run: Run) -> float:
         flash=run.flash,
     )
     step_s = time.step_s - (1 - run.update_share) * time.optimizer_s
-    again = computed_again(run.model, run.checkpointing, framework_named(run.framework).stops_early)
+    again = recomputed_layers(run.model, run.recompute, framework_named(run.framework).stops_early)
     step_s += float(time.forward_s[again].sum())
     beside_s = run.communication_s
     step_s = max(step_s, beside_s) + run.taken * min(step_s, beside_s)

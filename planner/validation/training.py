@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.device.precision import Precision, precision_named
-from planner.device.recompute import Checkpointing
+from planner.device.recompute import Recompute
 from planner.files.folders import shipped_folder
 from planner.hardware import Device
 from planner.model import Model
@@ -50,7 +50,7 @@ class Run:
     update_share: float = 1.0  # of an optimizer's pass that falls to one batch on one device
     communication_s: float = 0.0  # of one batch, between the devices of one machine, beside the computation
     taken: float = 0.0  # of the time of that communication, what computing loses to it
-    checkpointing: Checkpointing = "none"
+    recompute: Recompute = "none"
     flash: bool | None = None
     repeated: float = 1.0  # micro-batches of a step, and those that a pipeline's stage waits for
     exposed_s: float = 0.0  # of a step, that no computation hides
@@ -169,7 +169,7 @@ def runs_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Run]:
             row["note"],
             communication_s=0.0 if rate is None else communication_s(row, model, rate),
             taken=0.0 if rate is None else _taken(device, rate),
-            checkpointing="full" if row["ckpt_norm"] == "full" else "none",
+            recompute="full" if row["ckpt_norm"] == "full" else "none",
             update_share=_update_share(row, devices) if model.sequence_length else 1.0,
             flash=flash_of(row) if model.sequence_length else None,
             slower=_slower(row, devices),

@@ -33,8 +33,8 @@ def parts(**words: Any) -> dict[str, float]:
 @pytest.mark.parametrize(
     "words",
     [
-        {**EIGHT, "workers": 64, "checkpointing": "none"},
-        {**EIGHT, "workers": 16, "checkpointing": "full", "tensor": 4, "pipeline": 2, "accumulate": 8},
+        {**EIGHT, "workers": 64, "recompute": "none"},
+        {**EIGHT, "workers": 16, "recompute": "full", "tensor": 4, "pipeline": 2, "accumulate": 8},
         {"model": "resnet50", "hardware": "p4d.24xlarge", "workers": 8, "exchange": "allreduce"},
         {"model": "resnet50", "hardware": "p3.2xlarge", "workers": 4, "servers": 1},
         {"model": "gpt2", "hardware": "p4d.24xlarge", "workers": 1, "exchange": "alone"},
@@ -52,21 +52,21 @@ def test_the_parts_sum_to_the_step(words: dict[str, Any]) -> None:
 
 def test_each_part_is_what_it_says() -> None:
     words = {**EIGHT, "workers": 16, "accumulate": 8}
-    whole, again = parts(**words, checkpointing="none"), parts(**words, checkpointing="full")
+    whole, again = parts(**words, recompute="none"), parts(**words, recompute="full")
     assert whole["recompute_s"] == whole["bubble_s"] == 0
     assert again["compute_s"] - again["recompute_s"] == pytest.approx(whole["compute_s"], rel=0.01)
     assert again["recompute_s"] == pytest.approx(whole["compute_s"] * 0.255, rel=0.1)  # no last product
-    staged = parts(**words, checkpointing="none", pipeline=2)
+    staged = parts(**words, recompute="none", pipeline=2)
     micro_s = (staged["compute_s"] + staged["bubble_s"]) / 9  # one of eight waits for the other stage
     assert staged["bubble_s"] == pytest.approx(micro_s, rel=0.15)
-    shared = parts(**words, checkpointing="none", tensor=8)
+    shared = parts(**words, recompute="none", tensor=8)
     assert shared["communication_s"] / shared["step_s"] > 2 * whole["communication_s"] / whole["step_s"]
     alone = parts(model="gpt2", hardware="p4d.24xlarge", exchange="alone")
     assert alone["communication_s"] < 0.02 * alone["step_s"]
 
 
 def test_slow_links_expose_communication_and_nothing_else() -> None:
-    words = {**EIGHT, "workers": 16, "checkpointing": "none"}
+    words = {**EIGHT, "workers": 16, "recompute": "none"}
     fast, slow = parts(**words), parts(**words, bandwidth="100Gbit")
     assert slow["communication_s"] > 5 * fast["communication_s"]
     assert slow["compute_s"] == pytest.approx(fast["compute_s"])
@@ -74,7 +74,7 @@ def test_slow_links_expose_communication_and_nothing_else() -> None:
 
 
 def test_memory_is_what_plans_are_refused_by() -> None:
-    found = simulated(**EIGHT, workers=16, checkpointing="full", tensor=2, pipeline=2, accumulate=4)
+    found = simulated(**EIGHT, workers=16, recompute="full", tensor=2, pipeline=2, accumulate=4)
     plan, request = found.scored.plan, found.request
     cases = Cases(request, model_of(request))
     held = held_by(plan, cases.model, cases.site(plan))
@@ -87,7 +87,7 @@ def test_memory_is_what_plans_are_refused_by() -> None:
 
 
 def test_the_last_stage_has_the_logits() -> None:
-    words = {**EIGHT, "workers": 16, "checkpointing": "full", "pipeline": 16, "accumulate": 16}
+    words = {**EIGHT, "workers": 16, "recompute": "full", "pipeline": 16, "accumulate": 16}
     request = request_from(Scenario(interval_width=0.1, **words))[0]
     found = simulation_for(request).as_dict()["memory"]["by_kind_bytes"]
     logits = 8192 * 128256
@@ -96,7 +96,7 @@ def test_the_last_stage_has_the_logits() -> None:
 
 def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> None:
     words = {**EIGHT, "workers": 64, "seq_length": 4096}
-    none, full = (simulated(**words, checkpointing=kind) for kind in ("none", "full"))
+    none, full = (simulated(**words, recompute=kind) for kind in ("none", "full"))
     assert none.anatomy is not None
     assert full.anatomy is not None
     assert none.anatomy.hfu is None
@@ -110,7 +110,7 @@ def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> Non
 
 
 def test_the_screen_shows_parts_and_memory() -> None:
-    found = simulated(**EIGHT, workers=16, checkpointing="full")
+    found = simulated(**EIGHT, workers=16, recompute="full")
     by_title = {table.title: table for table in simulation_tables(found)}
     names = [row["part"] for row in by_title["The step of a device"].rows]
     assert names[0].startswith("compute (")

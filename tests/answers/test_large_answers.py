@@ -77,7 +77,7 @@ def test_a_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> Non
 
 @pytest.mark.parametrize("kind", ["sharded", "owned"])
 def test_what_starts_a_plan_knows_where_shards_stay(kind: str) -> None:
-    words = {"hardware": "p5.48xlarge", "workers": 16, "batch": 1, "seq_length": 512, "checkpointing": "full"}
+    words = {"hardware": "p5.48xlarge", "workers": 16, "batch": 1, "seq_length": 512, "recompute": "full"}
     request, _ = request_from(Scenario(model="llama3-8b", exchange=f"{kind}:within=machine", **words))
     launch = launch_of(simulation_for(request).scored, request)
     assert launch.settings["PLANNER_SHARD_WITHIN"] == "machine"

@@ -238,7 +238,7 @@ def test_workers_that_do_not_hold_the_model_are_no_points() -> None:
         hardware="p5.48xlarge",
         workers="32",
         exchange="sharded:stage=3",
-        checkpointing="full",
+        recompute="full",
         global_batch=960,
         interval_width=0.1,
         max_workers=48,
@@ -256,28 +256,26 @@ def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_d
     plans = [point.scored.plan for point in curve.points]
     assert [plan.workers for plan in plans] == list(range(8, 65, 8))
     assert {plan.exchange.kind for plan in plans} == {"sharded"}
-    assert [plan.checkpointing for plan in plans] == ["full", *["none"] * 7]  # as little as each needs
+    assert [plan.recompute for plan in plans] == ["full", *["none"] * 7]  # as little as each needs
     assert plans[-1].workers == 64
     note = str(curve.assumptions[0])
     assert note.startswith("Memory: 1 worker of p5.48xlarge cannot hold llama3-8b as it is asked for: ")
-    assert "points begin with 8 workers, by sharded data parallelism, with full checkpointing" in note
-    assert "with full checkpointing, none from 16 workers on" in note
+    assert "points begin with 8 workers, by sharded data parallelism, with full recompute" in note
+    assert "with full recompute, none from 16 workers on" in note
     assert note in "\n".join(str(one) for table in saturation_tables(curve) for one in table.notes)
     rates = [point.scored.samples_per_s for point in curve.points]
     assert rates[1] > 2.2 * rates[0]
     assert max(rates) <= curve.ceiling_samples_per_s
     # half as many do not
     with pytest.raises(Infeasible):
-        simulation_for(
-            replace(LLAMA, workers=(4,), exchanges=(("sharded", {}),), checkpointing=("selective",))
-        )
+        simulation_for(replace(LLAMA, workers=(4,), exchanges=(("sharded", {}),), recompute=("selective",)))
 
 
 def test_as_little_as_can_be_is_computed_again():
     """With a shorter sequence eight devices hold it without."""
     shorter = replace(LLAMA, sequence_length=1024)
     (first, *_) = saturation_for(shorter, jobs=2, max_workers=16).points
-    assert (first.scored.plan.workers, first.scored.plan.checkpointing) == (8, "none")
+    assert (first.scored.plan.workers, first.scored.plan.recompute) == (8, "none")
 
 
 def test_what_is_named_stays_as_it_is():

@@ -79,7 +79,7 @@ def test_simulate_as_csv_is_a_row_of_figures():
         "bottleneck", "fits_memory", "number_format", "exchange.kind", "exchange.host", "exchange.placement",
         "exchange.policy", "exchange.mode", "exchange.aggregate", "rented.workers.machine",
         "rented.servers.machine",
-        "range_basis", "checkpointing", "device", "energy_method", "spot", "tokens_per_s",
+        "range_basis", "recompute", "device", "energy_method", "spot", "tokens_per_s",
         "usd_per_billion_tokens", "job_tokens",
     }  # fmt: skip
 

@@ -54,18 +54,16 @@ def test_a_block_keeps_what_korthikanti_counts():
         assert total == pytest.approx(counted, abs=inputs_from_before + 1)
 
 
-def test_checkpointing_keeps_less():
+def test_recompute_keeps_less():
     model = load_model("llama3-8b")
-    none, selective, full = (
-        holding(model, 2, BF16, checkpointing=how) for how in ("none", "selective", "full")
-    )
+    none, selective, full = (holding(model, 2, BF16, recompute=how) for how in ("none", "selective", "full"))
     assert full.activations_bytes < selective.activations_bytes <= none.activations_bytes
     s, h = model.sequence_length, 4096
     assert full.by_kind["embedding"] + full.by_kind["add"] == pytest.approx(33 * 2 * s * h * 2, rel=0.05)
     assert full.by_kind[AGAIN] == pytest.approx(none.activations_bytes / 32, rel=0.2)
     plain = load_model("bert-base")
     kept = [
-        holding(plain, 2, BF16, checkpointing=how, flash=flash).activations_bytes
+        holding(plain, 2, BF16, recompute=how, flash=flash).activations_bytes
         for how, flash in (("none", True), ("selective", False), ("none", False))
     ]
     assert kept[0] == pytest.approx(kept[1], rel=0.01)
@@ -101,7 +99,7 @@ def test_shares_and_stages_add_up():
 )
 def test_memory_is_affine_in_the_batch(batch, name, how):
     model = load_model(name)
-    one, many = (holding(model, n, FP16, checkpointing=how) for n in (1, batch))
+    one, many = (holding(model, n, FP16, recompute=how) for n in (1, batch))
     assert many.fixed_bytes == one.fixed_bytes
     per_sample = one.total_bytes - one.fixed_bytes
     assert many.total_bytes == pytest.approx(one.fixed_bytes + batch * per_sample)
@@ -129,7 +127,7 @@ def test_published_peaks(name, batch, precision, optimizer, gib):
     [
         ({"batch": 0}, "batch is 0"),
         ({"optimizer": "adamw"}, "allowed: sgd, momentum, adam"),
-        ({"checkpointing": "some"}, "allowed: none, selective, full"),
+        ({"recompute": "some"}, "allowed: none, selective, full"),
     ],
 )
 def test_bad_settings(how, said):
@@ -144,7 +142,7 @@ def test_nothing_is_kept_for_a_text_itself():
 
 @given(
     batch=st.integers(1, 64),
-    checkpointing=st.sampled_from(["none", "selective", "full"]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
     shares=st.builds(
         Shares,
         parameters=st.floats(0, 1),
@@ -156,10 +154,10 @@ def test_nothing_is_kept_for_a_text_itself():
     devices=st.integers(1, 9),
 )
 @settings(max_examples=30, deadline=None)
-def test_one_sample_tells_what_a_batch_holds(batch, checkpointing, shares, devices):
+def test_one_sample_tells_what_a_batch_holds(batch, recompute, shares, devices):
     model = load_model("gpt2")
-    whole = holding(model, batch, BF16, checkpointing=checkpointing, shares=shares, devices=devices)
-    one = holding(model, 1, BF16, checkpointing=checkpointing)
+    whole = holding(model, batch, BF16, recompute=recompute, shares=shares, devices=devices)
+    one = holding(model, 1, BF16, recompute=recompute)
     assert one.scaled(batch, shares, devices).by_kind == pytest.approx(whole.by_kind)
     assert one.scaled(batch, shares, devices).total_bytes == pytest.approx(whole.total_bytes)
     assert one.total_for(batch, shares, devices) == pytest.approx(whole.total_bytes)

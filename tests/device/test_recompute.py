@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.recompute import computed_again
+from planner.device.recompute import recomputed_layers
 from planner.model.catalog import load_model
 
 
@@ -20,7 +20,7 @@ from planner.model.catalog import load_model
 )
 def test_what_only_makes_the_output_of_a_block_is_not_done_again(model: str, left_out: list[str]) -> None:
     of = load_model(model)
-    whole, early = computed_again(of, "full"), computed_again(of, "full", stops_early=True)
+    whole, early = recomputed_layers(of, "full"), recomputed_layers(of, "full", stops_early=True)
     assert whole.tolist() == [layer.block is not None for layer in of.layers]
     first = next(layer.block for layer in of.layers if layer.block)
     less = [
@@ -34,5 +34,5 @@ def test_selective_checkpoints_do_attention_again_and_none_nothing() -> None:
     of = load_model("llama3-8b")
     scores = [layer.kind == "attention" for layer in of.layers]
     for early in (False, True):
-        assert computed_again(of, "selective", early).tolist() == scores
-        assert not computed_again(of, "none", early).any()
+        assert recomputed_layers(of, "selective", early).tolist() == scores
+        assert not recomputed_layers(of, "none", early).any()

@@ -56,7 +56,7 @@ def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None
 
 def test_what_is_computed_again_and_the_batch_count() -> None:
     site = Site(MACHINE, 8, cut=Cut.layers(2, 2))
-    assert seconds(site) < seconds(site, checkpointing="full") < seconds(site, 4, checkpointing="full")
+    assert seconds(site) < seconds(site, recompute="full") < seconds(site, 4, recompute="full")
 
 
 def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:

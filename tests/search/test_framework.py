@@ -17,7 +17,7 @@ CUT = Request(
     hardware=("p5.48xlarge",),
     workers=(16,),
     tensor=(8,),
-    checkpointing=("full",),
+    recompute=("full",),
     exchanges=(("sharded", {"stage": "1"}),),
     interval_width=0.05,
 )

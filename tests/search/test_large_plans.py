@@ -1,4 +1,4 @@
-"""Number formats, accumulation, checkpointing and cuts in plans: what is offered, refused and predicted."""
+"""Number formats, accumulation, recompute and cuts in plans: what is offered, refused and predicted."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def test_sharding_is_offered_where_nothing_plainer_fits() -> None:
 
 def test_as_little_is_computed_again_as_fits() -> None:
     found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1, exchange="sharded:stage=3")
-    assert {plan.checkpointing for plan in found if plan.cut.workers == 1} <= {"none", "selective", "full"}
+    assert {plan.recompute for plan in found if plan.cut.workers == 1} <= {"none", "selective", "full"}
     request = asked(model="llama3-8b", hardware="p5.48xlarge", batch=1)
     cases = Cases(request, model_of(request))
     for plan in found:
-        if plan.checkpointing == "full":
-            assert cases.fitting.misfit(replace(plan, checkpointing="none")) is not None
+        if plan.recompute == "full":
+            assert cases.fitting.misfit(replace(plan, recompute="none")) is not None
 
 
 def every_plan(request: Request) -> dict[str, Plan]:
@@ -126,7 +126,7 @@ def every_plan(request: Request) -> dict[str, Plan]:
                             continue
                         for again in ("none", "selective", "full"):
                             plan = plan_of(
-                                model, batch, site, exchange, request, precision=BF16, checkpointing=again
+                                model, batch, site, exchange, request, precision=BF16, recompute=again
                             )
                             if fitting.misfit(plan) is None:
                                 found[plan.key] = plan
@@ -135,12 +135,12 @@ def every_plan(request: Request) -> dict[str, Plan]:
     return found
 
 
-def test_micro_batches_accumulation_and_checkpointing_are_offered_as_memory_allows() -> None:
+def test_micro_batches_accumulation_and_recompute_are_offered_as_memory_allows() -> None:
     request = asked(model="llama3-8b", hardware="p4d.24xlarge,p5.48xlarge", machines=2, global_batch=64)
     found = enumerate_plans(request, model_of(request)).plans
     assert {plan.key for plan in found} == set(every_plan(request))
     assert len({plan.batch for plan in found}) > 2
-    assert {plan.checkpointing for plan in found} >= {"none", "full"}
+    assert {plan.recompute for plan in found} >= {"none", "full"}
     assert all(plan.batch * plan.accumulate * plan.replicas == 64 for plan in found)
     assert {plan.cut.pipeline for plan in found} >= {1, 2, 4}
 
@@ -182,7 +182,7 @@ LLAMA = {
 
 
 def test_cuts_are_asked_for_and_refused_with_what_works() -> None:
-    found = simulation_for(asked(**LLAMA, tensor=8, pipeline=2, accumulate=8, checkpointing="full"))
+    found = simulation_for(asked(**LLAMA, tensor=8, pipeline=2, accumulate=8, recompute="full"))
     plan = found.scored.plan
     assert (plan.cut, plan.replicas) == (Cut.layers(8, 2), 1)
     assert found.scored.samples_per_s > 1
@@ -193,7 +193,7 @@ def test_cuts_are_asked_for_and_refused_with_what_works() -> None:
 def test_a_bubble_costs_less_with_more_micro_batches() -> None:
     words = {
         **(LLAMA | {"workers": 8}),
-        **{"tensor": 2, "pipeline": 4, "checkpointing": "full"},
+        **{"tensor": 2, "pipeline": 4, "recompute": "full"},
     }
     assert rate(**words, accumulate=32) > 1.3 * rate(**words, accumulate=4)
 
@@ -227,11 +227,11 @@ def test_a_plan_is_stored_and_read_back() -> None:
         Cut.layers(4, 2),
         8,
         accumulate=3,
-        checkpointing="full",
+        recompute="full",
     )
     assert plan_from(plan.as_dict()) == plan
     assert plan.key.endswith("/t4p2v1/bf16/acc3/ckpt-full")
-    assert plan.how == "bf16, full checkpointing, 3 micro-batches of 2, tensor 4 x pipeline 2"
+    assert plan.how == "bf16, full recompute, 3 micro-batches of 2, tensor 4 x pipeline 2"
 
 
 LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange": "sharded"}
@@ -276,12 +276,12 @@ def flags_of(words: str) -> dict[str, Any]:
     [
         ({"workers": 8, "exchange": "allreduce"}, "--exchange sharded:stage="),
         ({"workers": 64, "batch": 2}, "--batch 1 --accumulate 2"),
-        ({"workers": 64, "batch": 1, "seq_length": 16384}, "--checkpointing full"),
+        ({"workers": 64, "batch": 1, "seq_length": 16384}, "--recompute full"),
         ({"workers": 64, "batch": 2, "global_batch": 256}, "--batch 1"),
         ({"workers": 8, "exchange": "allreduce", "batch": 4}, "--exchange sharded:stage="),
-        ({"workers": 1, "exchange": "alone"}, "--workers 4 --exchange sharded:stage=3 --checkpointing full"),
+        ({"workers": 1, "exchange": "alone"}, "--workers 4 --exchange sharded:stage=3 --recompute full"),
         (
-            {"model": "llama3-405b", "workers": 8, "checkpointing": "full"},
+            {"model": "llama3-405b", "workers": 8, "recompute": "full"},
             "--workers 128 --tensor 8",
         ),
     ],
@@ -295,13 +295,13 @@ def test_a_plan_that_does_not_fit_does_with_what_is_said(words: dict[str, Any], 
 def test_of_remedies_the_fastest_is_named() -> None:
     words = {"workers": 64, "batch": 2}
     smaller = rate(**{**LARGE, **words, **flags_of(refused(**words))})
-    assert smaller > rate(**{**LARGE, **words, "checkpointing": "full"})
+    assert smaller > rate(**{**LARGE, **words, "recompute": "full"})
 
 
 def test_a_unit_that_is_larger_than_memory_is_named() -> None:
     said = refused(
         model="llama3-405b", hardware="g4dn.12xlarge", workers=512, exchange="sharded:prefetch=3",
-        checkpointing="full",
+        recompute="full",
     )  # fmt: skip
     assert "largest unit, model.layers.0, takes 5.94 GiB" in said
     assert "4 such are gathered at once" in said
@@ -338,7 +338,7 @@ def test_large_models_are_tried_on_powers_of_two_machines_too() -> None:
 
 
 def test_interleaved_stages_wait_less_and_hold_more() -> None:
-    words = {**LARGE, "workers": 8, "pipeline": 4, "tensor": 2, "accumulate": 8, "checkpointing": "full"}
+    words = {**LARGE, "workers": 8, "pipeline": 4, "tensor": 2, "accumulate": 8, "recompute": "full"}
     plain, twice = (simulation_for(asked(**words, interleave=many)) for many in (1, 2))
     assert plain.anatomy is not None
     assert twice.anatomy is not None

@@ -83,9 +83,9 @@ def test_the_answer_says_what_all_take_and_how_it_was_chosen():
 
 def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed_again() -> None:
     request = Request(model="mpt-125m", hardware=("g4dn.8xlarge",), workers=(1,))
-    found = {(plan.batch, plan.checkpointing) for plan in enumerate_plans(request, model_of(request)).plans}
+    found = {(plan.batch, plan.recompute) for plan in enumerate_plans(request, model_of(request)).plans}
     assert (8, "full") in found
     assert (4, "none") in found
     assert not any(batch < 4 for batch, _ in found)
-    named = replace(request, checkpointing=("full",))
+    named = replace(request, recompute=("full",))
     assert {plan.batch for plan in enumerate_plans(named, model_of(named)).plans} == {8}

@@ -78,7 +78,7 @@ def test_seconds_follow_from_what_the_source_counts() -> None:
 
 def test_what_is_not_stated_is_inferred_and_said() -> None:
     found = run(micro_batch="", flags="hidden 12288 layers  heads  vocab 51k", ckpt_norm="unknown")
-    assert found.inferred == ("80 layers", "micro-batch 1", "no checkpointing", "5 stages a device")
+    assert found.inferred == ("80 layers", "micro-batch 1", "no recompute", "5 stages a device")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
-from planner.device.recompute import Checkpointing, computed_again
+from planner.device.recompute import Recompute, recomputed_layers
 from planner.errors import BadInput
 from planner.model import Model
 from planner.model.units import Chain, Floats, Ints, chain_of
@@ -103,14 +103,14 @@ def unit_times(
     model: Model,
     batch: int,
     tensor: int,
-    checkpointing: Checkpointing,
+    recompute: Recompute,
     costs: Costs,
     *,
     sequence: bool = True,
     stops_early: bool = False,
 ) -> UnitTimes:
     """What each unit takes on one of `tensor` devices. `sequence`: positions are cut over them where features
-    are not, so that each also sends its part alone to the next stage. `stops_early`: of full checkpointing
+    are not, so that each also sends its part alone to the next stage. `stops_early`: of full recompute
     (`planner.device.recompute`)."""
     cut = shared(model, tensor, sequence=sequence)
     times = costs.times(cut.model, batch)
@@ -120,7 +120,7 @@ def unit_times(
     at, elements, which = _summed_layers(model, tensor, sequence)
     if len(at):
         sums[at] = np.array([costs.sum_s(each * batch) for each in elements])[which]
-    again = computed_again(model, checkpointing, stops_early)
+    again = recomputed_layers(model, recompute, stops_early)
     widest = _widest(model)
     backward_s = chain.summed(times.backward_s)
     recompute_s = chain.summed(np.where(again, times.forward_s, 0.0))

@@ -116,5 +116,5 @@ def _left_out() -> dict[str, tuple[float, str]]:
 
 def _rule_s(run: Run) -> float | None:
     peak = run.device.flops.get(run.precision.compute)
-    passes = 8 if run.checkpointing == "full" else 6
+    passes = 8 if run.recompute == "full" else 6
     return None if peak is None else passes * run.model.macs * run.batch / (RULE_SHARE * peak)

@@ -37,8 +37,8 @@ def send_s(elements: float) -> float:
     return elements / 1e11
 
 
-def work(model: Model, tensor: int = 1, checkpointing: str = "none", **settings: int) -> StageWork:
-    found = unit_times(model, 2, tensor, checkpointing, COSTS)  # type: ignore[arg-type]
+def work(model: Model, tensor: int = 1, recompute: str = "none", **settings: int) -> StageWork:
+    found = unit_times(model, 2, tensor, recompute, COSTS)  # type: ignore[arg-type]
     return stage_work(found, send_s, **settings)  # type: ignore[arg-type]
 
 
@@ -59,13 +59,13 @@ def test_a_whole_replica_computes_what_its_layers_do() -> None:
         assert whole.layout.role[one.ready] == BACKWARD
 
 
-def test_full_checkpointing_computes_the_blocks_forward_again() -> None:
+def test_full_recompute_computes_the_blocks_forward_again() -> None:
     model = load_model("gpt2")
     chain, once = chain_of(model), times(model, 2).forward_s
     blocks = chain.summed(once)[chain.repeats].sum()
-    assert seconds(work(model, checkpointing="full"), RECOMPUTE) == pytest.approx(blocks)
+    assert seconds(work(model, recompute="full"), RECOMPUTE) == pytest.approx(blocks)
     attention = sum(t for t, layer in zip(once, model.layers, strict=True) if layer.kind == "attention")
-    assert seconds(work(model, checkpointing="selective"), RECOMPUTE) == pytest.approx(attention)
+    assert seconds(work(model, recompute="selective"), RECOMPUTE) == pytest.approx(attention)
 
 
 def test_layers_that_are_shared_are_summed_in_every_pass() -> None:

@@ -82,7 +82,7 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(
     exchange: Exchange, pipeline: int, times: int
 ) -> None:
     site = Site(load_hardware("p4d.24xlarge"), 32, cut=Cut.layers(2, pipeline))
-    once = replica_computation(load_model("gpt2"), 2, site, BF16, checkpointing="full")
+    once = replica_computation(load_model("gpt2"), 2, site, BF16, recompute="full")
     group = replicas_site(site)
     jobs = [Job(exchange, once, group, times), Job(exchange, accumulated(once, times), group)]
     counted, played = type(exchange).bounds(jobs)

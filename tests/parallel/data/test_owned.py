@@ -184,7 +184,7 @@ def test_the_closed_form_is_near_the_simulation() -> None:
 @pytest.mark.parametrize("times", [1, 3, 64])
 def test_micro_batches_are_counted_as_if_they_were_played_out(pipeline: int, times: int) -> None:
     where = site(32, "p4d.24xlarge", cut=Cut.layers(2, pipeline))
-    once = replica_computation(load_model("gpt2"), 2, where, BF16, checkpointing="full")
+    once = replica_computation(load_model("gpt2"), 2, where, BF16, recompute="full")
     group = replicas_site(where)
     counted, played = Owned.bounds(
         [Job(Owned(), once, group, times), Job(Owned(), accumulated(once, times), group)]
