@@ -1,9 +1,10 @@
 """The anatomy of a plan: where the seconds of a step go, what a device holds, how much of it is used.
 
-The parts of a step sum to it. A device computes, some of it for the second time because activations were not
-kept; it updates its share of the parameters; it waits for other stages of a pipeline. All that is left is
-communication that nothing hides: sums among devices that share layers, transfers that the next op waits for,
-the slower pace of computation beside collectives, and the wait for the slowest of all at each of them.
+The step breakdown is read from the simulated case. The simulator measures for which share of the time workers
+are busy; the roles of the ops that they run (`planner.simulator.step.OpRole`) divide it into computation,
+recomputation, the optimizer, pipeline bubbles, waits for input, and communication that blocks the device or
+slows its kernels down. While a worker is idle it waits for transfers or for slower workers: that is exposed
+communication too.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.device.computation import RECOMPUTE, SUM, WAIT
 from planner.device.mfu import hardware_flop_use, model_flop_use
 from planner.device.rates.times import framework_named
-from planner.parallel.contention import mean_s
-from planner.parallel.groups import replicas_site
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
+from planner.simulator.prediction import Prediction
+from planner.simulator.resource import COMPUTATION
+from planner.simulator.step import OpRole, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,12 @@ class StepParts:
     recompute_s: float
     communication_s: float  # exposed
     bubble_s: float
+    input_s: float
     optimizer_s: float
 
     @property
     def step_s(self) -> float:
-        return self.compute_s + self.communication_s + self.bubble_s + self.optimizer_s
+        return self.compute_s + self.communication_s + self.bubble_s + self.input_s + self.optimizer_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +94,27 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
                 recompute=plan.recompute,
                 stops_early=framework_named(cases.request.framework).stops_early,
             )
-    return Anatomy(parts_of(scored, cases), memory_of(scored, cases), mfu, hfu)
+    parts = step_breakdown(cases.case(plan).profile, scored.prediction)
+    return Anatomy(parts, memory_of(scored, cases), mfu, hfu)
 
 
-def parts_of(scored: ScoredPlan, cases: Cases) -> StepParts:
-    """Where the seconds of a simulated step go."""
-    plan, computation = scored.plan, cases.computation(scored.plan)
-    site = replicas_site(cases.site(plan))
-    step_s = scored.prediction.step_s
-    faster = 1.0 if scored.measured is None else scored.measured.value  # as real runs correct it
-    spent_s = mean_s(computation) / faster
-    summed = bubble = again = 0.0
-    if (work := computation.work) is not None:
-        summed, bubble, again = (float(spent_s[work == kind].sum()) for kind in (SUM, WAIT, RECOMPUTE))
-    share = plan.exchange.held(cases.model, plan.precision, site).optimizer  # whoever holds it updates it
-    optimizer = computation.optimizer_s * share / faster
-    compute = float(spent_s.sum()) - summed - bubble
-    # a step may be a little shorter than its mean where chance made it so: then nothing is exposed
-    compute = min(compute, max(step_s - optimizer - bubble, 0.0))
-    rest = max(step_s - compute - bubble - optimizer, 0.0)
-    return StepParts(compute, min(again, compute), rest, bubble, optimizer)
+def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
+    """Where the seconds of a simulated step go, by the roles of the ops that workers ran."""
+    by_role = profile.worker_s_by_role()
+    busy_s = prediction.step_s * min(prediction.utilisation[COMPUTATION], 1.0)
+    scale = busy_s / max(sum(by_role.values()), 1e-12)  # as simulated: slower workers, corrected predictions
+    spent_s = {role: seconds * scale for role, seconds in by_role.items()}
+    recompute_s = spent_s[OpRole.RECOMPUTE]
+    passes_s = spent_s[OpRole.FORWARD] + spent_s[OpRole.BACKWARD] + spent_s[OpRole.OTHER]
+    blocking_s = spent_s[OpRole.COMMUNICATION] + spent_s[OpRole.PARSE]
+    return StepParts(
+        compute_s=passes_s + recompute_s,
+        recompute_s=recompute_s,
+        communication_s=blocking_s + prediction.step_s - busy_s,
+        bubble_s=spent_s[OpRole.BUBBLE],
+        input_s=spent_s[OpRole.INPUT],
+        optimizer_s=spent_s[OpRole.OPTIMIZER],
+    )
 
 
 def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:

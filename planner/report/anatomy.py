@@ -10,7 +10,8 @@ BAR = 24  # characters
 PARTS = {
     "compute_s": "compute",
     "communication_s": "communication, exposed",
-    "bubble_s": "waiting for other stages",
+    "bubble_s": "pipeline bubble",
+    "input_s": "waiting for input",
     "optimizer_s": "optimizer",
 }
 
@@ -24,7 +25,7 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
     for name, words in PARTS.items():
         seconds = getattr(parts, name)
         if name == "compute_s" and parts.recompute_s:
-            words = f"compute ({parts.recompute_s / max(seconds, 1e-12):.0%} of it computed again)"
+            words = f"compute ({parts.recompute_s / max(seconds, 1e-12):.0%} of it recompute)"
         if seconds:
             rows.append(_row(words, seconds, seconds / whole))
     rows.append(_row("the step", whole, None))

@@ -25,6 +25,7 @@ from planner.servers.placement import MXNET_RULES, TensorPart, place_parameters
 from planner.simulator.bounds.paths import OP_BYTES
 from planner.simulator.step._profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
+COMMUNICATION = OpRole.COMMUNICATION
 Array = npt.NDArray[np.float64]
 
 SERVER_MEMORY_BYTES_PER_S = 12e9  # 0.25 ns a byte of tensor in an update by one core
@@ -131,7 +132,18 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
 
     layer = [_layer(parameters[part.tensor], shape) for part in parts]
     down = [
-        add(Op(f"{name}/down", DOWNLINK, part.server, size, (), number, layer=layer[number]))
+        add(
+            Op(
+                f"{name}/down",
+                DOWNLINK,
+                part.server,
+                size,
+                (),
+                number,
+                role=COMMUNICATION,
+                layer=layer[number],
+            )
+        )
         for number, (part, name, size) in enumerate(zip(parts, part_names, down_bytes, strict=True))
     ]
     parse = [
@@ -152,7 +164,8 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
         ready = parameters[part.tensor].ready
         if ready is not None:
             at = layer[number]
-            up = add(Op(f"{name}/up", UPLINK, part.server, size, (first + ready,), number, layer=at))
+            deps = (first + ready,)
+            up = add(Op(f"{name}/up", UPLINK, part.server, size, deps, number, role=COMMUNICATION, layer=at))
             update.append(add(Op(f"{name}/update", PS, part.server, 0, (up,), number, layer=at)))
     return ServedGraph(
         profile=Profile.build(

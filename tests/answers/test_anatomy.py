@@ -44,7 +44,7 @@ def test_the_parts_sum_to_the_step(words: dict[str, Any]) -> None:
     found = simulated(**words)
     step = found.as_dict()["step"]
     assert sum(
-        step[name] for name in ("compute_s", "communication_s", "bubble_s", "optimizer_s")
+        step[name] for name in ("compute_s", "communication_s", "bubble_s", "input_s", "optimizer_s")
     ) == pytest.approx(found.scored.prediction.step_s)
     assert all(value >= 0 for value in step.values())
     jsonschema.validate(json.loads(json.dumps(found.as_dict())), json.loads(SCHEMA.read_text()))

@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int32]
 
 FORWARD, BACKWARD, OTHER = OpRole.FORWARD, OpRole.BACKWARD, OpRole.OTHER
 COMPUTE, RECOMPUTE, SUM, WAIT = 0, 1, 2, 3  # what an op does with its time
-WORK = ("compute", "recompute", "communicate inside the replica", "wait for other stages")
+WORK_ROLES = {RECOMPUTE: OpRole.RECOMPUTE, SUM: OpRole.COMMUNICATION, WAIT: OpRole.BUBBLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,18 @@ class Computation:
         return tuple(self.dep_index[self.dep_start[op] : self.dep_start[op + 1]].tolist())
 
     @cached_property
+    def op_roles(self) -> npt.NDArray[np.uint8]:
+        """The role of each op in a step breakdown, which says more than the pass that it belongs to."""
+        roles = self.role.copy()
+        if self.work is not None:
+            for work, role in WORK_ROLES.items():
+                roles[self.work == work] = role
+        return roles
+
+    @cached_property
     def shape(self) -> Shape:
         deps = tuple(self.deps(op) for op in range(self.ops))
-        columns = tuple(self.role.tolist()), tuple(self.layer.tolist())
+        columns = tuple(self.op_roles.tolist()), tuple(self.layer.tolist())
         return Shape(self.names, deps, self.parameters, self.precision, *columns, self.layers)
 
     def varied(self, once_s: Sequence[float] | Floats) -> Floats:

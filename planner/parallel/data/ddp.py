@@ -112,7 +112,8 @@ class AllReduce(Exchange):
         found = self.buckets(computation)
         factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=self.copied)
         done = summed(steps, found, factor)
-        steps.spend("optimizer", self.after_s(computation, found, peers, site), done)
+        after_s = self.after_s(computation, found, peers, site)
+        steps.update(after_s, done, communication_s=after_s - computation.optimizer_s)
         return steps.case()
 
     def after_s(self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site) -> float:

@@ -266,7 +266,7 @@ class _Lowering:
         for at in range(len(self.stretches)):
             self._compute(at)
         share_s = steps.computation.optimizer_s / exchange.shards(steps.site)
-        steps.spend("optimizer", share_s, (*self.last, *self.scattered))
+        steps.update(share_s, (*self.last, *self.scattered))
         return steps.case()
 
     def _compute(self, at: int) -> None:

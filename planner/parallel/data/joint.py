@@ -22,11 +22,12 @@ import numpy.typing as npt
 
 from planner.device.computation import Computation
 from planner.parallel.collectives import Kind, Library, Peers, Phase
+from planner.parallel.contention import mean_s
 from planner.parallel.site import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.resource import FABRIC, NETWORK, Resource
-from planner.simulator.step import UPLINK, WORKER, Op, Profile
+from planner.simulator.step import UPLINK, WORKER, Op, OpRole, Profile, RoleShares
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
@@ -110,6 +111,7 @@ class JointSteps:
     columns: list[Floats] = field(default_factory=list)
     sums: Floats = field(init=False)  # seconds before each op: of the only step, or steps x ops
     factors: Floats = field(init=False)
+    role_sums: dict[OpRole, list[float]] = field(init=False)
     turns: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,6 +124,7 @@ class JointSteps:
             sigma = step_sigma(computation, self.jitter, self.jitter_s)
             self.factors = step_factors(sigma, self.site.workers, self.site.cut.pipeline)
             self.sums = np.concatenate([[0.0], np.cumsum(computation.once_s)])
+        self.role_sums = role_sums(computation)
 
     @property
     def rows(self) -> int:
@@ -129,11 +132,20 @@ class JointSteps:
 
     def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
         """Ops `first` to `last` of the computation, one after another; the position of the new op."""
-        return self.add(Op(name, WORKER, deps=_sorted(deps)), self._seconds(first, last) * factor)
+        role, parts = int(self.computation.role[last]), self._parts(first, last, factor)
+        op = Op(name, WORKER, deps=_sorted(deps), role=role, parts=parts)
+        return self.add(op, self._seconds(first, last) * factor)
 
-    def spend(self, name: str, seconds: float, deps: Iterable[int]) -> int:
-        """Work on the device that is not part of the computation."""
-        return self.add(Op(name, WORKER, deps=_sorted(deps)), np.full(self.rows, seconds))
+    def update(
+        self, seconds: float, deps: Iterable[int], *, communication_s: float = 0.0, name: str = "optimizer"
+    ) -> int:
+        """The optimizer; `communication_s` of its seconds notice and copy what was received."""
+        parts: RoleShares = ()
+        if communication_s > 0:
+            share = communication_s / seconds
+            parts = ((OpRole.OPTIMIZER, 1 - share), (OpRole.COMMUNICATION, share))
+        op = Op(name, WORKER, deps=_sorted(deps), role=OpRole.OPTIMIZER, parts=parts)
+        return self.add(op, np.full(self.rows, seconds))
 
     def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
         """A collective among all; the ops to wait for (`deps` themselves where nobody else takes part)."""
@@ -152,6 +164,7 @@ class JointSteps:
                 before,
                 scope=SCOPES[phase.scope],
                 latency_s=phase.latency_s,
+                role=OpRole.COMMUNICATION,
             )
             before = (self.add(op, np.zeros(self.rows)),)
         return before
@@ -163,6 +176,19 @@ class JointSteps:
 
     def _seconds(self, first: int, last: int) -> Floats:
         return np.asarray(np.maximum(self.sums[..., last + 1] - self.sums[..., first], 0.0) * self.factors)
+
+    def _parts(self, first: int, last: int, factor: float) -> RoleShares:
+        """Shares of a stretch by role; what `factor` adds to it is communication that slows it down."""
+        found: dict[OpRole, float] = {}
+        if self.role_sums:
+            own_s = {role: sums[last + 1] - sums[first] for role, sums in self.role_sums.items()}
+            if (total_s := sum(own_s.values())) > 0:
+                found = {role: own / total_s / factor for role, own in own_s.items() if own > 0}
+        if not found and factor == 1.0:
+            return ()
+        found = found or {OpRole(self.computation.role[last]): 1 / factor}
+        slowed = found.get(OpRole.COMMUNICATION, 0.0) + 1 - 1 / factor
+        return tuple((found | {OpRole.COMMUNICATION: slowed}).items())
 
     def _channel(self, level: str) -> int:
         """Take turns among the library's channels of a level."""
@@ -189,6 +215,17 @@ class JointSteps:
             notes=computation.notes,
         )
         return Case(profile=step, cluster=cluster, policy=Fifo())
+
+
+def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
+    """Mean seconds before each op of a computation by role; empty where ops are plain passes."""
+    if computation.work is None:
+        return {}
+    spent_s, roles = mean_s(computation), computation.op_roles
+    return {
+        OpRole(role): [0.0, *np.cumsum(np.where(roles == role, spent_s, 0.0)).tolist()]
+        for role in np.unique(roles).tolist()
+    }
 
 
 def wired(site: Site, library: Library, peers: Peers) -> Cluster:

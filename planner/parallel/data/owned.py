@@ -114,7 +114,9 @@ class Owned(Exchange):
         at, last = self._received(steps)
         factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=True)
         done = summed(steps, found, factor, at, last)
-        steps.spend("optimizer", self.after_s(computation, found, peers, site), done)
+        after_s = self.after_s(computation, found, peers, site)
+        share = largest_share(tensors_of(computation), self.owners(site))
+        steps.update(after_s, done, communication_s=after_s - computation.optimizer_s * share)
         return steps.case()
 
     def _received(self, steps: JointSteps) -> tuple[int, tuple[int, ...]]:

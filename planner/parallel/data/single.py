@@ -16,7 +16,7 @@ from planner.parallel.data._base import Ask, Exchange, Floats, Held, Job, Words
 from planner.parallel.site import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
-from planner.simulator.step import WORKER, Op, Profile
+from planner.simulator.step import WORKER, Op, OpRole, Profile
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
@@ -52,11 +52,16 @@ class Alone(Exchange):
     def lower(self, computation: Computation, site: Site) -> Case:
         from planner.simulator.simulate import Case
 
-        ops = [Op(name, WORKER, deps=computation.deps(op)) for op, name in enumerate(computation.names)]
+        ops = [
+            Op(name, WORKER, deps=computation.deps(op), role=role)
+            for op, (name, role) in enumerate(
+                zip(computation.names, computation.op_roles.tolist(), strict=True)
+            )
+        ]
         durations_s = computation.durations_s
         if computation.optimizer_s:
             made = {one.ready for one in computation.parameters if one.ready is not None}
-            ops.append(Op("optimizer", WORKER, deps=tuple(sorted(made))))
+            ops.append(Op("optimizer", WORKER, deps=tuple(sorted(made)), role=OpRole.OPTIMIZER))
             spent_s = np.full((computation.steps, 1), computation.optimizer_s)
             durations_s = np.hstack([durations_s, spent_s])
         profile = Profile.build(

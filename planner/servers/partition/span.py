@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.device.batch_memory import usable_bytes, worker_memory
 from planner.hardware import Hardware
@@ -25,7 +26,9 @@ from planner.servers.partition.constants import PaperConstants
 from planner.servers.partition.costs import Problem, StageSpread, spread
 from planner.servers.partition.search import best_spreads
 from planner.servers.partition.stages import Stage, stages_of
-from planner.simulator.step import OpRole, Profile
+from planner.simulator.step import OpRole, Profile, RoleShares
+
+Floats = npt.NDArray[np.float64]
 
 WORTH_CUTTING = 0.1  # of the reading that a span must save; without, its workers may as well be replicas
 PASSES = (OpRole.FORWARD, OpRole.BACKWARD)
@@ -172,6 +175,7 @@ def spanned(profile: Profile, span: Span) -> Profile:
         else:  # down, up, update
             sizes[op] = times[op] = span.bytes_factor(at)
     durations = profile.durations_s * times + extra
+    parts = _with_exchanges(profile, durations.mean(axis=0), extra)
     size = np.rint(profile.bytes * sizes).astype(np.int64)
     durations.flags.writeable = size.flags.writeable = False
     return replace(
@@ -179,5 +183,15 @@ def spanned(profile: Profile, span: Span) -> Profile:
         batch=span.samples,
         bytes=size,
         durations_s=durations,
+        parts=parts,
         source=f"{profile.source}; spread over {span.workers} workers a replica by the partition search",
     )
+
+
+def _with_exchanges(profile: Profile, mean_s: Floats, exchange_s: Floats) -> dict[int, RoleShares]:
+    """The shares of ops that also exchange features with the other workers of their replica."""
+    parts: dict[int, RoleShares] = {}
+    for op in np.flatnonzero(exchange_s).tolist():
+        share = float(exchange_s[op] / mean_s[op])
+        parts[op] = ((OpRole(profile.role[op]), 1 - share), (OpRole.COMMUNICATION, share))
+    return parts

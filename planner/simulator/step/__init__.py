@@ -14,6 +14,7 @@ from planner.simulator.step._profile import (
     Op,
     OpRole,
     Profile,
+    RoleShares,
     resource_of,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "Op",
     "OpRole",
     "Profile",
+    "RoleShares",
     "resource_of",
 ]

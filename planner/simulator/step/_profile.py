@@ -15,13 +15,14 @@ when op i started after the start of step k (for a transfer: when it was request
 together. It starts when it is ready at every member, runs once, on the lane of the group's leader, and ends
 for all. `latency_s[i]` is a time that every chunk of a transfer takes before its bytes flow, besides the
 policy's overhead (a block of transfers: that of its first). `role[i]` is an `OpRole`: what waits for an op
-that parses waits for the transfer before it. `layer[i]` is the layer of the model that op i is of (-1: none).
+that parses waits for the transfer before it. `parts[i]` are the shares of op i's seconds by role, where it
+merges ops of several. `layer[i]` is the layer of the model that op i is of (-1: none).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -38,13 +39,17 @@ DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
 
 
 class OpRole(IntEnum):
-    """What an op is for, where that matters to somebody."""
+    """What an op is for: step breakdowns sum the seconds of a worker by role."""
 
     FORWARD = 0
     BACKWARD = 1
     OTHER = 2
     PARSE = 3  # it only turns a message into a tensor
     OPTIMIZER = 4  # a worker updates parameters itself, though the step gives that to a server
+    RECOMPUTE = 5  # a forward pass again, for activations that were not kept
+    COMMUNICATION = 6  # transfers; on a worker: it waits for them, or is slowed down by them
+    BUBBLE = 7  # a worker waits for other pipeline stages
+    INPUT = 8  # a worker waits for training data
 
 
 RESOURCE_KINDS = (
@@ -59,6 +64,7 @@ _ABOUT = (  # what a step says of all its ops together
     "model", "batch", "servers", "tensors", "hardware", "bandwidth_bytes_per_s", "basis", "source", "notes",
     "layers", "buckets",
 )  # fmt: skip
+RoleShares = tuple[tuple[OpRole, float], ...]  # of an op's seconds; none: all are of the op's own role
 MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of the unit
 
 
@@ -76,6 +82,7 @@ class Op:
     latency_s: float = 0.0
     role: int = OpRole.OTHER
     layer: int = -1
+    parts: RoleShares = ()
 
 
 def resource_of(code: int, server: int) -> Resource:
@@ -119,6 +126,7 @@ class Profile:
     recorded: Recorded | None = None  # what the recording knows beside its times
     layers: tuple[str, ...] = ()  # names; the column `layer` has indices
     buckets: bool = False  # its tensors are buckets of gradients, as they were recorded
+    parts: Mapping[int, RoleShares] = field(default_factory=dict)
 
     @staticmethod
     def build(
@@ -167,6 +175,7 @@ class Profile:
                 if starts_s is None
                 else _frozen(np.atleast_2d(np.asarray(starts_s, np.float64)), np.float64)
             ),
+            parts={index: op.parts for index, op in enumerate(ops) if op.parts},
             **about,
         )
 
@@ -290,7 +299,17 @@ class Profile:
             latency_s=float(self.latency_s[at]),
             role=int(self.role[at]),
             layer=int(self.layer[at]),
+            parts=self.parts.get(at, ()),
         )
+
+    def worker_s_by_role(self) -> dict[OpRole, float]:
+        """Mean seconds of a step in which the worker's ops run, by role."""
+        seconds = dict.fromkeys(OpRole, 0.0)
+        mean_s = self.durations_s.mean(axis=0).tolist()
+        for op in np.flatnonzero(self.resource == WORKER).tolist():
+            for role, share in self.parts.get(op) or ((OpRole(self.role[op]), 1.0),):
+                seconds[role] += share * mean_s[op]
+        return seconds
 
     def deps(self, op: int) -> npt.NDArray[np.int32]:
         return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]

@@ -1,0 +1,131 @@
+"""LocalSGD as one file: several local steps between two all-reduces, right in every command and breakdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from planner.answers.anatomy import step_breakdown
+from planner.cli._app import app
+from planner.parallel.collectives.peers import peers_of
+from planner.parallel.data import EXCHANGES, Exchange, Held, Words, settings, with_choices
+from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.resource import COMPUTATION
+from planner.simulator.simulate import simulate
+from planner.simulator.step import HOST, WORKER, Op, OpRole, Profile
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSGD(Exchange):
+    """Workers take `period` optimizer steps on their own, then average their parameters (Stich 2019)."""
+
+    kind: ClassVar[str] = "localsgd"
+    title: ClassVar[str] = "LocalSGD"
+
+    period: int = 8
+
+    @property
+    def key(self):
+        return f"localsgd/{self.period}"
+
+    @classmethod
+    def options(cls, ask, site) -> Iterator[LocalSGD]:
+        options = (cls(period) for period in (4, 8)) if site.workers > 1 else ()
+        return with_choices(options, ask.choices(cls.kind))
+
+    def held(self, model, precision, site):
+        return Held()
+
+    def lower(self, computation, site):
+        library = settings.library("auto", "auto", site)
+        steps = JointSteps(computation, site, library, peers_of(site, library), JITTER, JITTER_S)
+        last = ()
+        for step in range(self.period):
+            last = (steps.compute(f"step[{step}]", 0, computation.ops - 1, last),)
+            last = (steps.update(computation.optimizer_s, last, name=f"optimizer[{step}]"),)
+        size = float(computation.elements * computation.precision.parameter_bytes)
+        steps.update(0.0, steps.collective("average", "all_reduce", size, last))
+        case = steps.case()
+        return replace(case, profile=replace(case.profile, batch=self.period * computation.batch))
+
+    def words(self):
+        return Words(
+            cell="LocalSGD",
+            aside=" with LocalSGD",
+            plan=f"parameters averaged every {self.period} steps",
+            resources=BETWEEN_WORKERS,
+        )
+
+
+ARGS = ("--model", "resnet50", "--batch", "32", "--hardware", "p3.2xlarge", "--interval-width", "0.02")
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setitem(EXCHANGES, "localsgd", LocalSGD)
+
+
+def run(*args):
+    done = CliRunner().invoke(app, [*args, "--format", "json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("period", [4, 8])
+def test_step_breakdown_of_local_sgd_agrees_with_utilisation(period):
+    answer = run("simulate", *ARGS, "--workers", "4", "--exchange", f"localsgd:period={period}")
+    step, prediction = answer["step"], answer["prediction"]
+    busy = (step["compute_s"] + step["optimizer_s"]) / step["step_s"]
+    assert busy == pytest.approx(prediction["utilisation"]["worker"])
+    assert step["communication_s"] / step["step_s"] == pytest.approx(1 - busy)
+    assert 0.3 < busy < 0.9
+    assert step["step_s"] == pytest.approx(prediction["step_s"])
+    ddp = run("simulate", *ARGS, "--workers", "4", "--exchange", "allreduce")["step"]
+    assert step["compute_s"] == pytest.approx(period * ddp["compute_s"], rel=0.03)
+    assert step["optimizer_s"] == pytest.approx(period * ddp["optimizer_s"], rel=0.03)
+    assert step["communication_s"] == pytest.approx(ddp["communication_s"], rel=0.25)  # of one exchange
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("recommend", ("--workers", "2,4", "--budget", "30")),
+        ("compare", ("--workers", "2,4")),
+        ("saturation", ("--max-workers", "3")),
+    ],
+)
+def test_commands_take_local_sgd_and_stay_below_its_bound(command, more):
+    answer = run(command, *ARGS, *more, "--exchange", "localsgd")
+    plans = answer.get("plans") or answer["points"]
+    assert {plan["exchange"]["kind"] for plan in plans} == {"localsgd"}
+    assert all(plan["samples_per_s"] <= plan["bound_samples_per_s"] for plan in plans)
+
+
+def test_step_breakdown_attributes_every_role_and_idle_time():
+    roles = (OpRole.FORWARD, OpRole.RECOMPUTE, OpRole.BUBBLE, OpRole.INPUT, OpRole.PARSE, OpRole.OPTIMIZER)
+    ops = [
+        Op(role.name, WORKER, deps=(index - 1,) if index else (), role=role)
+        for index, role in enumerate(roles)
+    ]
+    ops.append(Op("slowed", WORKER, deps=(5,), parts=((OpRole.BACKWARD, 0.75), (OpRole.COMMUNICATION, 0.25))))
+    ops.append(Op("host", HOST, deps=(6,)))
+    seconds = np.array([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 7.0]])
+    profile = Profile.build(ops, seconds, model="toy", batch=1, servers=0)
+    cluster = Cluster(nodes=(Node(1.0, 1.0),), worker_nodes=(0,), server_nodes=(), worker_speeds=(0.5,))
+    prediction = simulate(profile, cluster)
+    assert prediction.utilisation[COMPUTATION] == pytest.approx(58 / 65)
+    parts = step_breakdown(profile, prediction)
+    assert parts.step_s == pytest.approx(65.0)
+    assert parts.compute_s == pytest.approx(2 * (1 + 2 + 6))
+    assert parts.recompute_s == pytest.approx(4.0)
+    assert parts.bubble_s == pytest.approx(6.0)
+    assert parts.input_s == pytest.approx(8.0)
+    assert parts.optimizer_s == pytest.approx(12.0)
+    assert parts.communication_s == pytest.approx(2 * (5 + 2) + 7)
