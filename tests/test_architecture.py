@@ -38,7 +38,6 @@ PENDING = {  # imports that the restructuring still has to turn around; nothing 
     "device.recorded.importers.__init__ -> servers.network.transmissions",
     "errors -> files.printable",
     "hardware.prices.cluster_cost -> simulator.cluster",
-    "model.importers.graph -> device.workload",
     "parallel.data.__init__ -> servers.parameter_servers",
     "report.profile -> servers.network.overhead",
     "report.profile -> servers.network.window",

@@ -7,7 +7,8 @@ import pytest
 
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.model.netlist._format import LAYERS, File
+from planner.model.layers import FILE_KINDS
+from planner.model.netlist._format import File
 from planner.report import models as report
 from planner.report.output import render
 
@@ -39,5 +40,5 @@ def test_the_example_over_text_is_gpt2(tmp_path):
 
 
 def test_every_key_is_documented():
-    for key in (*LAYERS, *File.__struct_fields__):
+    for key in (*FILE_KINDS, *File.__struct_fields__):
         assert f"`{key}`" in TEXT or f"`[{key}]`" in TEXT or key == "layers", key

@@ -8,13 +8,12 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from planner.model import Attention, Model
+from planner.model import AttentionShape, Model
+from planner.model.layers import kind_of
 
 Flags = npt.NDArray[np.bool_]
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE_MODES: tuple[Recompute, ...] = get_args(Recompute)
-READS_NOTHING = ("add",)  # backward; dropout reads which elements it has left out
-READS_INPUT = ("linear", "fc")  # alone
 
 
 @lru_cache(maxsize=256)
@@ -26,7 +25,7 @@ def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = Fa
     all that was not kept is there (torch 2.1 on, with use_reentrant=False). A third of the arithmetic of a
     transformer's forward pass is in that product, or a quarter where it is gated."""
     if recompute == "selective":
-        again = np.array([isinstance(layer.detail, Attention) for layer in model.layers])
+        again = np.array([isinstance(layer.detail, AttentionShape) for layer in model.layers])
     else:
         again = np.array([recompute == "full" and layer.block is not None for layer in model.layers])
     if stops_early and recompute == "full":
@@ -42,7 +41,8 @@ def _outputs(model: Model) -> list[int]:
         layer = model.layers[at]
         if layer.block != block:
             block, open_ = layer.block, layer.block is not None
-        if open_ and layer.kind in (*READS_NOTHING, *READS_INPUT):
+        reads = kind_of(layer).backward_reads
+        if open_ and reads != "all":
             found.append(at)
-        open_ = open_ and layer.kind in READS_NOTHING
+        open_ = open_ and reads == "nothing"
     return found

@@ -35,7 +35,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionShape:
     """What a layer of kind `attention` does: `heads` of `head_size` features ask, `kv_heads` answer, for
     `keys` positions. `flash`: scores are never written to memory. `window`: positions that one position
     sees."""
@@ -85,7 +85,7 @@ class Layer:
     stride: tuple[int, int] | None = None
     input_elements: int = 0
     groups: int = 1
-    detail: Attention | Experts | None = None
+    detail: AttentionShape | Experts | None = None
     tied: tuple[Tensor, ...] = ()
     block: str | None = None
     follows: str | None = None

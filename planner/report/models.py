@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.device.workload import demands
 from planner.files.printable import printable
 from planner.model import Layer, Model
+from planner.model.layers import workloads
 from planner.report.output import Column, Table
 from planner.units import MIB
 
@@ -142,7 +142,7 @@ def layer_count(model: Model) -> int:
 def imported_lines(found: ImportedModel, file: Path) -> list[str]:
     """What an import says: what was recognised, and what was not."""
     model = found.model
-    asked = demands(model)
+    asked = workloads(model)
     flops = [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
     kinds: dict[str, int] = {}
     for layer in model.layers:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.device.workload import demands
 from planner.errors import BadInput
 from planner.model.catalog import load_model
 from planner.model.importers import import_file
 from planner.model.importers.asked import Asked, import_asked
 from planner.model.importers.writing import toml_of
+from planner.model.layers import workloads
 
 DATA = Path(__file__).parents[1] / "data" / "models" / "onnx"
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,7 +22,7 @@ def _onnx():
 
 
 def flops(model):
-    asked = demands(model, flash=False)
+    asked = workloads(model, flash=False)
     return [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.device.workload import demands
 from planner.errors import BadInput
 from planner.model.catalog import load_model
 from planner.model.importers.asked import Asked, import_asked
 from planner.model.importers.writing import toml_of
+from planner.model.layers import workloads
 
 BENCHMARKS = Path(__file__).parent
 MODULES = """
@@ -77,7 +77,7 @@ def modules(tmp_path, monkeypatch):
 
 
 def flops(model):
-    asked = demands(model, flash=False)
+    asked = workloads(model, flash=False)
     return [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
 
 

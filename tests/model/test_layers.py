@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.device.workload import demand, demands
-from planner.model import Attention, Experts, Layer, Tensor
+from planner.model import AttentionShape, Experts, Layer, Tensor
 from planner.model.catalog import load_model, model_names
-from planner.model.layers import KINDS, kept, kernel_kind, score_pairs
+from planner.model.layers import KINDS, kept, kernel_kind, layer_workload, score_pairs, workloads
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 DATA = Path(__file__).parents[1] / "data" / "models"
@@ -28,7 +27,7 @@ def nominal(name, blocks=""):
     counted = {block.name for block in model.blocks[: int(blocks or len(model.blocks))]} | {None}
     asked = [
         one
-        for layer, one in zip(model.layers, demands(model, flash=False), strict=True)
+        for layer, one in zip(model.layers, workloads(model, flash=False), strict=True)
         if layer.block in counted
     ]
     return sum(one.forward.nominal_flops for one in asked), sum(one.backward.nominal_flops for one in asked)
@@ -63,7 +62,7 @@ def test_every_kind_in_the_catalogue_is_in_the_table():
 
 def test_matmuls_do_the_flops_of_their_pass():
     for name in ("llama3-8b", "mixtral-8x7b", "bert-base", "efficientnet-b0"):
-        for layer, asked in zip(load_model(name), demands(load_model(name)), strict=True):
+        for layer, asked in zip(load_model(name), workloads(load_model(name)), strict=True):
             for one in (asked.forward, asked.backward):
                 if one.matmuls:
                     assert sum(m.flops for m in one.matmuls) == pytest.approx(one.flops), layer.name
@@ -73,7 +72,7 @@ LINEAR = Layer("l", "linear", ("x",), (10, 6), (Tensor("w", (6, 4)),), 240, inpu
 
 
 def test_a_linear_layer():
-    asked = demand(LINEAR)
+    asked = layer_workload(LINEAR)
     assert asked.kernel == "matmul"
     assert (asked.forward.flops, asked.backward.flops) == (480, 960)
     assert (asked.forward.read_elements, asked.forward.written_elements) == (40, 60)
@@ -83,16 +82,16 @@ def test_a_linear_layer():
     weights, inputs = asked.backward.matmuls
     assert (weights.rows, weights.columns, weights.depth, weights.grows) == (4, 6, 10, "depth")
     assert (inputs.rows, inputs.columns, inputs.depth, inputs.grows) == (10, 4, 6, "rows")
-    assert demand(LINEAR, reads_data=True).backward.flops == 480
+    assert layer_workload(LINEAR, reads_data=True).backward.flops == 480
 
 
 def attention(**more):
-    part = Attention(heads=2, kv_heads=1, head_size=4, keys=8, **more)
+    part = AttentionShape(heads=2, kv_heads=1, head_size=4, keys=8, **more)
     return Layer("a", "attention", ("q", "k", "v"), (8, 8), macs=1024, input_elements=128, detail=part)
 
 
 def test_attention_with_and_without_flash():
-    flash, plain = demand(attention()), demand(attention(flash=False))
+    flash, plain = layer_workload(attention()), layer_workload(attention(flash=False))
     assert flash.forward.flops == plain.forward.flops == 2048
     assert (flash.backward.flops, plain.backward.flops) == (5120, 4096)
     assert flash.forward.moved_elements == 128 + 64
@@ -104,13 +103,13 @@ def test_attention_with_and_without_flash():
 
 
 def test_a_causal_mask_spares_half_and_the_count_does_not_say_so():
-    asked = demand(attention(causal=True)).forward
+    asked = layer_workload(attention(causal=True)).forward
     assert (asked.flops, asked.nominal_flops) == (2048 * 36 / 64, 2048)
 
 
 @given(st.integers(1, 40), st.integers(1, 50), st.booleans())
 def test_pairs_are_those_that_a_mask_leaves(length, window, causal):
-    part = Attention(1, 1, 1, length, causal=causal, window=window)
+    part = AttentionShape(1, 1, 1, length, causal=causal, window=window)
     if causal:
         seen = sum(1 for i in range(length) for j in range(length) if 0 <= i - j < window)
     else:
@@ -121,7 +120,7 @@ def test_pairs_are_those_that_a_mask_leaves(length, window, causal):
 def test_experts_compute_for_those_that_are_asked_and_hold_all():
     part = Experts(experts=8, top_k=2, inner=16)
     layer = Layer("m", "moe", ("x",), (10, 4), (Tensor("w", (8, 3, 16, 4)),), 10 * 4 * (8 + 96), detail=part)
-    asked = demand(layer)
+    asked = layer_workload(layer)
     assert asked.forward.flops == 2 * layer.macs
     assert asked.forward.weight_elements == 8 * 3 * 16 * 4
     mixtral = load_model("mixtral-8x7b")

@@ -6,7 +6,7 @@ import pytest
 
 from planner.device.computation.transform import accumulated
 from planner.device.rates.times import framework_named
-from planner.model import Attention
+from planner.model import AttentionShape
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned
 from planner.parallel.groups import replicas_site
@@ -135,7 +135,9 @@ def test_attention_is_one_kernel_where_software_and_device_have_it(
     framework: str, device: str, flash: bool
 ) -> None:
     model = run(framework=framework, device=device, source_id="nobody has seen it").model
-    assert {layer.detail.flash for layer in model.layers if isinstance(layer.detail, Attention)} == {flash}
+    assert {layer.detail.flash for layer in model.layers if isinstance(layer.detail, AttentionShape)} == {
+        flash
+    }
 
 
 def test_sizes_that_stand_for_a_network_are_those_of_its_dimensions() -> None:

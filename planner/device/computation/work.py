@@ -33,7 +33,7 @@ COSTS = len(KINDS) + 1  # seconds a multiply-add or byte for each kind, then sec
 
 # Reads and writes of the whole output, forward and backward, by kernels that only move data.
 _PASSES = {
-    name: (kind.forward.both, kind.backward.both)
+    name: (kind.forward.reads + kind.forward.writes, kind.backward.reads + kind.backward.writes)
     for name, kind in LAYER_KINDS.items()
     if kind.forward is not None and kind.backward is not None
 }

@@ -1,7 +1,7 @@
 """The kernels of a model as arrays: what each asks of a device, for one sample and for a step.
 
-`planner.device.workload` says what each layer asks forward and backward; here the kernels of one pass of a
-layer are one row, taken to be alike. Everything is a property of the network alone.
+`planner.model.layers.workloads` gives the work of each layer, forward and backward; here the kernels of one
+pass of a layer are one row, taken to be alike. Everything is a property of the network alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.workload import Matmul, Pass, demands
 from planner.model import Model
+from planner.model.layers import Matmul, Pass, workloads
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class Kernels:
 def kernels_of(model: Model, flash: bool | None = None) -> Kernels:
     """The kernels of a model; cached. `flash` overrides what the model says of attention."""
     rows = []
-    for at, asked in enumerate(demands(model, flash=flash)):
+    for at, asked in enumerate(workloads(model, flash=flash)):
         kind = _OF_KERNEL[asked.kernel]
         for back, one in enumerate((asked.forward, asked.backward)):
             rows += [_row(at, of, part, back) for of, part in _parts(kind, one, back) if part.kernels]

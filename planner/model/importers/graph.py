@@ -14,9 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.device.workload import demands
 from planner.model import Model
 from planner.model.importers.parts import TORCH_NAMES, Item
+from planner.model.layers import workloads
 
 Shape = tuple[int, ...]
 LONGEST_NAME = 180
@@ -147,7 +147,7 @@ class OperatorGraph:
         """What was not known, and its share of all that is moved."""
         if not self.unknown:
             return ["every operator is known"]
-        moved = [one.forward.moved_elements + one.backward.moved_elements for one in demands(model)]
+        moved = [one.forward.moved_elements + one.backward.moved_elements for one in workloads(model)]
         strange = {item["name"] for item in self.layers if item.get("other") in self.unknown}
         share = sum(m for m, layer in zip(moved, model.layers, strict=True) if layer.name in strange)
         listed = ", ".join(f"{name} x {count}" for name, count in self.unknown.most_common(8))

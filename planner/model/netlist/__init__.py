@@ -1,8 +1,8 @@
 """Netlists: `models/*.toml` as `Model`s. The format is documented in `docs/models.md`.
 
-`_format.py` and `_keys.py` say which keys a file may hold, `_expand.py` unrolls blocks and branches into
-layers with names and inputs, `_rules.py` and `_infer.py` give them shapes, parameter tensors and
-multiply-adds. Imports the nouns and `planner.files.tomlfile` only.
+`_format.py` and the kinds of `planner.model.layers` say which keys a file may hold, `_expand.py` unrolls
+blocks and branches into layers with names and inputs, `_infer.py` gives them shapes, parameter tensors and
+multiply-adds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from planner.files.tomlfile import TomlSource, decode, read
 from planner.model import Model
+from planner.model.layers.base import Shape
 from planner.model.netlist._expand import expand
 from planner.model.netlist._format import File
 from planner.model.netlist._infer import infer
-from planner.model.netlist._rules import Shape
 
 __all__ = ["build_model", "read_model"]
 

@@ -8,27 +8,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from planner.errors import BadInput
+from planner.files.decoding import convert
 from planner.files.tomlfile import Key, TomlSource, decode
+from planner.model.layers import FILE_KINDS, also_keys
 from planner.model.netlist import _format as f
 
 T = TypeVar("T")
 LARGEST_NETWORK = 20_000  # layers: ten times the deepest in use, and read in a second
 MOST_INPUTS = 1_000_000  # of all layers together
-HAVE_DEFAULTS = (
-    "conv",
-    "depthwise",
-    "fc",
-    "max_pool",
-    "avg_pool",
-    "linear",
-    "layer_norm",
-    "attention",
-    "patches",
-    "moe",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +64,21 @@ def expand(source: TomlSource, file: f.File) -> list[Placed]:
     """The layers of a file in order of creation."""
     for kind, defaults in file.defaults.items():
         spot = Spot(("defaults", kind))
-        if kind not in HAVE_DEFAULTS:
-            raise spot.error(source, f"only {', '.join(HAVE_DEFAULTS)} have defaults")
-        decode(source, {**_required(kind), **defaults}, f.LAYERS[kind], spot.at)
+        smallest = FILE_KINDS[kind].smallest if kind in FILE_KINDS else None
+        if smallest is None:
+            allowed = ", ".join(name for name, known in FILE_KINDS.items() if known.smallest is not None)
+            raise spot.error(source, f"only {allowed} have defaults")
+        decode(source, {**smallest, **defaults}, FILE_KINDS[kind], spot.at)
     expansion = _Expansion(source, file)
     scope = f"{file.scope}{file.separator}" if file.scope else ""
     expansion.unroll(file.layers, _Context(Spot(("layers",)), scope, "input"))
     return expansion.placed
 
 
-def _required(kind: str) -> f.Item:
-    """Values for the keys that a layer cannot do without, to check the others against."""
-    keys = {"attention": {"heads": 1}, "patches": {"size": 1}, "moe": {"top_k": 1, "features": 1}}
-    own: Any = ["any"] if kind in f.READ_BY_NAME else kind == "layer_norm" or 1
-    return {kind: own, **keys.get(kind, {})}
+@cache
+def _implied(kind: str) -> Any:
+    """The keys of a layer that follows another by `then`."""
+    return convert({kind: True}, FILE_KINDS[kind])
 
 
 class _Expansion:
@@ -116,8 +108,8 @@ class _Expansion:
 
     def _layer(self, item: f.Item, previous: str, here: _Context) -> str:
         kind, spec = self._once(item, lambda: self._spec(item, here))
-        if kind in f.READ_BY_NAME:
-            inputs = tuple(self._find(name, here) for name in item[f.READ_BY_NAME[kind]])
+        if key := FILE_KINDS[kind].inputs_key:
+            inputs = tuple(self._find(name, here) for name in item[key])
         else:
             inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
         return self._place(kind, spec, inputs, here)
@@ -131,11 +123,11 @@ class _Expansion:
 
     def _spec(self, item: f.Item, here: _Context) -> tuple[str, Any]:
         """The kind of a layer and its keys as types."""
-        kinds = [kind for kind in f.LAYERS if kind in item]
+        kinds = [kind for kind in FILE_KINDS if kind in item]
         if len(kinds) > 1:
-            kinds = [kind for kind in kinds if kind not in f.ALSO_KEYS] or kinds
+            kinds = [kind for kind in kinds if kind not in also_keys()] or kinds
         if len(kinds) != 1:
-            allowed = [*f.LAYERS, "branches", "block"]
+            allowed = [*FILE_KINDS, "branches", "block"]
             near = [n for key in item for n in difflib.get_close_matches(key, allowed, n=1)]
             hint = f"; did you mean {near[0]!r}?" if near and not kinds else ""
             raise here.spot.error(
@@ -144,18 +136,24 @@ class _Expansion:
             )
         kind = kinds[0]
         values = {**self.file.defaults[kind], **item} if kind in self.file.defaults else item
-        spec: Any = decode(self.source, values, f.LAYERS[kind], here.spot.at)
+        spec: Any = decode(self.source, values, FILE_KINDS[kind], here.spot.at)
         if item[kind] is False:
             raise here.spot.error(self.source, f"{kind} = false means nothing; leave the layer out")
         return kind, spec
 
     def _branches(self, item: f.Item, previous: str, here: _Context) -> str:
-        spec = self._once(item, lambda: decode(self.source, item, f.Branches, here.spot.at))
+        spec, joined = self._once(item, lambda: self._joined(item, here))
         ends = []
         for index, branch in enumerate(spec.branches * spec.repeat):
             spot = here.spot / "branches" / (index % len(spec.branches))
             ends.append(self.unroll(branch, _Context(spot, here.scope, previous, here.block)))
-        return self._place(spec.join, spec, tuple(ends), here)
+        return self._place(spec.join, joined, tuple(ends), here)
+
+    def _joined(self, item: f.Item, here: _Context) -> tuple[f.Branches, Any]:
+        """Branches, and the keys of the layer that joins them."""
+        spec = decode(self.source, item, f.Branches, here.spot.at)
+        join: Any = FILE_KINDS[spec.join]
+        return spec, join(**{spec.join: []}, name=spec.name, unit=spec.unit, then=spec.then)
 
     def _block(self, item: f.Item, previous: str, here: _Context) -> str:
         """Unroll the use of a block, as often as it repeats."""
@@ -234,7 +232,7 @@ class _Expansion:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
-            self.placed.append(Placed(after, None, part, name, (last,), here.spot, block))
+            self.placed.append(Placed(after, _implied(after), part, name, (last,), here.spot, block))
             last = self.ends[part] = part
         self.ends[name] = last
         return last
@@ -282,6 +280,7 @@ class _Expansion:
 
 def _inputs(item: f.Item, before: f.Item) -> Sequence[str]:
     """The names that an item reads, as far as it and the item before it have names."""
-    listed = next((item.get(key) for kind, key in f.READ_BY_NAME.items() if item.get(kind)), None)
+    keys = ((kind.inputs_key, name) for name, kind in FILE_KINDS.items() if kind.inputs_key)
+    listed = next((item.get(key) for key, name in keys if item.get(name)), None)
     names = listed or item.get("from") or before.get("name") or ()
     return [names] if isinstance(names, str) else [str(name) for name in names]

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
-from planner.model.netlist._keys import (
-    ALSO_KEYS,
-    LAYERS,
-    READ_BY_NAME,
-    Branches,
-    Count,
-    Item,
-    Large,
-    Name,
-    Size,
-    Start,
-)
+from planner.model.layers import FILE_KINDS
+from planner.model.layers.base import After, Name, Size
 
-__all__ = [
-    "ALSO_KEYS",
-    "LAYERS",
-    "READ_BY_NAME",
-    "BlockForm",
-    "BlockUse",
-    "Branches",
-    "File",
-    "Item",
-    "Names",
-    "Tensors",
-]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Start = Annotated[int, Meta(ge=0, le=10_000)]
+Large = Annotated[int, Meta(ge=1, le=10**18)]
+Item = dict[str, Any]  # one entry of a list of layers: a layer, a block's use or branches
+
+
+class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lists of layers that all read the same layer, then are joined; an empty list passes it on as it is."""
+
+    branches: Annotated[list[list[Item]], Meta(min_length=1)]
+    join: Literal["concat", "add"]
+    name: Name | None = None
+    repeat: Count = 1  # of the whole list of branches
+    unit: Name | None = None
+    then: list[After] = []
 
 
 class BlockForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,80 +43,22 @@ class BlockUse(Struct, frozen=True, kw_only=True):
     first: Start = 1
 
 
-class Names(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Names of layers without one of their own; `{n}` counts layers of that kind from 0."""
-
-    conv: Name = "conv{n}"
-    depthwise: Name = "depthwise{n}"
-    fc: Name = "fc{n}"
-    max_pool: Name = "max_pool{n}"
-    avg_pool: Name = "avg_pool{n}"
-    global_pool: Name = "global_pool{n}"
-    batch_norm: Name = "batch_norm{n}"
-    bias: Name = "bias{n}"
-    relu: Name = "relu{n}"
-    lrn: Name = "lrn{n}"
-    dropout: Name = "dropout{n}"
-    softmax: Name = "softmax{n}"
-    flatten: Name = "flatten{n}"
-    concat: Name = "concat{n}"
-    add: Name = "add{n}"
-    multiply: Name = "multiply{n}"
-    linear: Name = "linear{n}"
-    patches: Name = "patches{n}"
-    embedding: Name = "embedding{n}"
-    positions: Name = "positions{n}"
-    class_token: Name = "class_token{n}"
-    layer_norm: Name = "layer_norm{n}"
-    rms_norm: Name = "rms_norm{n}"
-    scale: Name = "scale{n}"
-    attention: Name = "attention{n}"
-    moe: Name = "moe{n}"
-    take: Name = "take{n}"
-    rotary: Name = "rotary{n}"
-    gelu: Name = "gelu{n}"
-    silu: Name = "silu{n}"
-    sigmoid: Name = "sigmoid{n}"
-    tanh: Name = "tanh{n}"
-    cross_entropy: Name = "cross_entropy{n}"
-    view: Name = "view{n}"
-    product: Name = "product{n}"
-    other: Name = "other{n}"
-
-
-class Tensors(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Names of parameter tensors: `{layer}` is the layer (for what follows by `then`, the layer it follows),
-    `{n}` counts the kind from 0, `{e}` the experts. Batch norm has one tensor of channels for each name. Of a
-    mixture of experts: the router, then up (gate and up where it is gated) and down of an expert."""
-
-    conv: Name = "{layer}/weights"
-    depthwise: Name = "{layer}/weights"
-    fc: Name = "{layer}/weights"
-    linear: Name = "{layer}/weights"
-    patches: Name = "{layer}/weights"
-    embedding: Name = "{layer}/weights"
-    positions: Name = "{layer}/weights"
-    class_token: Name = "{layer}/weights"
-    scale: Name = "{layer}/weights"
-    attention: Name = "{layer}/distances"
-    bias: Name = "{layer}/biases"
-    batch_norm: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)] = (
-        "{layer}/gamma",
-        "{layer}/beta",
-    )
-    layer_norm: tuple[Name, Name] = ("{layer}/gamma", "{layer}/beta")
-    rms_norm: Name = "{layer}/gamma"
-    router: Name = "{layer}/router"
-    experts: Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)] = (
-        "{layer}/expert{e}/gate",
-        "{layer}/expert{e}/up",
-        "{layer}/expert{e}/down",
-    )
-    shared: Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)] = (
-        "{layer}/shared/gate",
-        "{layer}/shared/up",
-        "{layer}/shared/down",
-    )
+# Names of layers without one of their own; `{n}` counts layers of that kind from 0.
+Names: Any = defstruct(
+    "Names",
+    [(kind, Name, f"{kind}{{n}}") for kind in FILE_KINDS],
+    frozen=True,
+    forbid_unknown_fields=True,
+)
+# Names of parameter tensors: `{layer}` is the layer (for what follows by `then`, the layer it follows), `{n}`
+# counts the kind from 0, `{e}` the experts. Batch norm has one tensor of channels for each name. Of a mixture
+# of experts: the router, then up (gate and up where it is gated) and down of an expert.
+Tensors: Any = defstruct(
+    "Tensors",
+    [(key, *kept) for kind in FILE_KINDS.values() for key, kept in kind.tensor_names.items()],
+    frozen=True,
+    forbid_unknown_fields=True,
+)
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,9 +9,10 @@ import math
 
 from planner.files.tomlfile import TomlSource
 from planner.model import Layer, Tensor
+from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, kind_name, written
+from planner.model.layers.shapes import Input
 from planner.model.netlist._expand import Placed
 from planner.model.netlist._format import File
-from planner.model.netlist._rules import Made, Shape, ShapeMisfit, Style, make, written
 
 LARGEST_ELEMENTS = 2**40  # of one tensor or one activation: terabytes are a slip of the pen
 
@@ -20,8 +21,8 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
     """Layers with all that follows from the shapes of the inputs, `texts`."""
     style = Style(file.tensors, file.layout == "torch")
     naming = _Naming()
-    memo: dict[tuple[object, ...], tuple[Made, int]] = {}
-    layers = {name: Layer(name, "input", (), shape) for name, shape in texts.items()}
+    memo: dict[tuple[object, ...], tuple[Inferred, int]] = {}
+    layers = {name: Layer(name, kind_name(Input), (), shape) for name, shape in texts.items()}
     for one in placed:
         shapes = [layers[name].output_shape for name in one.inputs]
         key = (one.kind, id(one.spec), *shapes)
@@ -52,8 +53,8 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
     return list(layers.values())
 
 
-def _made(one: Placed, shapes: list[Shape], style: Style) -> tuple[Made, int]:
-    made = make(one.kind, one.spec, shapes, style)
+def _made(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
+    made = one.spec.infer(shapes, style)
     if math.prod(made.shape) > LARGEST_ELEMENTS:
         raise ShapeMisfit(f"an output of {written(made.shape)} is absurdly large")
     for _, shape in made.tensors:
@@ -70,7 +71,7 @@ class _Naming:
         self.taken: set[str] = set()
         self.owned: dict[str, tuple[Tensor, ...]] = {}  # by layer
 
-    def tensors(self, one: Placed, made: Made) -> tuple[Tensor, ...]:
+    def tensors(self, one: Placed, made: Inferred) -> tuple[Tensor, ...]:
         if not made.tensors:
             return ()
         count = self.counts.get(one.kind, 0)
@@ -85,7 +86,7 @@ class _Naming:
         self.owned[one.name] = found = tuple(tensors)
         return found
 
-    def tied(self, one: Placed, made: Made) -> tuple[Tensor, ...]:
+    def tied(self, one: Placed, made: Inferred) -> tuple[Tensor, ...]:
         """The tensor of the earlier layer that this one names, if it has no weights of its own."""
         if not made.tied:
             return ()

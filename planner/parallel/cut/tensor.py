@@ -17,13 +17,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from planner.errors import BadInput
-from planner.model import Attention, Experts, Layer, Model, Tensor
-from planner.model.layers import KINDS, Kind
-
-PRODUCTS = ("linear", "fc")
-TAKES_CUT = ("linear", "fc", "attention", "cross_entropy")  # whatever follows them
-PASSES_CUT = ("multiply", "rotary", "concat")  # beside what follows element by element
-BY_POSITION = ("layer_norm", "rms_norm", "add", "dropout")  # cut along the sequence, where that is cut
+from planner.model import AttentionShape, Layer, Model
+from planner.model.layers import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +47,12 @@ def refusal(model: Model, degree: int) -> str:
     """Why a model cannot be shared by so many devices, with the nearest degree that works; else empty."""
     for layer in model.layers:
         part = layer.detail
-        if isinstance(part, Attention):
+        if isinstance(part, AttentionShape):
             if part.heads % degree:
                 return _nearest(f"{part.heads} heads of {model.name}", part.heads, degree)
             if part.kv_heads % degree and degree % part.kv_heads:
                 return _nearest(f"{part.kv_heads} key heads of {model.name}", part.kv_heads, degree)
-    if degree > 1 and not any(isinstance(layer.detail, Attention) for layer in model.layers):
+    if degree > 1 and not any(isinstance(layer.detail, AttentionShape) for layer in model.layers):
         return f"{model.name} has no attention; the tensor cut is for transformers: take a degree of 1"
     return ""
 
@@ -86,10 +81,16 @@ def _shared(model: Model, degree: int, sequence: bool) -> SharedModel:
     layers: list[Layer] = []
     sums: list[Sum] = []
     for layer in model.layers:
-        made, cut, summed = _share(layer, degree, may_cut, is_cut, sequence)
-        is_cut[layer.name] = cut
-        layers.append(made)
-        if summed:
+        sharded = kind_of(layer).shard(
+            layer,
+            degree,
+            input_sharded=any(is_cut.get(name, False) for name in layer.inputs),
+            output_may_shard=may_cut[layer.name],
+            sequence=sequence,
+        )
+        is_cut[layer.name] = sharded.output_sharded
+        layers.append(sharded.layer)
+        if sharded.partial_sum:
             sums.append(Sum(layer.name, layer.output_elements))
     return SharedModel(replace(model, layers=tuple(layers), remake=None), tuple(sums))
 
@@ -97,74 +98,11 @@ def _shared(model: Model, degree: int, sequence: bool) -> SharedModel:
 def _may_be_cut(model: Model) -> dict[str, bool]:
     """Whether all that read a layer can work on a part of its features."""
     readers = model.consumers()
-    kind = {layer.name: layer.kind for layer in model.layers}
+    kind = {layer.name: kind_of(layer) for layer in model.layers}
     out: dict[str, bool] = {}
     for layer in reversed(model.layers):
         out[layer.name] = bool(readers[layer.name]) and all(
-            kind[reader] in TAKES_CUT or (_passes(kind[reader]) and out[reader])
+            kind[reader].accepts_shard or (kind[reader].passes_shard and out[reader])
             for reader in readers[layer.name]
         )
     return out
-
-
-def _passes(kind: str) -> bool:
-    return kind in PASSES_CUT or KINDS.get(kind, Kind("")).follows
-
-
-def _share(
-    layer: Layer, degree: int, may_cut: dict[str, bool], is_cut: dict[str, bool], sequence: bool
-) -> tuple[Layer, bool, bool]:
-    """A layer as one device does it; whether its output is cut; whether the group adds it up."""
-    takes_cut = any(is_cut.get(name, False) for name in layer.inputs)
-    if layer.kind == "embedding":
-        return replace(layer, tensors=_part(layer.tensors, degree)), False, True
-    if isinstance(layer.detail, Experts):
-        inner = replace(layer.detail, inner=layer.detail.inner // degree)
-        tensors = _part(layer.tensors, degree)
-        return replace(layer, detail=inner, tensors=tensors, macs=layer.macs // degree), False, True
-    if isinstance(layer.detail, Attention) and takes_cut:
-        part = layer.detail
-        heads = replace(part, heads=part.heads // degree, kv_heads=max(part.kv_heads // degree, 1))
-        return replace(_narrowed(layer, degree), detail=heads), True, False
-    if layer.kind in PRODUCTS and takes_cut:
-        inputs = layer.input_elements // degree
-        tensors = _part(layer.tensors, degree)
-        return replace(layer, input_elements=inputs, macs=layer.macs // degree, tensors=tensors), False, True
-    if layer.kind in PRODUCTS and may_cut[layer.name]:
-        made = replace(_narrowed(layer, degree), input_elements=layer.input_elements)
-        return replace(made, tied=_part(layer.tied, degree)), True, False
-    if takes_cut and (_passes(layer.kind) or layer.kind == "cross_entropy"):
-        return _narrowed(layer, degree), True, False
-    if sequence and layer.kind in BY_POSITION and len(layer.output_shape) == 2:
-        positions = (max(layer.output_shape[0] // degree, 1), layer.output_shape[1])
-        return (
-            replace(layer, output_shape=positions, input_elements=layer.input_elements // degree),
-            False,
-            False,
-        )
-    return layer, False, False
-
-
-def _narrowed(layer: Layer, degree: int) -> Layer:
-    """A layer with its share of the features of its input and output, and of its parameters."""
-    width = max(layer.output_shape[-1] // degree, 1)
-    return replace(
-        layer,
-        output_shape=(*layer.output_shape[:-1], width),
-        input_elements=layer.input_elements // degree,
-        macs=layer.macs // degree,
-        tensors=_part(layer.tensors, degree),
-    )
-
-
-def _part(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...]:
-    """Tensors of which a device holds its share, along the first side that can be divided."""
-    out = []
-    for tensor in tensors:
-        side = next((at for at, size in enumerate(tensor.shape) if size % degree == 0), None)
-        if side is None:
-            out.append(tensor)
-            continue
-        shape = (*tensor.shape[:side], tensor.shape[side] // degree, *tensor.shape[side + 1 :])
-        out.append(Tensor(tensor.name, shape))
-    return tuple(out)

@@ -12,11 +12,11 @@ from planner.device.rates.constants import constants
 from planner.device.rates.device import device_rates, is_graphics_board
 from planner.device.rates.kernels import ATTENTION, KINDS, MATMUL, MEMORY, kernels_of
 from planner.device.rates.times import computation_s, kernel_s, step_of, update_bytes
-from planner.device.workload import demands
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
+from planner.model.layers import workloads
 from planner.validation.training import device_named
 
 V100 = load_hardware("p3.2xlarge").device
@@ -83,7 +83,7 @@ def test_a_faster_device_never_makes_a_step_longer_whose_update_is_divided() -> 
 def test_attention_that_writes_its_scores_is_products_and_passes_over_them() -> None:
     long = BERT.with_sequence_length(512)
     kernels = kernels_of(long, flash=False)
-    asked = demands(long, flash=False)
+    asked = workloads(long, flash=False)
     at = next(place for place, one in enumerate(asked) if one.kernel == "attention")
     rows = kernels.layer == at
     forward = rows & ~kernels.backward

@@ -8,7 +8,7 @@ from planner.errors import BadInput
 from planner.model import Model
 from planner.model.catalog import load_model
 from planner.model.layers import kind_of
-from planner.parallel.cut.tensor import BY_POSITION, SharedModel, degrees, refusal, shared
+from planner.parallel.cut.tensor import SharedModel, degrees, refusal, shared
 
 
 def kinds_cut(shared_model: SharedModel, whole: Model) -> dict[str, str]:
@@ -17,7 +17,7 @@ def kinds_cut(shared_model: SharedModel, whole: Model) -> dict[str, str]:
     for mine, layer in zip(shared_model.model.layers, whole.layers, strict=True):
         if mine == layer:
             out[layer.name] = "whole"
-        elif kind_of(layer).name in BY_POSITION and mine.tensors == layer.tensors:
+        elif kind_of(layer).sequence_parallel and mine.tensors == layer.tensors:
             out[layer.name] = "positions"
         else:
             out[layer.name] = "cut"

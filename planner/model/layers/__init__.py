@@ -1,0 +1,148 @@
+"""The kinds of layers, one class each: shapes, parameter tensors, workload, saved activations, sharding.
+
+A new kind is one new class (`base.Kind` says what it may define) and its name in `FILE_KINDS`. Who needs to
+know something of a layer asks `kind_of(layer)` for its class, or
+
+- `kernel_kind(layer)`: the kernel kind that does its arithmetic, by which devices have rates
+  (`planner.device.rates.kernels`); `memory` for one that only moves data;
+- `layer_workload(layer)`, `workloads(model)`: FLOPs, elements moved and kernels of one sample;
+- `kept(layer)`: activations saved for the backward pass beside inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+from planner.model import Layer, Model
+from planner.model.layers import elementwise, products, sequences, shapes
+from planner.model.layers.base import Kind, LayerShard, ShapeMisfit, kind_name, tensor_shards, weight_elements
+from planner.model.layers.workload import Kept, Matmul, Pass, Workload, score_pairs
+
+__all__ = [
+    "FILE_KINDS",
+    "KINDS",
+    "Kept",
+    "Kind",
+    "LayerShard",
+    "Matmul",
+    "Pass",
+    "ShapeMisfit",
+    "Workload",
+    "is_input",
+    "kept",
+    "kernel_kind",
+    "kind_of",
+    "layer_workload",
+    "score_pairs",
+    "tensor_shards",
+    "workloads",
+]
+
+# In the order in which messages list them. The class name is the name in files: `layer_norm` for LayerNorm.
+FILE_KINDS: dict[str, type[Kind]] = {
+    kind_name(kind): kind
+    for kind in (
+        products.Conv,
+        products.Depthwise,
+        products.Fc,
+        shapes.MaxPool,
+        shapes.AvgPool,
+        shapes.GlobalPool,
+        elementwise.BatchNorm,
+        elementwise.Bias,
+        elementwise.Relu,
+        elementwise.Lrn,
+        elementwise.Dropout,
+        elementwise.Softmax,
+        shapes.Flatten,
+        elementwise.Concat,
+        elementwise.Add,
+        elementwise.Multiply,
+        products.Linear,
+        products.Patches,
+        sequences.Embedding,
+        sequences.Positions,
+        sequences.ClassToken,
+        elementwise.LayerNorm,
+        elementwise.RmsNorm,
+        elementwise.Scale,
+        sequences.Attention,
+        sequences.Moe,
+        sequences.Take,
+        sequences.Rotary,
+        elementwise.Gelu,
+        elementwise.Silu,
+        elementwise.Sigmoid,
+        elementwise.Tanh,
+        sequences.CrossEntropy,
+        shapes.View,
+        products.Product,
+        elementwise.Other,
+    )
+}
+KINDS: dict[str, type[Kind]] = {
+    **FILE_KINDS,
+    **{kind_name(kind): kind for kind in (shapes.Input, shapes.Pool)},
+}
+
+
+class _Unknown(Kind, frozen=True):
+    """A kind that is not in the table is taken to need both input and output."""
+
+    needs_input = True
+    needs_output = True
+
+
+def kind_of(layer: Layer) -> type[Kind]:
+    """The class of a layer's kind."""
+    return KINDS.get(layer.kind, _Unknown)
+
+
+def is_input(layer: Layer) -> bool:
+    """Whether a layer is data from outside."""
+    return kind_of(layer) is shapes.Input
+
+
+def kernel_kind(layer: Layer) -> str:
+    """The kernel kind that does a layer's arithmetic."""
+    return kind_of(layer).kernel_of(layer)
+
+
+def kept(layer: Layer, *, flash: bool | None = None) -> Kept:
+    """Activations that a layer saves beside the inputs and the output that its kind names. `flash` overrides
+    the model's choice of attention kernel."""
+    return kind_of(layer).saved(layer, flash=flash)
+
+
+def layer_workload(layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+    """Workload of one layer. `reads_data`: its input is training data, which needs no gradient."""
+    return kind_of(layer).workload(layer, reads_data=reads_data, flash=flash)
+
+
+@lru_cache(maxsize=64)
+def workloads(model: Model, *, flash: bool | None = None) -> tuple[Workload, ...]:
+    """Workload of each layer of a model, in order. `flash` overrides the model's choice of attention
+    kernel."""
+    data = {layer.name for layer in model.layers if is_input(layer)}
+    memo: dict[tuple[object, ...], Workload] = {}
+    out = []
+    for layer in model.layers:
+        reads_data = set(layer.inputs) <= data
+        key = (
+            *(layer.kind, layer.output_shape, layer.input_elements, layer.macs, layer.detail, layer.kernel),
+            *(layer.stride, layer.groups, reads_data, weight_elements(layer)),
+        )
+        if key not in memo:
+            memo[key] = layer_workload(layer, reads_data=reads_data, flash=flash)
+        out.append(memo[key])
+    return tuple(out)
+
+
+@cache
+def also_keys() -> frozenset[str]:
+    """Kinds whose names are keys of other kinds, too, as `bias` is of `conv`."""
+    return frozenset(
+        name
+        for name in FILE_KINDS
+        if any(name in kind.__struct_fields__ for other, kind in FILE_KINDS.items() if other != name)
+    )

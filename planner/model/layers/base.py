@@ -1,0 +1,290 @@
+"""The interface of a layer kind, with the defaults of a kernel that only moves data.
+
+A subclass of `Kind` is both the schema of the kind in a model file (its fields are the keys; the first one
+names the kind) and everything the planner knows about such layers. Class attributes hold what is the same for
+all layers of the kind; methods derive the rest:
+
+- `infer(shapes, style)`: output shape, parameter tensors and multiply-adds, from the keys and input shapes;
+- `workload(layer, ...)`: FLOPs, elements and kernels, forward and backward;
+- `saved(layer, ...)`: activations kept for the backward pass beside inputs and outputs;
+- `shard(layer, ...)`: the layer as one rank of a tensor-parallel group computes it.
+
+Sizes are in elements: the precision of a run makes bytes of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, Struct, field
+
+from planner.model import AttentionShape, Experts, Layer, Tensor
+from planner.model.layers.workload import NO_WORK, Kept, Pass, Workload
+
+Size = Annotated[int, Meta(ge=1, le=10_000_000)]
+SizeOrZero = Annotated[int, Meta(ge=0, le=10_000_000)]
+Window = Annotated[int, Meta(ge=1, le=10_000)]
+Pair = Window | Annotated[list[Window], Meta(min_length=2, max_length=2)]
+Padding = Literal["same", "valid"] | Annotated[int, Meta(ge=0, le=10_000)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Names = Annotated[list[Name], Meta(min_length=2)]
+Sizes = Annotated[list[Size], Meta(min_length=1, max_length=6)]
+After = Literal["bias", "batch_norm", "relu", "gelu", "silu", "sigmoid", "tanh", "lrn", "dropout"]
+
+Shape = tuple[int, ...]
+Square = tuple[int, int]
+NamedShape = tuple[str, Shape]  # the template of a tensor's name, and its shape
+
+
+class ShapeMisfit(Exception):
+    """A layer that cannot read what it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Reads and writes of the whole output."""
+
+    reads: int
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What follows from the keys of a layer and its input shapes."""
+
+    shape: Shape
+    tensors: tuple[NamedShape, ...] = ()
+    macs: int = 0
+    kernel: Square | None = None
+    stride: Square | None = None
+    groups: int = 1
+    detail: AttentionShape | Experts | None = None
+    tied: Shape = ()  # of the tensor that it reads and another layer owns
+    kind: str | None = None  # of the layer, if not that of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a file names its tensors and lays out weights."""
+
+    names: Any  # templates by key, as the file's table `tensors` has them
+    torch: bool
+
+    def weights(self, inputs: int, outputs: int) -> Shape:
+        return (outputs, inputs) if self.torch else (inputs, outputs)
+
+    def filters(self, kernel: Square, inputs: int, outputs: int) -> Shape:
+        return (outputs, inputs, *kernel) if self.torch else (*kernel, inputs, outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShard:
+    """A layer on one tensor-parallel rank. `output_sharded`: the rank holds some features of the output;
+    `partial_sum`: the group all-reduces the output."""
+
+    layer: Layer
+    output_sharded: bool = False
+    partial_sum: bool = False
+
+
+class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One kind of layer."""
+
+    name: Name | None = None
+    unit: Name | None = None  # the repeated unit that it is part of, where no block says so
+    then: list[After] = []
+
+    # Schema of model files
+    inputs_key: ClassVar[str | None] = None  # key that lists the layers it reads; None: `from`
+    smallest: ClassVar[Mapping[str, Any] | None] = None  # keys it requires, if files may set its defaults
+    tensor_names: ClassVar[Mapping[str, tuple[Any, Any]]] = MappingProxyType(
+        {}
+    )  # key in `tensors`: type, default template
+
+    # Workload: kernel kind of its rate; passes over the output by kernels that only move data, None: reads
+    # its input once and writes its output once, and twice that backward; kernels launched per direction.
+    kernel_kind: ClassVar[str] = "memory"
+    computes: ClassVar[bool] = True  # False: no kernel is launched, it is a view of its input
+    forward: ClassVar[Passes | None] = None
+    backward: ClassVar[Passes | None] = None
+    kernels: ClassVar[tuple[int, int]] = (1, 1)
+
+    # Saved activations: what the derivative reads again, and whether the output overwrites the input
+    needs_input: ClassVar[bool] = False
+    needs_output: ClassVar[bool] = False
+    in_place: ClassVar[bool] = False
+    reads_indices: ClassVar[bool] = False  # its input are tokens, a few bytes each
+    autocast: ClassVar[Literal["follow", "widen", "narrow"]] = "follow"  # inputs to fp32, to 16 bits
+    autocast_wide_output: ClassVar[bool] = False  # in single precision under autocast
+    # What an early-stopping checkpoint needs of it in the backward pass: all, its input alone, nothing
+    backward_reads: ClassVar[Literal["all", "input", "nothing"]] = "all"
+
+    # Tensor parallelism: works on some features of its input; its output is then sharded as its input is;
+    # splits along the sequence where whole features are needed
+    accepts_shard: ClassVar[bool] = False
+    passes_shard: ClassVar[bool] = False
+    sequence_parallel: ClassVar[bool] = False
+    reads_all_rows: ClassVar[bool] = False  # each output row needs all rows of the input
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        """Output shape, tensors and multiply-adds of the layer for inputs of these shapes."""
+        return Inferred(shapes[0])
+
+    @classmethod
+    def kernel_of(cls, layer: Layer) -> str:
+        """Kernel kind that does the layer's arithmetic, by which devices have rates."""
+        return cls.kernel_kind
+
+    @classmethod
+    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+        """Work of one sample. `reads_data`: the input is training data, which needs no gradient; `flash`
+        overrides the model's choice of attention kernel."""
+        if not cls.computes:
+            return NO_WORK
+        forward, backward = cls.kernels
+        if cls.forward is None or cls.backward is None:
+            read, out = layer.input_elements, layer.output_elements
+            return Workload(
+                cls.kernel_kind,
+                Pass(read_elements=read, written_elements=out, kernels=forward),
+                Pass(read_elements=read + 2 * out, written_elements=read, kernels=backward),
+            )
+        size = cls.pass_elements(layer)
+        return Workload(
+            cls.kernel_kind,
+            _moving(cls.forward, size, forward, 0),
+            _moving(cls.backward, size, backward, cls.gradient_table(layer)),
+        )
+
+    @classmethod
+    def pass_elements(cls, layer: Layer) -> int:
+        """Elements that one pass of `forward` and `backward` reads or writes."""
+        return layer.output_elements
+
+    @classmethod
+    def gradient_table(cls, layer: Layer) -> int:
+        """Elements of a weight gradient written once per step by a kernel without arithmetic."""
+        return 0
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        """Activations saved beside the inputs and outputs that `needs_input` and `needs_output` name."""
+        return Kept()
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        """Gradients alive while its backward pass runs; `read`: elements of inputs that need gradients."""
+        return Kept(layer.output_elements + (0 if cls.in_place else read))
+
+    @classmethod
+    def shard(
+        cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
+    ) -> LayerShard:
+        """The layer on one of `degree` ranks. `output_may_shard`: all its readers can work on some of its
+        features; `sequence`: norms and residual sums split along the positions."""
+        if input_sharded and (cls.passes_shard or cls.accepts_shard):
+            return LayerShard(narrowed(layer, degree), output_sharded=True)
+        if sequence and cls.sequence_parallel and len(layer.output_shape) == 2:
+            positions = (max(layer.output_shape[0] // degree, 1), layer.output_shape[1])
+            return LayerShard(
+                replace(layer, output_shape=positions, input_elements=layer.input_elements // degree)
+            )
+        return LayerShard(layer)
+
+
+class OneInput(Kind, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A kind that reads the layer before it, or the one that `from` names."""
+
+    from_: Name | None = field(name="from", default=None)
+
+
+def _moving(passes: Passes, size: int, kernels: int, weights: int) -> Pass:
+    return Pass(0, 0, passes.reads * size, passes.writes * size, weights, kernels)
+
+
+def weight_elements(layer: Layer) -> int:
+    """Parameters that a layer reads, its own and tied ones."""
+    return sum(tensor.elements for tensor in (*layer.tensors, *layer.tied))
+
+
+def narrowed(layer: Layer, degree: int) -> Layer:
+    """A layer with its share of the features of its input and output, and of its parameters."""
+    width = max(layer.output_shape[-1] // degree, 1)
+    return replace(
+        layer,
+        output_shape=(*layer.output_shape[:-1], width),
+        input_elements=layer.input_elements // degree,
+        macs=layer.macs // degree,
+        tensors=tensor_shards(layer.tensors, degree),
+    )
+
+
+def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...]:
+    """Each tensor's share on one rank, along the first dimension that the degree divides."""
+    out = []
+    for tensor in tensors:
+        side = next((axis for axis, size in enumerate(tensor.shape) if size % degree == 0), None)
+        if side is None:
+            out.append(tensor)
+            continue
+        shape = (*tensor.shape[:side], tensor.shape[side] // degree, *tensor.shape[side + 1 :])
+        out.append(Tensor(tensor.name, shape))
+    return tuple(out)
+
+
+def positions_of(layer: Layer) -> int:
+    """Positions of a sequence, or pixels: all output axes but the last."""
+    return math.prod(layer.output_shape[:-1])
+
+
+def sequence_of(shape: Shape) -> Square:
+    """Length and features of a sequence."""
+    if len(shape) != 2:
+        raise ShapeMisfit(f"it reads (sequence, features), but its input is {written(shape)}")
+    return shape[0], shape[1]
+
+
+def window_of(pair: Pair) -> Square:
+    """Height and width of a window given as one number or two."""
+    return (pair, pair) if isinstance(pair, int) else (pair[0], pair[1])
+
+
+def slide(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
+    """Height and width after a sliding window: TensorFlow's SAME and VALID, or a padding on both sides."""
+    check_image(shape)
+    if padding == "same":
+        return -(-shape[0] // stride[0]), -(-shape[1] // stride[1])
+    around = 2 * padding if isinstance(padding, int) else 0
+    room = shape[0] + around - kernel[0], shape[1] + around - kernel[1]
+    if min(room) < 0:
+        raise ShapeMisfit(
+            f"a window of {written(kernel)} does not fit into its input of {written(shape)}"
+            ' (use a smaller one, or padding = "same")'
+        )
+    return room[0] // stride[0] + 1, room[1] // stride[1] + 1
+
+
+def check_image(shape: Shape) -> None:
+    """Refuse an input that is no image."""
+    if len(shape) != 3:
+        raise ShapeMisfit(f"it reads (height, width, channels), but its input is {written(shape)}")
+
+
+def written(shape: Any) -> str:
+    """A shape in words: `56x56x64`."""
+    return "x".join(map(str, shape))
+
+
+def keys(**values: Any) -> Mapping[str, Any]:
+    """A read-only mapping."""
+    return MappingProxyType(values)
+
+
+def kind_name(kind: type[Kind]) -> str:
+    """Name of a kind in files and of its layers: its class name, `layer_norm` for `LayerNorm`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

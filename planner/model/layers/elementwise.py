@@ -1,0 +1,266 @@
+"""Norms, activations and what else works element by element, and sums and products of several layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from planner.model import Layer
+from planner.model.layers.base import (
+    Inferred,
+    Kind,
+    Name,
+    Names,
+    OneInput,
+    Passes,
+    Shape,
+    ShapeMisfit,
+    Size,
+    Sizes,
+    Style,
+    keys,
+    positions_of,
+    written,
+)
+from planner.model.layers.workload import Kept
+
+
+class _Activation(OneInput, frozen=True):
+    """Computed element by element, so that the output is sharded as the input is."""
+
+    forward = Passes(1, 1)
+    backward = Passes(2, 1)
+    passes_shard = True
+
+
+class Relu(_Activation, frozen=True, kw_only=True):
+    relu: bool
+
+    needs_output = True
+    in_place = True
+
+
+class Gelu(_Activation, frozen=True, kw_only=True):
+    gelu: bool
+
+    needs_input = True
+
+
+class Silu(_Activation, frozen=True, kw_only=True):
+    silu: bool
+
+    needs_input = True
+
+
+class Sigmoid(_Activation, frozen=True, kw_only=True):
+    sigmoid: bool
+
+    needs_output = True
+
+
+class Tanh(_Activation, frozen=True, kw_only=True):
+    tanh: bool
+
+    needs_output = True
+
+
+class Softmax(_Activation, frozen=True, kw_only=True):
+    softmax: bool
+
+    forward = Passes(2, 1)
+    backward = Passes(1, 1)
+    needs_output = True
+
+
+class Dropout(_Activation, frozen=True, kw_only=True):
+    dropout: bool
+
+    forward = Passes(2, 1)
+    in_place = True
+    sequence_parallel = True
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        return Kept(masks=layer.output_elements)
+
+
+class Bias(_Activation, frozen=True, kw_only=True):
+    bias: bool
+
+    tensor_names = keys(bias=(Name, "{layer}/biases"))
+    backward = Passes(1, 0)
+    in_place = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred(shapes[0], ((style.names.bias, shapes[0][-1:]),))
+
+
+class Scale(_Activation, frozen=True, kw_only=True):
+    """A learned factor for each feature."""
+
+    scale: bool
+    weights: Name | None = None
+
+    tensor_names = keys(scale=(Name, "{layer}/weights"))
+    backward = Passes(3, 1)
+    kernels = (1, 2)
+    needs_input = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        shape = (shapes[0][-1], 1, 1) if style.torch and len(shapes[0]) == 3 else shapes[0][-1:]
+        return Inferred(shapes[0], ((self.weights or style.names.scale, shape),))
+
+
+class BatchNorm(OneInput, frozen=True, kw_only=True):
+    """In training it reads its input twice: statistics, then values."""
+
+    batch_norm: bool
+
+    tensor_names = keys(
+        batch_norm=(
+            Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)],
+            ("{layer}/gamma", "{layer}/beta"),
+        )
+    )
+    forward = Passes(2, 1)
+    backward = Passes(4, 1)
+    needs_input = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
+
+
+class Lrn(OneInput, frozen=True, kw_only=True):
+    """Local response normalisation."""
+
+    lrn: bool
+
+    forward = Passes(2, 1)
+    backward = Passes(4, 1)
+    needs_input = True
+    needs_output = True
+    passes_shard = True
+
+
+class _PositionNorm(OneInput, frozen=True):
+    """Normalises the features of each position."""
+
+    forward = Passes(1, 1)
+    backward = Passes(3, 1)
+    kernels = (1, 2)
+    needs_input = True
+    sequence_parallel = True
+    autocast = "widen"
+    autocast_wide_output = True
+
+
+class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
+    layer_norm: bool
+    bias: bool = True
+
+    smallest = keys(layer_norm=True)
+    tensor_names = keys(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        names = style.names.layer_norm if self.bias else style.names.layer_norm[:1]
+        return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in names))
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        return Kept(wide=2 * positions_of(layer))
+
+
+class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
+    rms_norm: bool
+
+    tensor_names = keys(rms_norm=(Name, "{layer}/gamma"))
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred(shapes[0], ((style.names.rms_norm, shapes[0][-1:]),))
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        return Kept(wide=positions_of(layer))
+
+
+class Add(Kind, frozen=True, kw_only=True):
+    """A sum of branches; backward it sums the gradients of branches that begin where its shortcut does."""
+
+    add: Names
+
+    inputs_key = "add"
+    forward = Passes(2, 1)
+    backward = Passes(2, 1)
+    backward_reads = "nothing"
+    sequence_parallel = True
+    autocast_wide_output = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        if len(set(shapes)) > 1:
+            raise ShapeMisfit(
+                f"add needs inputs of one shape, not {', '.join(map(written, dict.fromkeys(shapes)))}"
+            )
+        return Inferred(shapes[0])
+
+
+class Multiply(Kind, frozen=True, kw_only=True):
+    """A product of branches, element by element."""
+
+    multiply: Names
+
+    inputs_key = "multiply"
+    forward = Passes(2, 1)
+    backward = Passes(3, 2)
+    needs_input = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        largest = max(shapes, key=math.prod)
+        for shape in shapes:
+            padded = (1,) * (len(largest) - len(shape)) + shape
+            if len(shape) > len(largest) or any(
+                a not in (1, b) for a, b in zip(padded, largest, strict=True)
+            ):
+                raise ShapeMisfit(
+                    f"multiply needs shapes that spread to one, not {', '.join(map(written, shapes))}"
+                )
+        return Inferred(largest)
+
+
+class Concat(Kind, frozen=True, kw_only=True):
+    """Branches side by side."""
+
+    concat: Names
+
+    inputs_key = "concat"
+    forward = Passes(1, 1)
+    backward = Passes(1, 1)
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        if len({shape[:-1] for shape in shapes}) > 1:
+            given = ", ".join(map(written, dict.fromkeys(shapes)))
+            raise ShapeMisfit(f"concat joins channels of equal height and width, not {given}")
+        return Inferred((*shapes[0][:-1], sum(shape[-1] for shape in shapes)))
+
+
+class Other(Kind, frozen=True, kw_only=True):
+    """An operator by its name: it reads layers, writes a shape, and may have tensors. Importers write it."""
+
+    other: Name
+    reads: Annotated[list[Name], Meta(min_length=1, max_length=10_000)]
+    shape: Sizes
+    tensors: dict[Name, Annotated[list[Size], Meta(max_length=6)]] = field(default_factory=dict)
+
+    inputs_key = "reads"
+    forward = Passes(1, 1)
+    backward = Passes(2, 1)
+    needs_input = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred(
+            tuple(self.shape), tuple((name, tuple(shape)) for name, shape in self.tensors.items())
+        )

@@ -1,0 +1,268 @@
+"""Layers that multiply by a weight matrix: convolutions and fully connected layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from planner.model import Layer
+from planner.model.layers.base import (
+    Inferred,
+    Kind,
+    LayerShard,
+    Name,
+    NamedShape,
+    OneInput,
+    Padding,
+    Pair,
+    Shape,
+    ShapeMisfit,
+    Size,
+    Sizes,
+    Style,
+    keys,
+    kind_name,
+    narrowed,
+    positions_of,
+    slide,
+    tensor_shards,
+    weight_elements,
+    window_of,
+)
+from planner.model.layers.workload import Matmul, Pass, Workload
+
+_WEIGHTS = (Name, "{layer}/weights")
+
+
+class _Multiplies(OneInput, frozen=True):
+    """One matrix product forward; backward one for the weight gradient and one for the input gradient."""
+
+    needs_input = True
+    kernels = (1, 2)
+
+    @classmethod
+    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+        return product_workload(cls.kernel_of(layer), cls.matmul(layer), layer, reads_data)
+
+    @classmethod
+    def matmul(cls, layer: Layer) -> Matmul:
+        """The matrix product that the layer amounts to."""
+        rows, columns = positions_of(layer), layer.output_shape[-1] / layer.groups
+        return Matmul(rows, columns, layer.macs / (rows * columns * layer.groups), layer.groups)
+
+
+def product_workload(kernel: str, product: Matmul, layer: Layer, reads_data: bool) -> Workload:
+    """Workload of a layer that is one matrix product."""
+    read, out, weights = layer.input_elements, layer.output_elements, weight_elements(layer)
+    gradients = 1 if reads_data else 2  # of the weights, and of the input
+    flops = 2.0 * layer.macs
+    written = 0 if reads_data else read
+    return Workload(
+        kernel,
+        Pass(flops, flops, read, out, weights, 1, (product,)),
+        Pass(
+            gradients * flops,
+            gradients * flops,
+            gradients * (read + out) - written,
+            written,
+            gradients * weights,
+            gradients,
+            product.gradients()[:gradients],
+        ),
+    )
+
+
+class _Convolves(_Multiplies, frozen=True):
+    kernel_kind = "conv"
+
+    def infer_filters(
+        self, filters: Shape, output: Shape, style: Style
+    ) -> tuple[tuple[NamedShape, ...], int]:
+        """Tensors and multiply-adds of filters that slide over an image."""
+        spec: Any = self
+        template = spec.weights or getattr(style.names, kind_name(type(self)))
+        bias = ((style.names.bias, output[-1:]),) if spec.bias else ()
+        return ((template, filters), *bias), math.prod(filters) * math.prod(output[:-1])
+
+
+class Conv(_Convolves, frozen=True, kw_only=True):
+    """A convolution over (height, width, channels)."""
+
+    conv: Size  # output channels
+    kernel: Pair = 1
+    stride: Pair = 1
+    padding: Padding = "same"
+    groups: Size = 1
+    bias: bool = False  # added by the same kernel; a bias that is a layer of its own stands in `then`
+    weights: Name | None = None  # name of the tensor, if not the usual
+
+    smallest = keys(conv=1)
+    tensor_names = keys(conv=_WEIGHTS)
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        kernel, stride = window_of(self.kernel), window_of(self.stride)
+        height, width = slide(shapes[0], kernel, stride, self.padding)
+        channels = shapes[0][2]
+        if channels % self.groups or self.conv % self.groups:
+            raise ShapeMisfit(
+                f"groups = {self.groups} must divide both {channels} input and {self.conv} output channels"
+            )
+        shape = (height, width, self.conv)
+        filters = style.filters(kernel, channels // self.groups, self.conv)
+        tensors, macs = self.infer_filters(filters, shape, style)
+        return Inferred(shape, tensors, macs, kernel, stride, self.groups)
+
+    @classmethod
+    def kernel_of(cls, layer: Layer) -> str:
+        if layer.groups > 1:
+            return "depthwise" if layer.groups == layer.output_shape[-1] else "grouped"
+        if layer.kernel == (1, 1):
+            return "conv1x1"
+        if layer.kernel in ((3, 3), (5, 5)) and layer.stride == (1, 1):
+            return "conv3x3"
+        return "conv"
+
+
+class Depthwise(_Convolves, frozen=True, kw_only=True):
+    """A convolution of each channel by itself."""
+
+    depthwise: Size  # output channels for each input channel
+    kernel: Pair = 3
+    stride: Pair = 1
+    padding: Padding = "same"
+    bias: bool = False
+    weights: Name | None = None
+
+    smallest = keys(depthwise=1)
+    tensor_names = keys(depthwise=_WEIGHTS)
+    kernel_kind = "depthwise"
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        kernel, stride = window_of(self.kernel), window_of(self.stride)
+        height, width = slide(shapes[0], kernel, stride, self.padding)
+        inputs = shapes[0][2]
+        channels = inputs * self.depthwise
+        filters = (channels, 1, *kernel) if style.torch else (*kernel, inputs, self.depthwise)
+        shape = (height, width, channels)
+        tensors, macs = self.infer_filters(filters, shape, style)
+        return Inferred(shape, tensors, macs, kernel, stride, inputs)
+
+    @classmethod
+    def matmul(cls, layer: Layer) -> Matmul:
+        return super().matmul(replace(layer, groups=layer.output_shape[-1]))
+
+
+class Patches(_Convolves, frozen=True, kw_only=True):
+    """An image cut into squares, each of which becomes one position of a sequence."""
+
+    patches: Size  # features
+    size: Pair
+    bias: bool = True
+    weights: Name | None = None
+
+    smallest = keys(patches=1, size=1)
+    tensor_names = keys(patches=_WEIGHTS)
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        size = window_of(self.size)
+        height, width = slide(shapes[0], size, size, "valid")
+        shape = (height * width, self.patches)
+        filters = style.filters(size, shapes[0][2], self.patches)
+        tensors, macs = self.infer_filters(filters, shape, style)
+        return Inferred(shape, tensors, macs, size, size)
+
+
+class _FullyConnected(_Multiplies, frozen=True):
+    """A fully connected layer, column-parallel where its readers take shards, row-parallel after one."""
+
+    backward_reads = "input"
+    accepts_shard = True
+
+    @classmethod
+    def shard(
+        cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
+    ) -> LayerShard:
+        tensors = tensor_shards(layer.tensors, degree)
+        if input_sharded:
+            inputs, macs = layer.input_elements // degree, layer.macs // degree
+            return LayerShard(
+                replace(layer, input_elements=inputs, macs=macs, tensors=tensors), partial_sum=True
+            )
+        if output_may_shard:
+            tied = tensor_shards(layer.tied, degree)
+            columns = replace(narrowed(layer, degree), input_elements=layer.input_elements, tied=tied)
+            return LayerShard(columns, output_sharded=True)
+        return LayerShard(layer)
+
+
+class Fc(_FullyConnected, frozen=True, kw_only=True):
+    """A fully connected layer over all that it reads."""
+
+    fc: Size  # output features
+    weights: Name | None = None
+
+    smallest = keys(fc=1)
+    tensor_names = keys(fc=_WEIGHTS)
+    kernel_kind = "fc"
+    reads_all_rows = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        elements = sum(map(math.prod, shapes))
+        template = self.weights or style.names.fc
+        return Inferred((self.fc,), ((template, style.weights(elements, self.fc)),), elements * self.fc)
+
+    @classmethod
+    def matmul(cls, layer: Layer) -> Matmul:
+        columns = layer.output_shape[-1]
+        return Matmul(1, columns, layer.macs / columns)
+
+
+class Linear(_FullyConnected, frozen=True, kw_only=True):
+    """A fully connected layer over the last axis: of each position, of each pixel."""
+
+    linear: Size  # output features
+    bias: bool = True
+    transposed: bool = False  # weights are (inputs, outputs) whatever the layout
+    tied: Name | None = None  # the layer whose tensor it reads as its weights
+    weights: Name | None = None
+    biases: Name | None = None
+
+    smallest = keys(linear=1)
+    tensor_names = keys(linear=_WEIGHTS)
+    kernel_kind = "matmul"
+    autocast = "narrow"
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        *outer, inputs = shapes[0]
+        weights = (inputs, self.linear) if self.transposed else style.weights(inputs, self.linear)
+        tensors = [] if self.tied else [(self.weights or style.names.linear, weights)]
+        if self.bias:
+            tensors.append((self.biases or style.names.bias, (self.linear,)))
+        macs = math.prod(outer) * inputs * self.linear
+        return Inferred((*outer, self.linear), tuple(tensors), macs, tied=weights if self.tied else ())
+
+
+class Product(Kind, frozen=True, kw_only=True):
+    """Matrix products of two layers' outputs. Importers write it where attention is not recognised."""
+
+    product: Annotated[list[Name], Meta(min_length=2, max_length=2)]
+    shape: Sizes
+    depth: Size  # that is summed over
+
+    inputs_key = "product"
+    kernel_kind = "matmul"
+    needs_input = True
+    kernels = (1, 2)
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred(tuple(self.shape), macs=math.prod(self.shape) * self.depth)
+
+    @classmethod
+    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+        shape = (1, 1, *layer.output_shape)
+        height, width, count = shape[-2], shape[-1], math.prod(shape[:-2])
+        product = Matmul(height, width, layer.macs / (height * width * count), count, "times")
+        return product_workload(cls.kernel_kind, product, layer, reads_data)
