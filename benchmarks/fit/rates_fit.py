@@ -41,9 +41,10 @@ from planner.device.rates.device import (
     is_old,
     matmul_flops,
 )
-from planner.device.rates.kernels import CONVOLUTIONS, KINDS, MATMUL, MEMORY, kernels_of
+from planner.device.rates.kernels import CONVOLUTIONS, MATMUL, MEMORY, kernels_of
 from planner.device.rates.times import kernel_s, needs_conversion, step_of, update_bytes
 from planner.device.recompute import recomputed_layers
+from planner.model.layers import KERNEL_KINDS
 from planner.validation.training import Run
 
 Array = npt.NDArray[np.float64]
@@ -191,12 +192,12 @@ class Problem:
             )
             for column, value in zip(columns, values, strict=True):
                 column.append(value)
-            names = [f"{one}/{KINDS[i]}" for one, i in zip(class_of, kind, strict=True)]
+            names = [f"{one}/{KERNEL_KINDS[i]}" for one, i in zip(class_of, kind, strict=True)]
             places[0].append(_places(where, [f"share/{name}" for name in names], last))
             places[1].append(_places(where, [f"device/{family}/{name}" for name in names], last))
             traffic = [of_framework("traffic", run.framework) if i == MEMORY else "" for i in kind]
             places[2].append(_places(where, traffic, last))
-            own = [f"{KINDS[i]}/{run.framework}" for i in kind]  # of a framework's own kernels
+            own = [f"{KERNEL_KINDS[i]}/{run.framework}" for i in kind]  # of a framework's own kernels
             places[3].append(_places(where, own, last))
             kernels = kernels_of(run.model, run.flash)
             updates = 0.0 if run.optimizer == "none" else kernels.tensors * figures.update_launches

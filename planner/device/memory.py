@@ -37,7 +37,7 @@ from planner.device.precision import Precision
 from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.errors import BadInput
 from planner.model import Layer, Model
-from planner.model.layers import Kept, kept, kind_of
+from planner.model.layers import Kept, is_input, kept, kind_of
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
@@ -238,7 +238,7 @@ def activations(
     needed = _needed(held, autocast, layers)
     stored: dict[str, Kept] = {}
     for layer in held:
-        again = recompute == "selective" and layer.kind == "attention"
+        again = recompute == "selective" and kind_of(layer).selective_recompute
         inside = _NOTHING if again else kept(layer, flash=flash)
         stored[layer.name] = inside + needed.copies[layer.name] if layer.name in needed.copies else inside
     for name in needed.elements:  # of layers that are held, and of those that these read
@@ -276,26 +276,22 @@ class _Needed:
     copies: Mapping[str, Kept]
 
 
-_NORMS = ("layer_norm", "rms_norm")
-_WIDE = (*_NORMS, "add", "embedding", "positions")  # in single precision under autocast
-
-
 def _needed(held: Iterable[Layer], autocast: bool, layers: Mapping[str, Layer]) -> _Needed:
     elements: dict[str, bool] = {}
     copies: dict[str, Kept] = {}
     for layer in held:
-        row = kind_of(layer)
-        if row.needs_output:
+        kind = kind_of(layer)
+        if kind.needs_output:
             elements[layer.name] = True
-        if not row.needs_input:
+        if not kind.needs_input:
             continue
         for name in layer.inputs:
-            kind = layers[name].kind
-            if kind == "input" and layer.kind == "embedding":
+            source = layers[name]
+            if is_input(source) and kind.reads_indices:
                 continue  # tokens: a few bytes
-            if autocast and layer.kind in _NORMS:
+            if autocast and kind.autocast == "widen":
                 copies[layer.name] = Kept(wide=layer.input_elements)
-            elif autocast and layer.kind == "linear" and kind in _WIDE:
+            elif autocast and kind.autocast == "narrow" and kind_of(source).autocast_wide_output:
                 copies[layer.name] = Kept(elements=layer.input_elements)
             else:
                 elements[name] = True
@@ -321,14 +317,10 @@ def _checkpoint(
 
 def _working(held: Iterable[Layer], layers: Mapping[str, Layer], size: Mapping[str, int]) -> Kept:
     """Gradients of the output and the inputs of the layer where these are largest."""
-    best, most = _NOTHING, 0
+    best, most = _NOTHING, 0.0
     for layer in held:
-        read = sum(size[name] for name in layer.inputs if layers[name].kind != "input")
-        wide = 0
-        if layer.kind == "cross_entropy":
-            elements = wide = read  # of the logits, in single precision and as the head takes it
-        else:
-            elements = size[layer.name] + (0 if kind_of(layer).in_place else read)
-        if 2 * elements + 4 * wide > most:
-            best, most = Kept(elements=elements, wide=wide), 2 * elements + 4 * wide
+        read = sum(size[name] for name in layer.inputs if not is_input(layers[name]))
+        working = kind_of(layer).working(layer, read)
+        if working.bytes(2) > most:
+            best, most = working, working.bytes(2)
     return best

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from planner.model import AttentionShape, Model
+from planner.model import Model
 from planner.model.layers import kind_of
 
 Flags = npt.NDArray[np.bool_]
@@ -25,7 +25,7 @@ def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = Fa
     all that was not kept is there (torch 2.1 on, with use_reentrant=False). A third of the arithmetic of a
     transformer's forward pass is in that product, or a quarter where it is gated."""
     if recompute == "selective":
-        again = np.array([isinstance(layer.detail, AttentionShape) for layer in model.layers])
+        again = np.array([kind_of(layer).selective_recompute for layer in model.layers])
     else:
         again = np.array([recompute == "full" and layer.block is not None for layer in model.layers])
     if stops_early and recompute == "full":

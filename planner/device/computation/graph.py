@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.computation._computation import BACKWARD, FORWARD, Parameter
-from planner.device.computation.work import NO_KERNEL
 from planner.errors import BadInput
 from planner.model import Layer, Model, Tensor
+from planner.model.layers import kind_of
 
 Ints = npt.NDArray[np.int32]
 
@@ -52,7 +52,7 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
 
     forward: dict[str, int] = {}
     for layer in model:
-        if layer.kind not in NO_KERNEL:
+        if kind_of(layer).computes:
             inputs = tuple(forward[read] for read in reads[layer.name])
             forward[layer.name] = add(layer.name, FORWARD, "forward", inputs)
     if not forward:
@@ -88,8 +88,8 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
 
 
 def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
-    """Mean and variance of a batch normalisation, created after its last tensor."""
-    last = layer.kind == "batch_norm" and tensor is layer.tensors[-1]
+    """Elements of the mean and variance that a layer keeps, created after its last tensor."""
+    last = kind_of(layer).moving_averages and tensor is layer.tensors[-1]
     return (layer.tensors[0].elements,) * 2 if last else ()
 
 
@@ -101,12 +101,12 @@ def block_of(layer: Layer) -> str:
 
 def _reads(model: Model) -> dict[str, tuple[str, ...]]:
     """For each layer the layers with a kernel whose output it reads, looking through those without."""
-    kind = {layer.name: layer.kind for layer in model}
+    computes = {layer.name: kind_of(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
     for layer in model:
         found: dict[str, None] = {}
         for name in layer.inputs:
-            found.update(dict.fromkeys(reads[name] if kind[name] in NO_KERNEL else (name,)))
+            found.update(dict.fromkeys((name,) if computes[name] else reads[name]))
         reads[layer.name] = tuple(found)
     return reads
 
@@ -119,11 +119,11 @@ def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tup
     for layer in model:
         if layer.tensors or any(read in trained for read in reads[layer.name]):
             trained.add(layer.name)
-        if layer.kind not in NO_KERNEL:
+        if kind_of(layer).computes:
             for read in reads[layer.name]:
                 readers[read].append(layer.name)
     return [
         (layer.name, tuple(readers[layer.name]))
         for layer in reversed(model.layers)
-        if layer.name in trained and layer.kind not in NO_KERNEL
+        if layer.name in trained and kind_of(layer).computes
     ]

@@ -15,9 +15,10 @@ import numpy as np
 
 from planner.device.precision import Precision
 from planner.device.rates.constants import DeviceFactors, RateConstants
-from planner.device.rates.kernels import ATTENTION, KINDS, MATMUL, MEMORY, Array, Network
+from planner.device.rates.kernels import ATTENTION, MATMUL, MEMORY, Array, Network
 from planner.errors import BadInput
 from planner.hardware import Device
+from planner.model.layers import KERNEL_KINDS
 
 # From the surest on. recorded: a profile of the run itself. fitted: published runs of this device, format and
 # kind of network. new kind: of this device and format, but another kind of network. matmul: the device's
@@ -130,7 +131,7 @@ def _flops(device: Device, format: str, constants: RateConstants, factors: Devic
     base = base / (1 + base / constants.fast_flops)
     shares = constants.shares[CLASS[format]]
     own: Mapping[str, float] = factors.shares.get(CLASS[format], {})
-    rates = np.array([base * shares.get(kind, 1.0) * own.get(kind, 1.0) for kind in KINDS])
+    rates = np.array([base * shares.get(kind, 1.0) * own.get(kind, 1.0) for kind in KERNEL_KINDS])
     if CLASS[format] != "fp32" and is_graphics_board(device):
         rates[list(ON_BOARDS)] *= constants.board_share
     rates[MEMORY] = np.inf  # such kernels do no multiplications

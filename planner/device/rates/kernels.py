@@ -14,22 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.model import Model
-from planner.model.layers import Matmul, Pass, workloads
+from planner.model.layers import KERNEL_KINDS, Matmul, Pass, workload, workloads
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Network = Literal["cnn", "transformer"]
 
-# matmul: linear and fully connected layers; attention: scores and values; conv1x1: matrix products in
-# disguise; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv: other
-# filters; grouped, depthwise: few channels a filter; memory: no multiplication worth counting.
-KINDS = ("matmul", "attention", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory")
-_OF_KERNEL = {kind: at for at, kind in enumerate(KINDS)} | {"fc": 0}
-MATMUL = KINDS.index("matmul")
-MEMORY = KINDS.index("memory")
-ATTENTION = KINDS.index("attention")
-CONVOLUTIONS = tuple(KINDS.index(kind) for kind in ("conv1x1", "conv3x3", "conv", "grouped", "depthwise"))
+_PLACE = {kind: place for place, kind in enumerate(KERNEL_KINDS)}
+MATMUL, ATTENTION, MEMORY = (_PLACE[kind] for kind in (workload.MATMUL, workload.ATTENTION, workload.MEMORY))
+CONVOLUTIONS = tuple(range(_PLACE[workload.CONV1X1], MEMORY))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +54,7 @@ def kernels_of(model: Model, flash: bool | None = None) -> Kernels:
     """The kernels of a model; cached. `flash` overrides what the model says of attention."""
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash)):
-        kind = _OF_KERNEL[asked.kernel]
+        kind = _PLACE[asked.kernel]
         for back, one in enumerate((asked.forward, asked.backward)):
             rows += [_row(at, of, part, back) for of, part in _parts(kind, one, back) if part.kernels]
     table = np.array(rows or np.zeros((0, 9)))

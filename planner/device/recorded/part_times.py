@@ -14,9 +14,9 @@ import numpy as np
 from planner.device.precision import PRECISIONS
 from planner.device.rates.constants import constants
 from planner.device.rates.device import DeviceRates, device_rates
-from planner.device.rates.kernels import KINDS
 from planner.device.rates.times import kernel_s
 from planner.hardware import Device
+from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step.recorded import OVERHEAD, OpPart
 
 KERNEL_S = 5e-6
@@ -37,7 +37,7 @@ def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True
     figures, rates, launches = constants(), _rates(device, part.format, own), max(part.launches, 1.0)
     flops = (part.flops + figures.small_sides * part.edge_flops) * grown
     flops += part.row_flops * figures.small_rows
-    flop_s = flops / launches / float(rates.flops[KINDS.index(part.kind)])
+    flop_s = flops / launches / float(rates.flops[KERNEL_KINDS.index(part.kind)])
     move_s = (part.moved_bytes * grown + part.weight_bytes) / launches / rates.memory_bytes_per_s
     cache_s = rates.cache_bytes / rates.memory_bytes_per_s
     one = kernel_s(np.array([flop_s]), np.array([move_s]), cache_s, KERNEL_S * rates.fixed, figures.overlap)

@@ -12,20 +12,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.device.rates.error import Error, error_of
-from planner.device.rates.kernels import CONVOLUTIONS, KINDS
+from planner.device.rates.kernels import CONVOLUTIONS
 from planner.device.recorded.batched import at_batch, between
 from planner.device.recorded.rescale import moved
 from planner.device.recorded.rescale_error import batch_error, combined_error, move_error
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.hardware.device_names import device_called
+from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step import Profile
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation
     from planner.device.rates.kernels import Network
 
-CONVOLVES = {KINDS[at] for at in CONVOLUTIONS}
+CONVOLVES = {KERNEL_KINDS[at] for at in CONVOLUTIONS}
 
 
 class Recordings:

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.device.rates.kernels import KINDS
 from planner.device.recorded.rescale import seconds_by_kind
 from planner.hardware.device_names import device_called
+from planner.model.layers import KERNEL_KINDS, workload
 from planner.simulator.step import UPLINK, Profile
 from planner.simulator.step.facts import Facts
 from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Recorded
 
 OPTIMIZER, COMMUNICATION = "optimizer", "communication"
-ORDER = (*KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)
+ORDER = (*KERNEL_KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)
 MEANING = {
-    "matmul": "products of linear layers",
-    "attention": "scores and values of attention",
-    "conv1x1": "convolutions 1x1",
-    "conv3x3": "convolutions 3x3 and 5x5, stride 1",
-    "conv": "other convolutions",
-    "grouped": "grouped convolutions",
-    "depthwise": "depthwise convolutions",
-    "memory": "moves data: norms, activations, sums, copies",
+    workload.MATMUL: "products of linear layers",
+    workload.ATTENTION: "scores and values of attention",
+    workload.CONV1X1: "convolutions 1x1",
+    workload.CONV3X3: "convolutions 3x3 and 5x5, stride 1",
+    workload.CONV: "other convolutions",
+    workload.GROUPED: "grouped convolutions",
+    workload.DEPTHWISE: "depthwise convolutions",
+    workload.MEMORY: "moves data: norms, activations, sums, copies",
     OVERHEAD: "too short to do anything: calls and small kernels",
     HOST: "between ops: Python, launching",
     INPUT: "before the first op of the network, and the loop's own",

@@ -4,7 +4,7 @@ A new kind is one new class (`base.Kind` says what it may define) and its name i
 know something of a layer asks `kind_of(layer)` for its class, or
 
 - `kernel_kind(layer)`: the kernel kind that does its arithmetic, by which devices have rates
-  (`planner.device.rates.kernels`); `memory` for one that only moves data;
+  (`KernelKind`); `memory` for one that only moves data;
 - `layer_workload(layer)`, `workloads(model)`: FLOPs, elements moved and kernels of one sample;
 - `kept(layer)`: activations saved for the backward pass beside inputs and outputs.
 """
@@ -16,12 +16,14 @@ from functools import cache, lru_cache
 from planner.model import Layer, Model
 from planner.model.layers import elementwise, products, sequences, shapes
 from planner.model.layers.base import Kind, LayerShard, ShapeMisfit, kind_name, tensor_shards, weight_elements
-from planner.model.layers.workload import Kept, Matmul, Pass, Workload, score_pairs
+from planner.model.layers.workload import KERNEL_KINDS, Kept, KernelKind, Matmul, Pass, Workload, score_pairs
 
 __all__ = [
     "FILE_KINDS",
+    "KERNEL_KINDS",
     "KINDS",
     "Kept",
+    "KernelKind",
     "Kind",
     "LayerShard",
     "Matmul",
@@ -103,7 +105,7 @@ def is_input(layer: Layer) -> bool:
     return kind_of(layer) is shapes.Input
 
 
-def kernel_kind(layer: Layer) -> str:
+def kernel_kind(layer: Layer) -> KernelKind:
     """The kernel kind that does a layer's arithmetic."""
     return kind_of(layer).kernel_of(layer)
 

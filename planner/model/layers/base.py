@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct, field
 
 from planner.model import AttentionShape, Experts, Layer, Tensor
-from planner.model.layers.workload import NO_WORK, Kept, Pass, Workload
+from planner.model.layers.workload import MEMORY, NO_WORK, Kept, KernelKind, Pass, Workload
 
 Size = Annotated[int, Meta(ge=1, le=10_000_000)]
 SizeOrZero = Annotated[int, Meta(ge=0, le=10_000_000)]
@@ -34,6 +34,7 @@ Padding = Literal["same", "valid"] | Annotated[int, Meta(ge=0, le=10_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Meta(min_length=2)]
 Sizes = Annotated[list[Size], Meta(min_length=1, max_length=6)]
+Join = Literal["concat", "add"]
 After = Literal["bias", "batch_norm", "relu", "gelu", "silu", "sigmoid", "tanh", "lrn", "dropout"]
 
 Shape = tuple[int, ...]
@@ -102,13 +103,15 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     # Schema of model files
     inputs_key: ClassVar[str | None] = None  # key that lists the layers it reads; None: `from`
     smallest: ClassVar[Mapping[str, Any] | None] = None  # keys it requires, if files may set its defaults
+    moving_averages: ClassVar[bool] = False  # untrained mean and variance beside its tensors
     tensor_names: ClassVar[Mapping[str, tuple[Any, Any]]] = MappingProxyType(
         {}
     )  # key in `tensors`: type, default template
 
+    is_window: ClassVar[bool] = False  # slides over an image without weights
     # Workload: kernel kind of its rate; passes over the output by kernels that only move data, None: reads
     # its input once and writes its output once, and twice that backward; kernels launched per direction.
-    kernel_kind: ClassVar[str] = "memory"
+    kernel_kind: ClassVar[KernelKind] = MEMORY
     computes: ClassVar[bool] = True  # False: no kernel is launched, it is a view of its input
     forward: ClassVar[Passes | None] = None
     backward: ClassVar[Passes | None] = None
@@ -121,6 +124,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     reads_indices: ClassVar[bool] = False  # its input are tokens, a few bytes each
     autocast: ClassVar[Literal["follow", "widen", "narrow"]] = "follow"  # inputs to fp32, to 16 bits
     autocast_wide_output: ClassVar[bool] = False  # in single precision under autocast
+    selective_recompute: ClassVar[bool] = False  # its inside is recomputed under selective recompute
     # What an early-stopping checkpoint needs of it in the backward pass: all, its input alone, nothing
     backward_reads: ClassVar[Literal["all", "input", "nothing"]] = "all"
 
@@ -129,6 +133,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     accepts_shard: ClassVar[bool] = False
     passes_shard: ClassVar[bool] = False
     sequence_parallel: ClassVar[bool] = False
+    joins_residual: ClassVar[bool] = False  # its output goes from block to block
     reads_all_rows: ClassVar[bool] = False  # each output row needs all rows of the input
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
@@ -136,7 +141,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return Inferred(shapes[0])
 
     @classmethod
-    def kernel_of(cls, layer: Layer) -> str:
+    def kernel_of(cls, layer: Layer) -> KernelKind:
         """Kernel kind that does the layer's arithmetic, by which devices have rates."""
         return cls.kernel_kind
 

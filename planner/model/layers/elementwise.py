@@ -124,6 +124,7 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
             ("{layer}/gamma", "{layer}/beta"),
         )
     )
+    moving_averages = True
     forward = Passes(2, 1)
     backward = Passes(4, 1)
     needs_input = True
@@ -195,6 +196,7 @@ class Add(Kind, frozen=True, kw_only=True):
     forward = Passes(2, 1)
     backward = Passes(2, 1)
     backward_reads = "nothing"
+    joins_residual = True
     sequence_parallel = True
     autocast_wide_output = True
 

@@ -32,7 +32,16 @@ from planner.model.layers.base import (
     weight_elements,
     window_of,
 )
-from planner.model.layers.workload import Matmul, Pass, Workload
+from planner.model.layers.workload import (
+    CONV,
+    DEPTHWISE,
+    MATMUL,
+    KernelKind,
+    Matmul,
+    Pass,
+    Workload,
+    filter_kernel,
+)
 
 _WEIGHTS = (Name, "{layer}/weights")
 
@@ -54,7 +63,7 @@ class _Multiplies(OneInput, frozen=True):
         return Matmul(rows, columns, layer.macs / (rows * columns * layer.groups), layer.groups)
 
 
-def product_workload(kernel: str, product: Matmul, layer: Layer, reads_data: bool) -> Workload:
+def product_workload(kernel: KernelKind, product: Matmul, layer: Layer, reads_data: bool) -> Workload:
     """Workload of a layer that is one matrix product."""
     read, out, weights = layer.input_elements, layer.output_elements, weight_elements(layer)
     gradients = 1 if reads_data else 2  # of the weights, and of the input
@@ -76,7 +85,7 @@ def product_workload(kernel: str, product: Matmul, layer: Layer, reads_data: boo
 
 
 class _Convolves(_Multiplies, frozen=True):
-    kernel_kind = "conv"
+    kernel_kind = CONV
 
     def infer_filters(
         self, filters: Shape, output: Shape, style: Style
@@ -116,14 +125,8 @@ class Conv(_Convolves, frozen=True, kw_only=True):
         return Inferred(shape, tensors, macs, kernel, stride, self.groups)
 
     @classmethod
-    def kernel_of(cls, layer: Layer) -> str:
-        if layer.groups > 1:
-            return "depthwise" if layer.groups == layer.output_shape[-1] else "grouped"
-        if layer.kernel == (1, 1):
-            return "conv1x1"
-        if layer.kernel in ((3, 3), (5, 5)) and layer.stride == (1, 1):
-            return "conv3x3"
-        return "conv"
+    def kernel_of(cls, layer: Layer) -> KernelKind:
+        return filter_kernel(layer.kernel or (), layer.stride or (), layer.groups, layer.output_shape[-1])
 
 
 class Depthwise(_Convolves, frozen=True, kw_only=True):
@@ -138,7 +141,7 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
 
     smallest = keys(depthwise=1)
     tensor_names = keys(depthwise=_WEIGHTS)
-    kernel_kind = "depthwise"
+    kernel_kind = DEPTHWISE
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         kernel, stride = window_of(self.kernel), window_of(self.stride)
@@ -206,7 +209,7 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
 
     smallest = keys(fc=1)
     tensor_names = keys(fc=_WEIGHTS)
-    kernel_kind = "fc"
+    kernel_kind = MATMUL
     reads_all_rows = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
@@ -232,7 +235,7 @@ class Linear(_FullyConnected, frozen=True, kw_only=True):
 
     smallest = keys(linear=1)
     tensor_names = keys(linear=_WEIGHTS)
-    kernel_kind = "matmul"
+    kernel_kind = MATMUL
     autocast = "narrow"
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
@@ -253,7 +256,7 @@ class Product(Kind, frozen=True, kw_only=True):
     depth: Size  # that is summed over
 
     inputs_key = "product"
-    kernel_kind = "matmul"
+    kernel_kind = MATMUL
     needs_input = True
     kernels = (1, 2)
 

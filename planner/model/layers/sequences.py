@@ -29,7 +29,7 @@ from planner.model.layers.base import (
     weight_elements,
     written,
 )
-from planner.model.layers.workload import Kept, Matmul, Pass, Workload, score_pairs
+from planner.model.layers.workload import ATTENTION, MATMUL, Kept, Matmul, Pass, Workload, score_pairs
 
 _WEIGHTS = (Name, "{layer}/weights")
 _EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
@@ -51,10 +51,11 @@ class Attention(Kind, frozen=True, kw_only=True):
     inputs_key = "attention"
     smallest = keys(attention=["any"], heads=1)
     tensor_names = keys(attention=(Name, "{layer}/distances"))
-    kernel_kind = "attention"
+    kernel_kind = ATTENTION
     kernels = (1, 2)
     needs_input = True
     needs_output = True
+    selective_recompute = True
     accepts_shard = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
@@ -174,7 +175,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         experts=(_EXPERT, ("{layer}/expert{e}/gate", "{layer}/expert{e}/up", "{layer}/expert{e}/down")),
         shared=(_EXPERT, ("{layer}/shared/gate", "{layer}/shared/up", "{layer}/shared/down")),
     )
-    kernel_kind = "matmul"
+    kernel_kind = MATMUL
     kernels = (12, 20)
     needs_input = True
 

@@ -57,6 +57,7 @@ class Pool(OneInput, frozen=True, kw_only=True):
     stride: Pair | None = None  # the window itself
     padding: Padding = "valid"
 
+    is_window = True
     needs_input = True
     needs_output = True
 

@@ -5,10 +5,19 @@ All figures are for one sample except `weight_elements`: parameters read, or gra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from planner.model import AttentionShape
+
+# Kinds of kernels by which devices have rates. matmul: linear and fully connected layers; attention: scores
+# and values; conv1x1: matrix products in disguise; conv3x3: stride 1, for which libraries have Winograd
+# kernels in single precision; conv: other filters; grouped, depthwise: few channels per filter; memory: no
+# multiplication worth counting.
+KernelKind = Literal["matmul", "attention", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory"]
+KERNEL_KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
+MATMUL, ATTENTION, CONV1X1, CONV3X3, CONV, GROUPED, DEPTHWISE, MEMORY = KERNEL_KINDS
 
 Grows = Literal["rows", "depth", "times"]
 
@@ -58,12 +67,12 @@ class Pass:
 class Workload:
     """Forward and backward work of a layer, and the kernel kind whose rate it runs at."""
 
-    kernel: str
+    kernel: KernelKind
     forward: Pass = Pass()
     backward: Pass = Pass()
 
 
-NO_WORK = Workload("memory")
+NO_WORK = Workload(MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,16 @@ class Kept:
 
     def bytes(self, element_bytes: float) -> float:
         return self.elements * element_bytes + self.wide * 4 + self.masks
+
+
+def filter_kernel(kernel: Sequence[int], stride: Sequence[int], groups: int, channels: int) -> KernelKind:
+    """Kernel kind of a convolution with these filters and output channels."""
+    if groups > 1:
+        return DEPTHWISE if groups == channels else GROUPED
+    if all(side == 1 for side in kernel):
+        return CONV1X1
+    square = tuple(kernel) in ((3, 3), (5, 5))
+    return CONV3X3 if square and all(step == 1 for step in stride) else CONV
 
 
 def score_pairs(part: AttentionShape, queries: int) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, defstruct
 
 from planner.model.layers import FILE_KINDS
-from planner.model.layers.base import After, Name, Size
+from planner.model.layers.base import After, Join, Name, Size
 
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Start = Annotated[int, Meta(ge=0, le=10_000)]
@@ -19,7 +19,7 @@ class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Lists of layers that all read the same layer, then are joined; an empty list passes it on as it is."""
 
     branches: Annotated[list[list[Item]], Meta(min_length=1)]
-    join: Literal["concat", "add"]
+    join: Join
     name: Name | None = None
     repeat: Count = 1  # of the whole list of branches
     unit: Name | None = None

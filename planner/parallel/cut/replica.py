@@ -24,6 +24,7 @@ from planner.device.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMP
 from planner.device.recompute import Recompute, recomputed_layers
 from planner.errors import BadInput
 from planner.model import Model
+from planner.model.layers import kind_of
 from planner.model.units import Chain, Floats, Ints, chain_of
 from planner.parallel.cut.schedule import bubble_s, exposed_sends_s
 from planner.parallel.cut.stages import balanced
@@ -152,7 +153,7 @@ def _summed_layers(model: Model, tensor: int, sequence: bool) -> tuple[Ints, lis
 @lru_cache(maxsize=64)
 def _widest(model: Model) -> int:
     """Elements of a sample that go from one unit to the next."""
-    return max((layer.output_elements for layer in model.layers if layer.kind == "add"), default=0)
+    return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
 
 
 def stage_work(

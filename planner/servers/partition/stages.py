@@ -12,9 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from planner.model import BYTES_PER_ELEMENT, Layer, Model
-
-_ELEMENTWISE = {"bias", "batch_norm", "relu", "lrn", "softmax", "dropout", "flatten", "identity"}
-_ALL_ROWS = {"fc", "global_pool"}
+from planner.model.layers import is_input, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
     home: dict[str, int | None] = {}  # layer -> its stage; None: the data
     shape: dict[str, Layer] = {layer.name: layer for layer in model}
     for layer in model:
-        if layer.kind == "input":
+        if is_input(layer):
             home[layer.name] = None
             continue
         source = home[layer.inputs[0]] if len(layer.inputs) == 1 else None
@@ -117,9 +115,8 @@ def _rows(layer: Layer) -> int:
 
 def _joins(layer: Layer, consumers: dict[str, list[str]]) -> bool:
     """Element-wise layers live with their source; a pool only if nothing else reads the source."""
-    if layer.kind in _ELEMENTWISE:
-        return True
-    return "pool" in layer.kind and layer.kind != "global_pool" and len(consumers[layer.inputs[0]]) == 1
+    kind = kind_of(layer)
+    return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 
 
 def _merged(stage: Stage, layer: Layer, before: Layer) -> Stage:
@@ -170,7 +167,7 @@ def _stage(layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], s
             rows,
             layer.kernel[0] if layer.kernel else 1,
             layer.stride[0] if layer.stride else 1,
-            layer.kind in _ALL_ROWS,
+            kind_of(layer).reads_all_rows,
         )
         links.append(Link(source, shape[name].output_elements, geometry))
     return Stage(

@@ -13,14 +13,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from planner.device.precision import Format
+from planner.model.layers.workload import KernelKind
 from planner.simulator.step.facts import Facts
 
-# Beside the kinds of `planner.device.rates.kernels`: overhead, what an op costs however little it does; host,
+# Beside the kinds of kernels: overhead, what an op costs however little it does; host,
 # what lies between kernels; input, what comes before the first op of the network.
 OVERHEAD, HOST, INPUT = "overhead", "host", "input"
-Kind = Literal[
-    "matmul", "attention", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory", "overhead"
-]
+Kind = Literal[KernelKind, "overhead"]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 

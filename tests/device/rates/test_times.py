@@ -10,13 +10,13 @@ import pytest
 from planner.device.precision import BF16, FP8, FP16, FP32, TF32
 from planner.device.rates.constants import constants
 from planner.device.rates.device import device_rates, is_graphics_board
-from planner.device.rates.kernels import ATTENTION, KINDS, MATMUL, MEMORY, kernels_of
+from planner.device.rates.kernels import ATTENTION, MATMUL, MEMORY, kernels_of
 from planner.device.rates.times import computation_s, kernel_s, step_of, update_bytes
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.model.layers import workloads
+from planner.model.layers import KERNEL_KINDS, workloads
 from planner.validation.training import device_named
 
 V100 = load_hardware("p3.2xlarge").device
@@ -165,10 +165,11 @@ def test_products_of_graphics_boards_in_few_bits_reach_less_than_those_of_device
 
     board, stacked = card(memory_kind="gddr"), card(memory_kind="hbm")
     half = [device_rates(one, FP16, constants()).flops for one in (board, stacked)]
-    ratio = np.divide(*half, where=np.isfinite(half[1]), out=np.ones(len(KINDS)))
+    ratio = np.divide(*half, where=np.isfinite(half[1]), out=np.ones(len(KERNEL_KINDS)))
     assert ratio[[MATMUL, ATTENTION]].tolist() == pytest.approx([constants().board_share] * 2)
     assert 0.7 < constants().board_share < 0.95
-    assert ratio[[KINDS.index(kind) for kind in ("conv1x1", "conv3x3", "depthwise")]].tolist() == [1, 1, 1]
+    others = [KERNEL_KINDS.index(kind) for kind in ("conv1x1", "conv3x3", "depthwise")]
+    assert ratio[others].tolist() == [1, 1, 1]
     single = [device_rates(one, FP32, constants()).flops[MATMUL] for one in (board, stacked)]
     assert single[0] == single[1]
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from planner.device.precision import Format
+from planner.model.layers.workload import ATTENTION, MATMUL, MEMORY, filter_kernel
 from planner.simulator.step.recorded import OVERHEAD, Kind, OpPart
 
 ITEM_BYTES = {
@@ -76,7 +77,7 @@ def leaf_of(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: b
         return _convolution(shapes, 0, backward=False)
     if short == CONVOLUTION_BACKWARD:
         return _convolution(shapes, 1, backward=True)
-    if "attention" in short or name.startswith("flash_attn::"):
+    if ATTENTION in short or name.startswith("flash_attn::"):
         return _attention(name, shapes, tf32=tf32)
     return None
 
@@ -91,7 +92,7 @@ def moving(name: str, shapes: Shapes) -> Leaf:
     ]
     if short in _VIEWS or not sizes:
         return Leaf(OVERHEAD, "fp32", 0.0, (1, 0, 0, 0, 0, 0))
-    return Leaf("memory", _format(shapes, tf32=False), 0.0, (1, 0, 0, 0, sum(sizes) + max(sizes), 0))
+    return Leaf(MEMORY, _format(shapes, tf32=False), 0.0, (1, 0, 0, 0, sum(sizes) + max(sizes), 0))
 
 
 def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str) -> tuple[OpPart, ...]:
@@ -102,7 +103,7 @@ def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str
     times: dict[tuple[str, str], float] = {}
     for at, found in enumerate(leaves):
         for leaf in found:
-            short = leaf.kind == "memory" and leaf.us < OVERHEAD_US.get(device_kind, OVERHEAD_US["gpu"])
+            short = leaf.kind == MEMORY and leaf.us < OVERHEAD_US.get(device_kind, OVERHEAD_US["gpu"])
             key = (OVERHEAD if short else leaf.kind, "fp32" if short else leaf.format)
             times[key] = times.get(key, 0.0) + leaf.us / steps
             if at == 0:
@@ -173,7 +174,7 @@ def _product(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32:
         edge = flops * (1 / max(columns, 1) + 1 / max(depth, 1))
         moved = rows * (depth + columns)
     demand = (1.0, flops, 2.0 * fixed, edge, float(moved * width), float(fixed * width))
-    return Leaf("matmul", _format(shapes, tf32=tf32), 0.0, demand)
+    return Leaf(MATMUL, _format(shapes, tf32=tf32), 0.0, demand)
 
 
 def _batched(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
@@ -183,7 +184,7 @@ def _batched(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
     (times, rows, depth), (_, _, columns) = found
     moved = times * (rows * depth + depth * columns + rows * columns) * _width(shapes)
     flops = 2.0 * times * rows * depth * columns
-    return Leaf("attention", _format(shapes, tf32=tf32), 0.0, (1, flops, 0, 0, float(moved), 0))
+    return Leaf(ATTENTION, _format(shapes, tf32=tf32), 0.0, (1, flops, 0, 0, float(moved), 0))
 
 
 def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
@@ -221,17 +222,8 @@ def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
         float(passes * moved),
         float(passes * fixed * width),
     )
-    kind = _kind(weight, groups, stride)
+    kind = filter_kernel(weight[2:], stride, groups, weight[0])
     return Leaf(kind, _format(shapes, tf32=True), 0.0, demand)
-
-
-def _kind(weight: Sequence[int], groups: int, stride: Sequence[int]) -> str:
-    """As `planner.model.layers.kernel_kind`."""
-    if groups > 1:
-        return "depthwise" if groups == weight[0] else "grouped"
-    if all(side == 1 for side in weight[2:]):
-        return "conv1x1"
-    return "conv3x3" if tuple(weight[2:]) in ((3, 3), (5, 5)) and set(stride) == {1} else "conv"
 
 
 def _numbers(values: Sequence[Any], at: int) -> list[int]:
@@ -255,4 +247,4 @@ def _attention(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
         flops /= 2  # a causal mask: what lies behind it is not computed
     moved = (3 if backward else 1) * sum(map(prod, (query, *found))) * _width(shapes)
     demand = (1.0, flops, 0.0, 0.0, float(moved), 0.0)
-    return Leaf("attention", _format(shapes, tf32=tf32), 0.0, demand)
+    return Leaf(ATTENTION, _format(shapes, tf32=tf32), 0.0, demand)
