@@ -17,12 +17,11 @@ from planner.device.computation.transform import accumulated
 from planner.device.precision import BF16
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.cut import Cut
 from planner.parallel.data import Exchange, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.servers.parameter_servers import ParameterServers
 from planner.simulator.bounds.loads import loads_of
@@ -32,7 +31,7 @@ CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"
 MOVED = 0.01
 MODELS = {"resnet50": 64, "bert-base": 16, "gpt2": 8}
 MACHINES = {"p4d.24xlarge": (8, 16), "p5.48xlarge": (8, 32)}
-CUTS = {"": Cut(), ", tensor 2": Cut.layers(2), ", pipeline 2": Cut.layers(1, 2)}
+MESHES = {"": Mesh(), ", tensor 2": Mesh.of(tensor=2), ", pipeline 2": Mesh.of(pipeline=2)}
 EXCHANGES: dict[str, Exchange] = {
     "servers": ParameterServers(),
     "servers of machines": ParameterServers(aggregate="machine"),
@@ -51,10 +50,10 @@ def predicted() -> dict[str, float]:
         for machine, sizes in MACHINES.items():
             hardware = load_hardware(machine)
             for workers in sizes:
-                for said, cut in CUTS.items():
-                    if cut.workers > 1 and model.sequence_length is None:
+                for said, mesh in MESHES.items():
+                    if mesh.size > 1 and model.sequence_length is None:
                         continue
-                    site = Site(hardware, workers, cut=cut)
+                    site = Site(hardware, workers, mesh=mesh)
                     once = replica_computation(
                         model,
                         batch,
@@ -70,7 +69,7 @@ def predicted() -> dict[str, float]:
                                 continue
                             case = exchange.lower(once, site)
                         else:
-                            case = exchange.lower(computation, replicas_site(site))
+                            case = exchange.lower(computation, data_parallel_group(site))
                         key = f"{name} b{batch}, {workers} x {hardware.device.name}{said}, {exchange_name}"
                         found[key] = loads_of(case).bound().samples_per_s
     return found

@@ -16,9 +16,8 @@ from dataclasses import replace
 from planner.device.computation import WAIT
 from planner.errors import BadInput
 from planner.model.units import chain_of
-from planner.parallel.cut.tensor import shared
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import OPTIMIZER, stage_of
 from planner.validation.figures import packed_table
 from planner.validation.large_runs import LargeRun, read_runs, untuned
@@ -40,7 +39,7 @@ def large_fit_runs() -> Iterator[Run]:
 
 
 def layout_fit_runs() -> Iterator[Run]:
-    """One model cut in every way on one machine; small models, which launches and sums take long for."""
+    """One model sharded in every way on one machine; small models, which launches and sums take long for."""
     for layout in read_layouts(packed_table("layouts.csv.gz"), Counter()):
         if (found := fit_run(layout.run)) is not None:
             yield replace(found, id=left_out_id(layout.run))
@@ -60,21 +59,21 @@ def fit_run(run: LargeRun) -> Run | None:
         framework=framework(run),
         sequence=run.sequence,
     )
-    cut = shared(run.model, run.tensor, sequence=run.sequence).model
+    part = run.mesh.shard(run.model).model
     first, last = work.stages[work.stage], work.stages[work.stage + 1]
     layers = [
-        layer for layer, unit in zip(cut.layers, chain_of(cut).unit, strict=True) if first <= unit < last
+        layer for layer, unit in zip(part.layers, chain_of(part).unit, strict=True) if first <= unit < last
     ]
     waits = work.layout.work == WAIT
     repeated = run.accumulate + float(work.seconds[waits].sum() / work.seconds[~waits].sum())
-    replicas = replicas_site(site)
+    replicas = data_parallel_group(site)
     exchange = exchange_of(run, replicas) if replicas.workers > 1 else None
     shards = exchange.shards(replicas) if isinstance(exchange, Sharded) else 1
     alone = Run(
         run.id,
         run.source,
         run.series,
-        replace(cut, layers=tuple(layers)),
+        replace(part, layers=tuple(layers)),
         run.micro_batch,
         site.hardware.device,
         run.precision,

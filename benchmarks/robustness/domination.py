@@ -33,8 +33,8 @@ from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.hardware.market import Market
 from planner.model.catalog import model_names
-from planner.parallel.cut import WHOLE
 from planner.parallel.data import AllReduce, Alone
+from planner.parallel.mesh import WHOLE
 from planner.search.cases import Cases
 from planner.search.request import Objective, Request, model_of
 from planner.search.scored import ScoredPlan
@@ -112,7 +112,7 @@ def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterato
     in the answer."""
     devices = cases.market.machine(answer.plan.machine).device_count
     for workers, exchange in ((1, Alone()), (devices, AllReduce())):
-        one = replace(answer.plan, workers=workers, exchange=exchange, cut=WHOLE)
+        one = replace(answer.plan, workers=workers, exchange=exchange, mesh=WHOLE)
         if one == answer.plan or (workers == 1 and exchange.kind == "allreduce"):
             continue
         if exchange.refusal(cases.site(one)) or cases.fitting.misfit(one) is not None:

@@ -113,7 +113,7 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
     """A machine more, or as many as share the global batch that is asked for; at most twice as many."""
-    step = max(plan.workers_per_machine, plan.cut.workers)
+    step = max(plan.workers_per_machine, plan.mesh.size)
     counts = range(plan.workers + step, max(2 * plan.workers, plan.workers + step) + 1, step)
     sized = (with_workers(plan, workers, cases.request.global_batch) for workers in counts)
     more = next((one for one in sized if one is not None), None)

@@ -157,8 +157,10 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Note]:
     cpus = any(request.market.machine(plan.machine).device.kind == "cpu" for plan in plans)
     if request.framework is not None and cpus:
         notes.append(Note(Topic.WARNING, "--framework says nothing of CPUs, which have rates of their own."))
-    if request.framework is None and any(plan.cut.kind == "layers" for plan in plans):
-        words = "cut models are mostly trained with Megatron-Core or NeMo: --framework transformer-engine."
+    if request.framework is None and any(plan.mesh.is_sharded for plan in plans):
+        words = (
+            "sharded models are mostly trained with Megatron-Core or NeMo: --framework transformer-engine."
+        )
         notes.append(Note(Topic.COMPUTE, words))
     return notes
 
@@ -213,21 +215,18 @@ def _measured(plans: list[Plan], cases: Cases) -> list[Note]:
 def _running(plans: list[Plan], cases: Cases) -> list[Note]:
     out = list(dict.fromkeys(words for plan in plans for words in plan.exchange.words().assumptions))
     out += dict.fromkeys(words for plan in plans for words in plan.exchange.assumed(cases.site(plan)))
-    for cut in dict.fromkeys(plan.cut for plan in plans if plan.cut.kind == "layers"):
-        stages = f"{cut.pipeline} stages" if cut.pipeline > 1 else "one stage"
-        if cut.interleave > 1:
-            stages += f" of {cut.interleave} parts, interleaved"
+    for mesh in dict.fromkeys(plan.mesh for plan in plans if plan.mesh.is_sharded):
         words = (
-            f"{cut.workers} devices hold one copy of the model: {cut.tensor} share every layer, in "
-            f"{stages}; one device of the slowest stage stands for all, with the wait for the others."
+            f"{mesh.size} devices hold one copy of the model: {mesh.roles}; one device of the slowest stage "
+            "stands for all, with the wait for the others."
         )
         out.append(Note(Topic.REPLICAS, words))
-    for many in sorted({plan.cut.workers for plan in plans if plan.cut.kind == "features"} - {1}):
+    for many in sorted({plan.mesh.size for plan in plans if plan.mesh.lowered_by}):
         steps = " or ".join(
-            str(samples) for samples in sorted({p.samples_per_step for p in plans if p.cut.workers == many})
+            str(samples) for samples in sorted({p.samples_per_step for p in plans if p.mesh.size == many})
         )
         words = (
-            f"{many} workers share one copy of the model, cut by the partition search, and take "
+            f"{many} workers share one copy of the model, split by the partition search, and take "
             f"{steps} samples in a step; training goes as with that batch, which may need more epochs."
         )
         out.append(Note(Topic.REPLICAS, words))

@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import inf
 
 from planner.hardware import Hardware
-from planner.parallel.cut import WHOLE
 from planner.parallel.data import Alone
+from planner.parallel.mesh import WHOLE
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
@@ -25,7 +25,7 @@ def alone_on(plan: Plan, cases: Cases) -> Plan | None:
         workers=1,
         workers_per_machine=machine.device_count,
         exchange=Alone(),
-        cut=WHOLE,
+        mesh=WHOLE,
         accumulate=1,
     )
     return alone if cases.fitting.possible(alone) else None

@@ -18,7 +18,7 @@ from planner.search.sizes import MAX_LARGE_WORKERS, recompute_options, with_work
 
 def fewest_workers(plan: Plan, market: Market) -> Plan:
     """The plan with as many more workers as its exchange needs: servers beside workers need machines."""
-    step = max(1, plan.cut.workers)
+    step = max(1, plan.mesh.size)
     for more in range(0, MOST_WORKERS, step):
         enough = replace(plan, workers=plan.workers + more)
         if not enough.exchange.refusal(enough.site(market)):
@@ -67,7 +67,7 @@ def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
 
 def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
     """The plan's workers, a machine's, and doublings of it; with a global batch all that share it."""
-    step = max(plan.workers_per_machine, plan.cut.workers)
+    step = max(plan.workers_per_machine, plan.mesh.size)
     yield plan.workers
     workers = step if plan.workers < step else plan.workers + step
     while workers <= MAX_LARGE_WORKERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.launch import Launch
+from planner.parallel.mesh import degree_flags
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 
@@ -29,10 +30,10 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
     }
     if plan.recompute != "none":
         settings["PLANNER_RECOMPUTE"] = plan.recompute
-    if plan.cut.kind == "layers":
-        settings |= {"PLANNER_TENSOR": str(plan.cut.tensor), "PLANNER_PIPELINE": str(plan.cut.pipeline)}
-        if plan.cut.interleave > 1:
-            settings["PLANNER_INTERLEAVE"] = str(plan.cut.interleave)
+    if plan.mesh.is_sharded:
+        degrees = {name: plan.mesh.settings[name] for name in degree_flags()}
+        for name, value in (degrees | plan.mesh.changed).items():
+            settings[f"PLANNER_{name.upper()}"] = str(value)
     settings |= {CHOICES[name]: str(value) for name, value in record.items() if name in CHOICES}
     speed = f"{scored.samples_per_s:,.4g} samples/s predicted"
     if scored.range is not None:

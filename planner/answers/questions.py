@@ -22,20 +22,20 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel.cut import Cut
 from planner.parallel.data import EXCHANGES, AllReduce, Site, settings
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.cutting import cuts
 from planner.search.executors import executor_of
 from planner.search.fitting import Fitting
 from planner.search.measured import load
+from planner.search.meshes import asked_settings, named_mesh
+from planner.search.remedies import option_of
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import MAX_LARGE_WORKERS, batches, precisions
-from planner.search.space import exchanges, kinds, plan_of, takes, undealt_words
+from planner.search.space import exchanges, kinds, plan_of, undealt_words
 from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
 FULL = 8  # devices of a machine
@@ -89,23 +89,19 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         ("--workers-per-replica", request.workers_per_replica),
         ("--precision", request.formats),
         ("--recompute", request.recompute),
-        ("--tensor", request.tensor),
-        ("--pipeline", request.pipeline),
-        ("--interleave", request.interleave),
+        *((option_of(name), values) for name, values in asked_settings(request).items()),
         ("--exchange", request.exchanges and [name for name, _ in request.exchanges]),
     ):
         if values is not None and len(values) > 1:
             raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
-    cut = Cut((request.workers_per_replica or (1,))[0])
-    if request.tensor is not None or request.pipeline is not None:
-        cut = cuts(request, kind, model)[0]
-    workers = (request.workers or (cut.workers,))[0]
-    site = Site(kind, workers, request.market, cut, seed=request.seed)
+    mesh = named_mesh(request, kind, model)
+    workers = (request.workers or (mesh.size,))[0]
+    site = Site(kind, workers, request.market, mesh, seed=request.seed)
     chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
     fixed = request.choices(chosen)
     exchange = next(exchanges(request, site), None) if fixed else EXCHANGES[chosen].named(request, site)
     if exchange is None and joined and request.workers is None:  # it may need several machines
-        several = replace(request, workers=(2 * max(kind.device_count, cut.workers),))
+        several = replace(request, workers=(2 * max(kind.device_count, mesh.size),))
         return one_plan(several, joined=joined)
     if exchange is None:
         choices = "".join(f":{name}={value}" for name, value in fixed.items())
@@ -146,7 +142,7 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
     `one_plan`."""
     meant = kinds(request)
     recorded = request.profile is not None and has_servers(request.profile)
-    if recorded or meant != tuple(EXCHANGES) or not takes(AllReduce, site.cut):
+    if recorded or meant != tuple(EXCHANGES) or not site.mesh.composes_with(AllReduce):
         return "servers" if "servers" in meant else meant[0]
     if site.workers == 1 and not joined:
         return "alone"

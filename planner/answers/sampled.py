@@ -28,9 +28,9 @@ from planner.parallel.data import Exchange, Site
 from planner.parallel.plan import Plan, plan_from
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.cutting import cuts
 from planner.search.field import field_of
 from planner.search.judging import judged
+from planner.search.meshes import meshes_on
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
@@ -78,8 +78,10 @@ class _Walk:
         if not self.workers:
             words = ",".join(self.request.hardware_words)
             raise BadInput(f"no hardware of {words} has a price and a network figure")
-        self.cuts = {name: cuts(self.request, worker, cases.model) for name, worker in self.workers.items()}
-        self.ways = list(dict.fromkeys(cut for ways in self.cuts.values() for cut in ways))
+        self.meshes = {
+            name: meshes_on(self.request, worker, cases.model) for name, worker in self.workers.items()
+        }
+        self.ways = list(dict.fromkeys(mesh for ways in self.meshes.values() for mesh in ways))
         self.counts = self._counts()
         self.choices = self._choices()
 
@@ -90,10 +92,10 @@ class _Walk:
             return []
         for name, worker in self.workers.items():
             replicas = {
-                (nodes, nodes * worker.device_count // cut.workers)
+                (nodes, nodes * worker.device_count // mesh.size)
                 for nodes in node_counts(request, worker, self.cases.model)
-                for cut in self.cuts[name]
-                if nodes * worker.device_count % cut.workers == 0
+                for mesh in self.meshes[name]
+                if nodes * worker.device_count % mesh.size == 0
             }
             found |= {nodes for nodes, many in replicas if request.global_batch % max(many, 1) == 0}
         return sorted(found)
@@ -102,9 +104,9 @@ class _Walk:
         """For each kind of exchange the values of its fields, over the smallest and largest sites."""
         found: dict[str, dict[str, dict[Any, None]]] = {}
         for worker in self.workers.values():
-            for cut in self.cuts[worker.name]:
-                for nodes in {cut.workers, max(cut.workers, MAX_WORKERS // worker.device_count)}:
-                    site = site_of(self.request, worker, nodes, cut)
+            for mesh in self.meshes[worker.name]:
+                for nodes in {mesh.size, max(mesh.size, MAX_WORKERS // worker.device_count)}:
+                    site = site_of(self.request, worker, nodes, mesh)
                     for exchange in offered(self.request, site, self.cases.model):
                         values = found.setdefault(exchange.kind, {})
                         for name, value in exchange.record().items():
@@ -127,11 +129,11 @@ class _Walk:
         if nodes > 1 and not joined(request, worker):
             return "over the number of machines"
         batch = self._batch(trial, worker)
-        cut = _pick(trial, "workers_per_replica", self.ways, lambda one: one.key or one.workers)
-        spans = cut in self.cuts[worker.name] and nodes * worker.device_count % cut.workers == 0
-        if not spans or not self.cases.fitting.can_cut(batch, worker, cut):
+        mesh = _pick(trial, "workers_per_replica", self.ways, lambda one: one.key or one.size)
+        spans = mesh in self.meshes[worker.name] and nodes * worker.device_count % mesh.size == 0
+        if not spans or self.cases.fitting.infeasible_mesh(mesh, batch, worker) is not None:
             return "replicas that cannot span so many workers"
-        site = site_of(request, worker, nodes, cut)
+        site = site_of(request, worker, nodes, mesh)
         exchange = self._exchange(trial, site)
         if exchange is None:
             return "that their machines do not allow"

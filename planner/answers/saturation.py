@@ -61,7 +61,7 @@ def saturation_of(
     cases = simulations.cases
     per_machine = plan.workers_per_machine
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
-    first = max(first, plan.cut.workers)
+    first = max(first, plan.mesh.size)
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
     batch = simulations.request.global_batch
     shared = [with_workers(plan, w, batch) for w in _counts(fewest, max_workers, first, per_machine)]
@@ -146,7 +146,7 @@ def _most(plan: Plan, step: int, batch: int | None) -> Plan:
     """The plan with more workers than anybody has; with a global batch, as many as can share it."""
     if batch is None:
         return replace(plan, workers=MANY_WORKERS * step)
-    share = range(batch // plan.batch * plan.cut.workers // step * step, 0, -step)
+    share = range(batch // plan.batch * plan.mesh.size // step * step, 0, -step)
     sized = (with_workers(plan, workers, batch) for workers in share)
     return next((one for one in sized if one is not None), plan)
 

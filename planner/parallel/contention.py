@@ -18,8 +18,8 @@ import numpy as np
 
 from planner.device.computation import BACKWARD, Computation
 from planner.device.computation.memo import remembered, remembered_for_ops
-from planner.parallel.buckets import Bucket
 from planner.parallel.collectives import Library, Peers, ring
+from planner.parallel.data.buckets import Bucket
 from planner.parallel.site import Site
 
 ACCESSES = 3.0  # of a device's memory, for each byte that it sends
@@ -81,7 +81,7 @@ def taken_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> fl
 def copied_s(found: Sequence[Bucket], site: Site) -> float:
     """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with
     buckets has its copies in it."""
-    if site.cut.kind == "layers":
+    if site.mesh.is_sharded:
         return 0.0  # as Megatron does, in the buffers that are sent
     device, size = site.hardware.device, sum(one.bytes for one in found)
     if device.kind == "cpu":

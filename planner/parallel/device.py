@@ -1,6 +1,6 @@
 """The computation of one device, whichever way it is known: the one door for plans.
 
-Transformers and networks that are cut by layers are computed in units (`replica`). Other networks are
+Transformers and sharded networks are computed in units (`replica`). Other networks are
 computed layer by layer: by the kernel rates of the hardware file where these were fitted to published
 throughputs in single precision (and for CPUs), else by the rates of the device in the plan's number format
 (`rated`).
@@ -52,7 +52,7 @@ def device_computation(
 
 
 def in_units(model: Model, site: Site) -> bool:
-    return site.cut.kind == "layers" or (
+    return site.mesh.is_sharded or (
         model.sequence_length is not None and not by_kernels(site.hardware, FP32, fitted=False)
     )
 

@@ -10,8 +10,8 @@ from typing import Any
 from planner.device.precision import FP32, Precision, precision_named
 from planner.device.recompute import Recompute
 from planner.hardware.market import Market
-from planner.parallel.cut import WHOLE, Cut
 from planner.parallel.data import EXCHANGES, Exchange, Rented, Site
+from planner.parallel.mesh import WHOLE, Mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Plan:
     workers: int
     exchange: Exchange
     precision: Precision = FP32
-    cut: Cut = WHOLE
+    mesh: Mesh = WHOLE
     workers_per_machine: int = 1
     accumulate: int = 1
     recompute: Recompute = "none"
@@ -35,14 +35,12 @@ class Plan:
     @property
     def replicas(self) -> int:
         """Copies of the model that are trained side by side."""
-        return self.workers // self.cut.workers
+        return self.workers // self.mesh.size
 
     @property
     def samples_per_step(self) -> int:
-        """Of a replica between two exchanges: each of its workers brings its batches, but where they share
-        layers they work on the same ones."""
-        many = 1 if self.cut.kind == "layers" else self.cut.workers
-        return self.batch * self.accumulate * many
+        """Samples that one replica processes per optimizer step."""
+        return self.batch * self.accumulate * self.mesh.samples
 
     @property
     def machines(self) -> int:
@@ -53,7 +51,7 @@ class Plan:
     def key(self) -> str:
         """A name that tells the plan apart; ties are broken by it, and it seeds the plan's simulation."""
         return (
-            f"{self.model}/{self.batch}/{self.machine}/{self.workers:05d}/{self.exchange.key}{self.cut.key}"
+            f"{self.model}/{self.batch}/{self.machine}/{self.workers:05d}/{self.exchange.key}{self.mesh.key}"
             f"{'' if self.precision == FP32 else '/' + self.precision.name}"
             f"{f'/acc{self.accumulate}' if self.accumulate > 1 else ''}"
             f"{'' if self.recompute == 'none' else '/ckpt-' + self.recompute}"
@@ -66,7 +64,7 @@ class Plan:
 
     def site(self, market: Market, seed: int = 0) -> Site:
         """The plan's machines on the terms of a market."""
-        return Site(market.machine(self.machine), self.workers, market, self.cut, seed=seed)
+        return Site(market.machine(self.machine), self.workers, market, self.mesh, seed=seed)
 
     def rented(self, market: Market) -> tuple[Rented, ...]:
         """All machines that it pays for, the workers' first."""
@@ -77,8 +75,8 @@ class Plan:
         """`6 x p3.2xlarge`, `1 x p3.8xlarge (4)` where a machine holds several workers,
         `8 x c4.8xlarge (2 replicas of 4)` where a replica spans several."""
         several = f" ({self.workers})" if self.workers_per_machine > 1 else ""
-        if self.cut.workers > 1:
-            several += f" ({self.replicas} replica{'s' if self.replicas > 1 else ''} of {self.cut.workers})"
+        if self.mesh.size > 1:
+            several += f" ({self.replicas} replica{'s' if self.replicas > 1 else ''} of {self.mesh.size})"
         return f"{self.machines} x {self.machine}{several}"
 
     @property
@@ -93,12 +91,10 @@ class Plan:
 
     @property
     def how(self) -> str:
-        """What is computed with, and how a replica is cut."""
-        if self.cut.kind != "layers":
+        """What is computed with, and the mesh of a replica."""
+        if not self.mesh.is_sharded:
             return self.computed
-        parts = f", {self.cut.interleave} stages a device" if self.cut.interleave > 1 else ""
-        cut = f"tensor {self.cut.tensor} x pipeline {self.cut.pipeline}{parts}"
-        return f"{self.computed}, {cut}" if self.computed else cut
+        return ", ".join(filter(None, (self.computed, self.mesh.label + self.mesh.detail)))
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values, for stores; `plan_from` reads it."""
@@ -106,7 +102,7 @@ class Plan:
         return out | {
             "exchange": self.exchange.record(),
             "precision": self.precision.name,
-            "cut": {one.name: getattr(self.cut, one.name) for one in fields(self.cut)},
+            "mesh": self.mesh.changed,
         }
 
     @property
@@ -122,16 +118,19 @@ class Plan:
         workers = f"{self.machines} x {self.machine}"
         if self.workers_per_machine > 1:
             workers += f" ({self.workers} worker{'s' if self.workers > 1 else ''})"
-        if self.cut.workers > 1:
+        if self.mesh.size > 1:
             many = f"{self.replicas} replica{'s' if self.replicas > 1 else ''}"
-            workers += f" ({many} of {self.cut.workers})"
+            workers += f" ({many} of {self.mesh.size})"
         return workers + self.exchange.words().added
 
 
 def plan_from(values: Mapping[str, Any]) -> Plan:
-    """The plan that `as_dict` gave, of this release or of one that wrote `checkpointing`."""
+    """The plan that `as_dict` gave, of this release or of one that wrote `checkpointing` and `cut`."""
     given = dict(values)
     given["recompute"] = given.pop("checkpointing", given.get("recompute", "none"))
+    if (cut := given.pop("cut", None)) is not None:
+        degrees = {name: cut[name] for name in ("tensor", "pipeline", "interleave")}
+        given["mesh"] = degrees if cut["kind"] == "layers" else {"workers_per_replica": cut["workers"]}
     chosen = dict(given.pop("exchange"))
     exchange: Any = EXCHANGES[chosen.pop("kind")]
     return Plan(
@@ -139,6 +138,6 @@ def plan_from(values: Mapping[str, Any]) -> Plan:
         | {
             "exchange": exchange(**chosen),
             "precision": precision_named(given["precision"]),
-            "cut": Cut(**given["cut"]),
+            "mesh": Mesh.of(**given.get("mesh", {})),
         }
     )

@@ -1,8 +1,8 @@
-"""The computation of one device of a replica that is cut by layers, or of a whole one in units.
+"""The computation of one device of a sharded replica, or of a whole one in units.
 
-`planner.parallel.cut.replica` says what the device does; here it becomes a `Computation`, with times from
-`planner.device.rates` and sums and sends from the collectives of the site. One op a unit and pass: a
-transformer of a hundred blocks has a few hundred ops, whatever its layers.
+`planner.parallel.stage` says what the device does; here it becomes a `Computation`, with times from
+`planner.device.rates`, and collectives and sends from the site. One op per unit and pass: a transformer of a
+hundred blocks has a few hundred ops, whatever its layers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from planner.device.recompute import Recompute
 from planner.files.byte_cache import ByteCache
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.parallel._base import Axis
+from planner.parallel.collectives import Kind, Library, Peers
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.cut.replica import Costs, StageWork, UnitTimes, stage_work, unit_times
 from planner.parallel.data import settings
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
-from planner.parallel.groups import sharing_site, stages_cross_machines
+from planner.parallel.mesh import Mesh, axis_group, crosses_machines
+from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.site import Site
+from planner.parallel.stage import Costs, StageWork, UnitTimes, stage_work, unit_times
 
 OPTIMIZER = "adam"
 
@@ -44,11 +47,9 @@ def replica_computation(
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     variation: Variation = Variation(),
-    sequence: bool = True,
 ) -> Computation:
     """One micro-batch of `batch` samples on one device of the slowest stage of a replica, with the wait for
-    other stages of a whole step, which `accumulated` deals out to its micro-batches. `sequence`: devices that
-    share layers cut positions too (`planner.parallel.cut.tensor`)."""
+    other stages of a whole step, which `accumulated` deals out to its micro-batches."""
     device = site.hardware.device
     work, time = stage_of(
         model,
@@ -58,7 +59,6 @@ def replica_computation(
         recompute=recompute,
         framework=framework,
         optimizer=optimizer,
-        sequence=sequence,
     )
     once_s, layout = work.seconds, work.layout
     n = len(once_s)
@@ -66,7 +66,7 @@ def replica_computation(
     durations_s.flags.writeable = False
     return Computation(
         model=model.name,
-        batch=batch,
+        batch=batch * site.mesh.samples,
         names=layout.names,
         role=layout.role,
         work=layout.work,
@@ -102,13 +102,12 @@ def stage_of(
     recompute: Recompute = "none",
     framework: str = DEFAULT_FRAMEWORK,
     optimizer: str = OPTIMIZER,
-    sequence: bool = True,
 ) -> tuple[StageWork, ComputationTime]:
     """What the slowest stage does in one micro-batch, and how long the layers of a device that had all stages
     would take."""
-    cut, hardware = site.cut, site.hardware
+    hardware, inner = site.hardware, site.mesh.inner
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
-    key = (model, batch, cut.tensor, precision, recompute, framework, optimizer, sequence)
+    key = (model, batch, inner, precision, recompute, framework, optimizer)
 
     def make() -> _Units:
         found: list[ComputationTime] = []
@@ -119,31 +118,18 @@ def stage_of(
             return made
 
         tier = framework_named(framework)
-        costs = Costs(times, _sum_s(site, precision, tier), lambda pass_s: _lag(pass_s, cut.tensor))
-        units = unit_times(
-            model,
-            batch,
-            cut.tensor,
-            recompute,
-            costs,
-            sequence=sequence,
-            stops_early=tier.stops_early,
-        )
+        costs = Costs(times, _collective_costs(site, precision, tier), lambda pass_s: _lag(pass_s, inner))
+        units = unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
         return _Units(hardware, units, found[0])
 
     known = _UNITS.get((*key, id(hardware), links), make)
-    work = stage_work(
-        known.units,
-        _send_s(site, precision),
-        pipeline=cut.pipeline,
-        interleave=cut.interleave,
-    )
+    work = stage_work(known.units, _send_s(site, precision), site.mesh.axis(PipelineParallel))
     return work, known.time
 
 
 @dataclass(frozen=True, slots=True)
 class _Units:
-    """What units of a shared model take on a machine, however many stages there are of them; the machine is
+    """What units of a sharded model take on a machine, however many stages there are of them; the machine is
     kept so that no other has its identity."""
 
     hardware: Hardware
@@ -154,27 +140,31 @@ class _Units:
 _UNITS: ByteCache[_Units] = ByteCache(16 << 20, lambda one: 6 * one.units.forward_s.nbytes)
 
 
-def _lag(pass_s: float, tensor: int) -> float:
-    """By what share the slowest of devices that share layers is behind their mean. They meet at every sum, so
-    that what disturbs them in a long pass does not cancel."""
-    return slowest_factor(usual_sigma(min(pass_s, JITTER_SPAN_S), 1), tensor) - 1 if tensor > 1 else 0.0
+def _lag(pass_s: float, mesh: Mesh) -> float:
+    """By what share the slowest of the ranks that share layers is behind their mean. They meet at every
+    collective, so that what disturbs them in a long pass does not cancel."""
+    if mesh.lockstep == 1:
+        return 0.0
+    return slowest_factor(usual_sigma(min(pass_s, JITTER_SPAN_S), 1), mesh.lockstep) - 1
 
 
-def _sum_s(site: Site, precision: Precision, tier: Framework) -> Callable[[float], float]:
-    """Seconds that devices which share layers take to add up so many elements, beside the products that they
+def _collective_costs(
+    site: Site, precision: Precision, tier: Framework
+) -> Callable[[Axis, Kind, float], float]:
+    """Seconds that the ranks of an axis take to exchange so many elements, beside the products that they
     compute meanwhile; all of them launch it first."""
-    if site.cut.tensor == 1:
-        return lambda elements: 0.0
-    group = sharing_site(site)
-    library = settings.library("auto", "auto", group)
-    peers = peers_of(group, library)
-    rates = {level.name: level.bytes_per_s for level in (peers.inside, peers.between) if level}
+
+    @lru_cache(maxsize=8)
+    def group_of(axis: Axis) -> tuple[Library, Peers]:
+        group = axis_group(site, axis)
+        library = settings.library("auto", "auto", group)
+        return library, peers_of(group, library)
 
     @lru_cache(maxsize=256)
-    def seconds(elements: float) -> float:
-        phases = library.phases("all_reduce", elements * precision.activation_bytes, peers)
-        summed_s = sum(phase.seconds(rates[phase.level]) for phase in phases)
-        return tier.floor_s + tier.exposed_sums * summed_s
+    def seconds(axis: Axis, kind: Kind, elements: float) -> float:
+        library, peers = group_of(axis)
+        alone_s = library.seconds(kind, elements * precision.activation_bytes, peers)
+        return tier.floor_s + tier.exposed_sums * alone_s
 
     return seconds
 
@@ -182,10 +172,11 @@ def _sum_s(site: Site, precision: Precision, tier: Framework) -> Callable[[float
 def _send_s(site: Site, precision: Precision) -> Callable[[float], float]:
     """Seconds in which a device sends so many elements to the next stage: its part of the machine's NICs, or
     the fabric where the next stage is in the same machine."""
-    if site.cut.pipeline == 1:
+    pipeline = site.mesh.axis(PipelineParallel)
+    if pipeline.degree == 1:
         return lambda elements: 0.0
     fabric = site.fabric
-    if stages_cross_machines(site) or fabric is None:
+    if crosses_machines(site, pipeline) or fabric is None:
         rate = site.between_bytes_per_s / site.devices
     else:
         rate = fabric.bytes_per_s

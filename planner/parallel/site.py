@@ -10,7 +10,7 @@ from planner.files.byte_cache import once
 from planner.hardware import Fabric, Hardware
 from planner.hardware.market import Market
 from planner.parallel.cluster_of import flow_limit_bytes_per_s, network_figure
-from planner.parallel.cut import WHOLE, Cut
+from planner.parallel.mesh import WHOLE, Mesh
 
 CATALOGUE = Market()
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class Site:
     """So many workers, each one device, on machines of one kind that are filled one after another.
 
     `rdma`: whether transfers between machines bypass the kernel; None: as the request says, or as the machine
-    can. `cut`: over how many workers a replica is spread. `market` gives other machines by their names.
+    can. `mesh`: how a replica is spread over workers. `market` gives other machines by their names.
     `seed`: of what is drawn once for a plan, as an order of transfers.
 
     Workers and machines that are not like the others: `speeds` are those of the workers' computation (1: as
@@ -33,7 +33,7 @@ class Site:
     hardware: Hardware
     workers: int
     market: Market = CATALOGUE
-    cut: Cut = WHOLE
+    mesh: Mesh = WHOLE
     rdma: bool | None = None
     speeds: tuple[float, ...] = ()
     nic_shares: tuple[float, ...] = ()
@@ -58,7 +58,7 @@ class Site:
 
     @property
     def replicas(self) -> int:
-        return self.workers // self.cut.workers
+        return self.workers // self.mesh.size
 
     @property
     def nic_bytes_per_s(self) -> float:

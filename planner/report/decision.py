@@ -27,16 +27,15 @@ def devices_words(plan: Plan, request: Request) -> str:
 
 
 def run_words(plan: Plan, request: Request) -> str:
-    """`DDP on 16 GPUs`, `FSDP on 16 GPUs`, `async, 2 servers on c5n.large`; of replicas cut by layers
+    """`DDP on 16 GPUs`, `FSDP on 16 GPUs`, `async, 2 servers on c5n.large`; of sharded replicas
     `tensor 8 x pipeline 8 x data 2 on 128 GPUs`, with what joins them where there are several."""
     words = plan.exchange.words()
-    if plan.cut.kind == "layers" and plan.cut.workers > 1:
-        cut = f"tensor {plan.cut.tensor} x pipeline {plan.cut.pipeline}"
-        parts = f", {plan.cut.interleave} stages a device" if plan.cut.interleave > 1 else ""
+    if plan.mesh.is_sharded:
+        mesh = plan.mesh
         if plan.replicas == 1:
-            return f"{cut} on {devices_words(plan, request)}{parts}"
+            return f"{mesh.label} on {devices_words(plan, request)}{mesh.detail}"
         name = words.name or words.cell
-        return f"{cut} x data {plan.replicas} on {devices_words(plan, request)}{parts}, {name}"
+        return f"{mesh.label} x data {plan.replicas} on {devices_words(plan, request)}{mesh.detail}, {name}"
     if words.run:
         return words.run.format(devices_words(plan, request))
     return f"{words.name} on {devices_words(plan, request)}" if words.name else words.cell

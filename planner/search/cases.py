@@ -13,7 +13,7 @@ from planner.hardware.prices.energy import draw_of
 from planner.hardware.prices.paying import Paid, paid_for
 from planner.model import Model
 from planner.parallel.data import EXCHANGES, Job, Site
-from planner.parallel.groups import replicas_site, stages_cross_machines
+from planner.parallel.mesh import data_parallel_group, step_placement
 from planner.parallel.plan import Plan
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
@@ -54,11 +54,10 @@ class Cases:
     def _kind(self, plan: Plan) -> tuple[Hashable, ...]:
         """Plans of which this is the same compute one micro-batch alike."""
         site = self.site(plan)
-        crossing = stages_cross_machines(site) if plan.cut.pipeline > 1 else None
         return (
             *(plan.batch, plan.precision, plan.recompute),
             self._device(plan.machine),
-            (plan.cut, plan.machine, crossing) if plan.cut.kind == "layers" else None,
+            step_placement(site),
         )
 
     def _device(self, machine: str) -> Hashable:
@@ -89,7 +88,7 @@ class Cases:
 
     def case(self, plan: Plan) -> Case:
         """What the simulator runs. It may be sent to another machine."""
-        return plan.exchange.lower(self.computation(plan), replicas_site(self.site(plan)))
+        return plan.exchange.lower(self.computation(plan), data_parallel_group(self.site(plan)))
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan whose machines have no price where the request rents them, or that cannot be run."""
@@ -119,7 +118,7 @@ class Cases:
 
     def _job(self, plan: Plan, micro_batch: Computation | None) -> Job:
         """`micro_batch`: what is computed in each, where the exchange counts them itself."""
-        site = replicas_site(self.site(plan))
+        site = data_parallel_group(self.site(plan))
         if micro_batch is None:
             return Job(plan.exchange, self.computation(plan), site)
         return Job(plan.exchange, micro_batch, site, plan.accumulate)

@@ -15,8 +15,8 @@ from planner.hardware import Hardware
 from planner.hardware.market import Market
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.parallel.cut import WHOLE
 from planner.parallel.data import Site
+from planner.parallel.mesh import WHOLE
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request

@@ -9,15 +9,12 @@ from planner.device.batch_memory import STATE_COPIES, Optimizer, memory_fit
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.parallel.cut import Cut
-from planner.parallel.cut.tensor import refusal
 from planner.parallel.data import Site
-from planner.parallel.groups import crowded
+from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.device_memory import by_kind, fits, held_by, usable_bytes
-from planner.search.remedies import Rates, misfit_words
+from planner.search.remedies import Rates, misfit_words, option_of
 from planner.search.request import Request
-from planner.servers.partition.span import can_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +33,13 @@ class Fitting:
         self.request = request
         self.model = model
         self._misfits: dict[Hashable, Misfit | None] = {}
-        self._cuts: dict[Hashable, bool] = {}
+        self._meshes: dict[Hashable, PlannerError | None] = {}
         self._sites: dict[Hashable, Site] = {}
         self._last: tuple[Plan | None, Misfit | None] = (None, None)
 
     def site(self, plan: Plan) -> Site:
         """The plan's machines on the terms of the request."""
-        where = (plan.machine, plan.workers, plan.cut)
+        where = (plan.machine, plan.workers, plan.mesh)
         if where not in self._sites:
             self._sites[where] = plan.site(self.request.market, seed=self.request.seed)
         return self._sites[where]
@@ -68,8 +65,7 @@ class Fitting:
 
     def _misfit(self, plan: Plan) -> Misfit | None:
         site = self.site(plan)
-        one = plan.cut.workers == 1 or plan.cut.kind == "layers"
-        if one and (found := self._worker_misfit(plan, site)) is not None:
+        if not plan.mesh.lowered_by and (found := self._worker_misfit(plan, site)) is not None:
             return found
         words = plan.exchange.misfit(self.model, plan.precision, site)
         return Misfit("for which servers lack memory", words) if words else None
@@ -90,7 +86,7 @@ class Fitting:
 
     def memory(self, plan: Plan) -> tuple[dict[str, float], float] | None:
         """What a device of the plan holds, by kind, and what it has to give; None where nobody knows."""
-        if self.request.profile is not None or (plan.cut.kind == "features" and plan.cut.workers > 1):
+        if self.request.profile is not None or plan.mesh.lowered_by:
             return None
         site = self.site(plan)
         if self._by_kinds(plan):
@@ -111,23 +107,19 @@ class Fitting:
 
     def _by_kinds(self, plan: Plan) -> bool:
         """Whether memory is counted kind of layer by kind of layer (`planner.device.memory`)."""
-        return self.model.sequence_length is not None or plan.cut.kind == "layers"
+        return self.model.sequence_length is not None or plan.mesh.is_sharded
 
-    def can_cut(self, batch: int, worker: Hardware, cut: Cut) -> bool:
-        """Whether a replica can be spread like this, and whether it is worth it."""
-        where = (batch, worker.name, cut)
-        if where not in self._cuts:
-            if cut.kind == "layers":
-                self._cuts[where] = not crowded(self.model, cut.tensor, worker)
-            else:
-                self._cuts[where] = cut.workers == 1 or can_span(self.model, batch, worker, cut.workers)
-        return self._cuts[where]
+    def infeasible_mesh(self, mesh: Mesh, batch: int, worker: Hardware) -> PlannerError | None:
+        """Why a replica cannot be spread like this on machines of a kind; None if it can."""
+        where = (batch if mesh.lowered_by else 0, worker.name, mesh)
+        if where not in self._meshes:
+            self._meshes[where] = mesh.infeasibility(self.model, worker, batch)
+        return self._meshes[where]
 
     def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:
         """Refuse a plan that cannot be run, in a sentence with the remedy; `rates` say which is cheapest."""
         site = self.site(plan)
-        if plan.cut.workers > 1 and (words := self._no_cut(plan, site.hardware)):
-            raise BadInput(words) if plan.cut.kind == "layers" else Infeasible(words)
+        self._check_mesh(plan, site.hardware)
         if words := plan.exchange.refusal(site):
             raise BadInput(words)
         if found := self.misfit(plan):
@@ -143,38 +135,16 @@ class Fitting:
             return False
         return True
 
-    def _no_cut(self, plan: Plan, worker: Hardware) -> str:
-        many = plan.cut.workers
-        flag = f"--workers-per-replica {many}"
-        if plan.cut.kind not in plan.exchange.cuts:
-            return f"{flag} is not possible with --exchange {plan.exchange.kind}; take 1"
-        if plan.cut.kind != "features":
-            return self._no_layers(plan, worker)
+    def _check_mesh(self, plan: Plan, worker: Hardware) -> None:
+        mesh = plan.mesh
+        if mesh.size == 1:
+            return
+        flags = " ".join(f"{option_of(name)} {value}" for name, value in mesh.changed.items())
+        if not mesh.composes_with(plan.exchange):
+            raise Infeasible(f"{flags} is not possible with --exchange {plan.exchange.kind}; take 1")
         if self.request.profile is not None:
-            return f"{flag} contradicts --profile, which is that of one worker"
-        if worker.device.kind != "cpu" or worker.device_count != 1:
-            return f"{flag} is for CPU machines; {worker.name} has {worker.device.name}; take 1"
-        if plan.workers % many:
-            whole = -(-plan.workers // many) * many
-            return f"{plan.workers} workers are no whole replicas of {many}; take --workers {whole}"
-        if not self.can_cut(plan.batch, worker, plan.cut):
-            return (
-                f"{self.model.name} at batch {plan.batch} is not worth cutting over {many} {worker.name}: "
-                "its fully connected layers hold too few of the weights, or a share of it does not fit in "
-                "memory"
-            )
-        return ""
-
-    def _no_layers(self, plan: Plan, worker: Hardware) -> str:
-        """Why a replica cannot be cut by layers like this, with the nearest that works."""
-        cut, many = plan.cut, plan.cut.workers
-        if words := refusal(self.model, cut.tensor) or crowded(self.model, cut.tensor, worker):
-            return words
-        if plan.workers % many:
-            few, more = plan.workers // many * many, -(-plan.workers // many) * many
-            nearest = f"{few} or {more}" if few else f"{more}"
-            return (
-                f"{plan.workers} workers are no whole replicas of {many} (tensor {cut.tensor} x pipeline "
-                f"{cut.pipeline}); the nearest that works is --workers {nearest}"
-            )
-        return ""
+            raise Infeasible(f"{flags} contradicts --profile, which is that of one worker")
+        if words := mesh.partial_replicas(plan.workers):
+            raise BadInput(words)
+        if (error := self.infeasible_mesh(mesh, plan.batch, worker)) is not None:
+            raise error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import lcm
 
-from planner.errors import BadInput, Infeasible
+from planner.errors import BadInput, Infeasible, PlannerError
 from planner.note import LeftOut
-from planner.parallel.groups import crowded
+from planner.parallel.mesh import meshes
+from planner.search.meshes import asked_settings, names_mesh
 from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds
 
@@ -21,8 +22,8 @@ def no_plans(space: Space, request: Request) -> str:
     """Why a space is empty, in a sentence, and what would make it less so."""
     lost = space.dropped + space.out_of_reach
     if not lost and not space.left_out:
-        if words := _crowded(request):
-            raise BadInput(words)
+        if (error := _machines_too_small(request)) is not None:
+            raise error
         if words := _no_replicas(request):
             raise Infeasible(words)
         raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
@@ -48,28 +49,34 @@ def _some(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 
-def _crowded(request: Request) -> str:
-    """Why no machine is large enough to share layers as asked for; empty if some is."""
-    model, kinds = model_of(request), request.market.matching(request.hardware_words)
-    found = [crowded(model, tensor, kind) for tensor in request.tensor or () for kind in kinds]
-    return found[0] if found and all(found) else ""
+def _machines_too_small(request: Request) -> PlannerError | None:
+    """Why no machine has room for the mesh that is named; None if some has."""
+    if not names_mesh(request):
+        return None
+    model = model_of(request)
+    errors = [
+        mesh.infeasibility(model, kind)
+        for kind in request.market.matching(request.hardware_words)
+        for mesh in meshes(model, kind, asked_settings(request))
+    ]
+    return errors[0] if errors and all(errors) else None
 
 
 def _no_replicas(request: Request) -> str:
     """Why no number of machines makes whole replicas, with the nearest that does; empty if some may."""
-    if request.tensor is None and request.pipeline is None:
+    if not names_mesh(request):
         return ""
-    tensor, pipeline = request.tensor or (1,), request.pipeline or (1,)
-    kinds = request.market.matching(request.hardware_words)
+    model, machines = model_of(request), request.market.matching(request.hardware_words)
+    named = meshes(model, machines[0], asked_settings(request))
     counts = {
-        kind.name: min(lcm(t * p, kind.device_count) // kind.device_count for t in tensor for p in pipeline)
-        for kind in kinds
+        kind.name: min(lcm(mesh.size, kind.device_count) // kind.device_count for mesh in named)
+        for kind in machines
     }
     name = min(counts, key=counts.__getitem__)
-    many = " or ".join(f"{t} x {p}" for t in tensor for p in pipeline)
+    labels = " or ".join(mesh.label for mesh in named)
     return (
-        f"no number of machines that is allowed makes whole replicas of {many} devices; the nearest that "
-        f"works is {counts[name]} x {name}"
+        f"no number of machines that is allowed makes whole replicas of {labels}; the nearest that works is "
+        f"{counts[name]} x {name}"
     )
 
 

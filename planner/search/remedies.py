@@ -2,7 +2,7 @@
 
 Changes are tried in tiers, and within one those of fewer settings first. Without paying more: another stage
 of sharding, activations computed again, a smaller micro-batch with more of them (the same global batch). Then
-cuts of the replica over the devices there are, which take other software. Then more devices. Of changes of as
+replicas sharded over the devices there are, which take other software. Then more devices. Of changes of as
 many settings the fastest is named, by the bounds that plans are pruned with.
 """
 
@@ -16,9 +16,8 @@ from typing import Any
 from planner.device.recompute import RECOMPUTE_MODES
 from planner.model import Model
 from planner.model.units import chain_of
-from planner.parallel.cut import Cut
-from planner.parallel.cut.tensor import degrees
 from planner.parallel.data import Site
+from planner.parallel.mesh import meshes
 from planner.parallel.plan import Plan
 from planner.search.device_memory import fits, held_by, usable_bytes
 from planner.search.limits import MOST_WORKERS
@@ -72,7 +71,7 @@ def misfit_words(
 def remedy_of(plan: Plan, model: Model, sites: Callable[[Plan], Site], rates: Rates) -> Remedy | None:
     """The cheapest change that makes a plan fit."""
     site = sites(plan)
-    tiers = [_settings(plan), _cuts(plan, model, site)]
+    tiers = [_settings(plan), _meshes(plan, model, site)]
     workers = plan.workers
     while (workers := 2 * workers) <= MOST_WORKERS:
         tiers.append(_with_more(replace(plan, workers=workers), model, site))
@@ -133,27 +132,28 @@ def _least(plan: Plan) -> Remedy:
     return _with(plan, [list(each(plan))[-1] for each in (_shardings, _recompute_options, _batches)])
 
 
-def _cuts(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
-    """Replicas over several of the devices there are; the global batch stays the same."""
-    if plan.cut.workers > 1 or site.hardware.device.kind == "cpu" or "layers" not in plan.exchange.cuts:
+def _meshes(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
+    """Replicas sharded over several of the devices there are; the global batch stays the same."""
+    if plan.mesh.size > 1 or site.hardware.device.kind == "cpu":
         return
-    units = chain_of(model).length
-    for tensor in degrees(model, site.devices):
-        for pipeline in (2**k for k in range(5)):
-            many = tensor * pipeline
-            if many == 1 or pipeline > units or plan.workers % many:
-                continue
-            cut = replace(plan, cut=Cut.layers(tensor, pipeline), accumulate=plan.accumulate * many)
-            over = {"--tensor": tensor, "--pipeline": pipeline}
-            cuts = {flag: str(count) for flag, count in over.items() if count > 1}
-            for one in (Remedy({}, cut), _least(cut)):
-                yield Remedy({**cuts, **one.flags, BATCH: str(one.plan.batch)}, one.plan)
+    for mesh in meshes(model, site.hardware, {}, free=True):
+        if mesh.size == 1 or plan.workers % mesh.size or not mesh.composes_with(plan.exchange):
+            continue
+        sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
+        flags = {option_of(name): str(value) for name, value in mesh.changed.items()}
+        for one in (Remedy({}, sharded), _least(sharded)):
+            yield Remedy({**flags, **one.flags, BATCH: str(one.plan.batch)}, one.plan)
+
+
+def option_of(name: str) -> str:
+    """The option of a setting: `--workers-per-replica`."""
+    return "--" + name.replace("_", "-")
 
 
 def _with_more(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
     """Changes of a plan that has more devices already."""
     more = {"--workers": str(plan.workers)}
-    for one in (Remedy({}, plan), _least(plan), *_cuts(plan, model, site)):
+    for one in (Remedy({}, plan), _least(plan), *_meshes(plan, model, site)):
         yield Remedy(more | one.flags, one.plan)
 
 
@@ -161,7 +161,7 @@ def _unit_words(plan: Plan, model: Model, gathered_bytes: float) -> str:
     chain = chain_of(model)
     largest = int(chain.elements.argmax())
     size = int(chain.elements[largest]) * plan.precision.parameter_bytes
-    many = round(gathered_bytes * plan.cut.workers / max(size, 1))
+    many = round(gathered_bytes * plan.mesh.size / max(size, 1))
     return (
         f"its largest unit, {chain.names[largest]}, takes {format_bytes(size)} where it computes, and "
         f"{many} such are gathered at once"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from planner.device.precision import Precision
 from planner.hardware import Hardware
 from planner.parallel.data import EXCHANGES, Exchange, Site
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import Cases
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
@@ -108,7 +108,7 @@ class _Hope:
         """The best worker of any option, as often as there are workers, for the price of these alone."""
         if self._wins(self._best(site, batch, precision), self._usd_per_s(site)):
             return True
-        count = (site.hardware.name, min(site.machines, MANY_MACHINES), site.cut)
+        count = (site.hardware.name, min(site.machines, MANY_MACHINES), site.mesh)
         if count not in self._counts:
             self._counts[count] = sum(
                 1 for _ in offered(self.cases.request, site, self.cases.model, self.kinds)
@@ -122,7 +122,7 @@ class _Hope:
         if kept:
             computation = self._computation(site, exchange, batch, precision)
             worth = worth_of(exchange, site.replicas, self.cases.request)
-            kept = self._wins(exchange.ceiling(computation, replicas_site(site)) * worth, usd_per_s)
+            kept = self._wins(exchange.ceiling(computation, data_parallel_group(site)) * worth, usd_per_s)
         self.given_up += not kept
         return kept
 
@@ -134,7 +134,7 @@ class _Hope:
 
     def _best(self, site: Site, batch: int, precision: Precision) -> float:
         """What any option is worth at most."""
-        where = (site.hardware.name, batch, precision, site.cut)
+        where = (site.hardware.name, batch, precision, site.mesh)
         if where not in self._workers:
             self._workers[where] = self._worker(site, batch, precision)
         one, many = self._workers[where]
@@ -143,12 +143,14 @@ class _Hope:
     def _worker(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
         """Samples a second of one worker at most, of one replica and as one of many is worth; on many
         machines, which have all options."""
-        wide = replace(site, workers=MANY_MACHINES * site.devices * site.cut.workers)
+        wide = replace(site, workers=MANY_MACHINES * site.devices * site.mesh.size)
         rates = [
             (rate, rate * worth_of(one, wide.replicas, self.cases.request))
             for one in offered(self.cases.request, wide, self.cases.model, self.kinds)
             for rate in [
-                one.ceiling(self._computation(site, one, batch, precision), replicas_site(wide), links=False)
+                one.ceiling(
+                    self._computation(site, one, batch, precision), data_parallel_group(wide), links=False
+                )
             ]
         ]
         if not rates:

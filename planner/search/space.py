@@ -1,7 +1,7 @@
 """The space of plans: everything a request allows, less what cannot be rented, afforded or held in memory.
 
 One space, walked in two ways: `enumerate_plans` takes every plan of it, `planner.answers.sampled` lets optuna
-pick. A plan is a machine, a number of them, a batch and a cut, which make a site, and an exchange of those
+pick. A plan is a machine, a number of them, a batch and a mesh, which make a site, and an exchange of those
 that the request allows there. Workers fill machines: a machine with four accelerators holds four workers, so
 worker counts are multiples of its devices.
 """
@@ -21,13 +21,13 @@ from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.parallel.cut import WHOLE, Cut
 from planner.parallel.data import EXCHANGES, Exchange, Site
+from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
-from planner.search.cutting import cuts
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.judging import Drop, judged
+from planner.search.meshes import meshes_on, names_mesh
 from planner.search.request import Request
 from planner.search.sizes import micro_batches, node_counts, precisions, recompute_options
 from planner.search.usual_batches import open_batch, smaller_batches, too_many
@@ -180,32 +180,36 @@ def plans_on(
     fewer = smaller_batches(request, model)
     asked = kinds(request)
     keeps_own = all(EXCHANGES[kind].many for kind in only or asked)
-    sites: dict[tuple[int, Cut], Site] = {}
-    known: dict[tuple[int, Cut], tuple[Exchange, ...]] = {}
+    sites: dict[tuple[int, Mesh], Site] = {}
+    known: dict[tuple[int, Mesh], tuple[Exchange, ...]] = {}
     for precision in precisions(request, model, worker):
-        full: dict[tuple[int, Cut], int] = {}  # the batch that did not fit
-        held: set[tuple[int, Cut]] = set()  # where no smaller batch is wanted
+        full: dict[tuple[int, Mesh], int] = {}  # the batch that did not fit
+        held: set[tuple[int, Mesh]] = set()  # where no smaller batch is wanted
         for batch in (*micro_batches(request, model, worker), *fewer):
             if own is not None and keeps_own and batch != own:
                 continue
-            spread = [cut for cut in cuts(request, worker, model) if fitting.can_cut(batch, worker, cut)]
+            spread = [
+                mesh
+                for mesh in meshes_on(request, worker, model)
+                if fitting.infeasible_mesh(mesh, batch, worker) is None
+            ]
             undealt = False
             for nodes in (*one_device(request, worker, only), *node_counts(request, worker, model)):
-                for cut in spread if nodes else [WHOLE]:
-                    if nodes * worker.device_count % cut.workers or full.get((nodes, cut), batch) < batch:
+                for mesh in spread if nodes else [WHOLE]:
+                    if nodes * worker.device_count % mesh.size or full.get((nodes, mesh), batch) < batch:
                         continue
-                    if batch in fewer and (nodes, cut) in held:
+                    if batch in fewer and (nodes, mesh) in held:
                         continue
-                    if (site := sites.get((nodes, cut))) is None:
-                        site = sites[nodes, cut] = site_of(request, worker, nodes, cut)
+                    if (site := sites.get((nodes, mesh))) is None:
+                        site = sites[nodes, mesh] = site_of(request, worker, nodes, mesh)
                     dealt = deals(request, batch, site)
                     if dealt and hope is not None and not hope.at(site, batch, precision):
-                        held.add((nodes, cut))
+                        held.add((nodes, mesh))
                         continue
-                    if (nodes, cut) not in known:
+                    if (nodes, mesh) not in known:
                         named = only if nodes else ("alone",)
-                        known[nodes, cut] = tuple(offered(request, site, model, named, asked))
-                    choices = known[nodes, cut]
+                        known[nodes, mesh] = tuple(offered(request, site, model, named, asked))
+                    choices = known[nodes, mesh]
                     if own is not None:
                         most = not too_many(request, model, batch, site.replicas)
                         choices = tuple(one for one in choices if (batch == own if one.many else most))
@@ -223,9 +227,9 @@ def plans_on(
                         plainly = plainly or (holds and not again)
                         yield plan
                     if tried and not fits:
-                        full[nodes, cut] = batch
+                        full[nodes, mesh] = batch
                     if plainly:
-                        held.add((nodes, cut))
+                        held.add((nodes, mesh))
 
 
 def deals(request: Request, batch: int, site: Site) -> bool:
@@ -303,30 +307,30 @@ def plan_of(
         workers=site.workers,
         exchange=exchange,
         precision=precision,
-        cut=site.cut,
+        mesh=site.mesh,
         workers_per_machine=site.devices,
         accumulate=accumulate,
         recompute=recompute,
     )
 
 
-def site_of(request: Request, worker: Hardware, nodes: int, cut: Cut = WHOLE) -> Site:
+def site_of(request: Request, worker: Hardware, nodes: int, mesh: Mesh = WHOLE) -> Site:
     """So many machines, all of their devices at work; 0: one device of a machine that has several."""
-    return Site(worker, nodes * worker.device_count or 1, request.market, cut, seed=request.seed)
+    return Site(worker, nodes * worker.device_count or 1, request.market, mesh, seed=request.seed)
 
 
 def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
     """Whether one device of a machine with several is tried alone, as a number of machines: 0. Where links
     are slow it may beat all of them together."""
     several = worker.device_count > 1 and "alone" in (kinds(request) if only is None else only)
-    whole = request.tensor is None and request.pipeline is None
+    whole = not names_mesh(request)
     return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
 def exchanges(request: Request, site: Site) -> Iterator[Exchange]:
     """What the request allows on a site, in the order of the registry."""
     for kind in kinds(request):
-        if takes(EXCHANGES[kind], site.cut):
+        if site.mesh.composes_with(EXCHANGES[kind]):
             yield from EXCHANGES[kind].options(request, site)
 
 
@@ -341,13 +345,8 @@ def offered(
         exchange = EXCHANGES[kind]
         suits = request.exchanges is not None or model.parameters <= exchange.most_parameters
         few = not free or site.replicas <= exchange.most_replicas
-        if suits and few and takes(exchange, site.cut):
+        if suits and few and site.mesh.composes_with(exchange):
             yield from exchange.options(request, site)
-
-
-def takes(exchange: type[Exchange], cut: Cut) -> bool:
-    """Whether replicas that are cut like this can be trained with an exchange."""
-    return cut.workers == 1 or cut.kind in exchange.cuts
 
 
 def kinds(request: Request) -> tuple[str, ...]:

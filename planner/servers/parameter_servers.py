@@ -114,7 +114,7 @@ class ParameterServers(Exchange):
     def _options(cls, ask: Ask, site: Site) -> Iterator[Self]:
         """Replicas of several workers have their servers apart and their tensors split evenly, as the
         partition search reads them, where the request allows that."""
-        whole = site.cut.workers == 1
+        whole = site.mesh.size == 1
         if settings.no_network(site):
             return
         rules = ask.placements or (FEW_PLACEMENTS if ask.brief else PLACEMENTS)
@@ -174,7 +174,7 @@ class ParameterServers(Exchange):
                 f"{machines} {'is' if site.machines == 1 else 'are'} {site.machines}; "
                 "give fewer --servers, more --workers, or --server-hardware own"
             )
-        many = site.cut.workers
+        many = site.mesh.size
         flag = f"--workers-per-replica {many}"
         if many > 1 and self.host is None:
             return f"{flag} needs servers apart from the workers; give --server-hardware"
@@ -238,7 +238,7 @@ class ParameterServers(Exchange):
                 yield Neighbour(
                     ChangeKind.PLACEMENT, f"another placement ({rule})", replace(self, placement=rule)
                 )
-        for order in ORDERS if site.cut.workers == 1 else ():
+        for order in ORDERS if site.mesh.size == 1 else ():
             if order != self.policy:
                 yield Neighbour(ChangeKind.ORDER, f"ordered transfers ({order})", replace(self, policy=order))
         if self.host is not None:

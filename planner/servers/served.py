@@ -92,7 +92,7 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
 
 def span_of(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
     """How the replicas are spread over their workers; None for one worker a replica."""
-    many = site.cut.workers
+    many = site.mesh.size
     if many == 1:
         return None
     from planner.servers.partition.span import pick, spans_of
@@ -122,7 +122,7 @@ def cluster_of(exchange: ParameterServers, site: Site) -> Cluster:
         colocated=exchange.host is None,
         bandwidth_bytes_per_s=site.market.bandwidth_bytes_per_s,
     )
-    many = site.cut.workers
+    many = site.mesh.size
     if many == 1:
         return cluster
     last = cluster.nodes[-1]

@@ -74,7 +74,7 @@ def served_ceiling(
     and (`links`) all parameters arrive before the forward pass is over and gradients leave after it, through
     the NIC of a machine and one connection to each server. Servers' NICs carry what others send, their cores
     all updates. On a server's own machine stays at most what the largest holds. Infinite for cut replicas."""
-    if site.cut.workers > 1 or exchange.policy not in UNRANKED:
+    if site.mesh.size > 1 or exchange.policy not in UNRANKED:
         return math.inf
 
     def look() -> _StepAsks:
@@ -136,7 +136,7 @@ def _family(members: Sequence[Job]) -> Family:
 
 def _grid(members: Sequence[Job]) -> Plans:
     site = members[0].site
-    worker, market, many = site.hardware, site.market, site.cut.workers
+    worker, market, many = site.hardware, site.market, site.mesh.size
     exchanges = [_servers(job) for job in members]
     machines = exchanges[0].sums_inside(site)
     hosts = [exchange.machine(job.site) for exchange, job in zip(exchanges, members, strict=True)]

@@ -15,7 +15,7 @@ from statistics import median
 
 from planner.device.computation import SUM, WAIT
 from planner.errors import BadInput
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import data_parallel_group
 from planner.validation.evidence import Compared
 from planner.validation.large_runs import LargeRun
 from planner.validation.large_steps import micro_batch_of, site_of
@@ -102,7 +102,7 @@ def exposed_share(run: LargeRun, step_s: float) -> float | None:
     assert once.work is not None
     wait_s = float(once.once_s[once.work == WAIT].sum())
     busy_s = float(once.once_s[(once.work != WAIT) & (once.work != SUM)].sum()) * run.accumulate
-    shards = replicas_site(site).workers if run.stage else 1
+    shards = data_parallel_group(site).workers if run.stage else 1
     return max(step_s - busy_s - wait_s - once.optimizer_s / shards, 0.0) / step_s
 
 

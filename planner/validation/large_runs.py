@@ -16,6 +16,9 @@ from typing import Any
 from planner.device.precision import Precision, precision_named
 from planner.device.recompute import Recompute
 from planner.model import Model
+from planner.parallel.mesh import Mesh
+from planner.parallel.pipeline import PipelineParallel
+from planner.parallel.tensor import TensorParallel
 from planner.validation.figures import figures
 from planner.validation.shapes import Dimensions, transformer
 
@@ -65,6 +68,13 @@ class LargeRun:
     sequence: bool = True  # devices that share layers cut positions too
     within_machine: bool = False  # shards are those of one machine
     owners: bool = False  # shards are whole tensors
+
+    @property
+    def mesh(self) -> Mesh:
+        """How a replica is spread over devices."""
+        return Mesh(
+            (TensorParallel(self.tensor, self.sequence), PipelineParallel(self.pipeline, self.interleave))
+        )
 
     @property
     def tokens_per_step(self) -> int:

@@ -12,12 +12,11 @@ from planner.device.rates.device import basis_of
 from planner.device.rates.error import Error, error_of
 from planner.device.rates.kernels import network_of
 from planner.device.rates.times import framework_named
-from planner.parallel.cut import Cut
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.parallel.site import Site
 from planner.simulator.simulate import Effort, predict
@@ -64,12 +63,12 @@ def exchange_of(run: LargeRun, site: Site) -> AllReduce | Owned | Sharded:
 
 
 def site_of(run: LargeRun) -> Site | None:
-    """The machines of a run, and how a replica is cut over them; None where the catalogue has no such
+    """The machines of a run, and how a replica is spread over them; None where the catalogue has no such
     machine."""
     hardware = machine_of(run)
     if hardware is None:
         return None
-    return Site(hardware, run.devices, cut=Cut.layers(run.tensor, run.pipeline, run.interleave))
+    return Site(hardware, run.devices, mesh=run.mesh)
 
 
 def micro_batch_of(run: LargeRun, site: Site) -> Computation:
@@ -83,7 +82,6 @@ def micro_batch_of(run: LargeRun, site: Site) -> Computation:
         framework=framework(run),
         variation=Variation(0.0, 0.0),
         steps=SINGLE,
-        sequence=run.sequence,
     )
 
 
@@ -95,13 +93,13 @@ def predicted(run: LargeRun) -> LargeStep | None:
     if site is None:
         return None
     computation = accumulated(micro_batch_of(run, site), run.accumulate)
-    replicas = replicas_site(site)
+    replicas = data_parallel_group(site)
     if replicas.workers == 1:
         seconds = float(computation.durations_s.sum()) + computation.optimizer_s
     else:
         case = replace(exchange_of(run, replicas), jitter=0.0).lower(computation, replicas)
         seconds = computation.batch * replicas.workers / predict(case, ALIKE).samples_per_s
-    slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.replicas, run.pipeline)
+    slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.replicas, run.mesh.stages)
     network = network_of(run.model)
     basis = basis_of(site.hardware.device, run.precision, network, constants())
     return LargeStep(seconds * slower, error_of(basis, network), slower)

@@ -12,8 +12,6 @@ from planner.device.precision import precision_named
 from planner.errors import BadInput
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.parallel.cut.stages import in_flight
-from planner.parallel.cut.tensor import shared
 from planner.validation.figures import figures
 from planner.validation.large_runs import LargeRun, read_run
 
@@ -102,28 +100,27 @@ def _held(row: Row) -> Holding | str:
 def held_by(run: LargeRun) -> Holding:
     """What the fullest device of a run holds: the first stage keeps most micro-batches, the last the
     logits."""
-    cut = shared(run.model, run.tensor, sequence=run.sequence).model
+    part = run.mesh.shard(run.model).model
     found = []
-    for stage in {0, run.pipeline - 1}:
+    for stage, share in enumerate(run.mesh.memory_shares(run.model, run.accumulate)):
         spread = 1 / run.replicas if run.stage else 1.0
-        deep = in_flight(stage, run.pipeline, run.accumulate, run.interleave)
         shares = Shares(
             parameters=spread if run.stage == 3 else 1.0,
             gradients=spread if run.stage >= 2 else 1.0,
             optimizer=spread,
-            in_flight=deep,
-            cuts=(run.tensor > 1) + (run.pipeline > 1),
+            in_flight=share.in_flight,
+            cuts=run.mesh.groups,
         )
         found.append(
             holding(
-                cut,
+                part,
                 run.micro_batch,
                 run.precision,
                 recompute=run.recompute,
                 shares=shares,
                 devices=run.replicas,
                 gradient_bytes=SUMMED_IN_SINGLE if run.precision.name == "bf16" else None,
-                only=None if run.pipeline == 1 else _stage(cut, stage, run.pipeline),
+                only=None if share.layers is None else _stage(part, stage * (run.pipeline - 1), run.pipeline),
             )
         )
     return max(found, key=lambda one: one.total_bytes)

@@ -1,4 +1,4 @@
-"""The computation of a device of a replica that is cut by layers, as far as searches share what they find."""
+"""The computation of a device of a sharded replica, as far as searches share what they find."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
 from planner.model.catalog import load_model
 from planner.parallel import replica
-from planner.parallel.cut import Cut
-from planner.parallel.cut.tensor import shared
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import bucketed
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.units import stretches, units_of
+from planner.parallel.mesh import Mesh
 from planner.parallel.replica import replica_computation, stage_of
+from planner.parallel.tensor import TensorParallel
 
 MODEL = load_model("gpt2-medium")
 MACHINE = load_hardware("p4d.24xlarge")
@@ -33,21 +33,23 @@ def test_sums_are_those_of_the_machine_that_is_asked_for() -> None:
     """Also where another machine of its name was asked for before."""
     assert MACHINE.fabric is not None
     slow = replace(MACHINE, fabric=replace(MACHINE.fabric, curve=None, bytes_per_s=1e9))
-    cut = Cut.layers(tensor=4)
-    fast_s, slow_s = (seconds(Site(machine, 8, cut=cut)) for machine in (MACHINE, slow))
+    mesh = Mesh.of(tensor=4)
+    fast_s, slow_s = (seconds(Site(machine, 8, mesh=mesh)) for machine in (MACHINE, slow))
     assert slow_s > 1.5 * fast_s
-    assert seconds(Site(MACHINE, 8, cut=cut)) == fast_s
+    assert seconds(Site(MACHINE, 8, mesh=mesh)) == fast_s
 
 
 @pytest.mark.parametrize("market", [Market(bandwidth_bytes_per_s=1e8), Market(rdma=False)])
 def test_sums_over_machines_are_those_of_the_market(market: Market) -> None:
-    cut = Cut.layers(tensor=16)
-    assert seconds(Site(MACHINE, 16, market, cut)) > 1.2 * seconds(Site(MACHINE, 16, cut=cut))
+    mesh = Mesh.of(tensor=16)
+    assert seconds(Site(MACHINE, 16, market, mesh)) > 1.2 * seconds(Site(MACHINE, 16, mesh=mesh))
 
 
 def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None:
     one, two, often = (
-        stage_of(MODEL, 2, Site(MACHINE, 8, cut=Cut.layers(2, pipeline, interleave)), BF16)[0]
+        stage_of(
+            MODEL, 2, Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=pipeline, interleave=interleave)), BF16
+        )[0]
         for pipeline, interleave in ((1, 1), (4, 1), (4, 2))
     )
     assert two.stages == often.stages != one.stages
@@ -55,12 +57,12 @@ def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None
 
 
 def test_what_is_computed_again_and_the_batch_count() -> None:
-    site = Site(MACHINE, 8, cut=Cut.layers(2, 2))
+    site = Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=2))
     assert seconds(site) < seconds(site, recompute="full") < seconds(site, 4, recompute="full")
 
 
 def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
-    site = Site(MACHINE, 8, cut=Cut.layers(2, 2))
+    site = Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=2))
     first, second = (replica_computation(MODEL, batch, site, BF16) for batch in (1, 2))
     assert not np.array_equal(first.durations_s, second.durations_s)
     units = units_of(first, 0)
@@ -70,9 +72,9 @@ def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
     assert bucketed(second, 1 << 20, 1 << 20, True, 4) != bucketed(first, 1 << 20, 1 << 20, True, 2)
 
 
-def test_a_model_is_shared_once_however_it_is_written() -> None:
-    assert shared(MODEL, 4) is shared(MODEL, 4, sequence=True)
-    assert shared(MODEL, 4, sequence=False).model != shared(MODEL, 4).model
+def test_a_model_is_sharded_once_however_the_mesh_is_written() -> None:
+    assert Mesh.of(tensor=4).shard(MODEL) is Mesh((TensorParallel(4),)).shard(MODEL)
+    assert Mesh((TensorParallel(4, sequence_parallel=False),)).shard(MODEL) != Mesh.of(tensor=4).shard(MODEL)
 
 
 def test_devices_that_share_layers_lose_what_the_slowest_of_them_is_behind(
@@ -82,12 +84,12 @@ def test_devices_that_share_layers_lose_what_the_slowest_of_them_is_behind(
 
     def spent(kind: int) -> float:
         machine = replace(load_hardware("p5.48xlarge"))  # of which nothing is known yet
-        site = Site(machine, 8, cut=Cut.layers(tensor=8))
+        site = Site(machine, 8, mesh=Mesh.of(tensor=8))
         work = stage_of(load_model("llama3-8b"), 16, site, BF16)[0]
         return float(work.seconds[work.layout.work == kind].sum())
 
     uneven_s, computed_s = spent(SUM), spent(COMPUTE)
     assert computed_s > 1
-    monkeypatch.setattr(replica, "_lag", lambda pass_s, tensor: 0.0)
+    monkeypatch.setattr(replica, "_lag", lambda pass_s, mesh: 0.0)
     behind = slowest_factor(usual_sigma(1.0, 1), 8) - 1
     assert uneven_s - spent(SUM) == pytest.approx(behind * computed_s)

@@ -11,8 +11,8 @@ from planner.answers.choice import choose
 from planner.answers.jobs import training_of
 from planner.answers.results import Recommendation
 from planner.note import LeftOut, Note, Reason, Topic, Verb
-from planner.parallel.cut import Cut
 from planner.parallel.data.ddp import AllReduce
+from planner.parallel.mesh import Mesh
 from planner.report.decision import alone_words, run_words, verb
 from planner.report.folding import folded
 from planner.report.output import Section, Table
@@ -48,22 +48,22 @@ def test_it_opens_with_what_to_run_and_what_the_job_takes(answer: Recommendation
 
 
 @pytest.mark.parametrize(
-    ("cut", "workers", "words"),
+    ("mesh", "workers", "words"),
     [
-        (Cut(8, "layers", tensor=2, pipeline=4), 8, "tensor 2 x pipeline 4 on 8 GPUs"),
+        (Mesh.of(tensor=2, pipeline=4), 8, "tensor 2 x pipeline 4 on 8 GPUs"),
         (
-            Cut(8, "layers", tensor=2, pipeline=4, interleave=3),
+            Mesh.of(tensor=2, pipeline=4, interleave=3),
             8,
-            "tensor 2 x pipeline 4 on 8 GPUs, 3 stages a device",
+            "tensor 2 x pipeline 4 on 8 GPUs, 3 virtual pipeline stages per device",
         ),
-        (Cut(8, "layers", tensor=8), 16, "tensor 8 x pipeline 1 x data 2 on 16 GPUs, DDP"),
-        (Cut(1, "layers"), 2, "DDP on 2 GPUs"),
+        (Mesh.of(tensor=8), 16, "tensor 8 x data 2 on 16 GPUs, DDP"),
+        (Mesh(), 2, "DDP on 2 GPUs"),
     ],
 )
-def test_a_cut_replica_is_named_by_its_cut(
-    answer: Recommendation, cut: Cut, workers: int, words: str
+def test_run_words_of_a_sharded_replica_name_its_mesh(
+    answer: Recommendation, mesh: Mesh, workers: int, words: str
 ) -> None:
-    plan = replace(answer.chosen.plan, cut=cut, workers=workers, exchange=AllReduce())
+    plan = replace(answer.chosen.plan, mesh=mesh, workers=workers, exchange=AllReduce())
     assert run_words(plan, answer.request) == words
 
 

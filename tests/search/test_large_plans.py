@@ -12,13 +12,13 @@ from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from, token_count
 from planner.device.precision import BF16
 from planner.errors import BadInput, Infeasible, PlannerWarning
-from planner.parallel.cut import Cut
 from planner.parallel.data import Sharded, Site
+from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan, plan_from
 from planner.search.cases import Cases
-from planner.search.cutting import cuts
 from planner.search.field import field_of
 from planner.search.fitting import Fitting
+from planner.search.meshes import meshes_on
 from planner.search.request import Request, model_of
 from planner.search.sizes import node_counts
 from planner.search.space import enumerate_plans, offered, plan_of, worker_machines
@@ -90,7 +90,7 @@ def test_sharding_is_offered_where_nothing_plainer_fits() -> None:
     assert "sharded" not in small
     assert "allreduce" in small
     large = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1)
-    whole = {plan.exchange.kind for plan in large if plan.cut.workers == 1}
+    whole = {plan.exchange.kind for plan in large if plan.mesh.size == 1}
     assert "sharded" in whole
     assert "allreduce" not in whole
     named = plans(model="gpt2", hardware="p4d.24xlarge", workers=8, exchange="sharded")
@@ -99,7 +99,7 @@ def test_sharding_is_offered_where_nothing_plainer_fits() -> None:
 
 def test_as_little_is_computed_again_as_fits() -> None:
     found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1, exchange="sharded:stage=3")
-    assert {plan.recompute for plan in found if plan.cut.workers == 1} <= {"none", "selective", "full"}
+    assert {plan.recompute for plan in found if plan.mesh.size == 1} <= {"none", "selective", "full"}
     request = asked(model="llama3-8b", hardware="p5.48xlarge", batch=1)
     cases = Cases(request, model_of(request))
     for plan in found:
@@ -113,10 +113,10 @@ def every_plan(request: Request) -> dict[str, Plan]:
     fitting, found = Fitting(request, model), {}
     for machine in worker_machines(request):
         for nodes in range(1, (request.machines or 1) + 1):
-            for cut in cuts(request, machine, model):
-                if nodes * machine.device_count % cut.workers:
+            for mesh in meshes_on(request, machine, model):
+                if nodes * machine.device_count % mesh.size:
                     continue
-                site = Site(machine, nodes * machine.device_count, market, cut)
+                site = Site(machine, nodes * machine.device_count, market, mesh)
                 for batch in (1, 2, 4, 8, 16, 32):
                     if (request.global_batch or batch) % (batch * site.replicas):
                         continue
@@ -142,7 +142,7 @@ def test_micro_batches_accumulation_and_recompute_are_offered_as_memory_allows()
     assert len({plan.batch for plan in found}) > 2
     assert {plan.recompute for plan in found} >= {"none", "full"}
     assert all(plan.batch * plan.accumulate * plan.replicas == 64 for plan in found)
-    assert {plan.cut.pipeline for plan in found} >= {1, 2, 4}
+    assert {plan.mesh.settings["pipeline"] for plan in found} >= {1, 2, 4}
 
 
 def test_the_race_finds_what_simulating_every_plan_finds() -> None:
@@ -184,7 +184,7 @@ LLAMA = {
 def test_cuts_are_asked_for_and_refused_with_what_works() -> None:
     found = simulation_for(asked(**LLAMA, tensor=8, pipeline=2, accumulate=8, recompute="full"))
     plan = found.scored.plan
-    assert (plan.cut, plan.replicas) == (Cut.layers(8, 2), 1)
+    assert (plan.mesh, plan.replicas) == (Mesh.of(tensor=8, pipeline=2), 1)
     assert found.scored.samples_per_s > 1
     with pytest.raises(BadInput, match=r"tensor degree of 3 .* nearest"):
         rate(**LLAMA, tensor=3)
@@ -224,7 +224,7 @@ def test_a_plan_is_stored_and_read_back() -> None:
         64,
         Sharded(),
         BF16,
-        Cut.layers(4, 2),
+        Mesh.of(tensor=4, pipeline=2),
         8,
         accumulate=3,
         recompute="full",
@@ -315,16 +315,16 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     best = recommend_for(request, jobs=1, advice=False).chosen
     found = recommend_for(request, jobs=1, advice=False, trials=400)
     plans_found = [one.plan for one in found.everything]
-    whole = [plan for plan in plans_found if plan.exchange.plain or plan.cut.workers == 1]
+    whole = [plan for plan in plans_found if plan.exchange.plain or plan.mesh.size == 1]
     assert {plan.key for plan in whole} <= space
-    assert len({plan.cut for plan in plans_found}) > 2
-    assert all(plan.cut.tensor <= plan.workers_per_machine for plan in plans_found)
+    assert len({plan.mesh for plan in plans_found}) > 2
+    assert all(plan.mesh.settings["tensor"] <= plan.workers_per_machine for plan in plans_found)
     assert found.chosen.samples_per_s > 0.8 * best.samples_per_s
 
 
 def test_an_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -> None:
     words = {"model": "llama3-8b", "hardware": "p5.48xlarge", "machines": 2}
-    with pytest.raises(Infeasible, match=r"whole replicas of 1 x 3 devices; .* is 3 x p5.48xlarge"):
+    with pytest.raises(Infeasible, match=r"whole replicas of pipeline 3; .* is 3 x p5.48xlarge"):
         recommend_for(asked(**words, pipeline=3), jobs=1)
     with pytest.raises(Infeasible, match=r"no divisors of the global batch.*works is 96 or 112"):
         recommend_for(asked(**words, workers=16, tensor=1, batch=1, global_batch=100), jobs=1)
@@ -346,15 +346,15 @@ def test_interleaved_stages_wait_less_and_hold_more() -> None:
     assert twice.scored.samples_per_s > plain.scored.samples_per_s
     memory = [one.as_dict()["memory"]["by_kind_bytes"]["activations"] for one in (plain, twice)]
     assert memory[1] > memory[0]
-    assert twice.scored.plan.how.endswith("tensor 2 x pipeline 4, 2 stages a device")
+    assert twice.scored.plan.how.endswith("tensor 2 x pipeline 4, 2 virtual pipeline stages per device")
     assert twice.scored.as_dict()["interleave"] == 2
 
 
 def test_interleaving_is_offered_and_refused_with_what_works() -> None:
     found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=16, batch=1)
-    assert {plan.cut.interleave for plan in found if plan.cut.pipeline == 2} == {1, 4}
-    assert {plan.cut.interleave for plan in found if plan.cut.pipeline == 8} == {1, 2}
-    assert {plan.cut.interleave for plan in found if plan.cut.pipeline == 1} == {1}
+    settings = [plan.mesh.settings for plan in found]
+    for pipeline, interleave in ((1, {1}), (2, {1, 4}), (8, {1, 2})):
+        assert {each["interleave"] for each in settings if each["pipeline"] == pipeline} == interleave
     with pytest.raises(BadInput, match=r"12 x 4 stages .* 34 units; .* --interleave 8"):
         rate(**{**LARGE, "workers": 8, "pipeline": 4, "interleave": 12})
     with pytest.raises(BadInput, match="add --pipeline"):

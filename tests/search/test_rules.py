@@ -166,7 +166,7 @@ def test_saturation_counts_whole_replicas() -> None:
         interval_width=0.05,
     )
     assert [point.workers for point in found.points] == [2, 4, 6]
-    assert {point.scored.plan.cut.workers for point in found.points} == {2}
+    assert {point.scored.plan.mesh.size for point in found.points} == {2}
     assert [point.scored.plan.replicas for point in found.points] == [1, 2, 3]
     assert found.points[0].efficiency == 1.0
     one = found.points[0].scored

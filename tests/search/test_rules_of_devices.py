@@ -14,8 +14,8 @@ from planner.hardware import Fabric
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.collectives.peers import _fabric_rate
-from planner.parallel.cut import Cut
 from planner.parallel.data import AllReduce, ParameterServers
+from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.device_memory import held_by
@@ -30,7 +30,7 @@ def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() ->
     model = model_of(request)
     cases = Cases(request, model)
     whole = Plan("gpt2-xl", 1, "p4d.24xlarge", 8, AllReduce(), workers_per_machine=8, accumulate=8)
-    parts = replace(whole, cut=Cut.layers(pipeline=4))
+    parts = replace(whole, mesh=Mesh.of(pipeline=4))
     one, part = (held_by(plan, model, cases.site(plan)) for plan in (whole, parts))
     assert 0.2 < part.parameters_bytes / one.parameters_bytes < 0.35
     few = replace(parts, accumulate=1)

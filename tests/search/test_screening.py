@@ -11,7 +11,7 @@ from planner.answers.recommend import recommend_for
 from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES
 from planner.parallel.data._base import Exchange, Job
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.request import Request
@@ -37,13 +37,16 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
     plans = [plan for plan in enumerate_plans(ASKED, cases.model).plans if plan.exchange.kind == "servers"]
     bounds = cases.bounds(plans) / (1 + ASKED.interval_width)
     ceilings = np.array(
-        [plan.exchange.ceiling(cases.computation(plan), replicas_site(cases.site(plan))) for plan in plans]
+        [
+            plan.exchange.ceiling(cases.computation(plan), data_parallel_group(cases.site(plan)))
+            for plan in plans
+        ]
     )
     assert len(plans) > 300
     assert (bounds <= ceilings * ABOVE).all()
     assert np.median(ceilings / bounds) < 2.5  # near enough to rule something out
     for plan, ceiling in zip(plans, ceilings, strict=True):
-        site = replicas_site(cases.site(plan))
+        site = data_parallel_group(cases.site(plan))
         assert ceiling <= plan.exchange.ceiling(cases.computation(plan), site, links=False)
 
 

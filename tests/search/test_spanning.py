@@ -15,8 +15,8 @@ from planner.answers.recommend import recommend_for
 from planner.answers.scenario import Scenario, request_from
 from planner.errors import BadInput, Infeasible
 from planner.model.catalog import load_model
-from planner.parallel.cut import Cut
 from planner.parallel.data import ParameterServers
+from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request
@@ -61,7 +61,7 @@ def request_wide(wide: str) -> Request:
 
 def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wide: Request) -> None:
     answer = recommend_for(request_wide, jobs=2, advice=False)
-    assert answer.chosen.plan.cut.workers > 1
+    assert answer.chosen.plan.mesh.size > 1
     alone = recommend_for(replace(request_wide, workers_per_replica=(1,)), jobs=2, advice=False)
     assert answer.chosen.samples_per_s > 1.5 * alone.chosen.samples_per_s
     assert answer.considered > alone.considered
@@ -81,8 +81,8 @@ def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> Non
     upper_bound = runpy.run_path(str(closed_form))["upper_bound"]
     model = load_model(request_wide.model)
     cases = Cases(request_wide, model)
-    plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.cut.workers > 1]
-    assert {plan.cut.workers for plan in plans} == {2, 4}
+    plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.mesh.size > 1]
+    assert {plan.mesh.size for plan in plans} == {2, 4}
     one_by_one = [
         upper_bound(case.profile, case.cluster, case.policy, steps="mean").samples_per_s
         for case in map(cases.case, plans)
@@ -99,13 +99,13 @@ def test_all_machines_of_a_replica_are_paid_for(request_wide: Request) -> None:
     for plan, price in zip(space.plans, space.usd_per_hour.tolist(), strict=True):
         assert price == pytest.approx(cases.usd_per_useful_hour(plan))
         assert price == pytest.approx(usd * (plan.workers + plan.exchange.servers))
-        assert plan.replicas * plan.cut.workers == plan.workers
+        assert plan.replicas * plan.mesh.size == plan.workers
 
 
 def test_plans_of_one_worker_a_replica_keep_their_names() -> None:
     plan = Plan("vgg11", 64, "c4.8xlarge", 4, ParameterServers(1, "c4.8xlarge"))
     assert plan.key == "vgg11/64/c4.8xlarge/00004/001/c4.8xlarge/greedy/multiplexed/async"
-    both = replace(plan, cut=Cut(2))
+    both = replace(plan, mesh=Mesh.of(workers_per_replica=2))
     assert both.key == plan.key + "/x2"
     assert both.cluster_text == "4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge"
     assert both.workers_text == "4 x c4.8xlarge (2 replicas of 2)"
@@ -115,11 +115,11 @@ def test_plans_of_one_worker_a_replica_keep_their_names() -> None:
 def test_only_cpu_machines_with_servers_apart_span() -> None:
     request = Request(model="vgg11", hardware=("p3.2xlarge", "c4.8xlarge"), workers=(4,))
     plans = enumerate_plans(request, load_model("vgg11")).plans
-    spanning = [plan for plan in plans if plan.cut.workers > 1]
+    spanning = [plan for plan in plans if plan.mesh.size > 1]
     assert {plan.machine for plan in spanning} == {"c4.8xlarge"}
     assert not any(plan.exchange.host is None for plan in spanning)
     resnet = enumerate_plans(replace(request, model="resnet50"), load_model("resnet50")).plans
-    assert {plan.cut.workers for plan in resnet} == {1}
+    assert {plan.mesh.size for plan in resnet} == {1}
 
 
 def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +145,10 @@ def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: p
         interval_width=0.05,
     )
     found = enumerate_plans(request, model)
-    assert {plan.cut.workers for plan in found.plans} == {2, 4}
+    assert {plan.mesh.size for plan in found.plans} == {2, 4}
     assert any("memory" in reason for reason in found.dropped)
     answer = recommend_for(request, jobs=1, advice=False)
-    assert answer.chosen.plan.cut.workers > 1
+    assert answer.chosen.plan.mesh.size > 1
 
 
 def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
@@ -161,7 +161,7 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
     }
     one = simulation_for(request_from(Scenario(**words))[0]).scored
     two = simulation_for(request_from(Scenario(**words, workers_per_replica=2))[0]).scored
-    assert one.plan.cut.workers == 1
+    assert one.plan.mesh.size == 1
     assert two.samples_per_s > one.samples_per_s
     assert two.usd_per_hour == one.usd_per_hour
     assert two.as_dict()["workers_per_replica"] == 2
@@ -170,13 +170,13 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"workers": "3", "workers_per_replica": 2}, Infeasible, "take --workers 4"),
+        ({"workers": "3", "workers_per_replica": 2}, BadInput, "--workers 2 or 4"),
         ({"workers_per_replica": "2,4"}, BadInput, "needs one"),
         ({"workers_per_replica": 0}, BadInput, "start at 1"),
         ({"hardware": "p3.2xlarge", "workers_per_replica": 2}, Infeasible, "CPU machines"),
         ({"server_hardware": "colocated", "workers_per_replica": 2}, BadInput, "apart"),
         ({"policy": "tic", "workers_per_replica": 2}, BadInput, "--policy"),
-        ({"model": "resnet50", "workers_per_replica": 2}, Infeasible, "not worth cutting"),
+        ({"model": "resnet50", "workers_per_replica": 2}, Infeasible, "not worth splitting"),
     ],
 )
 def test_what_is_refused(change: dict[str, object], error: type[Exception], words: str) -> None:
@@ -189,4 +189,4 @@ def test_optuna_finds_replicas_of_several_workers(request_wide: Request) -> None
     narrow = replace(request_wide, workers=(4,), servers=(2,), placements=("mxnet",))
     sampled = recommend_for(narrow, jobs=2, trials=12, advice=False)
     assert sampled.chosen.plan == recommend_for(narrow, jobs=2, advice=False).chosen.plan
-    assert sampled.chosen.plan.cut.workers > 1
+    assert sampled.chosen.plan.mesh.size > 1

@@ -9,7 +9,7 @@ from planner.device.rates.times import framework_named
 from planner.model import AttentionShape
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import data_parallel_group
 from planner.simulator.simulate import Effort, predict
 from planner.validation.figures import figures
 from planner.validation.large_machines import machine_of
@@ -155,7 +155,7 @@ def test_gradients_are_exchanged_as_wide_as_the_software_keeps_them() -> None:
         found = run(framework=name, precision_norm=precision)
         site = site_of(found)
         assert site is not None
-        exchange = exchange_of(found, replicas_site(site))
+        exchange = exchange_of(found, data_parallel_group(site))
         assert isinstance(exchange, Sharded)
         assert exchange.gradient_bytes(found.precision) == width
 
@@ -189,7 +189,7 @@ def test_a_run_is_predicted_as_plans_are(id: str) -> None:
     step, site = predicted(found), site_of(found)
     assert step is not None
     assert site is not None
-    group = replicas_site(site)
+    group = data_parallel_group(site)
     computation = accumulated(micro_batch_of(found, site), found.accumulate)
     drawn = predict(exchange_of(found, group).lower(computation, group), Effort(max_steps=400))
     assert step.seconds == pytest.approx(computation.batch * group.workers / drawn.samples_per_s, rel=0.015)

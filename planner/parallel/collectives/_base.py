@@ -13,7 +13,7 @@ from typing import Literal
 from planner.errors import BadInput
 from planner.parallel.collectives.curve import Curves
 
-Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"]
 Link = Literal["NVLink", "PCI", "Net"]
 Scope = Literal["all", "machine"]
 LevelName = Literal["fabric", "network"]

@@ -24,5 +24,7 @@ def parts(kind: Kind, size: float, peers: Peers) -> list[tuple[Level, Scope, Kin
             return [*scatter, (between, "all", "reduce_scatter", size)]
         case "all_gather":
             return [(between, "all", "all_gather", size), *gather]
-        case "broadcast":
+        case "send_recv":
+            return [(between, "all", kind, size)]
+        case "all_to_all" | "broadcast":
             return [(between, "all", kind, size), (inside, "machine", kind, size)]

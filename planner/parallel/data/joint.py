@@ -122,7 +122,7 @@ class JointSteps:
             self.sums = np.concatenate([np.zeros((computation.steps, 1)), before], axis=1)
         else:
             sigma = step_sigma(computation, self.jitter, self.jitter_s)
-            self.factors = step_factors(sigma, self.site.workers, self.site.cut.pipeline)
+            self.factors = step_factors(sigma, self.site.workers, self.site.mesh.stages)
             self.sums = np.concatenate([[0.0], np.cumsum(computation.once_s)])
         self.role_sums = role_sums(computation)
 

@@ -17,11 +17,10 @@ from planner.device.precision import BF16, FP32
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.cut import Cut
 from planner.parallel.data import Exchange, Job, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 
 
@@ -81,9 +80,9 @@ def test_the_closed_form_is_near_the_bound_of_any_step() -> None:
 def test_micro_batches_are_counted_as_if_they_were_played_out(
     exchange: Exchange, pipeline: int, times: int
 ) -> None:
-    site = Site(load_hardware("p4d.24xlarge"), 32, cut=Cut.layers(2, pipeline))
+    site = Site(load_hardware("p4d.24xlarge"), 32, mesh=Mesh.of(tensor=2, pipeline=pipeline))
     once = replica_computation(load_model("gpt2"), 2, site, BF16, recompute="full")
-    group = replicas_site(site)
+    group = data_parallel_group(site)
     jobs = [Job(exchange, once, group, times), Job(exchange, accumulated(once, times), group)]
     counted, played = type(exchange).bounds(jobs)
     assert counted == pytest.approx(played, rel=1e-9)

@@ -21,12 +21,11 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.collectives import Nccl
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.cut import Cut
 from planner.parallel.data import Exchange, Job, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned, dealt, largest_share, sent_by, tensors_of
-from planner.parallel.groups import replicas_site
+from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 
 PLAIN = Owned(accesses=0.0, jitter=0.0)
@@ -183,9 +182,9 @@ def test_the_closed_form_is_near_the_simulation() -> None:
 @pytest.mark.parametrize("pipeline", [1, 4])
 @pytest.mark.parametrize("times", [1, 3, 64])
 def test_micro_batches_are_counted_as_if_they_were_played_out(pipeline: int, times: int) -> None:
-    where = site(32, "p4d.24xlarge", cut=Cut.layers(2, pipeline))
+    where = site(32, "p4d.24xlarge", mesh=Mesh.of(tensor=2, pipeline=pipeline))
     once = replica_computation(load_model("gpt2"), 2, where, BF16, recompute="full")
-    group = replicas_site(where)
+    group = data_parallel_group(where)
     counted, played = Owned.bounds(
         [Job(Owned(), once, group, times), Job(Owned(), accumulated(once, times), group)]
     )

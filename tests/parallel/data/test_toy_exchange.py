@@ -39,7 +39,7 @@ class Broadcast(Exchange):
 
     @classmethod
     def options(cls, ask, site) -> Iterator[Broadcast]:
-        options = (cls(pieces) for pieces in (1, 2)) if site.cut.workers == 1 else ()
+        options = (cls(pieces) for pieces in (1, 2)) if site.mesh.size == 1 else ()
         return with_choices(options, ask.choices(cls.kind))
 
     def held(self, model, precision, site):

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from planner.parallel.cut.schedule import bubble_s, exposed_sends_s
+from planner.parallel.pipeline import bubble_s, exposed_sends_s
 
 
 def pipeline_s(
     forward_s: npt.ArrayLike,
     backward_s: npt.ArrayLike,
     micro_batches: int,
-    interleave: int = 1,
+    virtual_stages: int = 1,
     send_s: float = 0.0,
 ) -> float:
     """Seconds of all micro-batches of a step, by the closed form; times are those of each stage."""
@@ -26,8 +26,8 @@ def pipeline_s(
     stages = len(stage_s)
     slowest = float(stage_s.max())
     steady = micro_batches * slowest
-    sends_s = micro_batches * exposed_sends_s(send_s, interleave) if stages > 1 else 0.0
-    return steady + bubble_s(stage_s, interleave) + 2 * send_s * (stages - 1) + sends_s
+    sends_s = micro_batches * exposed_sends_s(send_s, virtual_stages) if stages > 1 else 0.0
+    return steady + bubble_s(stage_s, virtual_stages) + 2 * send_s * (stages - 1) + sends_s
 
 
 def one_forward_one_backward_s(

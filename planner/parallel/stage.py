@@ -1,10 +1,10 @@
-"""What one device of a cut replica computes in a micro-batch: the share of a stage that it holds.
+"""What one device of a sharded replica computes in a micro-batch: its shard of a pipeline stage.
 
-A replica of t x p devices has p stages of units, each shared by t devices. All devices of a stage do the
+A replica of t x p devices has p stages of units, each sharded over t devices. All devices of a stage do the
 same; a step is as long as the slowest stage makes it. So one device of that stage stands for all: its ops are
-the forward and backward passes of its units, the sums of the tensor cut between them, what is computed again
-because it was not kept, and the wait for the other stages to fill and to drain
-(`planner.parallel.cut.schedule`), that of a whole step. Exchanges lower it as they lower any computation.
+the forward and backward passes of its units, the collectives of the mesh's axes between them, what is
+recomputed, and the wait for the other stages to fill and to drain (`planner.parallel.pipeline`), that of a
+whole step. Data-parallel strategies lower it as they lower any computation.
 
 The other way, a program for every rank, would show which stage waits when; it costs p times the events for a
 step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
@@ -22,13 +22,13 @@ import numpy.typing as npt
 
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
 from planner.device.recompute import Recompute, recomputed_layers
-from planner.errors import BadInput
 from planner.model import Model
 from planner.model.layers import kind_of
 from planner.model.units import Chain, Floats, Ints, chain_of
-from planner.parallel.cut.schedule import bubble_s, exposed_sends_s
-from planner.parallel.cut.stages import balanced
-from planner.parallel.cut.tensor import shared
+from planner.parallel._base import TRANSPOSED, Axis
+from planner.parallel.collectives import Kind
+from planner.parallel.mesh import Mesh
+from planner.parallel.pipeline import PipelineParallel, balanced, bubble_s, exposed_sends_s
 
 
 class LayerTimes(Protocol):
@@ -44,34 +44,36 @@ class LayerTimes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """How long things take: a model's layers for a batch; a sum of so many elements by the devices that share
-    layers; and by what share the slowest of them is behind their mean in a pass of so many seconds, as the
-    others wait for it at every sum."""
+    """How long things take: a model's layers for a batch; a collective of so many elements among the ranks of
+    an axis; and by what share the slowest of them is behind their mean in a pass of so many seconds, as the
+    others wait for it at every collective."""
 
     times: Callable[[Model, int], LayerTimes]
-    sum_s: Callable[[float], float]
+    collective_s: Callable[[Axis, Kind, float], float]
     lag: Callable[[float], float] = lambda pass_s: 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of each unit of a shared model for one micro-batch."""
+    """Seconds of each unit of a sharded model for one micro-batch."""
 
     chain: Chain
     forward_s: Floats
     backward_s: Floats
     recompute_s: Floats
-    sum_s: Floats  # of one pass; the backward pass has as many
-    sum_again_s: Floats  # of what is computed again
+    forward_collective_s: Floats
+    backward_collective_s: Floats
+    recompute_collective_s: Floats
     held: Chain  # the units as the device holds them
     optimizer_s: float
     sent_elements: float  # between units, a micro-batch
 
     @property
-    def both_s(self) -> Floats:
+    def total_s(self) -> Floats:
         """Forward and backward seconds of each unit, all included."""
-        again_s = self.recompute_s + self.sum_again_s
-        return np.asarray(self.forward_s + self.backward_s + 2 * self.sum_s + again_s)
+        collective_s = self.forward_collective_s + self.backward_collective_s
+        again_s = self.recompute_s + self.recompute_collective_s
+        return np.asarray(self.forward_s + self.backward_s + collective_s + again_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,51 +105,55 @@ class StageWork:
 def unit_times(
     model: Model,
     batch: int,
-    tensor: int,
+    mesh: Mesh,
     recompute: Recompute,
     costs: Costs,
     *,
-    sequence: bool = True,
     stops_early: bool = False,
 ) -> UnitTimes:
-    """What each unit takes on one of `tensor` devices. `sequence`: positions are cut over them where features
-    are not, so that each also sends its part alone to the next stage. `stops_early`: of full recompute
+    """What each unit takes on one rank of a mesh. `stops_early`: of full recompute
     (`planner.device.recompute`)."""
-    cut = shared(model, tensor, sequence=sequence)
-    times = costs.times(cut.model, batch)
+    part = mesh.shard(model)
+    times = costs.times(part.model, batch)
     chain = chain_of(model)
     forward_s = chain.summed(times.forward_s)
-    sums = np.zeros(len(model.layers))
-    at, elements, which = _summed_layers(model, tensor, sequence)
-    if len(at):
-        sums[at] = np.array([costs.sum_s(each * batch) for each in elements])[which]
+    layer_forward_s, layer_backward_s = _collective_s(model, batch, mesh, costs)
     again = recomputed_layers(model, recompute, stops_early)
-    widest = _widest(model)
     backward_s = chain.summed(times.backward_s)
     recompute_s = chain.summed(np.where(again, times.forward_s, 0.0))
     lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
+    lag_s = lag * (forward_s + backward_s) / 2
     return UnitTimes(
         chain,
         forward_s,
         backward_s,
         recompute_s,
-        chain.summed(sums) + lag * (forward_s + backward_s) / 2,
-        chain.summed(np.where(again, sums, 0.0)) + lag * recompute_s,
-        chain_of(cut.model),
+        chain.summed(layer_forward_s) + lag_s,
+        chain.summed(layer_backward_s) + lag_s,
+        chain.summed(np.where(again, layer_forward_s, 0.0)) + lag * recompute_s,
+        chain_of(part.model),
         times.optimizer_s,
-        float(widest) * batch / (tensor if sequence else 1),
+        float(_widest(model)) * batch / part.boundary_split,
     )
 
 
+def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
+    """Seconds of collectives after each layer, in the forward and in the backward pass."""
+    forward_s, backward_s = np.zeros(len(model.layers)), np.zeros(len(model.layers))
+    for (axis, kind, elements), layers in _collectives(model, mesh):
+        forward_s[layers] += costs.collective_s(axis, kind, elements * batch)
+        backward_s[layers] += costs.collective_s(axis, TRANSPOSED[kind], elements * batch)
+    return forward_s, backward_s
+
+
 @lru_cache(maxsize=64)
-def _summed_layers(model: Model, tensor: int, sequence: bool) -> tuple[Ints, list[float], Ints]:
-    """The layers after which devices add up, the numbers of elements of a sample that there are, and which of
-    them it is for each layer."""
+def _collectives(model: Model, mesh: Mesh) -> list[tuple[tuple[Axis, Kind, float], Ints]]:
+    """Which collectives there are, of how many elements per sample, and after which layers."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
-    sums = shared(model, tensor, sequence=sequence).sums
-    elements, which = np.unique([float(one.elements) for one in sums], return_inverse=True)
-    at = np.array([places[one.layer] for one in sums], np.intp)
-    return at, elements.tolist(), which.astype(np.intp)
+    found: dict[tuple[Axis, Kind, float], list[int]] = {}
+    for axis, each in mesh.communications(model):
+        found.setdefault((axis, each.kind, float(each.elements)), []).append(places[each.layer])
+    return [(what, np.array(layers, np.intp)) for what, layers in found.items()]
 
 
 @lru_cache(maxsize=64)
@@ -157,41 +163,34 @@ def _widest(model: Model) -> int:
 
 
 def stage_work(
-    times: UnitTimes,
-    send_s: Callable[[float], float],
-    *,
-    pipeline: int = 1,
-    interleave: int = 1,
+    times: UnitTimes, send_s: Callable[[float], float], pipeline: PipelineParallel = PipelineParallel()
 ) -> StageWork:
     """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds in which so many
     elements are sent to the next stage."""
-    chain = times.chain
-    if pipeline > chain.length:
-        raise BadInput(
-            f"{pipeline} pipeline stages for {chain.length} units; the nearest that works is {chain.length}"
-        )
-    both_s = times.both_s
-    ends = _ends(both_s.tobytes(), pipeline)
-    stage_s = np.add.reduceat(both_s, ends[:-1])
+    chain, stages, virtual_stages = times.chain, pipeline.degree, pipeline.virtual_stages
+    total_s = times.total_s
+    ends = _ends(total_s.tobytes(), stages)
+    stage_s = np.add.reduceat(total_s, ends[:-1])
     slowest = int(np.argmax(stage_s))
-    one_s = send_s(times.sent_elements) if pipeline > 1 else 0.0
-    wait_s = bubble_s(stage_s, interleave) + 2 * one_s * (pipeline - 1)
-    sent_s = exposed_sends_s(one_s, interleave)
+    one_s = send_s(times.sent_elements) if stages > 1 else 0.0
+    wait_s = bubble_s(stage_s, virtual_stages) + 2 * one_s * (stages - 1)
+    sent_s = exposed_sends_s(one_s, virtual_stages)
     first, last = ends[slowest], ends[slowest + 1]
     layout = _layout(
         chain,
         (first, last),
-        (pipeline > 1, sent_s > 0),
-        tuple((times.sum_s[first:last] != 0).tolist()),
+        (stages > 1, sent_s > 0),
+        tuple((times.forward_collective_s[first:last] != 0).tolist()),
         tuple((times.recompute_s[first:last] != 0).tolist()),
-        tuple((times.sum_again_s[first:last] != 0).tolist()),
+        tuple((times.recompute_collective_s[first:last] != 0).tolist()),
         times.held,
     )
-    table = np.empty((7, chain.length))
+    table = np.empty((8, chain.length))
     for row, seconds in (
         (_FORWARD, times.forward_s),
-        (_SUM, times.sum_s),
-        (_SUM_AGAIN, times.sum_again_s),
+        (_FORWARD_COLLECTIVE, times.forward_collective_s),
+        (_BACKWARD_COLLECTIVE, times.backward_collective_s),
+        (_RECOMPUTE_COLLECTIVE, times.recompute_collective_s),
         (_RECOMPUTE, times.recompute_s),
         (_BACKWARD, times.backward_s),
         (_WAIT, wait_s),
@@ -205,13 +204,22 @@ def stage_work(
 
 @lru_cache(maxsize=4096)
 def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
-    """Where stages of units that take so long begin and end: the same however they are interleaved."""
-    found = balanced(np.frombuffer(unit_s), stages)
-    assert found is not None
-    return found
+    """Where stages of units that take so long begin and end: the same however many virtual stages there
+    are."""
+    return balanced(np.frombuffer(unit_s), stages)
 
 
-_FORWARD, _SUM, _RECOMPUTE, _SUM_AGAIN, _BACKWARD, _WAIT, _SEND = range(7)  # rows of the table of times
+# rows of the table of times
+(
+    _FORWARD,
+    _FORWARD_COLLECTIVE,
+    _RECOMPUTE,
+    _RECOMPUTE_COLLECTIVE,
+    _BACKWARD,
+    _BACKWARD_COLLECTIVE,
+    _WAIT,
+    _SEND,
+) = range(8)
 
 
 @lru_cache(maxsize=512)
@@ -219,13 +227,13 @@ def _layout(  # noqa: PLR0917
     chain: Chain,
     units: tuple[int, int],
     waits: tuple[bool, bool],
-    sums: tuple[bool, ...],
+    collectives: tuple[bool, ...],
     again: tuple[bool, ...],
-    sums_again: tuple[bool, ...],
+    again_collectives: tuple[bool, ...],
     held: Chain,
 ) -> OpPlaces:
-    """Of units from the first to before the last: which are summed, computed again and then summed again, and
-    as the device holds them. `waits`: for other stages in a step, and for what it sends them in a
+    """Of units from the first to before the last: which communicate, are recomputed and then communicate
+    again, and as the device holds them. `waits`: for other stages in a step, and for what it sends them in a
     micro-batch."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
@@ -238,16 +246,16 @@ def _layout(  # noqa: PLR0917
         name = chain.names[unit]
         forward_at[unit] = len(ops)
         ops.append((f"{name}/forward", FORWARD, COMPUTE, _FORWARD, unit))
-        if sums[unit - first]:
-            ops.append((f"{name}/forward/sum", FORWARD, SUM, _SUM, unit))
+        if collectives[unit - first]:
+            ops.append((f"{name}/forward/sum", FORWARD, SUM, _FORWARD_COLLECTIVE, unit))
     for unit in reversed(range(first, last)):
         name = chain.names[unit]
         if again[unit - first]:
             ops.append((f"{name}/recompute", BACKWARD, RECOMPUTE, _RECOMPUTE, unit))
-            if sums_again[unit - first]:
-                ops.append((f"{name}/recompute/sum", BACKWARD, SUM, _SUM_AGAIN, unit))
-        if sums[unit - first]:
-            ops.append((f"{name}/backward/sum", BACKWARD, SUM, _SUM, unit))
+            if again_collectives[unit - first]:
+                ops.append((f"{name}/recompute/sum", BACKWARD, SUM, _RECOMPUTE_COLLECTIVE, unit))
+        if collectives[unit - first]:
+            ops.append((f"{name}/backward/sum", BACKWARD, SUM, _BACKWARD_COLLECTIVE, unit))
         backward_at[unit] = len(ops)
         ops.append((f"{name}/backward", BACKWARD, COMPUTE, _BACKWARD, unit))
     names, role, work, row, at = zip(*ops, strict=True)

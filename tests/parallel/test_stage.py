@@ -1,4 +1,4 @@
-"""One device of a cut replica: its work adds up to the model's, its waits to the schedule's."""
+"""One device of a sharded replica: its work adds up to the model's, its waits to the schedule's."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from played import pipeline_s
 
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, RECOMPUTE, SUM, WAIT
 from planner.errors import BadInput
 from planner.model import Model
 from planner.model.catalog import load_model
 from planner.model.units import Floats, chain_of
-from planner.parallel.cut.replica import Costs, StageWork, stage_work, unit_times
-
-from .played import pipeline_s
+from planner.parallel.mesh import Mesh
+from planner.parallel.pipeline import PipelineParallel
+from planner.parallel.stage import Costs, StageWork, stage_work, unit_times
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def times(model: Model, batch: int) -> Times:
     return Times(forward, 2 * forward, model.parameters / 1e12)
 
 
-COSTS = Costs(times, sum_s=lambda elements: elements / 1e12)
+COSTS = Costs(times, collective_s=lambda axis, kind, elements: elements / 1e12)
 
 
 def send_s(elements: float) -> float:
@@ -38,8 +39,8 @@ def send_s(elements: float) -> float:
 
 
 def work(model: Model, tensor: int = 1, recompute: str = "none", **settings: int) -> StageWork:
-    found = unit_times(model, 2, tensor, recompute, COSTS)  # type: ignore[arg-type]
-    return stage_work(found, send_s, **settings)  # type: ignore[arg-type]
+    found = unit_times(model, 2, Mesh.of(tensor=tensor), recompute, COSTS)  # type: ignore[arg-type]
+    return stage_work(found, send_s, Mesh.of(**settings).axis(PipelineParallel))
 
 
 def seconds(of: StageWork, kind: int) -> float:
@@ -78,23 +79,23 @@ def test_layers_that_are_shared_are_summed_in_every_pass() -> None:
 
 def test_stages_wait_as_long_as_the_schedule_says() -> None:
     model, micro = load_model("gpt2"), 8
-    cut = work(model, pipeline=4)
+    staged = work(model, pipeline=4)
     chain = chain_of(model)
     each = chain.summed(times(model, 2).forward_s)
-    stages = [each[a:b].sum() for a, b in zip(cut.stages, cut.stages[1:], strict=False)]
+    stages = [each[a:b].sum() for a, b in zip(staged.stages, staged.stages[1:], strict=False)]
     sent = 1024 * 768 * 2 / 1e11
     whole = pipeline_s(stages, [2 * one for one in stages], micro, send_s=sent)
-    busy = float(cut.seconds.sum()) - seconds(cut, WAIT)
-    assert micro * busy + seconds(cut, WAIT) == pytest.approx(whole)
+    busy = float(staged.seconds.sum()) - seconds(staged, WAIT)
+    assert micro * busy + seconds(staged, WAIT) == pytest.approx(whole)
     interleaved = work(model, pipeline=4, interleave=2)
-    assert seconds(interleaved, WAIT) < seconds(cut, WAIT)
+    assert seconds(interleaved, WAIT) < seconds(staged, WAIT)
 
 
 def test_a_device_updates_the_parameters_of_its_stage() -> None:
     model = load_model("gpt2")
-    cut = work(model, pipeline=2)
-    held = sum(one.elements for one in cut.layout.parameters)
-    assert cut.optimizer_s == pytest.approx(held / 1e12)
+    staged = work(model, pipeline=2)
+    held = sum(one.elements for one in staged.layout.parameters)
+    assert staged.optimizer_s == pytest.approx(held / 1e12)
     assert held < model.parameters
 
 
@@ -106,17 +107,21 @@ def test_more_stages_than_units_are_refused_with_what_works() -> None:
 def test_devices_that_share_layers_wait_for_the_slowest_of_them_at_every_sum() -> None:
     model = load_model("gpt2")
     even, uneven = (
-        unit_times(model, 2, 2, "full", replace(COSTS, lag=lambda pass_s, by=by: by))  # type: ignore[misc]
+        unit_times(model, 2, Mesh.of(tensor=2), "full", replace(COSTS, lag=lambda pass_s, by=by: by))  # type: ignore[misc]
         for by in (0.0, 0.1)
     )
     computed_s = even.forward_s + even.backward_s + even.recompute_s
-    assert uneven.both_s - even.both_s == pytest.approx(0.1 * computed_s)
+    assert uneven.total_s - even.total_s == pytest.approx(0.1 * computed_s)
 
 
 def test_checkpoints_that_stop_early_leave_out_the_product_that_makes_a_blocks_output_and_its_sum() -> None:
     model = load_model("llama3-8b")
-    whole, early = (unit_times(model, 2, 2, "full", COSTS, stops_early=flag) for flag in (False, True))
+    whole, early = (
+        unit_times(model, 2, Mesh.of(tensor=2), "full", COSTS, stops_early=flag) for flag in (False, True)
+    )
     blocks = whole.chain.repeats
     assert (early.recompute_s[blocks] < 0.85 * whole.recompute_s[blocks]).all()
-    assert early.sum_again_s[blocks] == pytest.approx(whole.sum_again_s[blocks] / 2)  # attention's is left
+    assert early.recompute_collective_s[blocks] == pytest.approx(
+        whole.recompute_collective_s[blocks] / 2
+    )  # attention's is left
     assert (early.forward_s == whole.forward_s).all()

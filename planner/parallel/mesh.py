@@ -1,0 +1,318 @@
+"""The device mesh of a plan: the axes that spread one replica, in placement order, and who talks to whom.
+
+Ranks are placed as Megatron numbers them: the axes inside a replica first, in the order of `AXES` (tensor
+parallelism on the fastest links), then the data-parallel ranks, then axes that are `outermost` (pipeline
+stages). The ranks of a group are `stride` devices apart, so that tensor-parallel groups lie inside a machine
+where they fit; and a data-parallel group has one member per `stride` devices and its part of each machine's
+NICs, because the other groups exchange at the same time.
+
+`AXES` is the registry: a new axis is one file and one line here (or one call of `register`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib import import_module
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, TypeVar
+
+from planner.errors import BadInput, PlannerError
+from planner.parallel._base import Axis, Communication, MemoryShare, Part
+from planner.parallel.pipeline import PipelineParallel
+from planner.parallel.tensor import TensorParallel
+
+if TYPE_CHECKING:
+    from planner.hardware import Hardware
+    from planner.model import Model
+    from planner.parallel.data._base import Exchange
+    from planner.parallel.site import Site
+
+AXES: dict[str, type[Axis]] = {axis.name: axis for axis in (TensorParallel, PipelineParallel)}
+# Axes that one data-parallel strategy lowers itself, by the flag of their degree; loaded when asked for.
+STRATEGY_AXES = {"workers_per_replica": "planner.servers.feature_split:FeatureSplit"}
+# Part of every key of a mesh, also at degree 1: keys of stored plans have both.
+_KEYED = (TensorParallel, PipelineParallel)
+
+AxisT = TypeVar("AxisT", bound=Axis)
+
+
+def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
+    """Add an axis to the registry, in placement order before another; also a class decorator."""
+    rest = list(AXES.items())
+    AXES.clear()
+    for name, known in rest:
+        if name == before:
+            AXES[axis.name] = axis
+        AXES[name] = known
+    AXES.setdefault(axis.name, axis)
+    return axis
+
+
+def flag_names() -> tuple[str, ...]:
+    """The settings of all registered axes, by their flags without the dashes."""
+    return tuple(flag.name for axis in AXES.values() for flag in axis.flags)
+
+
+def degree_flags() -> tuple[str, ...]:
+    """The flags among them that are degrees."""
+    return tuple(axis.flags[0].name for axis in AXES.values())
+
+
+def strategy_axis(flag: str) -> type[Axis]:
+    """The axis of `STRATEGY_AXES` with this flag."""
+    module, _, name = STRATEGY_AXES[flag].partition(":")
+    axis: type[Axis] = getattr(import_module(module), name)
+    return axis
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """The axes of a degree above 1, in placement order; none: each device has a whole replica."""
+
+    axes: tuple[Axis, ...] = ()
+    size: int = field(init=False, compare=False)  # devices of a replica
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for axis in self.axes:
+            if axis.degree < 1:
+                raise BadInput(f"--{axis.flags[0].name} is {axis.degree}; it is at least 1")
+        order = {name: place for place, name in enumerate(AXES)}
+        axes = sorted(
+            (axis for axis in self.axes if axis.degree > 1), key=lambda axis: order.get(axis.name, len(order))
+        )
+        if len({axis.name for axis in axes}) < len(axes):
+            raise BadInput("a mesh has each axis once")
+        object.__setattr__(self, "axes", tuple(axes))
+        object.__setattr__(self, "size", prod(axis.degree for axis in axes))
+        object.__setattr__(self, "_hash", hash(self.axes))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @staticmethod
+    def of(**settings: int) -> Mesh:
+        """The mesh of settings by their flags: `Mesh.of(tensor=8, pipeline=4, interleave=2)`."""
+        axes = []
+        classes = [*AXES.values(), *(strategy_axis(flag) for flag in STRATEGY_AXES if flag in settings)]
+        for axis in classes:
+            own = {flag.field: settings.pop(flag.name) for flag in axis.flags if flag.name in settings}
+            if own:
+                axes.append(axis(**own))
+        if settings:
+            raise BadInput(f"no axis has a setting {', '.join(settings)}; known: {', '.join(flag_names())}")
+        return Mesh(tuple(axes))
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """All settings of all registered axes, by their flags: what JSON answers have of a mesh."""
+        return {
+            flag.name: getattr(self.axis(kind), flag.field) for kind in AXES.values() for flag in kind.flags
+        }
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """The settings that are above 1, by their flags: what a command line, or a store, needs of it."""
+        return {
+            flag.name: value
+            for axis in self.axes
+            for flag in axis.flags
+            if (value := getattr(axis, flag.field)) > 1
+        }
+
+    def axis(self, kind: type[AxisT]) -> AxisT:
+        """The axis of a class, of degree 1 where the mesh has none."""
+        return next((axis for axis in self.axes if isinstance(axis, kind)), None) or kind()
+
+    @property
+    def lowered_by(self) -> str:
+        """The data-parallel strategy that lowers the replica itself; empty: this package does, for all."""
+        return next((axis.lowered_by for axis in self.axes if axis.lowered_by), "")
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each device computes a part of the model that this package derives."""
+        return bool(self.axes) and not self.lowered_by
+
+    @property
+    def key(self) -> str:
+        """Tells the mesh apart in a plan's key: `/t8p4v2`; empty for a whole replica on each device."""
+        if not self.is_sharded:
+            return "".join(f"/{axis.key}" for axis in self.axes)
+        others = "".join(axis.key for axis in self.axes if not isinstance(axis, _KEYED))
+        return "/" + "".join(self.axis(kind).key for kind in _KEYED) + others
+
+    @property
+    def samples(self) -> int:
+        """Micro-batches that the ranks of a replica work on at once: 1 where they share their samples."""
+        return prod(axis.degree for axis in self.axes if axis.own_samples)
+
+    @property
+    def label(self) -> str:
+        """`tensor 8 x pipeline 4`."""
+        return " x ".join(axis.labels().degree for axis in self.axes)
+
+    @property
+    def detail(self) -> str:
+        """What follows a list of degrees: `, 2 virtual pipeline stages per device`."""
+        return "".join(f", {detail}" for axis in self.axes if (detail := axis.labels().detail))
+
+    @property
+    def roles(self) -> str:
+        """What the ranks of a replica do: `8 share every layer, in 4 stages`."""
+        return ", ".join(axis.labels().role for axis in self.axes)
+
+    @property
+    def inner(self) -> Mesh:
+        """The axes that shard layers: all but the outermost ones."""
+        return Mesh(tuple(axis for axis in self.axes if not axis.outermost))
+
+    @property
+    def lockstep(self) -> int:
+        """Ranks that meet at every collective inside a replica."""
+        return prod(axis.degree for axis in self.axes if not axis.outermost)
+
+    @property
+    def stages(self) -> int:
+        """Ranks that follow one another in a step."""
+        return prod(axis.degree for axis in self.axes if axis.outermost)
+
+    def shard(self, model: Model) -> Part:
+        """What one rank computes and stores."""
+        return _sharded(self, model)[0]
+
+    def communications(self, model: Model) -> tuple[tuple[Axis, Communication], ...]:
+        """What ranks exchange inside a replica, and along which axis."""
+        return _sharded(self, model)[1]
+
+    def infeasibility(self, model: Model, hardware: Hardware, batch: int = 1) -> PlannerError | None:
+        """Why a replica cannot be spread like this on machines of a kind; None if it can."""
+        found = (axis.infeasibility(model, hardware, batch) for axis in self.axes)
+        return next((error for error in found if error is not None), None)
+
+    def composes_with(self, strategy: Exchange | type[Exchange]) -> bool:
+        """Whether replicas that are spread like this can be trained with a data-parallel strategy."""
+        if self.lowered_by:
+            return self.lowered_by == strategy.kind
+        return not self.axes or "layers" in strategy.cuts
+
+    def partial_replicas(self, workers: int) -> str:
+        """Why so many workers make no whole replicas, with the nearest that do; empty if they do."""
+        if workers % self.size == 0:
+            return ""
+        few, more = workers // self.size * self.size, -(-workers // self.size) * self.size
+        return (
+            f"{workers} workers are no whole replicas of {self.size} ({self.label}); the nearest that works "
+            f"is --workers {f'{few} or ' if few else ''}{more}"
+        )
+
+    def memory_shares(self, model: Model, micro_batches: int) -> Iterator[MemoryShare]:
+        """What the ranks hold that may hold the most."""
+        each = (axis.memory_shares(model, micro_batches) for axis in self.axes)
+        for shares in product(*each):
+            layers = [share.layers for share in shares if share.layers is not None]
+            yield MemoryShare(
+                frozenset.intersection(*layers) if layers else None,
+                prod((share.in_flight for share in shares), start=1.0),
+            )
+
+    @property
+    def groups(self) -> int:
+        """Process groups that a device is in beside its data-parallel one."""
+        return len(self.axes)
+
+
+WHOLE = Mesh()
+
+
+@lru_cache(maxsize=256)
+def _sharded(mesh: Mesh, model: Model) -> tuple[Part, tuple[tuple[Axis, Communication], ...]]:
+    part, found = Part(model), []
+    for axis in mesh.axes:
+        found += [(axis, each) for each in axis.communications(part)]
+        part = axis.shard(part)
+    return part, tuple(found)
+
+
+def meshes(
+    model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]], *, free: bool = False
+) -> list[Mesh]:
+    """The feasible meshes of the settings that are asked, by their flags; where no degree is, with `free` all
+    worth searching. Degrees that are asked, of which none is feasible, are refused."""
+    named = [flag for flag in degree_flags() if flag in asked]
+    found: list[list[Axis]] = []
+    for kind in AXES.values():
+        own = {flag.name: asked[flag.name] for flag in kind.flags if flag.name in asked}
+        if named and kind.flags[0].name not in own:
+            found.append([kind()])
+            continue
+        tried = list(kind.candidates(model, hardware, own)) if named or free else [kind()]
+        errors = [axis.infeasibility(model) if axis.degree > 1 else None for axis in tried]
+        found.append([axis for axis, error in zip(tried, errors, strict=True) if error is None])
+        if named and not found[-1] and (error := next(filter(None, errors), None)):
+            raise error
+    return list(dict.fromkeys(Mesh(axes) for axes in product(*found)))
+
+
+def data_parallel_group(site: Site) -> Site:
+    """The site as one data-parallel group sees it: its members as workers, its part of every machine."""
+    if not site.mesh.is_sharded:
+        return site
+    return site.once("replicas", lambda: _spaced(site, site.mesh.lockstep, site.replicas))
+
+
+def axis_group(site: Site, axis: Axis) -> Site:
+    """The site as one group of an axis sees it."""
+    stride = axis_stride(site, axis)
+    return replace(site, workers=axis.degree) if stride == 1 else _spaced(site, stride, axis.degree)
+
+
+def axis_stride(site: Site, axis: Axis) -> int:
+    """Devices from one rank of an axis to the next."""
+    inside = prod(
+        other.degree for other in site.mesh.axes[: site.mesh.axes.index(axis)] if not other.outermost
+    )
+    if not axis.outermost:
+        return inside
+    outer = [other for other in site.mesh.axes if other.outermost]
+    return site.workers // prod(other.degree for other in outer[outer.index(axis) :])
+
+
+def _spaced(site: Site, stride: int, members: int) -> Site:
+    """The site as a group sees it whose members are `stride` devices apart."""
+    hardware = site.hardware
+    # a group of more devices than a machine has takes whole machines, and all of their NICs
+    part = min(stride, site.devices)
+
+    def share(rate: float | None) -> float | None:
+        return None if rate is None else rate / part
+
+    seen = replace(
+        hardware,
+        device_count=max(site.devices // stride, 1),
+        nic_burst_bytes_per_s=share(hardware.nic_burst_bytes_per_s),
+        nic_baseline_bytes_per_s=share(hardware.nic_baseline_bytes_per_s),
+        rdma_bytes_per_s=share(hardware.rdma_bytes_per_s),
+        nics=max((hardware.nics or 1) // part, 1),
+        network_curves=hardware.network_curves if part == 1 else {},
+    )
+    given = site.market.bandwidth_bytes_per_s
+    market = replace(site.market, bandwidth_bytes_per_s=given / part) if given else site.market
+    return replace(site, hardware=seen, workers=members, market=market)
+
+
+def crosses_machines(site: Site, axis: Axis) -> bool:
+    """Whether the next rank of an axis is on another machine: where as many devices or more lie between."""
+    return axis_stride(site, axis) >= site.devices
+
+
+def step_placement(site: Site) -> Hashable:
+    """What of a site's mesh and placement changes what a device computes; None where it has whole replicas,
+    or the strategy lowers them."""
+    if not site.mesh.is_sharded:
+        return None
+    crossing = tuple(crosses_machines(site, axis) for axis in site.mesh.axes if axis.outermost)
+    return site.mesh, site.hardware.name, crossing

@@ -1,0 +1,146 @@
+"""Tensor parallelism: every layer sharded over the ranks of a group, as Megatron does it.
+
+Matrix products come in pairs. The first is sharded by its columns, so that each rank computes some features
+of its output from the whole input; what follows element by element, and attention by heads, stays sharded;
+the second is sharded by its rows, takes the sharded features as its input, and leaves partial sums that the
+group all-reduces. Norms, residual additions and everything else need whole features: each rank computes all
+of them or, with sequence parallelism, those of some positions, at no cost of communication.
+
+The part of a rank is a model like any other, so that its compute times, memory and parameters are found as
+those of any model. Each all-reduce is one of a layer's output in the forward pass and one of as many elements
+in the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from planner.errors import BadInput, PlannerError
+from planner.model import AttentionShape, Layer, Model
+from planner.model.layers import kind_of
+from planner.parallel._base import Axis, AxisFlag, AxisLabels, Communication, Part
+
+if TYPE_CHECKING:
+    from planner.hardware import Hardware
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel(Axis):
+    """`sequence_parallel`: norms and residual additions are sharded along positions."""
+
+    name: ClassVar[str] = "tp"
+    flags: ClassVar[tuple[AxisFlag, ...]] = (
+        AxisFlag("tensor", "degree", "Devices that share every layer, inside a machine: 2 or 1,2,4,8."),
+    )
+
+    sequence_parallel: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"t{self.degree}"
+
+    @classmethod
+    def candidates(
+        cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
+    ) -> Iterator[Self]:
+        most = hardware.device_count
+        powers = (2**k for k in range(most.bit_length()) if 2**k <= most)
+        yield from (cls(degree) for degree in asked.get("tensor") or powers)
+
+    def infeasibility(
+        self, model: Model, hardware: Hardware | None = None, batch: int = 1
+    ) -> PlannerError | None:
+        reason = _indivisible(model, self.degree)
+        if not reason and hardware is not None:
+            reason = _machine_too_small(model, self.degree, hardware)
+        return BadInput(reason) if reason else None
+
+    def shard(self, part: Part) -> Part:
+        split = self.degree if self.sequence_parallel else 1
+        return Part(self._sharded(part.model)[0], part.boundary_split * split)
+
+    def communications(self, part: Part) -> tuple[Communication, ...]:
+        return self._sharded(part.model)[1]
+
+    def _sharded(self, model: Model) -> tuple[Model, tuple[Communication, ...]]:
+        return _shard(model, self.degree, self.sequence_parallel)
+
+    def labels(self) -> AxisLabels:
+        return AxisLabels(f"tensor {self.degree}", role=f"{self.degree} share every layer")
+
+
+@lru_cache(maxsize=1024)
+def _indivisible(model: Model, degree: int) -> str:
+    """Why a model cannot be sharded over so many ranks, with the nearest degree that works; else empty."""
+    for layer in model.layers:
+        part = layer.detail
+        if isinstance(part, AttentionShape):
+            if part.heads % degree:
+                return _nearest(f"{part.heads} heads of {model.name}", part.heads, degree)
+            if part.kv_heads % degree and degree % part.kv_heads:
+                return _nearest(f"{part.kv_heads} key heads of {model.name}", part.kv_heads, degree)
+    if degree > 1 and not any(isinstance(layer.detail, AttentionShape) for layer in model.layers):
+        return f"{model.name} has no attention; tensor parallelism is for transformers: take a degree of 1"
+    return ""
+
+
+def _nearest(what: str, count: int, degree: int) -> str:
+    works = min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: (abs(d - degree), d))
+    return f"a tensor degree of {degree} does not divide the {what}; the nearest that does is {works}"
+
+
+def _machine_too_small(model: Model, degree: int, hardware: Hardware) -> str:
+    """Why so many devices of a machine cannot share layers, with the nearest degree that works; else empty.
+    All-reduces among them run in every layer, so that they have to be joined by the machine's fabric."""
+    devices = hardware.device_count * (hardware.fabric.machines if hardware.fabric else 1)
+    if devices % degree == 0:
+        return ""
+    works = max(
+        d for d in range(1, min(degree, devices) + 1) if devices % d == 0 and not _indivisible(model, d)
+    )
+    return (
+        f"a tensor degree of {degree} does not divide the {devices} devices of {hardware.name}; the nearest "
+        f"that does is {works}"
+    )
+
+
+@lru_cache(maxsize=256)
+def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, tuple[Communication, ...]]:
+    """The model as one of `degree` ranks sees it, and the all-reduces of the group."""
+    if reason := _indivisible(model, degree):
+        raise BadInput(reason)
+    if degree == 1:
+        return model, ()
+    may_shard = _may_be_sharded(model)
+    is_sharded: dict[str, bool] = {}
+    layers: list[Layer] = []
+    reduced: list[Communication] = []
+    for layer in model.layers:
+        sharded = kind_of(layer).shard(
+            layer,
+            degree,
+            input_sharded=any(is_sharded.get(name, False) for name in layer.inputs),
+            output_may_shard=may_shard[layer.name],
+            sequence=sequence_parallel,
+        )
+        is_sharded[layer.name] = sharded.output_sharded
+        layers.append(sharded.layer)
+        if sharded.partial_sum:
+            reduced.append(Communication(layer.name, "all_reduce", layer.output_elements))
+    return replace(model, layers=tuple(layers), remake=None), tuple(reduced)
+
+
+def _may_be_sharded(model: Model) -> dict[str, bool]:
+    """Whether all that read a layer can work on a part of its features."""
+    readers = model.consumers()
+    kind = {layer.name: kind_of(layer) for layer in model.layers}
+    out: dict[str, bool] = {}
+    for layer in reversed(model.layers):
+        out[layer.name] = bool(readers[layer.name]) and all(
+            kind[reader].accepts_shard or (kind[reader].passes_shard and out[reader])
+            for reader in readers[layer.name]
+        )
+    return out

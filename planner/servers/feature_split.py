@@ -1,0 +1,66 @@
+"""The axis of replicas that span CPU workers, each layer split by features (Yan et al., KDD'15).
+
+Parameter servers lower it themselves (`planner.servers.served`): the partition search finds how the stages of
+a model are spread over the workers of a replica, each of which brings its own samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from planner.errors import Infeasible, PlannerError
+from planner.parallel._base import Axis, AxisFlag, AxisLabels
+
+if TYPE_CHECKING:
+    from planner.hardware import Hardware
+    from planner.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSplit(Axis):
+    """`degree` CPU workers train one replica together."""
+
+    name: ClassVar[str] = "features"
+    flags: ClassVar[tuple[AxisFlag, ...]] = (
+        AxisFlag(
+            "workers_per_replica", "degree", "CPU workers that share one copy of the model: 2 or 1,2,4."
+        ),
+    )
+    lowered_by: ClassVar[str] = "servers"
+    own_samples: ClassVar[bool] = True
+
+    @property
+    def key(self) -> str:
+        return f"x{self.degree}"
+
+    @classmethod
+    def candidates(
+        cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
+    ) -> Iterator[Self]:
+        spans = hardware.device.kind == "cpu" and hardware.device_count == 1
+        yield from (cls(degree) for degree in asked["workers_per_replica"] if degree == 1 or spans)
+
+    def infeasibility(
+        self, model: Model, hardware: Hardware | None = None, batch: int = 1
+    ) -> PlannerError | None:
+        from planner.servers.partition.span import can_span
+
+        if hardware is None or self.degree == 1:
+            return None
+        if hardware.device.kind != "cpu" or hardware.device_count != 1:
+            return Infeasible(
+                f"--workers-per-replica {self.degree} is for CPU machines; {hardware.name} has "
+                f"{hardware.device.name}; take 1"
+            )
+        if not can_span(model, batch, hardware, self.degree):
+            return Infeasible(
+                f"{model.name} at batch {batch} is not worth splitting over {self.degree} {hardware.name}: "
+                "its fully connected layers hold too few of the weights, or a shard of it does not fit in "
+                "memory"
+            )
+        return None
+
+    def labels(self) -> AxisLabels:
+        return AxisLabels(f"{self.degree} workers per replica", role=f"{self.degree} share its features")
