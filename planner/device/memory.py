@@ -22,7 +22,7 @@ are cut over devices, whose micro-batches come and go. The framework takes its c
 group of devices that it exchanges with (replicas, devices that share layers, stages). These constants come
 from published peaks (`benchmarks/accuracy/memory.py`).
 
-A part of a model cut over devices: `planner.parallel.cut.tensor.shared` gives the model that one device sees,
+Of a sharded model: `planner.parallel.mesh.Mesh.shard` gives the model that one device sees,
 and `only` names the layers of a pipeline's stage.
 """
 
