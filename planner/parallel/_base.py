@@ -51,7 +51,7 @@ class Communication:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Shard:
     """What one rank computes and stores. `boundary_split`: of a unit's output it holds one part in so many,
     which is what it sends to the next pipeline stage."""
 
@@ -112,11 +112,11 @@ class Axis(ABC):
         can."""
         return None
 
-    def shard(self, part: Part) -> Part:
+    def shard(self, part: Shard) -> Shard:
         """What one rank computes and stores of a part."""
         return part
 
-    def communications(self, part: Part) -> tuple[Communication, ...]:
+    def communications(self, part: Shard) -> tuple[Communication, ...]:
         """What its ranks exchange while they compute a part, before it is sharded by this axis."""
         return ()
 

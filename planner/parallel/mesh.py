@@ -20,7 +20,7 @@ from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from planner.errors import BadInput, PlannerError
-from planner.parallel._base import Axis, Communication, MemoryShare, Part
+from planner.parallel._base import Axis, Communication, MemoryShare, Shard
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.tensor import TensorParallel
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 AXES: dict[str, type[Axis]] = {axis.name: axis for axis in (TensorParallel, PipelineParallel)}
 # Axes that one data-parallel strategy lowers itself, by the flag of their degree; loaded when asked for.
 STRATEGY_AXES = {"workers_per_replica": "planner.servers.feature_split:FeatureSplit"}
-# Part of every key of a mesh, also at degree 1: keys of stored plans have both.
+# Shard of every key of a mesh, also at degree 1: keys of stored plans have both.
 _KEYED = (TensorParallel, PipelineParallel)
 
 AxisT = TypeVar("AxisT", bound=Axis)
@@ -180,7 +180,7 @@ class Mesh:
         """Ranks that follow one another in a step."""
         return prod(axis.degree for axis in self.axes if axis.outermost)
 
-    def shard(self, model: Model) -> Part:
+    def shard(self, model: Model) -> Shard:
         """What one rank computes and stores."""
         return _sharded(self, model)[0]
 
@@ -229,8 +229,8 @@ WHOLE = Mesh()
 
 
 @lru_cache(maxsize=256)
-def _sharded(mesh: Mesh, model: Model) -> tuple[Part, tuple[tuple[Axis, Communication], ...]]:
-    part, found = Part(model), []
+def _sharded(mesh: Mesh, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
+    part, found = Shard(model), []
     for axis in mesh.axes:
         found += [(axis, each) for each in axis.communications(part)]
         part = axis.shard(part)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from planner.errors import BadInput, PlannerError
 from planner.model import AttentionShape, Layer, Model
 from planner.model.layers import kind_of
-from planner.parallel._base import Axis, AxisFlag, AxisLabels, Communication, Part
+from planner.parallel._base import Axis, AxisFlag, AxisLabels, Communication, Shard
 
 if TYPE_CHECKING:
     from planner.hardware import Hardware
@@ -58,11 +58,11 @@ class TensorParallel(Axis):
             reason = _machine_too_small(model, self.degree, hardware)
         return BadInput(reason) if reason else None
 
-    def shard(self, part: Part) -> Part:
+    def shard(self, part: Shard) -> Shard:
         split = self.degree if self.sequence_parallel else 1
-        return Part(self._sharded(part.model)[0], part.boundary_split * split)
+        return Shard(self._sharded(part.model)[0], part.boundary_split * split)
 
-    def communications(self, part: Part) -> tuple[Communication, ...]:
+    def communications(self, part: Shard) -> tuple[Communication, ...]:
         return self._sharded(part.model)[1]
 
     def _sharded(self, model: Model) -> tuple[Model, tuple[Communication, ...]]:

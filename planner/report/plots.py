@@ -43,7 +43,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class PlotAxis:
     """Maps values to [0, 1]."""
 
     title: str
@@ -52,13 +52,13 @@ class Axis:
     log: bool = False
 
     @staticmethod
-    def over(title: str, values: Iterable[float], log: bool = False) -> Axis:
+    def over(title: str, values: Iterable[float], log: bool = False) -> PlotAxis:
         """An axis that holds the values, from zero unless it is logarithmic."""
         numbers = list(values)
         if not log:
-            return Axis(title, 0.0, max(numbers) * 1.02 or 1.0)
+            return PlotAxis(title, 0.0, max(numbers) * 1.02 or 1.0)
         low, high = min(numbers), max(numbers)
-        return Axis(title, low / 1.1, high * 1.1, log=True)
+        return PlotAxis(title, low / 1.1, high * 1.1, log=True)
 
     def at(self, value: float) -> float:
         if self.log:
@@ -102,8 +102,8 @@ def saturation_plot(result: Saturation, width: int = WIDTH) -> Text:
             Series("simulated", points, "o", COLOURS[0], "solid"),
             *marked,
         ],
-        Axis("workers", points[0][0] - 0.5, points[-1][0] + 0.5),
-        Axis.over("samples/s", [top]),
+        PlotAxis("workers", points[0][0] - 0.5, points[-1][0] + 0.5),
+        PlotAxis.over("samples/s", [top]),
         width,
         whole=True,
     )
@@ -116,8 +116,8 @@ def pareto_plot(result: Recommendation, width: int = WIDTH) -> Text:
 
     chosen = result.chosen
     simulated = list({one.plan.key: one for one in [*result.plans, *result.everything]}.values())
-    x = Axis.over("samples/s", [one.samples_per_s for one in [*simulated, chosen]], log=True)
-    y = Axis.over(
+    x = PlotAxis.over("samples/s", [one.samples_per_s for one in [*simulated, chosen]], log=True)
+    y = PlotAxis.over(
         "USD per million samples", [one.usd_per_million_samples for one in [*simulated, chosen]], log=True
     )
     seen = [(bound, usd_per_million_samples(usd, bound)) for _, usd, bound in result.bounded]
@@ -152,7 +152,7 @@ def show_plot(plot: Callable[[int], Text]) -> None:
     console.print(Text(drawn.plain) if console.no_color else drawn, no_wrap=True, overflow="crop")
 
 
-def _plot(series: Sequence[Series], x: Axis, y: Axis, width: int, *, whole: bool = False) -> Text:
+def _plot(series: Sequence[Series], x: PlotAxis, y: PlotAxis, width: int, *, whole: bool = False) -> Text:
     """The plot as text of at most `width` columns; `whole` numbers at the ticks of x."""
     from rich.text import Text
 
@@ -182,7 +182,7 @@ def _plot(series: Sequence[Series], x: Axis, y: Axis, width: int, *, whole: bool
 
 
 def _cells(
-    series: Sequence[Series], x: Axis, y: Axis, columns: int
+    series: Sequence[Series], x: PlotAxis, y: PlotAxis, columns: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
     """Which character stands where; later series cover earlier ones, points cover lines."""
     cells: dict[tuple[int, int], tuple[str, str]] = {}
@@ -201,7 +201,7 @@ def _cells(
     return cells
 
 
-def _line(one: Series, x: Axis, y: Axis, columns: int) -> Iterable[tuple[int, int]]:
+def _line(one: Series, x: PlotAxis, y: PlotAxis, columns: int) -> Iterable[tuple[int, int]]:
     """The dots of the line through the points, from the left, some left out by the pattern."""
     every = PATTERNS[one.line]
     wide, high = 2 * columns - 1, 4 * HEIGHT - 1

@@ -40,9 +40,9 @@ class _Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        from planner.report.plots import Axis
+        from planner.report.plots import PlotAxis
 
-        values = Axis("", self.low, self.high, self.log).ticks(most)
+        values = PlotAxis("", self.low, self.high, self.log).ticks(most)
         return [(value, f"{value:,.6g}") for value in values]
 
 

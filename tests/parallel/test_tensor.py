@@ -9,7 +9,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
 from planner.model.layers import kind_of
-from planner.parallel._base import Part
+from planner.parallel._base import Shard
 from planner.parallel.mesh import meshes
 from planner.parallel.tensor import TensorParallel
 
@@ -28,7 +28,7 @@ def shardings(mine: Model, whole: Model) -> dict[str, str]:
 
 
 def shard(model: Model, degree: int) -> Model:
-    return TensorParallel(degree).shard(Part(model)).model
+    return TensorParallel(degree).shard(Shard(model)).model
 
 
 TRANSFORMERS = ("gpt2", "bert-large", "llama3-8b", "mixtral-8x7b", "t5-base", "vit-b16")
@@ -46,7 +46,7 @@ def test_the_shares_of_all_devices_are_the_model(name: str, degree: int) -> None
 
 def test_a_block_of_llama_is_cut_as_megatron_cuts_it() -> None:
     whole = load_model("llama3-8b")
-    reduced = TensorParallel(8).communications(Part(whole))
+    reduced = TensorParallel(8).communications(Shard(whole))
     how = shardings(shard(whole, 8), whole)
     block = "model.layers.3."
     assert {name.removeprefix(block): kind for name, kind in how.items() if name.startswith(block)} == {
@@ -83,7 +83,7 @@ def test_a_share_has_the_width_of_its_columns_and_the_rows_of_its_sums() -> None
     attention = layers["self_attn"].detail
     assert (attention.heads, attention.kv_heads) == (8, 2)  # type: ignore[union-attr]
     assert layers["input_layernorm"].output_shape == (2048, 4096)
-    without = TensorParallel(4, sequence_parallel=False).shard(Part(whole)).model
+    without = TensorParallel(4, sequence_parallel=False).shard(Shard(whole)).model
     assert next(one for one in without.layers if one.kind == "rms_norm").output_shape == (8192, 4096)
 
 

@@ -18,7 +18,7 @@ from planner.report.models import model_tables
 from planner.report.notebook import charts_of
 from planner.report.output import _plain, to_json
 from planner.report.page import FEW_ALIKE, _sentences
-from planner.report.plots import Axis
+from planner.report.plots import PlotAxis
 from planner.report.prices import imports_table
 from planner.report.validation_document import moved
 from planner.simulator.cluster import Cluster, Node
@@ -51,11 +51,13 @@ def test_what_was_not_asked_for_has_neither_tables_nor_charts():
 
 
 def test_ticks_of_many_powers_of_ten_are_the_powers():
-    assert Axis("", 1.0, 1e6, log=True).ticks(3) == [10.0**n for n in range(7)]  # all, as nothing is fewer
-    assert Axis("", 1.0, 1e3, log=True).ticks(5) == [1.0, 10.0, 100.0, 1000.0]
-    assert Axis("", 1.0, 20.0, log=True).ticks(5) == [1.0, 2.0, 5.0, 10.0, 20.0]
-    assert Axis("", 1.0, 100.0, log=True).ticks(5) == [1.0, 3.0, 10.0, 30.0, 100.0]
-    assert Axis("", 20.0, 90.0, log=True).ticks(4) == [20.0, 40.0, 60.0, 80.0]
+    assert PlotAxis("", 1.0, 1e6, log=True).ticks(3) == [
+        10.0**n for n in range(7)
+    ]  # all, as nothing is fewer
+    assert PlotAxis("", 1.0, 1e3, log=True).ticks(5) == [1.0, 10.0, 100.0, 1000.0]
+    assert PlotAxis("", 1.0, 20.0, log=True).ticks(5) == [1.0, 2.0, 5.0, 10.0, 20.0]
+    assert PlotAxis("", 1.0, 100.0, log=True).ticks(5) == [1.0, 3.0, 10.0, 30.0, 100.0]
+    assert PlotAxis("", 20.0, 90.0, log=True).ticks(4) == [20.0, 40.0, 60.0, 80.0]
 
 
 def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
