@@ -25,7 +25,7 @@ import numpy as np
 from planner.answers.compare import compare_for
 from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.search.cases import Cases
 from planner.search.heats import Heat
 from planner.search.request import Request, model_of
@@ -129,9 +129,7 @@ SPACES: dict[str, dict[str, Any]] = {
 
 
 def request_of(words: dict[str, Any]) -> Request:
-    return request_from(
-        Scenario(exchange="servers", precision="fp32", interval_width=0.05, max_steps=240, **words)
-    )[0]
+    return parse_request(exchange="servers", precision="fp32", interval_width=0.05, max_steps=240, **words)
 
 
 def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:

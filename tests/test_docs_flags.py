@@ -1,55 +1,57 @@
-"""docs/flags.md lists every flag of the answers, and none that does not exist."""
+"""docs/flags.md and the typed options of the Python API are what the declarations of flags generate."""
 
 from __future__ import annotations
 
-import importlib
-import re
+import inspect
 from pathlib import Path
+from typing import get_type_hints
 
-import typer
+from planner.answers import options
+from planner.cli import _reference
+from planner.cli._app import COMMANDS, load
+from planner.flags import COMMON, flags_of
+from planner.search.request import Request
 
-from planner.cli._app import COMMANDS, module_of
-
-PAGE = (Path(__file__).parents[1] / "docs" / "flags.md").read_text()
-
-
-def flags_of(name: str) -> set[str]:
-    module = importlib.import_module(module_of(name))
-    if not hasattr(module, "command"):
-        return set()
-    one = typer.Typer(add_completion=False)
-    one.command()(module.command)
-    params = typer.main.get_command(one).params
-    return {flag for param in params for flag in (*param.opts, *param.secondary_opts) if flag[:2] == "--"}
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_the_page_and_the_commands_have_the_same_flags() -> None:
-    there = {flag for name in COMMANDS for flag in flags_of(name)} - {"--help"}
-    told = {
-        flag for cell in re.findall(r"^\| `([^`]+)`", PAGE, re.M) for flag in re.findall(r"--[\w-]+", cell)
-    }
-    assert told == there
-    assert {"--gpu", "--provider", "--all", "--explain", "--export", "--fail-over"} <= told
+def test_flags_page_is_generated_from_the_declarations() -> None:
+    assert (DOCS / "flags.md").read_text() == _reference.flags_page()
 
 
-def test_the_page_names_the_commands_of_every_flag() -> None:
-    there: dict[str, set[str]] = {}
+def test_options_module_is_generated_from_the_declarations() -> None:
+    source = inspect.getsource(options)
+    assert source == _reference.options_module()
+
+
+def test_every_flag_of_an_answer_is_an_option_a_variable_and_a_typed_argument() -> None:
+    arguments = get_type_hints(options.Options, localns={"Profile": object})
+    for flag in flags_of(Request):
+        assert flag.name in arguments or flag.name == "model"
+        for command in flag.commands:
+            params = {param.name: param for param in load(command).params}
+            assert params[flag.name].envvar == flag.variable
+            assert params[flag.name].help == flag.help
+
+
+def test_every_flag_has_one_line_of_help() -> None:
     for name in COMMANDS:
-        for flag in flags_of(name) - {"--help"}:
-            there.setdefault(flag, set()).add(name)
-    told: dict[str, set[str]] = {}
-    for cell, commands in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", PAGE, re.M):
-        for flag in re.findall(r"--[\w-]+", cell):
-            told.setdefault(flag, set()).update(commands.split(", "))
-    assert told == there
+        for _, command in _reference._leaves(name, load(name)):
+            for param in _reference._options_of(command):
+                assert param.help, f"{name} {param.opts}"
+                assert param.help.endswith("."), f"{name} {param.opts}: {param.help}"
+
+
+def test_common_flags_come_first_in_help() -> None:
+    names = [param.name for param in load("recommend").params]
+    assert tuple(names[: len(COMMON)]) == COMMON
 
 
 def test_the_help_and_the_pages_name_every_exchange() -> None:
-    from planner.cli._answers import ExchangeOption
     from planner.parallel.data import EXCHANGES
 
-    (option,) = ExchangeOption.__metadata__
-    exchanges = (Path(__file__).parents[1] / "docs" / "exchanges.md").read_text()
+    (flag,) = (flag for flag in flags_of(Request) if flag.name == "exchange")
+    exchanges = (DOCS / "exchanges.md").read_text()
     for kind in EXCHANGES:
-        assert kind in option.help
+        assert kind in flag.help
         assert f"| `{kind}` |" in exchanges

@@ -49,9 +49,9 @@ def _hardware(path: Path) -> Any:
 
 
 def _config(path: Path) -> Any:
-    from planner.answers.scenario import read_scenario, request_from
+    from planner.answers.scenario import parse_request, read_scenario
 
-    return request_from(read_scenario(path))
+    return parse_request(**read_scenario(path))
 
 
 def _sweep(path: Path) -> Any:

@@ -32,16 +32,16 @@ FIRST = "so far"
 def ask(arguments: list[str]) -> None:
     """In a process of its own: the question, and when something was first known, on stderr."""
     from planner.cli._app import main
-    from planner.cli._progress import Watch
+    from planner.cli._output import ProgressLog
 
     began, told = float(os.environ["BENCHMARK_BEGAN"]), []
 
-    def found(watch: Watch, words: str) -> None:
+    def found(watch: ProgressLog, words: str) -> None:
         if not told:
             told.append(words)
             print(f"{FIRST} {time.time() - began:.3f}", file=sys.stderr)
 
-    Watch.found = found  # type: ignore[method-assign]
+    ProgressLog.on_improvement = found  # type: ignore[method-assign]
     sys.argv = ["planner", *arguments]
     main()
 

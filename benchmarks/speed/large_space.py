@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from planner.answers.questions import one_plan
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.request import model_of
@@ -36,7 +36,7 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def bounded(model: str, budget: float, global_batch: int) -> None:
-    request = request_from(Scenario(model=model, budget=budget, global_batch=global_batch))[0]
+    request = parse_request(model=model, budget=budget, global_batch=global_batch)
     cases = Cases(request, model_of(request))
     field, field_s = timed(lambda: field_of(cases))
     space, made_s = timed(lambda: enumerate_plans(request, cases.model, machines=field.machines))
@@ -54,7 +54,7 @@ def bounded(model: str, budget: float, global_batch: int) -> None:
 
 
 def answered(model: str, budget: float, global_batch: int) -> None:
-    request = request_from(Scenario(model=model, budget=budget, global_batch=global_batch))[0]
+    request = parse_request(model=model, budget=budget, global_batch=global_batch)
     found, seconds = timed(lambda: recommend_for(request, jobs=1))
     plan = found.chosen.plan
     print(
@@ -64,7 +64,7 @@ def answered(model: str, budget: float, global_batch: int) -> None:
 
 
 def stepped(workers: int, **words: str | int) -> None:
-    scenario = Scenario(
+    request = parse_request(
         model="llama3-405b",
         hardware="p5.48xlarge",
         workers=workers,
@@ -72,7 +72,6 @@ def stepped(workers: int, **words: str | int) -> None:
         batch=1,
         **words,  # type: ignore[arg-type]
     )
-    request = request_from(scenario)[0]
     cases = Cases(request, model_of(request))
     plan = one_plan(request)
     case, lowered_s = timed(lambda: cases.case(plan))

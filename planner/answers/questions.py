@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import assumptions
@@ -16,7 +16,7 @@ from planner.answers.jobs import with_job
 from planner.answers.recommend import recommend_for
 from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
 from planner.answers.saturation import saturation_of
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.device.recorded.recorded import has_servers
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
@@ -37,6 +37,9 @@ from planner.search.simulations import Simulations
 from planner.search.sizes import MAX_LARGE_WORKERS, batches, precisions
 from planner.search.space import exchanges, kinds, plan_of, undealt_words
 from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
+
+if TYPE_CHECKING:
+    from planner.answers.options import Options
 
 FULL = 8  # devices of a machine
 DEFAULT_MACHINE, LARGE_MACHINE = "g5.xlarge", "p5.48xlarge"  # of models that one device trains, of others
@@ -208,7 +211,7 @@ def simulation_for(request: Request, *, progress: Progress = silent) -> Simulati
 def saturation_for(
     request: Request,
     *,
-    threshold: float = 0.1,
+    threshold: float | None = None,
     max_workers: int | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
@@ -217,6 +220,7 @@ def saturation_for(
     """Throughput against workers for the plan that a request names, and the number of servers it wants. Where
     nobody says how many workers at most, that is several times those that hold the model."""
     asked = one_plan(request, joined=True)
+    max_workers = max_workers or request.max_workers
     cases = Cases(request, model_of(request), load())
     plan = fewest_that_hold(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
@@ -226,7 +230,7 @@ def saturation_for(
             plan,
             Simulations(cases),
             pool,
-            threshold=threshold,
+            threshold=request.threshold if threshold is None else threshold,
             max_workers=most,
             all_workers=max_workers is not None,
             sizes=True,
@@ -244,31 +248,16 @@ def _unnamed(request: Request, plan: Plan) -> list[Note]:
     return [Note(Topic.MACHINES, f"{plan.machine}, as none is named; --hardware or --gpu chooses.")]
 
 
-def _request(model: str, about: dict[str, Any]) -> Request:
-    """A request from the words of flags (`budget=20, batch="32,64"`) or from the names of `Request`."""
-    names = set(Scenario.__struct_fields__)
-    if set(about) <= names:
-        return request_from(Scenario(model=model, **about))[0]
-    return Request(model=model, **about)
+def recommend(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Recommendation:
+    """Rank what to rent: `planner.recommend("vgg11", budget=20)`."""
+    return recommend_for(parse_request(model, **options), jobs=jobs)
 
 
-def recommend(model: str, *, jobs: int | None = None, **about: Any) -> Recommendation:
-    """Which cluster to rent: `planner.recommend("vgg11", budget_usd_per_hour=20)`."""
-    return recommend_for(_request(model, about), jobs=jobs)
+def compare(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Comparison:
+    """Compare machines by their best plans: `planner.compare("resnet50", workers=(1, 2, 4, 8))`."""
+    return compare_for(parse_request(model, **options), jobs=jobs)
 
 
-def compare(model: str, *, jobs: int | None = None, **about: Any) -> Comparison:
-    """The best plan of each hardware: `planner.compare("resnet50", workers=(1, 2, 4, 8))`."""
-    return compare_for(_request(model, about), jobs=jobs)
-
-
-def saturation(
-    model: str,
-    *,
-    threshold: float = 0.1,
-    max_workers: int | None = None,
-    jobs: int | None = None,
-    **about: Any,
-) -> Saturation:
-    """Throughput against workers: `planner.saturation("inception3", batch=32, hardware="p3.2xlarge")`."""
-    return saturation_for(_request(model, about), threshold=threshold, max_workers=max_workers, jobs=jobs)
+def saturation(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Saturation:
+    """Throughput by number of workers: `planner.saturation("inception3", hardware="p3.2xlarge")`."""
+    return saturation_for(parse_request(model, **options), jobs=jobs)

@@ -24,7 +24,7 @@ import msgspec
 import planner
 from planner.answers.fingerprint import fingerprint
 from planner.answers.results import VERSION, Shown
-from planner.answers.scenario import Scenario, request_from, scenario_of
+from planner.answers.scenario import options_in, parse_request
 from planner.answers.store import Store
 from planner.answers.stored_simulations import RememberingSimulations, decoded, fill
 from planner.errors import BadInput, Infeasible
@@ -104,7 +104,7 @@ def _nameless(machine: Hardware) -> Hardware:
 class Sweep:
     """A sweep file: a scenario for each of its models and modes; with `trials`, sampled by optuna."""
 
-    scenarios: list[Scenario]
+    scenarios: list[dict[str, Any]]
     trials: int | None = None
 
 
@@ -157,7 +157,7 @@ def read_sweep(path: Path) -> Sweep:
     out = []
     for model, mode in product(axes["model"], axes["mode"]):
         chosen = {name: word for name, word in (("model", model), ("mode", mode)) if word is not None}
-        out.append(scenario_of(source, {**values, **chosen}))
+        out.append(options_in(source, {**values, **chosen}))
     return Sweep(out, (search.trials or 500) if search.search == "optuna" else None)
 
 
@@ -292,14 +292,10 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
     return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial, grid.simulations[0].request)
 
 
-def requests_from(scenarios: list[Scenario]) -> list[Request]:
+def requests_from(scenarios: list[dict[str, Any]]) -> list[Request]:
     """The requests that the scenarios of a sweep mean. A grid is the product of its axes: replicas of several
     workers are in it only where the sweep names them."""
-    alone = {"workers_per_replica": 1}
-    return [
-        request_from(msgspec.structs.replace(s, **alone) if s.workers_per_replica is None else s)[0]
-        for s in scenarios
-    ]
+    return [parse_request(**({"workers_per_replica": 1} | scenario)) for scenario in scenarios]
 
 
 def sweep(

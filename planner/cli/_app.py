@@ -1,8 +1,8 @@
-"""The typer application and its door.
+"""The typer application: the table of commands, their help, and errors in one line.
 
-`COMMANDS` lists every command with its one line of help; the module `planner/cli/<name>.py` is imported only
-when that command runs, so that `planner --help` starts at once. Such a module defines either a function
-`command` or, for a command with subcommands, a typer application `app`.
+A command's module is imported only when the command runs, so that `planner --help` starts at once. Its target
+is a function, or a typer application for a command with subcommands. Packages in `PLUGINS` add commands of
+their own: `<package>.cli.COMMANDS`.
 """
 
 from __future__ import annotations
@@ -22,61 +22,64 @@ from typer.core import TyperCommand, TyperGroup
 
 import planner
 from planner.cli._fast import speed_up
-from planner.cli._say import say
+from planner.cli._output import say
 from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning
 from planner.files.printable import plain_where_needed
+from planner.flags import FlagSection
 
-COMMANDS = {
-    "calibrate": "Fit the constants of overhead, window, compute or network.",
-    "check": "Compare a real run with its prediction, and keep it.",
-    "compare": "Compare machines and clusters for one model.",
-    "diff": "Say what changes from one answer to another.",
-    "hardware": "List the machines of the catalogue, or show one.",
-    "models": "List, show or import networks; what training them holds.",
-    "order": "Order a profile's transfers: TIC, TAC and rivals.",
-    "partition": "Split a model over workers, replicas and servers.",
-    "prices": "Import, show and compare prices of machines.",
-    "profile": "Import and show profiles of training steps.",
-    "record": "Record training steps of your own program.",
-    "recommend": "Rank what to rent for a budget by cost per sample.",
-    "saturation": "How many workers before throughput saturates.",
-    "simulate": "Predict the throughput of one plan.",
-    "sweep": "Score a grid of plans; can be resumed.",
-    "validate": "Compare predictions with published and measured results.",
+PLUGINS = ("planner.servers",)
+BUILT_IN = {  # name -> target, one line of help
+    "calibrate": ("planner.cli.calibrate:app", "Fit the constants of overhead, window, compute or network."),
+    "check": ("planner.cli.check:check_run", "Compare a measured run with its prediction, and keep it."),
+    "compare": ("planner.cli.answers:compare", "Compare machines and clusters for one model."),
+    "diff": ("planner.cli.check:diff", "Show what changes from one answer to another."),
+    "hardware": ("planner.cli.hardware:command", "List the machines of the catalog, or show one."),
+    "models": ("planner.cli.models:app", "List, show or import networks; their training memory."),
+    "prices": ("planner.cli.prices:app", "Import, show and compare prices of machines."),
+    "profile": ("planner.cli.profile:app", "Import and show profiles of training steps."),
+    "record": ("planner.cli.record:command", "Record training steps of your own program."),
+    "recommend": ("planner.cli.answers:recommend", "Rank what to rent for a budget by cost per sample."),
+    "saturation": ("planner.cli.answers:saturation", "Find the workers at which throughput saturates."),
+    "simulate": ("planner.cli.answers:simulate", "Predict the throughput of one plan."),
+    "sweep": ("planner.cli.sweep:command", "Score a grid of plans; can be resumed."),
+    "validate": ("planner.cli.validate:command", "Compare predictions with published and measured results."),
 }
 
-OF_SERVERS = ("order", "partition")  # commands of `planner.servers`
+
+def _commands() -> dict[str, tuple[str, str]]:
+    """The commands of planner and of its plug-ins, in alphabetical order."""
+    commands = dict(BUILT_IN)
+    for package in PLUGINS:
+        commands |= importlib.import_module(f"{package}.cli").COMMANDS
+    return dict(sorted(commands.items()))
 
 
-def module_of(name: str) -> str:
-    """The module that holds a command."""
-    package = "planner.servers.cli" if name in OF_SERVERS else "planner.cli"
-    return f"{package}.{name.replace('-', '_')}"
+COMMANDS = _commands()
 
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that newer typers hold
 
 
 @contextmanager
-def _usage_errors_as_ours(ctx: Any = None) -> Iterator[None]:
-    """What typer says of flags in three lines, said in one as everything else."""
+def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
+    """Turn the usage errors of typer, three lines each, into errors of one line."""
     try:
         yield
     except UsageError as error:
         if type(error).show is not UsageError.show:  # help, where a command is given nothing at all
             raise
-        said = _without_option(error) or error.format_message().rstrip(".").replace("Value error, ", "")
+        message = _unknown_option(error) or error.format_message().rstrip(".").replace("Value error, ", "")
         if error.ctx:
-            said = _with_variables(said, error.ctx)
+            message = _with_variables(message, error.ctx)
         # where a flag lacks its value, typer does not say in which command
         command = error.ctx.command_path if error.ctx else f"planner {ctx.invoked_subcommand if ctx else ''}"
-        see = " See" if said.endswith("?") else "; see"
-        raise BadInput(f"{said[:1].lower()}{said[1:]}{see} `{command.strip()} --help`") from error
+        see = " See" if message.endswith("?") else "; see"
+        raise BadInput(f"{message[:1].lower()}{message[1:]}{see} `{command.strip()} --help`") from error
 
 
-def _without_option(error: Any) -> str:
-    """What to say of a flag that the command does not have: the flags that are spelt like it, or else the
-    commands that have it. Empty for any other error."""
+def _unknown_option(error: Any) -> str:
+    """The message for a flag that the command lacks: the flags spelt like it, or else the commands that have
+    it. Empty for any other error."""
     name: str = getattr(error, "option_name", "")
     if not hasattr(error, "possibilities") or not name.startswith("-"):
         return ""
@@ -98,18 +101,18 @@ def _listed(commands: list[str]) -> str:
     return " or ".join(f"`planner {command}`" for command in commands[:2])
 
 
-def _with_variables(said: str, ctx: Any) -> str:
-    """An error with the environment variable behind every flag that it names, where one gave the value."""
+def _with_variables(message: str, ctx: Any) -> str:
+    """The message with the environment variable that gave the value of a flag, after the flag's name."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name)
         if param.envvar and source is not None and source.name == "ENVIRONMENT":
             flag = rf"('?){re.escape(param.opts[0])}\1(?![\w-])( / '-\w')?"
-            said = re.sub(flag, rf"\g<0> (from {param.envvar})", said, count=1)
-    return said
+            message = re.sub(flag, rf"\g<0> (from {param.envvar})", message, count=1)
+    return message
 
 
 class Command(TyperCommand):
-    """A command that says where a wrong value came from."""
+    """A command whose help groups options by section, and whose errors say where a wrong value came from."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -118,16 +121,28 @@ class Command(TyperCommand):
             error.args = (_with_variables(str(error), ctx),)
             raise
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                argument = param.param_type_name == "argument"
+                title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
+                sections.setdefault(title, []).append(record)
+        order = ["Arguments", "Common", *FlagSection, "Options"]
+        for title in sorted(sections, key=order.index):
+            with formatter.section(title):
+                formatter.write_dl(sections[title])
+
 
 class LazyGroup(TyperGroup):
     """Lists commands from `COMMANDS` and imports a command's module when it is asked to run."""
 
     def make_context(self, *args: Any, **more: Any) -> Any:
-        with _usage_errors_as_ours():
+        with _one_line_usage_errors():
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        with _usage_errors_as_ours(ctx):
+        with _one_line_usage_errors(ctx):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -136,7 +151,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name], rich_markup_mode=None)
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1], rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         self.commands = {name: self.get_command(ctx, name) for name in COMMANDS}  # for "did you mean"
@@ -146,12 +161,13 @@ class LazyGroup(TyperGroup):
 
 def load(name: str) -> Any:
     """The command `name` as click sees it, from its module."""
-    module = importlib.import_module(module_of(name))
-    app: typer.Typer | None = getattr(module, "app", None)
-    if app is None:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    target = getattr(importlib.import_module(module), attribute)
+    app = target
+    if not isinstance(target, typer.Typer):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name, cls=Command)(module.command)
-    app.info.help = COMMANDS[name]
+        app.command(name, cls=Command)(target)
+    app.info.help = COMMANDS[name][1]
     app.info.no_args_is_help = True
     app.rich_markup_mode = None
     app._add_completion = False

@@ -1,15 +1,29 @@
-"""Options that mean the same in every command."""
+"""Options of the commands: those generated from the flags of a request, and those of showing an answer.
+
+`asks` gives a command the options of the flags besides its own. Typer reads signatures, so the command that
+it sees has them all.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from planner.errors import BadInput
-from planner.report.output import Format, check_writable
+from planner.flags import COMMON, Flag, FlagSection, flags_of
+from planner.report.output import Format, Table, check_writable
+
+if TYPE_CHECKING:
+    from planner.search.request import Request
+
+COMMON_PANEL = "Common"
 
 
 def checked(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
@@ -23,8 +37,105 @@ def checked(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -
     return path
 
 
+def _picture(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    if path is not None and str(path) == "-":
+        raise BadInput("--html and --timeline need a file; '-' is stdout, which has the table")
+    named = path is None or path.name.endswith((".json", ".json.gz")) or path.is_char_device()
+    if param.name == "timeline" and not named:
+        raise BadInput(f"--timeline is {path}; name it .json or .json.gz, which trace viewers open")
+    return checked(ctx, param, path)
+
+
+def _launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    if path is not None:
+        from planner.launch import target_for
+
+        target_for(path)  # refused before the work
+    return checked(ctx, param, path)
+
+
+def _no_color(value: bool) -> bool:
+    if value:
+        os.environ["NO_COLOR"] = "1"  # which rich and everything else obeys
+    return value
+
+
+def output_option(*names: str, help: str, **more: Any) -> Any:
+    """An option of the section Output, with its environment variable."""
+    variable = "PLANNER_" + names[0].removeprefix("--").replace("-", "_").upper()
+    return typer.Option(
+        *names, help=help, rich_help_panel=FlagSection.OUTPUT, envvar=variable, show_envvar=False, **more
+    )
+
+
+ConfigOption = Annotated[
+    Path | None,
+    output_option(
+        "--config",
+        metavar="FILE",
+        help="Scenario file, as lab.toml; flags and PLANNER_* variables override it.",
+    ),
+]
+ExplainOption = Annotated[
+    bool, output_option("--explain", help="List every assumption and every machine left out.")
+]
+EnergyOption = Annotated[
+    bool, output_option("--energy", help="Also show kWh and kg CO2e per million samples.")
+]
+JobsOption = Annotated[
+    int | None,
+    output_option("--jobs", "-j", help="Simulations in parallel, as 4; the answer does not change.", min=1),
+]
+ClusterOption = Annotated[
+    str | None,
+    output_option("--cluster", metavar="URL", help="Simulate on a Dask cluster, as tcp://host:8786."),
+]
+HtmlOption = Annotated[
+    Path | None,
+    output_option(
+        "--html", metavar="FILE", help="Also write a report with charts, as report.html.", callback=_picture
+    ),
+]
+TimelineOption = Annotated[
+    Path | None,
+    output_option(
+        "--timeline",
+        metavar="FILE",
+        help="Also write a Chrome trace of the step for Perfetto, as step.json.gz.",
+        callback=_picture,
+    ),
+]
+TimelineStepsOption = Annotated[
+    int, output_option("--timeline-steps", help="Steps of worker 0 in the timeline, as 3.", min=1)
+]
+ExportOption = Annotated[
+    Path | None,
+    output_option(
+        "--export",
+        metavar="FILE",
+        help="Also write a launch file: .sky.yaml (SkyPilot), .sh (torchrun) or .k8s.yaml (Kubernetes).",
+        callback=_launch_file,
+    ),
+]
+FailOverOption = Annotated[
+    float | None,
+    output_option(
+        "--fail-over", metavar="USD", help="Exit with status 3 if a million samples cost more, as 0.90."
+    ),
+]
+NoColorOption = Annotated[
+    bool, output_option("--no-color", help="Disable colour, as NO_COLOR does.", callback=_no_color)
+]
+QuietOption = Annotated[bool, output_option("--quiet", "-q", help="No progress on stderr.")]
 FormatOption = Annotated[
-    Format, typer.Option("--format", "-f", help="How to write the result.", case_sensitive=False)
+    Format,
+    typer.Option(
+        "--format",
+        "-f",
+        help="Format of the answer.",
+        case_sensitive=False,
+        rich_help_panel=FlagSection.OUTPUT,
+    ),
 ]
 OutputOption = Annotated[
     Path | None,
@@ -33,7 +144,88 @@ OutputOption = Annotated[
         "-o",
         metavar="FILE",
         callback=checked,
-        help="Write the result to FILE (replaced whole or not at all) instead of stdout.",
+        help="Write the answer to FILE instead of stdout; replaced whole or not at all.",
+        rich_help_panel=FlagSection.OUTPUT,
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+SHOWN: dict[str, tuple[Any, Any]] = {  # with what it is if not given
+    "config": (ConfigOption, None),
+    "explain": (ExplainOption, False),
+    "energy": (EnergyOption, False),
+    "quiet": (QuietOption, False),
+    "no_color": (NoColorOption, False),
+    "html": (HtmlOption, None),
+    "format": (FormatOption, Format.table),
+    "output": (OutputOption, None),
+}
+
+
+def option_for(flag: Flag) -> Any:
+    """The type of a parameter that typer reads as the option of a flag."""
+    switch = any("/" in spelling for spelling in flag.spellings)
+    option = typer.Option(
+        *flag.spellings if switch else (flag.option, *flag.spellings),
+        help=flag.help,
+        rich_help_panel=COMMON_PANEL if flag.name in COMMON else flag.section,
+        envvar=flag.variable,
+        show_envvar=False,
+        metavar=flag.metavar or flag.kind.metavar or None,
+        min=flag.minimum,
+    )
+    return Annotated[flag.kind.option | None, option]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The common options of a command as given."""
+
+    options: Mapping[str, Any]
+    config: Path | None
+    explain: bool
+    energy: bool
+    quiet: bool
+    no_color: bool
+    html: Path | None
+    format: Format
+    output: Path | None
+
+    def request(self) -> Request:
+        """The request that the flags and the scenario file mean."""
+        from planner.answers.scenario import merged, parse_request
+
+        return parse_request(**merged(self.options, self.config))
+
+    def emit(self, tables: Callable[..., list[Table]], result: Any) -> None:
+        """Show an answer as its tables."""
+        from planner.report.folding import folded
+        from planner.report.output import emit
+
+        shown = folded(tables(result, energy=self.energy), explain=self.explain, energy=self.energy)
+        emit(shown, self.format, self.output, data=result.as_dict())
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of the flags, which it gets as its first argument."""
+    from planner.search.request import Request
+
+    hints = get_type_hints(command, include_extras=True)
+    _, *own = inspect.signature(command).parameters.values()
+    mine = [one.replace(annotation=hints[one.name]) for one in own]
+    flags = [flag for flag in flags_of(Request) if command.__name__ in flag.commands]
+    flags.sort(key=lambda flag: COMMON.index(flag.name) if flag.name in COMMON else len(COMMON))
+
+    @wraps(command)
+    def with_flags(**values: Any) -> None:
+        options = {flag.name: values.pop(flag.name) for flag in flags}
+        shown = {name: values.pop(name) for name in SHOWN}
+        command(Given(options, **shown), **values)
+
+    def parameter(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+    first = [parameter(flag.name, option_for(flag)) for flag in flags]
+    last = [parameter(name, kind, default) for name, (kind, default) in SHOWN.items()]
+    signature = inspect.Signature([*first, *mine, *last], return_annotation=None)
+    with_flags.__signature__ = signature  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    return with_flags

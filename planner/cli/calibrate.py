@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from planner.cli import _calibrate_machine
 from planner.cli._options import FormatOption, OutputOption
+from planner.cli._output import say
 from planner.report.output import Format, emit
 
 app = typer.Typer()
-app.registered_commands += _calibrate_machine.app.registered_commands  # compute, network
 
 TABLES = "Tables of isolated transfers (bytes, overhead_s), profiles, or TensorFlow RunMetadata."
 PROFILES = "One-worker profiles, or TensorFlow RunMetadata (a step each)."
@@ -59,3 +59,102 @@ def window(
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
     fits = calibrate_window(files, rate, alpha_s_per_byte=alpha, beta_s=beta)
     emit(window_table(fits), format, output)
+
+
+FileOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="The hardware file to write: mine.toml.")
+]
+
+
+class UnitOption(StrEnum):
+    """What `calibrate compute` measures."""
+
+    auto = "auto"
+    cpu = "cpu"
+    gpu = "gpu"
+
+
+@app.command()
+def compute(
+    output: FileOption = None,
+    name: Annotated[str, typer.Option("--name", help="Of the machine in the file.")] = "mine",
+    usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Its price, if any.")] = None,
+    device: Annotated[
+        UnitOption, typer.Option("--device", help="auto: a GPU, where torch sees one.")
+    ] = UnitOption.auto,
+    format: FormatOption = Format.table,
+) -> None:
+    """Measure how fast this machine computes: its GPU by precision, or its CPU by number of threads."""
+    from planner.calibrate.accelerator import (
+        accelerator_available,
+        accelerator_tables,
+        calibrate_accelerator,
+    )
+    from planner.calibrate.compute import calibrate_compute, hardware_tables
+    from planner.calibrate.hardware_file import check_name, write_hardware_file
+    from planner.report.calibrate import accelerator_table, compute_table
+    from planner.report.output import check_writable
+
+    if output is not None:
+        check_name(output)
+        check_writable(output)
+    if device == UnitOption.gpu or (device == UnitOption.auto and accelerator_available()):
+        gpu = calibrate_accelerator("cuda", _progress)
+        tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
+    else:
+        found = calibrate_compute(_progress)
+        tables, shown = hardware_tables(found, name, usd_per_hour), compute_table(found)
+    if output is not None:
+        write_hardware_file(output, tables)
+        say(f"wrote {output}; measure the network into it: planner calibrate network HOST --into {output}")
+    emit(shown, format)
+
+
+@app.command()
+def network(
+    *,
+    host: Annotated[str | None, typer.Argument(metavar="HOST", help="The other machine.")] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="FILE", help="A hardware file to put the figures into.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="TCP port of the probe.")] = 5203,
+    serve: Annotated[bool, typer.Option("--serve", help="Be the other machine, until Ctrl-C.")] = False,
+    connections: Annotated[
+        int, typer.Option("--connections", min=1, max=64, help="Parallel TCP connections, as 4.")
+    ] = 4,
+    format: FormatOption = Format.table,
+) -> None:
+    """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
+    import copy
+    from datetime import date
+
+    from planner.calibrate.hardware_file import merge_network, write_hardware_file
+    from planner.calibrate.network import calibrate_network
+    from planner.calibrate.network import serve as answer
+    from planner.errors import BadInput
+    from planner.files.tomlfile import read
+    from planner.report.calibrate import network_table
+
+    if serve:
+        say(f"answering on port {port}; Ctrl-C ends it")
+        answer(port)
+    if host is None:
+        raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
+    tables = copy.deepcopy(read(into).data) if into else None
+    found = calibrate_network(
+        host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
+    )
+    if into is not None and tables is not None:
+        source = {
+            "basis": "measured",
+            "source": f"planner calibrate network {host} ({found.method})",
+            "as_of": date.today().isoformat(),
+        }
+        merge_network(tables, found.figures(), source)
+        write_hardware_file(into, tables)
+        say(f"wrote {into}")
+    emit(network_table(found), format)
+
+
+def _progress(done: int, total: int, words: str) -> None:
+    say((f"{done}/{total} " if total else "") + words)

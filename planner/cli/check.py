@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import HtmlOption, draw_tables
+from planner.cli._options import FailOverOption, FormatOption, HtmlOption, OutputOption
+from planner.cli._output import exit_if_over, write_tables_page
 from planner.files.printable import printable
+from planner.report.output import Format
 
 
-def command(
+def check_run(
     answer: Annotated[
         Path | None, typer.Argument(metavar="[ANSWER]", help="A JSON answer of recommend or simulate.")
     ] = None,
@@ -87,7 +89,7 @@ def command(
     lines = [printable(line) for line in check_lines(found, plan, kept, asked=keep)]
     for line in lines:
         typer.echo(line)
-    draw_tables(check_table(found, lines), f"planner check: {answer.name}", html)
+    write_tables_page(check_table(found, lines), f"planner check: {answer.name}", html)
 
 
 def device_of(device: str | None, machine: str) -> str:
@@ -97,3 +99,25 @@ def device_of(device: str | None, machine: str) -> str:
     from planner.hardware.catalog import load_hardware
 
     return load_hardware(machine).device.name
+
+
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A JSON answer of recommend or simulate.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Another one.")],
+    *,
+    fail_over: FailOverOption = None,
+    html: HtmlOption = None,
+    format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Say what two answers run differently, and what that changes in speed, cost and memory."""
+    from planner.answers.answer_files import chosen_plan
+    from planner.answers.differing import difference
+    from planner.report.diff import diff_tables
+    from planner.report.output import emit
+
+    before, after = chosen_plan(old), chosen_plan(new)
+    found = difference(before, after)
+    emit(diff_tables(found), format, output, data=found)
+    write_tables_page(diff_tables(found), f"planner diff: {old.name} and {new.name}", html)
+    exit_if_over(after.usd_per_million_samples, fail_over, new)

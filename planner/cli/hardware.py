@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import HtmlOption, draw_tables
-from planner.cli._options import FormatOption, OutputOption
+from planner.cli._options import FormatOption, HtmlOption, OutputOption
+from planner.cli._output import write_tables_page
 from planner.errors import BadInput, Infeasible
 from planner.report.output import Format, emit
 
@@ -66,7 +66,7 @@ def command(
         if not found:
             raise Infeasible("nothing that is asked for can be rented; --all lists what there was")
         emit(offers_table(found), format, output)
-        draw_tables(offers_table(found), "planner hardware: offers", html)
+        write_tables_page(offers_table(found), "planner hardware: offers", html)
         return
     if provider is not None:
         from planner.hardware.prices.offers import of_providers
@@ -74,7 +74,7 @@ def command(
         machines = of_providers(machines, provider)
     if name and len(machines) == 1 and not any(sign in name for sign in "*?["):
         emit(hardware_page(machines[0]), format, output, data=hardware_data(machines[0]))
-        draw_tables(hardware_page(machines[0]), f"planner hardware: {machines[0].name}", html)
+        write_tables_page(hardware_page(machines[0]), f"planner hardware: {machines[0].name}", html)
         return
     listed = [machine for machine in machines if machine.can_be_had or not sold]
     if not listed:
@@ -84,4 +84,4 @@ def command(
             f"nothing that matches {name!r} is still sold; without --sold you see what there was"
         )
     emit(hardware_table(listed), format, output)
-    draw_tables(hardware_table(listed), "planner hardware", html)
+    write_tables_page(hardware_table(listed), "planner hardware", html)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from planner.cli._answers import HtmlOption, draw_tables, reproducing
-from planner.cli._options import FormatOption, OutputOption, checked
+from planner.cli._options import FormatOption, HtmlOption, OutputOption, checked
+from planner.cli._output import command_line, write_tables_page
 from planner.errors import BadInput
 from planner.files.printable import printable
 from planner.report.output import Format, emit
@@ -105,7 +105,7 @@ def show(
             except BadInput as error:  # of the user's own folder: the others are there all the same
                 unread.append(str(error))
         emit(report.list_table(models, unread), format, output)
-        draw_tables(report.list_table(models, unread), "planner models", html)
+        write_tables_page(report.list_table(models, unread), "planner models", html)
         return
     model = load_model(name)
     if seq_length:
@@ -115,7 +115,7 @@ def show(
 
         training = TrainingSettings.asked(model, batch, precision, devices, optimizer, recompute, autocast)
         emit(memory_table(model, training), format, output, data=memory_data(model, training))
-        draw_tables(memory_table(model, training), f"planner models: what {model.name} holds", html)
+        write_tables_page(memory_table(model, training), f"planner models: what {model.name} holds", html)
     else:
         folded = format in (Format.table, Format.markdown)
         tables = report.model_tables(model, folded=folded)
@@ -124,7 +124,7 @@ def show(
             from planner.report.html_layers import model_page
             from planner.report.page import write_page
 
-            write_page(model_page(model, reproducing()), html)
+            write_page(model_page(model, command_line()), html)
 
 
 @app.command("import")

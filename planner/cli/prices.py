@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import HtmlOption, draw_tables
-from planner.cli._options import FormatOption, OutputOption
+from planner.cli._options import FormatOption, HtmlOption, OutputOption
+from planner.cli._output import write_tables_page
 from planner.report.output import Format, emit
 
 app = typer.Typer()
@@ -63,7 +63,7 @@ def show(
 
     table = providers_table(match_hardware("*")) if name is None else prices_table(match_hardware(name))
     emit(table, format, output)
-    draw_tables(table, "planner prices", html)
+    write_tables_page(table, "planner prices", html)
 
 
 @app.command("diff")
@@ -84,4 +84,4 @@ def diff(
 
     changes = changes_between(prices_named(old, provider), prices_named(new, provider))
     emit(changes_table(changes, old, new), format, output)
-    draw_tables(changes_table(changes, old, new), f"planner prices: {old} and {new}", html)
+    write_tables_page(changes_table(changes, old, new), f"planner prices: {old} and {new}", html)

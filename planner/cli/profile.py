@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import HtmlOption, reproducing
-from planner.cli._options import FormatOption, OutputOption
+from planner.cli._options import FormatOption, HtmlOption, OutputOption
+from planner.cli._output import command_line
 from planner.files.printable import printable
 from planner.report.output import Format, check_writable, emit
 
@@ -91,7 +91,7 @@ def show(
         from planner.report.html_layers import profile_page
         from planner.report.page import write_page
 
-        write_page(profile_page(profile, summary, reproducing()), html)
+        write_page(profile_page(profile, summary, command_line()), html)
 
 
 @app.command()

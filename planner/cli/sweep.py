@@ -7,8 +7,16 @@ from typing import Annotated
 
 import typer
 
-from planner.cli import _answers as flags
-from planner.cli._options import FormatOption, OutputOption, checked
+from planner.cli._options import (
+    ClusterOption,
+    FormatOption,
+    HtmlOption,
+    JobsOption,
+    OutputOption,
+    QuietOption,
+    checked,
+)
+from planner.cli._output import exit_if_interrupted, progress, write_pictures
 from planner.report.output import Format
 
 
@@ -19,10 +27,10 @@ def command(
         Path,
         typer.Option(callback=checked, help="Where results are kept (SQLite); run again with it to go on."),
     ] = Path("sweep.db"),
-    jobs: flags.JobsOption = None,
-    cluster: flags.ClusterOption = None,
-    html: flags.HtmlOption = None,
-    quiet: flags.QuietOption = False,
+    jobs: JobsOption = None,
+    cluster: ClusterOption = None,
+    html: HtmlOption = None,
+    quiet: QuietOption = False,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -34,8 +42,8 @@ def command(
     from planner.report.output import emit
     from planner.report.sweep import sweep_tables
 
-    with flags.progress(quiet) as report:
-        result = sweep(config, store, jobs=jobs, cluster=cluster, progress=report)
+    with progress(quiet) as on_progress:
+        result = sweep(config, store, jobs=jobs, cluster=cluster, progress=on_progress)
     emit(sweep_tables(result), format, output, data=result.as_dict())
-    flags.draw(result, html=html)
-    flags.finish(result.partial)
+    write_pictures(result, html=html)
+    exit_if_interrupted(result.partial)

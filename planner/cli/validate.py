@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli import _answers as flags
-from planner.cli._options import FormatOption, OutputOption, checked
-from planner.report.output import Format
+from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, checked
+from planner.cli._output import progress
+from planner.errors import BadInput, unknown_name
+from planner.report.output import Format, emit
+
+if TYPE_CHECKING:
+    from planner.validation import Row
+    from planner.validation.evidence import Evidence
 
 
 def command(
@@ -58,8 +64,8 @@ def command(
         Path | None,
         typer.Option("--check", metavar="FILE", help="Exit with 1 if FILE, a document, gives other figures."),
     ] = None,
-    jobs: flags.JobsOption = None,
-    quiet: flags.QuietOption = False,
+    jobs: JobsOption = None,
+    quiet: QuietOption = False,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -67,11 +73,147 @@ def command(
 
     planner validate --suite sharded --rows
     """
-    from planner.cli import _validate
-
-    asked = _validate.SuitesAsked(
-        tuple(names or ()), tuple(suite or ()), rows, runs, layouts, readme, jobs, quiet
-    )
-    broken = _validate.answer(asked, _validate.To(format, output, html, document, check))
+    asked = SuitesAsked(tuple(names or ()), tuple(suite or ()), rows, runs, layouts, readme, jobs, quiet)
+    broken = answer(asked, To(format, output, html, document, check))
     if broken:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class SuitesAsked:
+    """The flags of the command."""
+
+    names: tuple[str, ...]
+    suites: tuple[str, ...]
+    rows: bool
+    runs: Path | None
+    layouts: Path | None
+    readme: bool
+    jobs: int | None
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        given = [bool(self.names), bool(self.suites), bool(self.runs or self.layouts)]
+        if sum(given) > 1:
+            raise BadInput("names, --suite and a table of your own are asked for one at a time")
+        from planner.validation.suites import SUITES
+
+        for name in self.suites:
+            if name not in SUITES:
+                raise unknown_name("suite", name, SUITES, hint=f"there are {', '.join(SUITES)}")
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    """Where the answer goes, and what it is held against."""
+
+    format: Format
+    output: Path | None
+    html: Path | None
+    document: Path | None
+    check: Path | None
+
+
+def answer(asked: SuitesAsked, to: To) -> bool:
+    """Print the answer and write files; whether something is not as claimed."""
+    if asked.names:
+        return _checks(asked, to)
+    if asked.runs or asked.layouts:
+        if to.document or to.check or to.html:
+            raise BadInput(
+                "--document, --check and --html are for what ships; use --output for your own runs"
+            )
+        _own(asked, to)
+        return False
+    return _suites(asked, to)
+
+
+def _checks(asked: SuitesAsked, to: To) -> bool:
+    from planner.report.validation import rows_data, validation_tables, write_validation_html
+    from planner.report.validation_document import drift, write_document
+    from planner.validation import validate
+
+    written = to.check.read_text("utf-8") if to.check is not None else None
+    with progress(asked.quiet) as report:
+        rows = validate(asked.names, jobs=asked.jobs, progress=report)
+    emit(validation_tables(rows, to.format), to.format, to.output, data=rows_data(rows))
+    if to.html is not None:
+        write_validation_html(rows, to.html)
+    if to.document is not None:
+        write_document(rows, to.document)
+    moved = drift(rows, written) if written is not None else []
+    for line in moved:
+        typer.echo(f"{to.check}: {line}", err=True)
+    return bool(moved) or not all(row.as_claimed for row in rows)
+
+
+def _own(asked: SuitesAsked, to: To) -> None:
+    from planner.report.evidence import evidence_data, evidence_tables
+    from planner.validation.own_runs import own_evidence, own_layouts
+
+    found = (own_evidence(asked.runs) if asked.runs else []) + (
+        own_layouts(asked.layouts) if asked.layouts else []
+    )
+    if to.output is not None:  # every run goes to the file, the figures to the terminal
+        written = Format.csv if to.format is Format.table else to.format
+        emit(
+            evidence_tables(found, rows=True, format=written),
+            written,
+            to.output,
+            data=evidence_data(found, rows=True),
+        )
+        emit(evidence_tables(found, rows=asked.rows), Format.table)
+        return
+    tables = evidence_tables(found, rows=asked.rows, format=to.format)
+    emit(tables, to.format, data=evidence_data(found, rows=asked.rows))
+
+
+def _suites(asked: SuitesAsked, to: To) -> bool:
+    from planner.report.evidence import evidence_data, evidence_tables, readme_table
+    from planner.report.evidence_pages import pages_drift, write_html, write_pages
+
+    found, rows = _found(asked)
+    if asked.readme:
+        emit([readme_table(found)], Format.markdown, to.output)
+    else:
+        emit(
+            evidence_tables(found, rows=asked.rows, format=to.format),
+            to.format,
+            to.output,
+            data=evidence_data(found, rows=asked.rows),
+        )
+    if to.html is not None:
+        write_html(found, to.html)
+    if to.document is not None:
+        write_pages(found, rows, to.document)
+    moved = pages_drift(found, rows, to.check, whole=not asked.suites) if to.check is not None else []
+    for line in moved:
+        typer.echo(line, err=True)
+    broken = [row for row in rows if not row.as_claimed]
+    for row in broken:
+        typer.echo(f"{row.name} {row.status}: {row.what}", err=True)
+    return bool(moved or broken)
+
+
+def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
+    """The evidence of the suites asked for, and the rows of those that are checked row by row."""
+    from planner.servers.validation import papers_suite as papers
+    from planner.servers.validation import servers_suite as servers
+    from planner.validation import validate
+    from planner.validation.suites import SUITES, evidence
+
+    chosen = asked.suites or SUITES
+    found, rows = [], []
+    with progress(asked.quiet) as report:
+        for done, name in enumerate(chosen, 1):
+            if name == "papers":
+                mine = validate(papers.PAPERS, jobs=asked.jobs)
+                rows += mine
+                found.append(papers.evidence_of(mine))
+            elif name == "servers":
+                rows += validate(["testbed"], jobs=asked.jobs)
+                found.append(servers.found())
+            else:
+                found.append(evidence(name))
+            report(f"compared {name}", done, len(chosen))
+    return found, rows

@@ -1,8 +1,16 @@
-"""How large a plan may be that is simulated, said before the work begins."""
+"""What a request may ask: ranges of values, contradictions between flags, and the largest plans simulated."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from planner.errors import BadInput
+from planner.model import Model
+
+if TYPE_CHECKING:
+    from planner.search.request import Request
+    from planner.simulator.step import Profile
 
 MOST_WORKERS = 4096  # a minute of CPU for a ResNet-50
 MOST_SERVERS = 512
@@ -19,3 +27,135 @@ def check_size(workers: int, servers: int = 1) -> None:
             f"--workers {workers:,} with --servers {servers:,} have {workers * servers:,} links; at most "
             f"{MOST_PAIRS:,} are simulated: take at most {MOST_PAIRS // workers:,} servers"
         )
+
+
+def check_ranges(request: Request) -> None:
+    """Refuse values out of range and names that do not exist."""
+    from planner.search.request import flag_of
+
+    if not 0 < request.interval_width < 0.5:
+        raise BadInput(f"--interval-width is {request.interval_width:g}; it must lie between 0 and 0.5")
+    if request.interruptions is not None and not 0 <= request.interruptions < 1:
+        raise BadInput(
+            f"--interruptions is {request.interruptions:g}; it is the share of machines interrupted per "
+            "month, as 10%"
+        )
+    for name in ("workers", "servers", "workers_per_replica", "batches"):
+        values = getattr(request, name)
+        if values not in (None, "auto") and not (values and all(value >= 1 for value in values)):
+            raise BadInput(f"{flag_of(name)} must hold whole numbers from 1 on")
+    check_size(max(request.workers or (1,)), max(request.servers or (1,)))
+    if request.formats is not None:
+        _check_precisions(request.formats)
+    if request.recompute is not None:
+        from planner.device.recompute import RECOMPUTE_MODES
+
+        for name in request.recompute:
+            if name not in RECOMPUTE_MODES:
+                raise BadInput(f"--recompute is {name!r}; it is one of {', '.join(RECOMPUTE_MODES)}")
+    if request.framework is not None:
+        from planner.device.rates.times import framework_named
+
+        framework_named(request.framework)
+
+
+def job_samples(request: Request, epochs: float | None, tokens: float | None) -> float | None:
+    """The length of the job in samples; limits of a job whose length is unknown are refused."""
+    given = {"--epochs": epochs, "--samples": request.samples, "--tokens": tokens}
+    several = [option for option, value in given.items() if value is not None]
+    if len(several) > 1:
+        raise BadInput(f"{' and '.join(several)} contradict each other; give one of them")
+    samples, limited = request.samples, not (request.deadline_s is None and request.spend_usd is None)
+    if epochs is not None or tokens is not None or (limited and samples is None and request.profile is None):
+        from planner.search.request import model_of
+
+        samples = _samples_of(model_of(request), epochs, tokens)
+    if limited and samples is None:
+        limit = "--spend" if request.deadline_s is None else "--deadline"
+        raise BadInput(f"{limit} needs the length of the job; add --epochs or --samples")
+    return samples
+
+
+def check_contradictions(request: Request) -> None:
+    """Refuse flags that exclude one another, and flags that need another."""
+    from planner.search.request import flag_of
+
+    if request.bandwidth_bytes_per_s is not None and request.network is not None:
+        raise BadInput(f"--bandwidth and --network {request.network} contradict each other; give one of them")
+    if request.framework is not None and request.profile is not None:
+        raise BadInput("--framework contradicts --profile, whose steps have their own software")
+    if request.accumulate is not None and request.global_batch is not None:
+        raise BadInput("--accumulate and --global-batch contradict each other; give one of them")
+    if request.interleave is not None and max(request.interleave) > 1 and max(request.pipeline or (1,)) == 1:
+        raise BadInput("--interleave is about the stages of a pipeline; add --pipeline with at least 2")
+    for name in ("interruptions", "checkpoint_every_s", "restart_s"):
+        if getattr(request, name) is not None and not request.spot:
+            raise BadInput(f"{flag_of(name)} is about spot machines; add --spot")
+    if request.profile is not None:
+        check_profile(request, request.profile)
+    if request.exchanges is None:
+        return
+    from planner.parallel.data import EXCHANGES
+
+    named = [kind for kind, _ in request.exchanges]
+    for kind, exchange in EXCHANGES.items():
+        given = [name for name in exchange.asked_by if getattr(request, name) is not None]
+        if given and kind not in named:
+            words = f"{flag_of(given[0])} is a choice of --exchange {kind}"
+            raise BadInput(f"{words}, and --exchange names {', '.join(named)}; leave one of them out")
+
+
+def check_profile(request: Request, profile: Profile) -> None:
+    """Refuse flags that contradict what was recorded."""
+    if request.model != profile.model and _named(request.model) != profile.model:
+        raise BadInput(
+            f"--model {request.model} contradicts --profile, whose steps are those of {profile.model}; "
+            "leave --model out, or import the trace again with the right --model"
+        )
+    if request.batches == "auto":
+        raise BadInput(
+            f"--batch auto contradicts --profile, which was recorded at batch {profile.batch} and does "
+            "not tell what fits in memory; name the batches"
+        )
+    assert request.recordings is not None
+    for batch in request.batches or ():
+        request.recordings.check_batch(batch)
+    known = profile.recorded
+    if request.formats is not None and known is not None and request.formats != (known.facts.precision,):
+        raise BadInput(
+            f"--precision {','.join(request.formats)} contradicts --profile, which was recorded in "
+            f"{known.facts.precision}; record one in that precision, or leave --precision out"
+        )
+
+
+def _check_precisions(names: Sequence[str]) -> None:
+    from planner.device.precision import PRECISIONS, precision_named
+
+    for name in names:
+        if name.replace(".", "", 1).isdigit():
+            raise BadInput(
+                f"--precision is {name}; it names number formats ({', '.join(PRECISIONS)}), and "
+                f"--interval-width {name} is the width of the simulation's interval"
+            )
+        precision_named(name)
+
+
+def _samples_of(model: Model, epochs: float | None, tokens: float | None) -> float | None:
+    """The samples of a job; those that are usual for the model where no length is given."""
+    if tokens is not None:
+        if model.sequence_length is None:
+            raise BadInput(f"{model.name} reads no sequence of tokens; give --samples or --epochs")
+        return tokens / model.sequence_length
+    if epochs is not None:
+        if model.samples_per_epoch is None:
+            raise BadInput(f"{model.name} has no samples_per_epoch; give --samples instead of --epochs")
+        return epochs * model.samples_per_epoch
+    return model.usual_samples
+
+
+def _named(model: str) -> str:
+    """The name of a model that may be given as a file."""
+    from planner.files.folders import looks_like_path
+    from planner.model.catalog import load_model
+
+    return load_model(model).name if looks_like_path(model) else model

@@ -7,10 +7,15 @@ with `--all`. Machines in the user's own folders are always theirs to use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
+from typing import TYPE_CHECKING
 
 from planner.errors import BadInput, Infeasible
-from planner.hardware import Hardware
+from planner.hardware import Device, Hardware, bare_machine
 from planner.hardware.market import Market
+
+if TYPE_CHECKING:
+    from planner.simulator.step import Profile
 
 DEFAULT_PROVIDERS = ("aws",)
 
@@ -63,3 +68,24 @@ def nobody_rents(kinds: Sequence[Hardware]) -> str:
     """`p3.2xlarge, p3.8xlarge can no longer be rented`."""
     names = ", ".join(kind.name for kind in kinds[:3]) + (", ..." if len(kinds) > 3 else "")
     return f"{names} can no longer be rented"
+
+
+def recorded_machine(profile: Profile) -> Hardware:
+    """The machine that a profile was recorded on; one without a price where the catalog lacks it."""
+    from planner.hardware.catalog import load_hardware
+    from planner.hardware.device_names import names_machine
+
+    if names_machine(profile.hardware):
+        return load_hardware(profile.hardware)
+    facts = None if profile.recorded is None else profile.recorded.facts
+    if facts is None or facts.device_kind != "cpu":
+        return unnamed_machine(profile.hardware)
+    return unnamed_machine(profile.hardware, facts.threads, facts.cores)
+
+
+def unnamed_machine(name: str, threads: int | None = None, cores: int | None = None) -> Hardware:
+    """The machine that a profile was recorded on, of which nothing but its step is known, and on how many of
+    its cores it computed."""
+    device = Device(name or "recorded", "cpu", flops={}, memory_bytes=inf, cores=threads)
+    vcpus = None if cores is None else 2 * cores  # as elsewhere, two for a core
+    return bare_machine(device.name, device, vcpus=vcpus, still_sold=True)

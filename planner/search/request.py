@@ -1,32 +1,49 @@
-"""A request: what the user asks for, with every default in one place and contradictions refused."""
+"""A request: the question asked, as typed values. Each flag of the answers is declared on its field."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, InitVar, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from planner.device.precision import precision_named
-from planner.device.recompute import RECOMPUTE_MODES, Recompute
-from planner.errors import BadInput
+from planner.flags import (
+    BANDWIDTH,
+    COUNTS,
+    DURATION,
+    NAMES,
+    NUMBER,
+    SHARE,
+    SWITCH,
+    TEXT,
+    TOKENS,
+    USD_PER_HOUR,
+    WHOLE,
+    FlagSection,
+    flag,
+    flags_of,
+    option_of,
+)
 from planner.hardware import Hardware, Network
 from planner.hardware.market import Market, own_machines
 from planner.hardware.prices.paying import SpotTerms
 from planner.hardware.prices.spot import RESTART_S
-from planner.model import Model
-from planner.search.limits import check_size
-from planner.simulator.policy import Mode
+from planner.search import kinds
+from planner.search.limits import check_contradictions, check_ranges, job_samples
 
 if TYPE_CHECKING:
+    from planner.device.recompute import Recompute
     from planner.device.recorded.recordings import Recordings
+    from planner.model import Model
+    from planner.simulator.policy import Mode
     from planner.simulator.step import Profile
 
+JOB, MACHINES, LIMITS, PARALLELISM, SERVERS, OUTPUT = FlagSection
 Objective = Literal["fastest", "cheapest", "value"]
 
 DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
+OBJECTIVES, MODES = get_args(Objective), ("async", "sync")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,147 +51,219 @@ class Request:
     """One question. None means: choose for me.
 
     `server_hardware` holds names and patterns, and the words `own` (the workers' hardware), `cheap` (CPU
-    machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
-    those of a worker, or "auto": powers of two up to what fits; with `accumulate` it takes so many of them
-    between two exchanges, or as many as make `global_batch` of all workers. `formats` are names of precisions
-    (None: the model's own, as far as the device has it). `framework` is the software that computes, of
-    `planner.device.rates` (None: PyTorch). `tensor`, `pipeline` and `interleave` are degrees of
-    the cut by layers. `exchanges` are kinds of `EXCHANGES`, each with the choices that it fixes; `brief` asks
-    for fewer choices where none is named. A profile whose
-    machine nobody names runs on a machine without a price.
+    machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are those
+    of a worker, or "auto": powers of two up to what fits. `exchanges` are strategies, each
+    with the choices that it fixes; `brief` asks for fewer choices where none is named. A profile whose
+    machine is not named runs on a machine without a price. `extra` has the values of flags that registries
+    contribute.
     """
 
-    model: str
-    hardware: tuple[str, ...] | None = None
-    gpu: str | None = None
-    providers: tuple[str, ...] | None = None
-    sold: bool | None = None  # False: machines that nobody can rent too
-    exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = None
-    server_hardware: tuple[str, ...] | None = None
-    workers: tuple[int, ...] | None = None
-    servers: tuple[int, ...] | None = None
-    workers_per_replica: tuple[int, ...] | None = None
-    batches: tuple[int, ...] | Literal["auto"] | None = None
-    formats: tuple[str, ...] | None = None
-    recompute: tuple[Recompute, ...] | None = None
-    accumulate: int | None = None
-    global_batch: int | None = None
-    sequence_length: int | None = None
-    framework: str | None = None
-    tensor: tuple[int, ...] | None = None
-    pipeline: tuple[int, ...] | None = None
-    interleave: tuple[int, ...] | None = None
-    placements: tuple[str, ...] | None = None
-    policies: tuple[str, ...] | None = None
-    mode: Mode | None = None
-    objective: Objective | None = None
-    budget_usd_per_hour: float | None = None
-    spend_usd: float | None = None
-    deadline_s: float | None = None
-    samples: float | None = None
-    machines: int | None = None
-    min_samples_per_s: float | None = None
-    region: str | None = None
-    spot: bool = False
-    interruptions: float | None = None  # share of spot machines taken away in a month; None: as is known
-    checkpoint_every_s: float | None = None
-    restart_s: float | None = None
-    network: Network | None = None
-    rdma: bool | None = None  # of collectives between machines; None: where the machine can
-    bandwidth_bytes_per_s: float | None = None  # of every NIC, instead of the catalogue's
-    profile: Profile | None = None
+    model: str = flag(
+        JOB,
+        TEXT,
+        "Network: a catalog name, a .toml file or a Hugging Face config.json, as vgg11.",
+        default=MISSING,
+        spellings=("-m",),
+        metavar="NAME",
+    )
+    profile: Profile | None = flag(
+        JOB,
+        kinds.PROFILES,
+        "Recorded training steps instead of predicted ones; several batches as a.json.gz,b.json.gz.",
+        fields=("profile", "more_profiles"),
+        metavar="FILES",
+    )
     more_profiles: tuple[Profile, ...] = ()  # of the same loop and device, at other batches
-    seed: int = 0
-    interval_width: float = 0.01  # half of it, as a share of the mean
-    max_steps: int = 1000  # of a worker, in all runs of a simulation in full
+    batches: tuple[int, ...] | Literal["auto"] | None = flag(
+        JOB,
+        kinds.BATCHES,
+        "Micro-batch: samples per worker and pass, as 32, 32,64 or auto.",
+        name="batch",
+        spellings=("-b", "--micro-batch"),
+    )
+    global_batch: int | None = flag(
+        JOB, WHOLE, "Samples of all workers per optimizer step, as 1024; sets --accumulate.", minimum=1
+    )
+    accumulate: int | None = flag(
+        JOB, WHOLE, "Gradient accumulation: micro-batches per optimizer step, as 4.", minimum=1
+    )
+    sequence_length: int | None = flag(
+        JOB, WHOLE, "Tokens per sample instead of the model's own, as 4096.", name="seq_length", minimum=1
+    )
+    formats: tuple[str, ...] | None = flag(
+        JOB, NAMES, "Number format: fp32, tf32, fp16, bf16 or fp8; else the model's own.", name="precision"
+    )
+    recompute: tuple[Recompute, ...] | None = flag(
+        JOB, NAMES, "Activation recomputation: none, selective or full."
+    )
+    framework: str | None = flag(
+        JOB,
+        TEXT,
+        "Training software: pytorch (default), pytorch-compiled, transformer-engine, megatron, ngc or xla.",
+        metavar="NAME",
+    )
+    epochs: InitVar[float | None] = flag(
+        JOB, NUMBER, "Length of the job in passes over the training set, as 90.", positive=True
+    )
+    tokens: InitVar[float | None] = flag(JOB, TOKENS, "Length of the job in tokens, as 300M or 2T.")
+    samples: float | None = flag(JOB, NUMBER, "Length of the job in samples, as 1e9.", positive=True)
+    hardware: tuple[str, ...] | None = flag(
+        MACHINES, NAMES, "Machines of the workers: names, patterns or files, as 'p3.*,g5.xlarge'."
+    )
+    gpu: str | None = flag(
+        MACHINES,
+        kinds.JOINED,
+        "Machines with this device: H100, H100:8 (eight) or 'A100,L4'.",
+        metavar="DEVICE",
+    )
+    providers: tuple[str, ...] | None = flag(
+        MACHINES, NAMES, "Providers to rent from, as aws,gcp (default: aws).", name="provider"
+    )
+    sold: bool | None = flag(
+        MACHINES,
+        SWITCH,
+        "Only machines that can be rented (default), or retired and example machines too.",
+        spellings=("--sold/--all",),
+    )
+    region: str | None = flag(
+        MACHINES, TEXT, "Region of the prices, as us-east-1; cheapest: that of each machine."
+    )
+    spot: bool = flag(
+        MACHINES,
+        SWITCH,
+        "Rent spot machines where they are cheaper, interruptions included.",
+        default=False,
+        spellings=("--spot/--on-demand",),
+    )
+    interruptions: float | None = flag(
+        MACHINES, SHARE, "Spot machines interrupted per month, as 10%; the published share by default."
+    )
+    checkpoint_every_s: float | None = flag(
+        MACHINES,
+        DURATION,
+        "Time between checkpoints on spot machines, as 30min; the cheapest interval by default.",
+        name="checkpoint_every",
+        positive=True,
+    )
+    restart_s: float | None = flag(
+        MACHINES,
+        DURATION,
+        "Time to resume after an interruption, as 5min (default).",
+        name="restart",
+        positive=True,
+    )
+    network: Network | None = flag(
+        MACHINES,
+        kinds.NETWORK,
+        "NIC bandwidth, baseline (hours) or burst (minutes), and transport, tcp or rdma: 'burst,tcp'.",
+        fields=("network", "rdma"),
+    )
+    rdma: bool | None = None  # of collectives between machines; None: where the machine can
+    bandwidth_bytes_per_s: float | None = flag(
+        MACHINES, BANDWIDTH, "Measured bandwidth of every NIC, as 9.4Gbit.", name="bandwidth", positive=True
+    )
+    budget_usd_per_hour: float | None = flag(
+        LIMITS, USD_PER_HOUR, "Most USD per hour, as 20 or 20/h.", name="budget", positive=True
+    )
+    deadline_s: float | None = flag(
+        LIMITS, DURATION, "Most time for the whole job, as 36h, 90min or 2d.", name="deadline", positive=True
+    )
+    spend_usd: float | None = flag(
+        LIMITS, NUMBER, "Most USD for the whole job, as 500.", name="spend", metavar="USD", positive=True
+    )
+    machines: int | None = flag(
+        LIMITS, WHOLE, "Most machines, servers included, as 16.", positive=True, commands=("recommend",)
+    )
+    min_samples_per_s: float | None = flag(
+        LIMITS,
+        NUMBER,
+        "Least samples per second, as 2000.",
+        name="min_throughput",
+        positive=True,
+        commands=("recommend",),
+    )
+    objective: Objective | None = flag(
+        LIMITS,
+        TEXT,
+        "How to choose among plans: fastest, cheapest (per sample) or value (knee of the cost curve).",
+        choices=OBJECTIVES,
+        commands=("compare", "recommend"),
+    )
+    max_workers: int | None = flag(
+        LIMITS,
+        WHOLE,
+        "Most workers to try, as 256; 32 by default, more for models that need several devices.",
+        minimum=2,
+        commands=("saturation",),
+    )
+    threshold: float = flag(
+        LIMITS,
+        NUMBER,
+        "Saturated where one more worker adds less than this share of a single one, as 0.1 (default).",
+        default=0.1,
+        commands=("saturation",),
+    )
+    workers: tuple[int, ...] | None = flag(
+        PARALLELISM, COUNTS, "Number of workers (devices), as 4, 1,2,4 or 1-8.", spellings=("-w",)
+    )
+    exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = flag(
+        PARALLELISM,
+        kinds.EXCHANGES,
+        "Data parallelism: alone, allreduce (DDP), sharded (FSDP, ZeRO), owned (ZeRO-1), servers or all; "
+        "options as sharded:stage=2.",
+        name="exchange",
+    )
+    tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, "Tensor-parallel degree, as 8 or 1,2,4.")
+    pipeline: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, "Pipeline-parallel stages, as 4 or 1,2,4.")
+    interleave: tuple[int, ...] | None = flag(
+        PARALLELISM, COUNTS, "Virtual pipeline stages per device, as 2 or 1,2,4."
+    )
+    servers: tuple[int, ...] | None = flag(SERVERS, COUNTS, "Number of parameter servers, as 2 or 1-4.")
+    server_hardware: tuple[str, ...] | None = flag(
+        SERVERS, NAMES, "Machines of the servers: names, patterns, own, cheap or colocated."
+    )
+    placements: tuple[str, ...] | None = flag(
+        SERVERS,
+        kinds.PLACEMENTS,
+        "Assignment of tensors to servers: greedy, best_fit, mxnet, p3 or all.",
+        name="placement",
+    )
+    policies: tuple[str, ...] | None = flag(
+        SERVERS,
+        kinds.POLICIES,
+        "Order of transfers on a link: multiplexed, fifo, tic, tac, p3, bytescheduler, prophet or all.",
+        name="policy",
+    )
+    mode: Mode | None = flag(SERVERS, TEXT, "Updates at the servers: async or sync.", choices=MODES)
+    workers_per_replica: tuple[int, ...] | None = flag(
+        SERVERS, COUNTS, "CPU workers that share one copy of the model, as 2 or 1,2,4."
+    )
+    seed: int = flag(OUTPUT, WHOLE, "Seed of the simulations, as 1.", default=0, minimum=0)
+    interval_width: float = flag(
+        OUTPUT,
+        NUMBER,
+        "Relative half-width of the simulation's 95% interval, as 0.01 (default).",
+        default=0.01,
+    )
+    max_steps: int = flag(
+        OUTPUT,
+        WHOLE,
+        "Most simulated steps per worker, as 1000 (default).",
+        default=1000,
+        positive=True,
+        commands=("simulate",),
+    )
+    extra: Mapping[str, Any] = field(default_factory=dict)
     brief: bool = field(default=False, repr=False)
 
-    def __post_init__(self) -> None:
-        for name in (
-            "budget_usd_per_hour",
-            "spend_usd",
-            "deadline_s",
-            "samples",
-            "machines",
-            "min_samples_per_s",
-            "bandwidth_bytes_per_s",
-            "max_steps",
-            "checkpoint_every_s",
-            "restart_s",
-        ):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise BadInput(f"{flag_of(name)} is {value:g}; it must be a number above zero")
-        if not 0 < self.interval_width < 0.5:
-            raise BadInput(f"--interval-width is {self.interval_width:g}; it must lie between 0 and 0.5")
-        self._check_large()
-        for name in ("workers", "servers", "workers_per_replica", "batches"):
-            values = getattr(self, name)
-            if values not in (None, "auto") and not (values and all(value >= 1 for value in values)):
-                raise BadInput(f"{flag_of(name)} must hold whole numbers from 1 on")
-        for name in ("hardware", "server_hardware", "placements", "policies", "exchanges"):
-            if getattr(self, name) == ():
-                raise BadInput(f"{flag_of(name)} is empty; name at least one, or leave it out")
-        check_size(max(self.workers or (1,)), max(self.servers or (1,)))
-        if self.objective is not None and self.objective not in get_args(Objective):
-            raise BadInput(
-                f"--objective is {self.objective!r}; it is one of {', '.join(get_args(Objective))}"
-            )
-        self._check_choices()
-        if self.mode is not None and self.mode not in get_args(Mode):
-            raise BadInput(f"--mode is {self.mode!r}; it is one of {', '.join(get_args(Mode))}")
-        for name in ("spend_usd", "deadline_s"):
-            if getattr(self, name) is not None and self.samples is None:
-                raise BadInput(
-                    f"{flag_of(name)} needs to know how much is trained; add --epochs or --samples"
-                )
-        self._check_spot()
-        if self.profile is not None:
-            self._check_profile(self.profile)
-
-    def _check_choices(self) -> None:
-        """Refuse choices of an exchange where others are named."""
-        from planner.parallel.data import EXCHANGES
-
-        if self.exchanges is None:
-            return
-        named = [kind for kind, _ in self.exchanges]
-        for kind, exchange in EXCHANGES.items():
-            given = [name for name in exchange.asked_by if getattr(self, name) is not None]
-            if given and kind not in named:
-                words = f"{flag_of(given[0])} is a choice of --exchange {kind}"
-                raise BadInput(f"{words}, and --exchange names {', '.join(named)}; leave one of them out")
-
-    def _check_large(self) -> None:
-        for name in self.formats or ():
-            precision_named(name)
-        for name in self.recompute or ():
-            if name not in RECOMPUTE_MODES:
-                raise BadInput(f"--recompute is {name!r}; it is one of {', '.join(RECOMPUTE_MODES)}")
-        if self.framework is not None:
-            from planner.device.rates.times import framework_named
-
-            framework_named(self.framework)
-            if self.profile is not None:
-                raise BadInput("--framework contradicts --profile, whose steps have their own software")
-        if self.accumulate is not None and self.global_batch is not None:
-            raise BadInput("--accumulate and --global-batch contradict each other; give one of them")
-        if self.interleave is not None and max(self.interleave) > 1 and max(self.pipeline or (1,)) == 1:
-            raise BadInput("--interleave is about the stages of a pipeline; add --pipeline with at least 2")
-        for name in ("accumulate", "global_batch", "sequence_length"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise BadInput(f"{flag_of(name)} is {value}; it must be at least 1")
-
-    def _check_spot(self) -> None:
-        if self.interruptions is not None and not 0 <= self.interruptions < 1:
-            raise BadInput(
-                f"--interruptions is {self.interruptions:g}; it is the share of machines that are taken away "
-                "in a month, as 10%"
-            )
-        for name in ("interruptions", "checkpoint_every_s", "restart_s"):
-            if getattr(self, name) is not None and not self.spot:
-                raise BadInput(f"{flag_of(name)} is about spot machines; add --spot")
+    def __post_init__(self, epochs: float | None, tokens: float | None) -> None:
+        job = {"epochs": epochs, "samples": self.samples, "tokens": tokens}
+        for declared in flags_of(Request):
+            name = declared.fields[0] if declared.fields else ""
+            declared.check(job[name] if name in job else getattr(self, name, None))
+        check_ranges(self)
+        object.__setattr__(self, "samples", job_samples(self, epochs, tokens))
+        check_contradictions(self)
 
     @property
     def spot_terms(self) -> SpotTerms:
@@ -184,27 +273,6 @@ class Request:
             self.checkpoint_every_s,
             RESTART_S if self.restart_s is None else self.restart_s,
         )
-
-    def _check_profile(self, profile: Profile) -> None:
-        if self.model != profile.model and _named(self.model) != profile.model:
-            raise BadInput(
-                f"--model {self.model} contradicts --profile, whose steps are those of {profile.model}; "
-                "leave --model out, or import the trace again with the right --model"
-            )
-        if self.batches == "auto":
-            raise BadInput(
-                f"--batch auto contradicts --profile, which was recorded at batch {profile.batch} and does "
-                "not tell what fits in memory; name the batches"
-            )
-        assert self.recordings is not None
-        for batch in self.batches or ():
-            self.recordings.check_batch(batch)
-        known = profile.recorded
-        if self.formats is not None and known is not None and self.formats != (known.facts.precision,):
-            raise BadInput(
-                f"--precision {','.join(self.formats)} contradicts --profile, which was recorded in "
-                f"{known.facts.precision}; record one in that precision, or leave --precision out"
-            )
 
     @cached_property
     def recordings(self) -> Recordings | None:
@@ -268,18 +336,10 @@ class Request:
     @cached_property
     def recorded_on(self) -> Hardware:
         """The machine that the profile was recorded on; one without a price where the catalogue lacks it."""
-        from planner.hardware.catalog import load_hardware
-        from planner.hardware.device_names import names_machine
+        from planner.search.machines import recorded_machine
 
         assert self.profile is not None
-        name = self.profile.hardware
-        if names_machine(name):
-            return load_hardware(name)
-        recorded = self.profile.recorded
-        facts = None if recorded is None else recorded.facts
-        if facts is None or facts.device_kind != "cpu":
-            return unnamed_machine(name)
-        return unnamed_machine(name, facts.threads, facts.cores)
+        return recorded_machine(self.profile)
 
     def choices(self, kind: str) -> Mapping[str, str]:
         """What the request fixes of an exchange."""
@@ -287,8 +347,9 @@ class Request:
 
     def as_dict(self) -> dict[str, Any]:
         """What was asked, for the JSON answer; a profile appears as its source."""
-        hidden = ("brief", "more_profiles")
+        hidden = ("brief", "more_profiles", "extra", "threshold", "max_workers")
         out = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in hidden}
+        out |= self.extra
         given = () if self.profile is None else (self.profile, *self.more_profiles)
         out["profile"] = "; ".join(one.source or one.model for one in given) or None
         out["objective"], out["network"] = self.goal, self.network_used
@@ -297,19 +358,10 @@ class Request:
         return out
 
 
-def unnamed_machine(name: str, threads: int | None = None, cores: int | None = None) -> Hardware:
-    """The machine that a profile was recorded on, of which nothing but its step is known, and on how many of
-    its cores it computed."""
-    from planner.hardware import Device, bare_machine
-
-    device = Device(name or "recorded", "cpu", flops={}, memory_bytes=math.inf, cores=threads)
-    vcpus = None if cores is None else 2 * cores  # as elsewhere, two for a core
-    return bare_machine(device.name, device, vcpus=vcpus, still_sold=True)
-
-
 def model_of(request: Request) -> Model:
     """The model of a request. A profile of the user's own may be of a network that the catalogue does not
     hold; then all that is known of it is its name."""
+    from planner.model import Model
     from planner.model.catalog import load_model, model_names
 
     profile = request.profile
@@ -319,29 +371,7 @@ def model_of(request: Request) -> Model:
     return model if request.sequence_length is None else model.with_sequence_length(request.sequence_length)
 
 
-def _named(model: str) -> str:
-    """The name of a model that may be given as a file."""
-    from planner.files.folders import looks_like_path
-    from planner.model.catalog import load_model
-
-    return load_model(model).name if looks_like_path(model) else model
-
-
-_FLAGS = {
-    "budget_usd_per_hour": "--budget",
-    "spend_usd": "--spend",
-    "deadline_s": "--deadline",
-    "min_samples_per_s": "--min-throughput",
-    "bandwidth_bytes_per_s": "--bandwidth",
-    "checkpoint_every_s": "--checkpoint-every",
-    "restart_s": "--restart",
-    "batches": "--batch",
-    "placements": "--placement",
-    "policies": "--policy",
-    "exchanges": "--exchange",
-}
-
-
 def flag_of(name: str) -> str:
-    """The flag that sets a field of a request."""
-    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+    """The option that sets a field of a request."""
+    declared = (one for one in flags_of(Request) if name in one.fields)
+    return next((one.option for one in declared), option_of(name))

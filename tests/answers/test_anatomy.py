@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from planner.answers.questions import Simulation, simulation_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.device.mfu import macs_again
 from planner.model.catalog import load_model
 from planner.report.answers import simulation_tables
@@ -23,7 +23,7 @@ EIGHT = {"model": "llama3-8b", "hardware": "p5.48xlarge", "exchange": "sharded",
 
 
 def simulated(**words: Any) -> Simulation:
-    return simulation_for(request_from(Scenario(interval_width=0.1, **words))[0])
+    return simulation_for(parse_request(interval_width=0.1, **words))
 
 
 def parts(**words: Any) -> dict[str, float]:
@@ -44,7 +44,7 @@ def test_the_parts_sum_to_the_step(words: dict[str, Any]) -> None:
     found = simulated(**words)
     step = found.as_dict()["step"]
     assert sum(
-        step[name] for name in ("compute_s", "communication_s", "bubble_s", "input_s", "optimizer_s")
+        step[name] for name in ("compute_s", "communication_s", "bubble_s", "optimizer_s")
     ) == pytest.approx(found.scored.prediction.step_s)
     assert all(value >= 0 for value in step.values())
     jsonschema.validate(json.loads(json.dumps(found.as_dict())), json.loads(SCHEMA.read_text()))
@@ -88,7 +88,7 @@ def test_memory_is_what_plans_are_refused_by() -> None:
 
 def test_the_last_stage_has_the_logits() -> None:
     words = {**EIGHT, "workers": 16, "recompute": "full", "pipeline": 16, "accumulate": 16}
-    request = request_from(Scenario(interval_width=0.1, **words))[0]
+    request = parse_request(interval_width=0.1, **words)
     found = simulation_for(request).as_dict()["memory"]["by_kind_bytes"]
     logits = 8192 * 128256
     assert found["gradients of activations"] == pytest.approx(logits * (2 + 4), rel=0.05)

@@ -7,7 +7,7 @@ import pytest
 import planner
 from planner.answers.launching import launch_of
 from planner.answers.questions import simulation_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.report.answer_words import usd
 from planner.report.html import page_of
@@ -78,7 +78,7 @@ def test_a_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> Non
 @pytest.mark.parametrize("kind", ["sharded", "owned"])
 def test_what_starts_a_plan_knows_where_shards_stay(kind: str) -> None:
     words = {"hardware": "p5.48xlarge", "workers": 16, "batch": 1, "seq_length": 512, "recompute": "full"}
-    request, _ = request_from(Scenario(model="llama3-8b", exchange=f"{kind}:within=machine", **words))
+    request = parse_request(model="llama3-8b", exchange=f"{kind}:within=machine", **words)
     launch = launch_of(simulation_for(request).scored, request)
     assert launch.settings["PLANNER_SHARD_WITHIN"] == "machine"
 
@@ -88,8 +88,8 @@ def test_what_starts_a_plan_knows_where_shards_stay(kind: str) -> None:
     [("sharded", "gathered ahead"), ("owned", "buckets of gradients"), ("allreduce", "buckets of gradients")],
 )
 def test_buffers_are_called_what_they_are(exchange: str, words: str) -> None:
-    scenario = Scenario(model="gpt2-xl", hardware="p5.48xlarge", workers=16, batch=1, exchange=exchange)
-    parts = simulation_for(request_from(scenario)[0]).anatomy.memory.bytes_by_kind
+    scenario = parse_request(model="gpt2-xl", hardware="p5.48xlarge", workers=16, batch=1, exchange=exchange)
+    parts = simulation_for(scenario).anatomy.memory.bytes_by_kind
     assert {"gathered ahead", "buckets of gradients"} & parts.keys() == {words}
 
 
@@ -101,11 +101,11 @@ def test_what_misses_a_deadline_is_not_told_of_money() -> None:
 
 
 def test_a_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
-    scenario = Scenario(model="gpt2", hardware="g5.xlarge", workers=1)
-    answer = simulation_for(request_from(scenario)[0])
+    scenario = parse_request(model="gpt2", hardware="g5.xlarge", workers=1)
+    answer = simulation_for(scenario)
     figures = {one.name: one.value for one in page_of(answer).figures}
     assert figures["a billion tokens"] == f"${usd(answer.scored.usd_per_billion_tokens)}"
-    images = simulation_for(request_from(Scenario(model="resnet50", hardware="g5.xlarge", workers=1))[0])
+    images = simulation_for(parse_request(model="resnet50", hardware="g5.xlarge", workers=1))
     figures = {one.name: one.value for one in page_of(images).figures}
     assert figures["a million samples"] == f"${usd(images.scored.usd_per_million_samples)}"
 
@@ -124,6 +124,6 @@ def test_a_deadline_stands_before_machines_that_are_too_small() -> None:
 
 
 def test_a_framework_says_nothing_of_cpus() -> None:
-    scenario = Scenario(model="resnet50", hardware="c5.4xlarge", workers=2, framework="xla")
-    said = simulation_for(request_from(scenario)[0]).assumptions
+    scenario = parse_request(model="resnet50", hardware="c5.4xlarge", workers=2, framework="xla")
+    said = simulation_for(scenario).assumptions
     assert any("--framework says nothing of CPUs" in str(note) for note in said)

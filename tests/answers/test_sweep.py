@@ -20,7 +20,6 @@ from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 
 import planner  # noqa: E402
 from planner.answers.recommend import recommend_for  # noqa: E402
-from planner.answers.scenario import Scenario  # noqa: E402
 from planner.answers.store import Store, StoreFailed, _identity  # noqa: E402
 from planner.answers.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
 from planner.errors import BadInput, Infeasible, PlannerError  # noqa: E402
@@ -123,7 +122,7 @@ def test_another_sweep_does_not_fit_in_the_store(tmp_path):
 
 def test_the_fingerprint_knows_what_results_depend_on():
     def fingerprint(**changes):
-        scenario = Scenario(model="alexnet", hardware="p3.2xlarge", workers=1, servers=1, **changes)
+        scenario = dict(model="alexnet", hardware="p3.2xlarge", workers=1, servers=1, **changes)
         return grid_of(requests_from([scenario])).fingerprint
 
     kinds = [
@@ -147,14 +146,14 @@ def test_the_store_knows_files_by_what_they_say(tmp_path, trials):
         mine.write_text(model_paths()["alexnet"].read_text())
         (tmp_path / folder / "lab.toml").write_text(machine)
         (tmp_path / folder / server_name).write_text(server)
-        scenario = Scenario(
-            model=str(mine),
-            hardware=str(tmp_path / folder / "lab.toml"),
-            server_hardware=str(tmp_path / folder / server_name),
-            workers=2,
-            servers=1,
-            interval_width=0.1,
-        )
+        scenario = {
+            "model": str(mine),
+            "hardware": str(tmp_path / folder / "lab.toml"),
+            "server_hardware": str(tmp_path / folder / server_name),
+            "workers": 2,
+            "servers": 1,
+            "interval_width": 0.1,
+        }
         return sweep_for(requests_from([scenario]), tmp_path / "x.db", trials=trials).as_dict()["plans"]
 
     first = swept("here", MACHINE)
@@ -305,7 +304,7 @@ def test_a_store_that_is_something_else(tmp_path):
 
 def test_nothing_to_sweep(tmp_path):
     with pytest.raises(Infeasible, match="no plan"):
-        grid_of(requests_from([Scenario(model="vgg11", hardware="p3.2xlarge", budget=0.5)]))
+        grid_of(requests_from([{"model": "vgg11", "hardware": "p3.2xlarge", "budget": 0.5}]))
 
 
 @pytest.mark.parametrize("after", [0, 5])

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import planner
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.answers.sweep import sweep
 from planner.cli._app import app
 from planner.errors import BadInput, Infeasible
@@ -51,7 +51,7 @@ def answered(*args: str) -> dict[str, object]:
 
 
 def asked(**words: object) -> Request:
-    return request_from(Scenario(**words))[0]
+    return parse_request(**words)
 
 
 def test_a_device_of_the_same_name_with_other_rates_is_another_device(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_the_canonical_computations_measure_all_that_is_needed(monkeypatch, caps
 
 
 def test_the_command_writes_a_file_that_plans_can_use(tmp_path, monkeypatch, capsys) -> None:
-    from planner.cli._calibrate_machine import compute as command
+    from planner.cli.calibrate import compute as command
 
     monkeypatch.setattr(compute, "calibrate_compute", lambda progress: FOUND)
     path = tmp_path / "mine.toml"
@@ -177,7 +177,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 
 def test_the_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> None:
-    from planner.cli._calibrate_machine import network as command
+    from planner.cli.calibrate import network as command
 
     asked, path = measured(monkeypatch), tmp_path / "mine.toml"
     write_hardware_file(path, hardware_tables(FOUND, "mine"))
@@ -194,7 +194,7 @@ def test_the_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> N
 
 
 def test_the_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys) -> None:
-    from planner.cli._calibrate_machine import network as command
+    from planner.cli.calibrate import network as command
 
     asked = measured(monkeypatch)
     with pytest.raises(BadInput, match="name the other machine"):
@@ -212,7 +212,7 @@ def test_the_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys
 
 
 def test_progress_of_a_measurement_is_counted_where_its_length_is_known(capsys) -> None:
-    from planner.cli._calibrate_machine import _progress
+    from planner.cli.calibrate import _progress
 
     _progress(2, 10, "muladd")
     _progress(0, 0, "latency")
@@ -221,8 +221,8 @@ def test_progress_of_a_measurement_is_counted_where_its_length_is_known(capsys) 
 
 def test_a_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypatch, capsys) -> None:
     from planner.calibrate import accelerator
-    from planner.cli._calibrate_machine import UnitOption
-    from planner.cli._calibrate_machine import compute as command
+    from planner.cli.calibrate import UnitOption
+    from planner.cli.calibrate import compute as command
 
     gpu = accelerator.AcceleratorCalibration("Some GPU", "nvidia", 16e9, {"fp32": 8e12}, 3e11, 5e-6, "torch")
     monkeypatch.setattr(accelerator, "calibrate_accelerator", lambda device, progress: gpu)

@@ -35,7 +35,7 @@ def test_help_lists_every_command_and_imports_none():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout
-    for name, line in _app.COMMANDS.items():
+    for name, (_, line) in _app.COMMANDS.items():
         assert f"{name} " in done.stdout
         assert line in done.stdout  # short enough not to be cut
 

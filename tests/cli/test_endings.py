@@ -2,12 +2,11 @@
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import typer
 
-from planner.cli import _answers
+from planner.cli import _output
 from planner.report import plots
 from planner.report.output import Format
 
@@ -25,32 +24,31 @@ from planner.report.output import Format
 def test_a_plot_follows_where_a_person_reads_the_table(monkeypatch, format, output, shown):
     seen = []
     monkeypatch.setattr(plots, "show_plot", seen.append)
-    _answers.plot(len, format, output)
+    _output.plot(len, format, output)
     assert seen == ([len] if shown else [])
 
 
-def test_what_was_interrupted_leaves_with_130_and_what_is_whole_goes_on():
-    _answers.finish(False)
+def test_exit_if_interrupted_exits_130_for_partial_answers():
+    _output.exit_if_interrupted(False)
     with pytest.raises(typer.Exit) as left:
-        _answers.finish(True)
+        _output.exit_if_interrupted(True)
     assert left.value.exit_code == 130
 
 
-def test_a_plan_over_the_limit_leaves_with_3(capsys):
-    plan = SimpleNamespace(usd_per_million_samples=2.5)
-    _answers.fail(plan, None)
-    _answers.fail(plan, 2.5)
+def test_exit_if_over_exits_3_above_the_limit(capsys):
+    _output.exit_if_over(2.5, None)
+    _output.exit_if_over(2.5, 2.5)
     assert capsys.readouterr().err == ""
     with pytest.raises(typer.Exit) as left:
-        _answers.fail(plan, 2.0)
+        _output.exit_if_over(2.5, 2.0)
     assert left.value.exit_code == 3
-    assert capsys.readouterr().err == "planner: $2.50 a million samples, over the limit of $2.00\n"
+    assert capsys.readouterr().err == "planner: $2.50 per million samples is over the limit of $2.00\n"
 
 
 def test_the_command_that_asks_again_has_its_variables_and_quotes(monkeypatch):
-    for name in [name for name in _answers.os.environ if name.startswith("PLANNER_")]:
+    for name in [name for name in _output.os.environ if name.startswith("PLANNER_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PLANNER_MODEL", "a b")
     monkeypatch.setenv("PLANNER_BATCH", "3")
     monkeypatch.setattr(sys, "argv", ["/bin/planner", "recommend", "--model", "c d"])
-    assert _answers.reproducing() == "PLANNER_BATCH=3 PLANNER_MODEL='a b' planner recommend --model 'c d'"
+    assert _output.command_line() == "PLANNER_BATCH=3 PLANNER_MODEL='a b' planner recommend --model 'c d'"

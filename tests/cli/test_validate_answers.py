@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import _validate
-from planner.cli._validate import SuitesAsked, To, answer
+from planner.cli.validate import SuitesAsked, To, answer
 from planner.errors import BadInput
 from planner.report.output import Format
 from planner.servers.validation import papers_suite as papers
 from planner.servers.validation import servers_suite as servers
 from planner.validation import row
 from planner.validation.evidence import Compared, Evidence
+from planner.validation.suites import SUITES
 
 ABOUT = {"name": row.RowName("paper", "check", "one"), "what": "one", "how": "so", "source": "there"}
 GOOD, BAD = row.near(100, 101, 0.15, **ABOUT), row.near(100, 200, 0.15, **ABOUT)
@@ -38,8 +38,8 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         asked.append(names)
         return [GOOD]
 
-    monkeypatch.setattr(_validate, "validate", validate)
-    monkeypatch.setattr(_validate, "evidence", small)
+    monkeypatch.setattr("planner.validation.validate", validate)
+    monkeypatch.setattr("planner.validation.suites.evidence", small)
     monkeypatch.setattr(papers, "evidence_of", lambda _: small("papers"))
     monkeypatch.setattr(servers, "found", lambda: small("servers"))
     return asked
@@ -69,7 +69,7 @@ def test_suites_are_those_asked_for_or_all(checked, capsys) -> None:
     assert list(json.loads(capsys.readouterr().out)["suites"]) == ["memory", "layouts"]
     assert checked == []
     answer(suites(), to(Format.json))
-    assert list(json.loads(capsys.readouterr().out)["suites"]) == list(_validate.SUITES)
+    assert list(json.loads(capsys.readouterr().out)["suites"]) == list(SUITES)
     assert checked == [papers.PAPERS, ["testbed"]]
 
 
@@ -83,7 +83,7 @@ def test_runs_are_listed_where_they_are_asked_for(checked, capsys) -> None:
 def test_a_row_that_fails_is_named_and_decides_the_exit(checked, monkeypatch, capsys) -> None:
     assert answer(suites("papers"), to()) is False
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(_validate, "validate", lambda *_, **__: [GOOD, BAD])
+    monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [GOOD, BAD])
     assert answer(suites("papers"), to()) is True
     assert capsys.readouterr().err == "paper/check/one FAILS: one\n"
 
@@ -94,7 +94,7 @@ def test_a_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkey
     assert "Of memory" in page.read_text("utf-8")
     assert answer(suites("memory"), to(check=document)) is False
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(_validate, "evidence", lambda name: small(name, 14.0))
+    monkeypatch.setattr("planner.validation.suites.evidence", lambda name: small(name, 14.0))
     assert answer(suites("memory"), to(check=document)) is True
     assert "is 40%" in capsys.readouterr().err
 
@@ -106,11 +106,11 @@ def test_checks_by_name_write_what_is_asked_and_fail_on_what_fails(checked, monk
     assert json.loads(capsys.readouterr().out)["as_claimed"] is True
     assert [path.name for path in tmp_path.iterdir()] == ["rows.md"]
     assert answer(names, to(check=document)) is False
-    monkeypatch.setattr(_validate, "validate", lambda *_, **__: [row.near(100, 110, 0.15, **ABOUT)])
+    monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [row.near(100, 110, 0.15, **ABOUT)])
     capsys.readouterr()
     assert answer(names, to(check=document)) is True  # it holds, and is not what is written
     assert capsys.readouterr().err.startswith(f"{document}: ")
-    monkeypatch.setattr(_validate, "validate", lambda *_, **__: [BAD])
+    monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [BAD])
     assert answer(names, to()) is True
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from, token_count
+from planner.answers.scenario import parse_request, token_count
 from planner.device.precision import BF16
 from planner.errors import BadInput, Infeasible, PlannerWarning
 from planner.parallel.data import Sharded, Site
@@ -25,7 +25,7 @@ from planner.search.space import enumerate_plans, offered, plan_of, worker_machi
 
 
 def asked(**words: Any) -> Request:
-    return request_from(Scenario(interval_width=0.1, **words))[0]
+    return parse_request(interval_width=0.1, **words)
 
 
 def plans(**words: Any) -> list[Plan]:
@@ -59,7 +59,7 @@ def test_a_format_that_the_device_lacks_is_refused_with_what_it_has() -> None:
 
 def test_the_flags_old_meaning_is_explained() -> None:
     with pytest.warns(PlannerWarning, match=r"--interval-width 0\.01"):
-        request = request_from(Scenario(model="resnet50", precision=0.01))[0]
+        request = parse_request(model="resnet50", precision=0.01)
     assert request.interval_width == 0.01
 
 

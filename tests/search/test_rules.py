@@ -14,7 +14,7 @@ from planner.answers.jobs import within
 from planner.answers.questions import simulation_for
 from planner.answers.results import Change, Recommendation
 from planner.answers.saturation import _counts, _saturated, _worth
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
 from planner.parallel.data import ParameterServers
 from planner.parallel.plan import Plan
@@ -46,7 +46,7 @@ def free() -> Recommendation:
     from planner.answers.recommend import recommend_for
 
     words = {key: str(value) if key == "batch" else value for key, value in SPACE.items()}
-    request = request_from(Scenario(model="alexnet", samples=SAMPLES, **words))[0]
+    request = parse_request(model="alexnet", samples=SAMPLES, **words)
     return recommend_for(request, exhaustive=True, advice=False)
 
 
@@ -146,10 +146,10 @@ NEAR = [
     ("words", "near"), NEAR, ids=lambda one: "-".join(one.values()) if isinstance(one, dict) else ""
 )
 def test_bounds_are_near(words: dict[str, str], near: float) -> None:
-    asked = Scenario(
+    asked = parse_request(
         servers="1", server_hardware="own", interval_width=0.02, **{"exchange": "servers"} | words
     )
-    share = simulation_for(request_from(asked)[0]).scored.bound_share
+    share = simulation_for(asked).scored.bound_share
     assert near <= share <= 1.0
 
 
@@ -209,7 +209,7 @@ def test_a_curve_ends_two_points_after_saturation() -> None:
 
 def test_one_more_machine_must_add_a_share_of_its_workers() -> None:
     """Points of four workers: a tenth is that of four workers where nothing is in their way."""
-    request = request_from(Scenario(model="alexnet", hardware="p3.8xlarge", exchange="servers"))[0]
+    request = parse_request(model="alexnet", hardware="p3.8xlarge", exchange="servers")
     cases = Cases(request, model_of(request))
     plan = Plan("alexnet", 64, "p3.8xlarge", 4, ParameterServers(1, "p3.8xlarge"), workers_per_machine=4)
     first = cases.scored(plan, Simulations(cases).predict(plan))

@@ -9,7 +9,7 @@ import pytest
 import planner
 from planner.answers.launching import launch_of
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.hardware import Fabric
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -78,8 +78,8 @@ def test_a_comparison_shows_the_best_plan_of_each_machine_by_the_goal(goal: str)
     found = planner.compare("alexnet", hardware=",".join(machines), objective=goal, **words)
     assert {row.plan.machine for row in found.rows} == set(machines)
     for row in found.rows:
-        asked = Scenario(model="alexnet", hardware=row.plan.machine, objective=goal, **words)  # type: ignore[arg-type]
-        everything = recommend_for(request_from(asked)[0], exhaustive=True, advice=False).everything
+        asked = parse_request(model="alexnet", hardware=row.plan.machine, objective=goal, **words)  # type: ignore[arg-type]
+        everything = recommend_for(asked, exhaustive=True, advice=False).everything
         if goal == "fastest":
             assert row.samples_per_s >= 0.9 * max(one.samples_per_s for one in everything)
         else:

@@ -12,7 +12,7 @@ import pytest
 from planner.answers.choice import choose
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.model.catalog import load_model
 from planner.parallel.data import ParameterServers
@@ -159,8 +159,8 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
         "servers": 2,
         "interval_width": 0.05,
     }
-    one = simulation_for(request_from(Scenario(**words))[0]).scored
-    two = simulation_for(request_from(Scenario(**words, workers_per_replica=2))[0]).scored
+    one = simulation_for(parse_request(**words)).scored
+    two = simulation_for(parse_request(**words, workers_per_replica=2)).scored
     assert one.plan.mesh.size == 1
     assert two.samples_per_s > one.samples_per_s
     assert two.usd_per_hour == one.usd_per_hour
@@ -182,7 +182,7 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
 def test_what_is_refused(change: dict[str, object], error: type[Exception], words: str) -> None:
     scenario = {"model": "vgg11", "hardware": "c4.8xlarge", "workers": 4, **change}
     with pytest.raises(error, match=words):
-        simulation_for(request_from(Scenario(**scenario))[0])
+        simulation_for(parse_request(**scenario))
 
 
 def test_optuna_finds_replicas_of_several_workers(request_wide: Request) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from planner.answers.questions import one_plan, recommend, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.model.catalog import load_model
 from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans
@@ -66,7 +66,7 @@ def test_a_doubling_must_bring_a_fiftieth():
 
 
 def test_the_answer_says_what_all_take_and_how_it_was_chosen():
-    request = request_from(Scenario(model="resnet50", hardware="p5.48xlarge", workers="8"))[0]
+    request = parse_request(model="resnet50", hardware="p5.48xlarge", workers="8")
     answer = recommend_for(request, advice=False)
     assert answer.chosen.plan.batch == 256
     said = [str(note) for note in answer.assumptions if str(note).startswith("Batch")]

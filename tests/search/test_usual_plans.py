@@ -9,7 +9,7 @@ import pytest
 
 import planner
 from planner.answers.questions import one_plan, simulation_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.note import Reason, Verb
@@ -25,7 +25,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def plan(*, joined: bool = False, **words: object) -> Plan:
-    return one_plan(request_from(Scenario(model="resnet50", **words))[0], joined=joined)  # type: ignore[arg-type]
+    return one_plan(parse_request(model="resnet50", **words), joined=joined)  # type: ignore[arg-type]
 
 
 def test_one_device_is_alone_and_several_sum() -> None:
@@ -96,7 +96,7 @@ def test_the_network_of_collectives_is_said_and_counts() -> None:
     words = {"hardware": "p4d.24xlarge", "workers": "16", "exchange": "allreduce", "interval_width": 0.05}
     found = {}
     for network in ("tcp", "rdma", None):
-        request = request_from(Scenario(model="vgg16", network=network, **words))[0]  # type: ignore[arg-type]
+        request = parse_request(model="vgg16", network=network, **words)  # type: ignore[arg-type]
         answer = simulation_for(request)
         (said,) = [note.text for note in answer.assumptions if "between machines over" in note.text]
         assert ("TCP, without RDMA" in said) == (network == "tcp")
@@ -110,7 +110,7 @@ def test_rdma_is_refused_where_it_is_not() -> None:
         plan(hardware="g5.xlarge", workers="2", network="rdma")
     with pytest.raises(BadInput, match=r"g4dn\.metal is not known to have RDMA; use --network tcp, or say"):
         plan(hardware="g4dn.metal", network="rdma")
-    request = request_from(Scenario(model="resnet50", hardware="g5.xlarge,p4d.24xlarge", network="rdma"))[0]
+    request = parse_request(model="resnet50", hardware="g5.xlarge,p4d.24xlarge", network="rdma")
     space = enumerate_plans(replace(request, workers=(8,)), model_of(request))
     assert {one.machine for one in space.plans} == {"p4d.24xlarge"}
     assert space.left_out == {Reason(Verb.HAVE, "no RDMA; --network tcp counts them in"): ["g5.xlarge"]}
@@ -129,8 +129,8 @@ def test_rdma_is_refused_where_it_is_not() -> None:
 def test_words_of_the_network(words: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         plan(network=words)
-    request = request_from(Scenario(model="resnet50", network="burst,tcp"))[0]
+    request = parse_request(model="resnet50", network="burst,tcp")
     assert (request.network, request.rdma) == ("burst", False)
-    request_from(Scenario(model="resnet50", network="tcp", bandwidth="10Gbit"))
+    parse_request(model="resnet50", network="tcp", bandwidth="10Gbit")
     with pytest.raises(BadInput, match="--bandwidth and --network burst contradict"):
-        request_from(Scenario(model="resnet50", network="burst,tcp", bandwidth="10Gbit"))
+        parse_request(model="resnet50", network="burst,tcp", bandwidth="10Gbit")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli._validate import SuitesAsked, To, answer
+from planner.cli.validate import SuitesAsked, To, answer
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, readme_table, suite_lines
 from planner.report.evidence_pages import page_of, pages_drift, write_pages

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import HtmlOption, NoColorOption, QuietOption, draw, progress
-from planner.cli._options import FormatOption, OutputOption, SeedOption, checked
+from planner.cli._options import FormatOption, HtmlOption, NoColorOption, OutputOption, QuietOption, checked
+from planner.cli._output import progress, write_pictures
 from planner.report.output import Format
 
 
@@ -75,7 +75,7 @@ def command(
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
     html: HtmlOption = None,
-    seed: SeedOption = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulations, as 1.")] = 0,
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -118,4 +118,4 @@ def command(
     if export is not None:
         write_file(export, exported(answer))
     emit(order_table(answer.comparison, answer.title, barrier, answer.tuned), format, output)
-    draw(answer, html=html)
+    write_pictures(answer, html=html)

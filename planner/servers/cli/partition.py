@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._answers import HtmlOption, NoColorOption, QuietOption, progress, reproducing
-from planner.cli._options import FormatOption, OutputOption
-from planner.cli._say import say
+from planner.cli._options import FormatOption, HtmlOption, NoColorOption, OutputOption, QuietOption
+from planner.cli._output import command_line, progress, say
 from planner.report.output import Format, emit
 
 
@@ -88,5 +87,5 @@ def command(
         from planner.report.html_tables import partition_page
         from planner.report.page import write_page
 
-        write_page(partition_page(tables, dnn.name, reproducing()), html)
+        write_page(partition_page(tables, dnn.name, command_line()), html)
         say(f"report in {html}")

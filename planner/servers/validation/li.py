@@ -10,11 +10,12 @@ import numpy as np
 
 from planner.answers.questions import one_plan
 from planner.answers.saturation import saturation_of
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
+from planner.search.request import model_of
 from planner.search.simulations import Simulations
 from planner.servers import ordering
 from planner.servers.placement import place_model
@@ -43,18 +44,16 @@ def saturation_points() -> list[Row]:
     given = figures("li")["saturation"]
     rows = []
     for batch, published in given["workers"].items():
-        request, model = request_from(
-            Scenario(
-                model=given["model"],
-                batch=batch,
-                hardware=given["hardware"],
-                network=given["network"],
-                exchange="servers",
-                interval_width=0.02,
-            )
+        request = parse_request(
+            model=given["model"],
+            batch=batch,
+            hardware=given["hardware"],
+            network=given["network"],
+            exchange="servers",
+            interval_width=0.02,
         )
         with executor_of(None, 1) as pool:
-            found = saturation_of(one_plan(request), Simulations(Cases(request, model)), pool)
+            found = saturation_of(one_plan(request), Simulations(Cases(request, model_of(request))), pool)
         rows.append(
             row.close(
                 published,

@@ -28,7 +28,7 @@ from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.joint import MOST_JITTER, slowest_factor, step_sigma, usual_sigma
 from planner.parallel.data.settings import chosen
-from planner.search.request import unnamed_machine
+from planner.search.machines import unnamed_machine
 from planner.simulator import simulate
 from planner.simulator.resource import FABRIC, NETWORK
 from planner.simulator.run import RunOptions, run

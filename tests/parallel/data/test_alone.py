@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.cli._app import app
 from planner.device.computation.synthesis import computation_for
 from planner.device.computation.work import step_s
@@ -27,7 +27,7 @@ V100 = load_hardware("p3.2xlarge")
 
 
 def asked(**words: object) -> Request:
-    return request_from(Scenario(interval_width=0.05, **words))[0]
+    return parse_request(interval_width=0.05, **words)
 
 
 @pytest.mark.parametrize("model", ["vgg11", "resnet50"])

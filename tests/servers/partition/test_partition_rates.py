@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.answers.questions import simulation_for
-from planner.answers.scenario import Scenario, request_from
+from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -34,10 +34,10 @@ def test_a_worker_and_a_server_are_as_fast_as_when_simulated(name: str) -> None:
     """What is left between them: reading does not overlap with computing here, and updates take no time."""
     model, machine = load_model("resnet50"), load_hardware(name)
     (plan,) = partition(model, machine, PartitionRequest(2, read_every=32)).plans
-    asked = Scenario(
+    asked = parse_request(
         model="resnet50", hardware=name, workers="1", servers="1", server_hardware="own", batch="32"
     )
-    simulated = simulation_for(request_from(asked)[0]).scored.prediction.samples_per_s
+    simulated = simulation_for(asked).scored.prediction.samples_per_s
     assert 0.95 * simulated <= plan.samples_per_s <= 1.25 * simulated
 
 

@@ -1,0 +1,166 @@
+"""What a command writes: words and progress on stderr, and the files asked for beside the answer."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from planner.files.printable import printable
+from planner.progress import Meter
+from planner.report.output import Format
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from planner.search.scored import ScoredPlan
+
+LOG_EVERY_S = 5.0  # between two lines where stderr is no terminal
+
+
+def say(message: str) -> None:
+    """Print one line on stderr, beside the answer."""
+    print(f"planner: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
+
+
+class ProgressLog:
+    """Progress of a command, and the best plan so far; not shown."""
+
+    def __init__(self, ends: Mapping[str, float] | None = None) -> None:
+        self.meter = Meter(ends)
+        self.best = ""
+
+    def __call__(self, stage: str, done: int, of: int) -> None:
+        self.meter(stage, done, of)
+        self.update()
+
+    def on_improvement(self, plan: str) -> None:
+        """Note a first plan, or a better one."""
+        self.best = plan
+        self.update()
+
+    def update(self) -> None:
+        """Show what changed."""
+
+
+class ProgressLines(ProgressLog):
+    """For logs: a line every few seconds."""
+
+    def __init__(self, ends: Mapping[str, float] | None = None) -> None:
+        super().__init__(ends)
+        self.last_s = self.meter.began_s
+
+    def update(self) -> None:
+        now = self.meter.clock()
+        if now - self.last_s >= LOG_EVERY_S and self.meter.stage:
+            self.last_s = now
+            say(self.meter.words + (f"; best so far: {self.best}" if self.best else ""))
+
+
+class ProgressBar(ProgressLog):
+    """For a terminal: the best plan so far above a bar."""
+
+    def __rich__(self) -> Any:
+        from rich import progress_bar
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        bar = progress_bar.ProgressBar(total=1.0, completed=self.meter.share, width=40)
+        row = Table.grid(padding=(0, 1))
+        row.add_row(bar, Text(self.meter.words))
+        return Group(*([Text(f"Best so far: {self.best}")] if self.best else []), row)
+
+
+@contextmanager
+def progress(quiet: bool, ends: Mapping[str, float] | None = None) -> Iterator[ProgressLog]:
+    """A progress callback that shows on stderr; `ends` are the stages (`planner.progress.Meter`)."""
+    if quiet:
+        yield ProgressLog(ends)
+    elif not sys.stderr.isatty():
+        yield ProgressLines(ends)
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        bar = ProgressBar(ends)
+        with Live(bar, console=Console(stderr=True), transient=True, refresh_per_second=8):
+            yield bar
+
+
+def exit_if_interrupted(partial: bool) -> None:
+    """Exit with status 130 after Ctrl-C, once the partial answer is shown."""
+    if partial:
+        raise typer.Exit(130)
+
+
+def write_pictures(
+    result: Any,
+    *,
+    html: Path | None,
+    chosen: ScoredPlan | None = None,
+    timeline: Path | None = None,
+    timeline_steps: int = 3,
+) -> None:
+    """Write the report and the timeline that are asked for."""
+    if html is not None:
+        from planner.report.html import write_html
+
+        write_html(result, html, command_line())
+        say(f"report in {html}")
+    if timeline is not None and chosen is not None:
+        from planner.answers.timeline import timeline_of
+        from planner.report.chrome import write_chrome
+
+        write_chrome(timeline_of(result.request, chosen.plan, steps=timeline_steps), timeline)
+        say(f"timeline in {timeline}; open it at ui.perfetto.dev")
+
+
+def write_tables_page(tables: Any, title: str, html: Path | None) -> None:
+    """Write tables as a page, where one is asked for."""
+    if html is not None:
+        from planner.report.html_tables import write_tables
+
+        write_tables(tables, html, title, command_line())
+        say(f"report in {html}")
+
+
+def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
+    """Write the launch file of a plan, where one is asked for."""
+    if path is None:
+        return
+    from planner.answers.launching import launch_of
+    from planner.files.atomic import write_file
+    from planner.launch import export_text, target_for
+
+    write_file(path, export_text(path, launch_of(scored, request)))
+    say(f"launch in {path}; {target_for(path).says.replace('FILE', str(path))}")
+
+
+def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None, name: object = "") -> None:
+    """Exit with status 3 if a million samples cost more than a limit."""
+    cost = usd_per_million_samples
+    if limit_usd is not None and cost is not None and cost > limit_usd:
+        plan = f"{name}: " if name else ""
+        say(f"{plan}${cost:.2f} per million samples is over the limit of ${limit_usd:.2f}")
+        raise typer.Exit(3)
+
+
+def plot(make: Callable[[int], Text], format: Format, output: Path | None) -> None:
+    """A plot under the table, where a person reads it."""
+    if format is Format.table and output is None:
+        from planner.report.plots import show_plot
+
+        show_plot(make)
+
+
+def command_line() -> str:
+    """The command line that gives this answer again, with the PLANNER_* variables that it depends on."""
+    variables = [f"{k}={shlex.quote(v)}" for k, v in sorted(os.environ.items()) if k.startswith("PLANNER_")]
+    return " ".join([*variables, shlex.join(["planner", *sys.argv[1:]])])

@@ -1,0 +1,109 @@
+"""Generates what repeats the declarations of flags: docs/flags.md and the keyword arguments in Python.
+
+    python -m planner.cli._reference
+
+writes both into the checkout that it runs from; a test holds them against the declarations.
+"""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any
+
+from planner.cli._app import COMMANDS, load
+from planner.flags import FlagSection, flags_of
+from planner.search.request import Request
+
+ROOT = Path(__file__).parents[2]
+FLAGS_PAGE, OPTIONS_MODULE = ROOT / "docs" / "flags.md", ROOT / "planner" / "answers" / "options.py"
+ANSWERS = ("compare", "recommend", "saturation", "simulate")
+INTRODUCTION = """# Flags
+
+Generated from their declarations (`python -m planner.cli._reference`). `recommend`, `compare`, `saturation`
+and `simulate` share most flags. Each flag of theirs may also be given as an environment variable
+(`PLANNER_BUDGET`), as a key of a scenario file (`--config`; `min_throughput` for `--min-throughput`) or, but
+for most of the section Output, in Python (`planner.recommend("vgg11", budget=20)`). A flag overrides the
+variable, which overrides the file.
+"""
+
+
+def flags_page() -> str:
+    """docs/flags.md: the flags of the answers by section, then those of the other commands."""
+    answers: dict[str, dict[str, tuple[str, list[str]]]] = {
+        section: {} for section in ("Common", *FlagSection)
+    }
+    for name in ANSWERS:
+        for param in _options_of(load(name)):
+            rows = answers[param.rich_help_panel]
+            rows.setdefault(_spelling(param), (param.help, []))[1].append(name)
+    parts = [INTRODUCTION]
+    for section, rows in answers.items():
+        parts.append(f"## {section}\n\n| flag | commands | meaning |\n|---|---|---|")
+        for spelling, (help, commands) in rows.items():
+            where = "all four" if len(commands) == len(ANSWERS) else ", ".join(commands)
+            parts.append(f"| `{spelling}` | {where} | {help} |")
+        parts.append("")
+    for name in COMMANDS:
+        if name not in ANSWERS:
+            for title, command in _leaves(name, load(name)):
+                parts.append(f"## planner {title}\n\n| flag | meaning |\n|---|---|")
+                parts += [f"| `{_spelling(param)}` | {param.help} |" for param in _options_of(command)]
+                parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def options_module() -> str:
+    """planner/answers/options.py: the keyword arguments of the Python API."""
+    lines = [
+        '"""The keyword arguments of `planner.recommend`, `compare`, `saturation` and `simulate`; generated.',
+        "",
+        "Flags are declared on the fields of `planner.search.request.Request`; this file is written by",
+        "`python -m planner.cli._reference`.",
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from collections.abc import Sequence",
+        "from typing import TYPE_CHECKING, TypedDict",
+        "",
+        "if TYPE_CHECKING:",
+        "    from planner.simulator.step import Profile",
+        "",
+        "",
+        "class Options(TypedDict, total=False):",
+        '    """Options as people write them, by the name of their flag."""',
+        "",
+    ]
+    for flag in flags_of(Request):
+        if flag.name == "model":  # the first argument of each function
+            continue
+        written = flag.kind.written
+        shown = flag.kind.python or (
+            str(written) if isinstance(written, types.UnionType) else written.__name__
+        )
+        lines.append(f"    {flag.name}: {shown.replace('collections.abc.', '')} | None")
+    return "\n".join(lines) + "\n"
+
+
+def _leaves(name: str, command: Any) -> list[tuple[str, Any]]:
+    """The command, or its subcommands."""
+    inner = getattr(command, "commands", None)
+    if not inner:
+        return [(name, command)]
+    return [leaf for sub in sorted(inner) for leaf in _leaves(f"{name} {sub}", inner[sub])]
+
+
+def _options_of(command: Any) -> list[Any]:
+    return [param for param in command.params if param.param_type_name == "option"]
+
+
+def _spelling(param: Any) -> str:
+    """`--workers, -w`, `--spot/--on-demand`."""
+    long = sorted(param.opts, key=lambda word: not word.startswith("--"))
+    return ", ".join(long) + "".join(f"/{word}" for word in param.secondary_opts)
+
+
+if __name__ == "__main__":
+    FLAGS_PAGE.write_text(flags_page())
+    OPTIONS_MODULE.write_text(options_module())

@@ -1,0 +1,145 @@
+"""The commands that answer questions: `planner recommend`, `compare`, `saturation` and `simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli import _options as options
+from planner.cli import _output as out
+from planner.cli._options import Given, asks
+from planner.errors import BadInput
+
+if TYPE_CHECKING:
+    from planner.search.scored import ScoredPlan
+
+
+def _study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
+    if study is not None and "://" not in study:
+        options.checked(ctx, param, Path(study))
+    return study
+
+
+@asks
+def recommend(
+    given: Given,
+    *,
+    search: Annotated[
+        str | None,
+        options.output_option(
+            "--search", help="enumerate (default), or optuna for spaces too large to enumerate."
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, options.output_option("--trials", help="Trials of --search optuna, as 500.", min=1)
+    ] = None,
+    study: Annotated[
+        str | None,
+        options.output_option(
+            "--study", metavar="FILE|URL", help="Storage of the Optuna study, to resume it.", callback=_study
+        ),
+    ] = None,
+    jobs: options.JobsOption = None,
+    cluster: options.ClusterOption = None,
+    export: options.ExportOption = None,
+    fail_over: options.FailOverOption = None,
+    timeline: options.TimelineOption = None,
+    timeline_steps: options.TimelineStepsOption = 3,
+) -> None:
+    """Which machines to rent? Ranks plans by cost per million samples.
+
+    planner recommend --budget 20 --model vgg11
+    """
+    from planner.answers.recommend import STAGES, recommend_for
+    from planner.report.decision import best_words
+    from planner.report.plots import pareto_plot
+    from planner.report.recommendation import recommendation_tables
+    from planner.search.executors import executor_of
+
+    if search not in (None, "enumerate", "optuna"):
+        raise BadInput(f"--search is {search!r}; it is one of enumerate, optuna")
+    if search != "optuna" and (trials is not None or study is not None):
+        raise BadInput("--trials and --study need --search optuna")
+    request = given.request()
+    sampled = (trials or 500) if search == "optuna" else None
+    stages = None if sampled else STAGES
+    with out.progress(given.quiet, stages) as on_progress, executor_of(None, jobs, cluster) as pool:
+
+        def on_improvement(best: ScoredPlan) -> None:
+            on_progress.on_improvement(best_words(best, request))
+
+        result = recommend_for(
+            request, executor=pool, progress=on_progress, trials=sampled, study=study, seen=on_improvement
+        )
+    given.emit(recommendation_tables, result)
+    out.plot(lambda width: pareto_plot(result, width), given.format, given.output)
+    out.write_pictures(
+        result, html=given.html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps
+    )
+    out.export_plan(result.chosen, request, export)
+    out.exit_if_interrupted(result.partial)
+    out.exit_if_over(result.chosen.usd_per_million_samples, fail_over)
+
+
+@asks
+def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.ClusterOption = None) -> None:
+    """What do a million samples cost on each machine? The best plan of each, on demand and spot.
+
+    planner compare --model resnet50 --workers 1,2,4,8
+    """
+    from planner.answers.compare import compare_for
+    from planner.report.recommendation import comparison_tables
+    from planner.search.executors import executor_of
+
+    request = given.request()
+    with out.progress(given.quiet) as on_progress, executor_of(None, jobs, cluster) as pool:
+        result = compare_for(request, executor=pool, progress=on_progress)
+    given.emit(comparison_tables, result)
+    out.write_pictures(result, html=given.html)
+    out.exit_if_interrupted(result.partial)
+
+
+@asks
+def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
+    """How many workers before throughput saturates, and how many servers for them?
+
+    planner saturation --model inception3 --batch 32 --hardware g5.xlarge
+    """
+    from planner.answers.questions import saturation_for
+    from planner.report.answers import saturation_tables
+    from planner.report.plots import saturation_plot
+
+    request = given.request()
+    with out.progress(given.quiet) as on_progress:
+        result = saturation_for(request, jobs=jobs, progress=on_progress)
+    given.emit(saturation_tables, result)
+    out.plot(lambda width: saturation_plot(result, width), given.format, given.output)
+    out.write_pictures(result, html=given.html)
+    out.exit_if_interrupted(result.partial)
+
+
+@asks
+def simulate(
+    given: Given,
+    *,
+    export: options.ExportOption = None,
+    timeline: options.TimelineOption = None,
+    timeline_steps: options.TimelineStepsOption = 3,
+) -> None:
+    """Predict one plan: throughput with its interval, step breakdown and cost.
+
+    planner simulate --model resnet50 --hardware p3.2xlarge --workers 4 --servers 1
+    """
+    from planner.answers.questions import simulation_for
+    from planner.report.answers import simulation_tables
+
+    request = given.request()
+    with out.progress(given.quiet) as on_progress:
+        result = simulation_for(request, progress=on_progress)
+    given.emit(simulation_tables, result)
+    out.write_pictures(
+        result, html=given.html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps
+    )
+    out.export_plan(result.scored, request, export)

@@ -1,0 +1,224 @@
+"""Declaring a flag: its help, how its value is written and parsed, and its section of `--help`.
+
+A flag is declared once: as the default of the field of `planner.search.request.Request` that holds its value,
+or as a `Flag` that a registry contributes (`register`). Command-line options, `PLANNER_*` variables, keys of
+scenario files, the keyword arguments of `planner.recommend` and docs/flags.md are generated from it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from planner.errors import BadInput
+from planner.units import bandwidth_bytes_per_s
+
+MAX_COUNTS = 4096  # numbers that one range may name
+_SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+# In --help these come first, under a heading of their own.
+COMMON = (
+    "model",
+    "hardware",
+    "gpu",
+    "budget",
+    "deadline",
+    "epochs",
+    "workers",
+    "batch",
+    "precision",
+    "exchange",
+)
+
+
+class FlagSection(StrEnum):
+    """Groups of flags, in the order of `--help`."""
+
+    JOB = "Job"
+    MACHINES = "Machines"
+    LIMITS = "Limits"
+    PARALLELISM = "Parallelism"
+    SERVERS = "Parameter servers"
+    OUTPUT = "Output"
+
+
+@dataclass(frozen=True, slots=True)
+class FlagType:
+    """How the value of a flag is written in files and in Python, its parser, and its type for typer."""
+
+    written: Any
+    parse: Callable[[Any, str], Any] = lambda value, option: value  # of the value and the option's name
+    option: type = str
+    metavar: str = "TEXT"
+    python: str = ""  # annotation of the keyword argument, where Python takes more than files do
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: `name` is its key in files and Python, `fields` are those of `Request` that it fills (of
+    several, the parser gives a value each)."""
+
+    name: str
+    help: str  # one line with an example value
+    section: FlagSection
+    kind: FlagType
+    fields: tuple[str, ...] = ()
+    spellings: tuple[str, ...] = ()  # beside `--name`: "-w"; for a switch "--spot/--on-demand"
+    metavar: str | None = None
+    commands: tuple[str, ...] = ("compare", "recommend", "saturation", "simulate")
+    minimum: int | None = None
+    positive: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """`--server-hardware` of `server_hardware`."""
+        return option_of(self.name)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "PLANNER_" + self.name.upper()
+
+    def parsed(self, value: Any) -> dict[str, Any]:
+        """The fields of a request that a written value fills."""
+        parsed = self.kind.parse(value, self.option)
+        if not self.fields:
+            return {"extra": {self.name: parsed}}
+        return dict(zip(self.fields, parsed if len(self.fields) > 1 else (parsed,), strict=True))
+
+    def check(self, value: Any) -> None:
+        """Refuse a parsed value out of range."""
+        if value is None:
+            return
+        if self.positive and not (math.isfinite(value) and value > 0):
+            raise BadInput(f"{self.option} is {value:g}; it must be a number above zero")
+        if self.minimum is not None and value < self.minimum:
+            raise BadInput(f"{self.option} is {value}; it must be at least {self.minimum}")
+        if self.choices and value not in self.choices:
+            raise BadInput(f"{self.option} is {value!r}; it is one of {', '.join(self.choices)}")
+        if value == ():
+            raise BadInput(f"{self.option} is empty; name at least one, or leave it out")
+
+
+def option_of(name: str) -> str:
+    """The option of a name in Python: `--seq-length` of `seq_length`."""
+    return "--" + name.replace("_", "-")
+
+
+def flag(
+    section: FlagSection, kind: FlagType, help: str, *, default: Any = None, name: str = "", **more: Any
+) -> Any:
+    """A field of a request that a flag fills. `name` is the flag's, where the field is called otherwise."""
+    declared = Flag(name, help, section, kind, **more)
+    given: dict[str, Any] = {} if default is MISSING else {"default": default}
+    return field(metadata={"flag": declared}, **given)
+
+
+_CONTRIBUTED: dict[str, Flag] = {}
+
+
+def register(*contributed: Flag) -> None:
+    """Add flags of an axis or a strategy; `Request.extra` holds their values by name."""
+    _CONTRIBUTED.update({one.name: one for one in contributed})
+
+
+def flags_of(request: type) -> tuple[Flag, ...]:
+    """The flags that the fields of a request declare, then those that registries contribute."""
+    return (*_declared(request), *_CONTRIBUTED.values())
+
+
+@lru_cache
+def _declared(request: type) -> tuple[Flag, ...]:
+    declared = []
+    for one in request.__dataclass_fields__.values():  # type: ignore[attr-defined]  # with those of InitVar
+        if (flag := one.metadata.get("flag")) is not None:
+            fields = flag.fields or (one.name,)
+            declared.append(replace(flag, name=flag.name or one.name, fields=fields))
+    return tuple(declared)
+
+
+def names(value: str | Sequence[str], option: str = "") -> tuple[str, ...]:
+    """`a,b` or a list as names."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def counts(value: str | int | Sequence[int | str], option: str) -> tuple[int, ...]:
+    """`1,2,4`, `1-8` or a list as whole numbers in ascending order."""
+    parts = str(value).split(",") if isinstance(value, str | int) else value
+    out: set[int] = set()
+    for part in parts:
+        match = re.fullmatch(r"\s*(\d{1,7})\s*(?:(?:-|\.\.)\s*(\d{1,7}))?\s*", str(part))
+        if not match:
+            raise BadInput(f"{option} is {value!r}; write whole numbers as 8 or 1,2,4 or 1-8")
+        low, high = int(match[1]), int(match[2] or match[1])
+        if not 1 <= low <= high or high - low > MAX_COUNTS:
+            raise BadInput(f"{option} is {value!r}; counts start at 1 and a range goes upwards")
+        out.update(range(low, high + 1))
+        if len(out) > MAX_COUNTS:
+            raise BadInput(f"{option} holds more than {MAX_COUNTS} numbers; give fewer")
+    return tuple(sorted(out))
+
+
+def duration_s(value: str | float, option: str) -> float:
+    """`36h`, `90min`, `2d` as seconds; a bare number is hours."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value).lower())
+    if not match or (match[2] or "h") not in _DURATION_S:
+        raise BadInput(f"{option} {value!r} is not understood; write it as 36h, 90min or 2d")
+    seconds = float(match[1]) * _DURATION_S[match[2] or "h"]
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise BadInput(f"{option} {value!r} must be above zero")
+    return seconds
+
+
+def share(value: str | float, option: str) -> float:
+    """`10%` or 0.1 as a share."""
+    text = str(value).strip()
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise BadInput(f"{option} is {value!r}; write a share, as 10%") from None
+
+
+def usd_per_hour(value: str | float, option: str) -> float:
+    """`20`, `20/h` or `$20/h` as US dollars per hour."""
+    match = re.fullmatch(
+        r"\$?\s*(-?[0-9.]+(?:e[0-9]+)?)\s*(?:usd)?\s*(?:/\s*(?:h|hr|hour))?", str(value).lower()
+    )
+    try:
+        return float(match[1] if match else "")
+    except ValueError:
+        raise BadInput(f"{option} is {value!r}; write US dollars per hour, as 20 or 20/h") from None
+
+
+def token_count(value: str | float, option: str) -> float:
+    """`15B`, `300M`, `2T` or a number as tokens."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMBTG]?)\s*", str(value))
+    try:
+        tokens = float(match[1]) * _SUFFIXES[match[2].upper()] if match else math.nan
+    except ValueError:
+        tokens = math.nan
+    if not (math.isfinite(tokens) and tokens > 0):
+        raise BadInput(f"{option} is {value!r}; write a number above zero, as 15B, 300M or 2T")
+    return tokens
+
+
+TEXT = FlagType(str)
+NUMBER = FlagType(float, option=float, metavar="NUMBER")
+WHOLE = FlagType(int, option=int, metavar="N")
+SWITCH = FlagType(bool, option=bool, metavar="")
+NAMES = FlagType(str | Sequence[str], names, metavar="NAMES")
+COUNTS = FlagType(str | int | Sequence[int | str], counts, metavar="N,...")
+DURATION = FlagType(str | float, duration_s, metavar="TIME")
+SHARE = FlagType(str | float, share, metavar="SHARE")
+USD_PER_HOUR = FlagType(str | float, usd_per_hour, metavar="USD")
+TOKENS = FlagType(str | float, token_count, metavar="TOKENS")
+BANDWIDTH = FlagType(str, lambda value, option: bandwidth_bytes_per_s(value), metavar="RATE")

@@ -1,0 +1,106 @@
+"""How the flags are written that speak of strategies, networks and recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from planner import flags
+from planner.errors import BadInput, unknown_name
+from planner.flags import FlagType
+
+if TYPE_CHECKING:
+    from planner.simulator.step import Profile
+
+
+def _network(value: str, option: str) -> tuple[str | None, bool | None]:
+    """`burst`, `tcp` or `burst,tcp`: which figure of the NIC, and whether RDMA is used."""
+    known = {"baseline": 0, "burst": 0, "tcp": 1, "rdma": 1}
+    chosen: list[str | None] = [None, None]
+    for word in flags.names(value):
+        if word not in known:
+            raise BadInput(f"{option} is {value!r}; it is baseline or burst, and tcp or rdma, as burst,tcp")
+        if chosen[known[word]] not in (None, word):
+            raise BadInput(
+                f"{option} {chosen[known[word]]} and {word} contradict each other; give one of them"
+            )
+        chosen[known[word]] = word
+    return chosen[0], None if chosen[1] is None else chosen[1] == "rdma"
+
+
+def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict[str, str]], ...] | None:
+    """`servers,alone` or `allreduce:bucket_bytes=1048576` as strategies with the choices that they fix."""
+    from planner.parallel.data import EXCHANGES as STRATEGIES
+
+    words = flags.names(value)
+    if words == ("all",):
+        return None
+    chosen = []
+    for word in words:
+        kind, *given = word.split(":")
+        if kind not in STRATEGIES:
+            raise unknown_name("exchange", kind, STRATEGIES, hint="one of all, " + ", ".join(STRATEGIES))
+        choices = dict(choice.partition("=")[::2] for choice in given)
+        known = [one.name for one in fields(STRATEGIES[kind])]  # type: ignore[arg-type]
+        for name in choices:
+            if name not in known:
+                raise unknown_name(f"choice of {kind}", name, known, hint="one of " + ", ".join(known))
+        chosen.append((kind, choices))
+    return tuple(chosen)
+
+
+def _placements(value: str | Sequence[str], option: str) -> tuple[str, ...]:
+    from planner.servers.placement import RULES
+
+    return _known("placement", flags.names(value), RULES, every=tuple(RULES))
+
+
+def _policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
+    from planner.servers.ordering import STRATEGIES
+
+    known = ("multiplexed", "fifo", *(name for name in STRATEGIES if name != "fifo"))
+    every = ("multiplexed", "tic", "tac", "p3", "bytescheduler", "prophet")
+    return _known("policy", flags.names(value), known, every=every)
+
+
+def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, each of which is known; of `all`, every one that is worth trying."""
+    if words == ("all",):
+        return every
+    for word in words:
+        if word not in known:
+            raise unknown_name(kind, word, known, hint="one of " + ", ".join(known))
+    return words
+
+
+def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
+    """The profiles of files, or those given: the first, and those of the same loop at other batches."""
+    from planner.device.recorded.loader import open_step
+
+    given = profile_paths(value) if isinstance(value, str | list | tuple) else [value]
+    first, *more = (open_step(one) if isinstance(one, str) else one for one in given)
+    return first, tuple(more)
+
+
+def profile_paths(value: str | Sequence[Any]) -> list[Any]:
+    """The files of `--profile`: one, or recordings at several batches with commas between them."""
+    from os.path import exists
+
+    if isinstance(value, str):
+        return [value] if exists(value) else list(flags.names(value))
+    return list(value)
+
+
+_NAMES = str | Sequence[str]
+JOINED = FlagType(_NAMES, lambda value, option: ",".join(flags.names(value)), metavar="NAMES")
+BATCHES = FlagType(
+    int | str | Sequence[int | str],
+    lambda value, option: value if value == "auto" else flags.counts(value, option),
+    metavar="N,...",
+)
+PROFILES = FlagType(_NAMES, _profiles, python="str | Sequence[str] | Profile")
+NETWORK = FlagType(str, _network)
+EXCHANGES = FlagType(_NAMES, _exchanges, metavar="NAMES")
+PLACEMENTS = FlagType(_NAMES, _placements, metavar="NAMES")
+POLICIES = FlagType(_NAMES, _policies, metavar="NAMES")
