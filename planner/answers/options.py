@@ -22,7 +22,7 @@ class Options(TypedDict, total=False):
     accumulate: int | None
     seq_length: int | None
     precision: str | Sequence[str] | None
-    checkpointing: str | Sequence[str] | None
+    recompute: str | Sequence[str] | None
     framework: str | None
     epochs: float | None
     tokens: str | float | None

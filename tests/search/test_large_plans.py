@@ -9,9 +9,10 @@ import pytest
 
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request, token_count
+from planner.answers.scenario import parse_request
 from planner.device.precision import BF16
-from planner.errors import BadInput, Infeasible, PlannerWarning
+from planner.errors import BadInput, Infeasible
+from planner.flags import token_count
 from planner.parallel.data import Sharded, Site
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan, plan_from
@@ -55,12 +56,6 @@ def test_the_models_own_format_as_far_as_the_device_has_it(model: str, machine: 
 def test_a_format_that_the_device_lacks_is_refused_with_what_it_has() -> None:
     with pytest.raises(BadInput, match=r"V100.* does not compute in bf16; it has fp32, fp16"):
         rate(model="resnet50", hardware="p3.2xlarge", exchange="alone", precision="bf16")
-
-
-def test_the_flags_old_meaning_is_explained() -> None:
-    with pytest.warns(PlannerWarning, match=r"--interval-width 0\.01"):
-        request = parse_request(model="resnet50", precision=0.01)
-    assert request.interval_width == 0.01
 
 
 def test_sixteen_bits_are_faster_on_tensor_cores() -> None:
@@ -206,12 +201,12 @@ def test_a_range_is_wider_than_the_simulation() -> None:
 
 
 def test_tokens_are_samples_of_a_length() -> None:
-    assert [token_count(words) for words in ("15B", "300M", "2e12", 5)] == [15e9, 3e8, 2e12, 5]
+    assert [token_count(words, "--tokens") for words in ("15B", "300M", "2e12", 5)] == [15e9, 3e8, 2e12, 5]
     assert asked(model="gpt2", tokens="1024M").samples == 1e6
     assert asked(model="gpt2", tokens="1024M", seq_length=512).samples == 2e6
     for wrong in ("many", "-3B", "0"):
         with pytest.raises(BadInput, match="--tokens"):
-            token_count(wrong)
+            token_count(wrong, "--tokens")
     with pytest.raises(BadInput, match="no sequence"):
         asked(model="resnet50", tokens="1B")
 
