@@ -43,11 +43,14 @@ class AxisFlag:
 @dataclass(frozen=True, slots=True)
 class Communication:
     """A collective among the ranks of an axis after a layer: of so many activation elements per sample in the
-    forward pass, and of its transpose (`TRANSPOSED`) in the backward pass."""
+    forward pass, and of its transpose (`TRANSPOSED`) in the backward pass. `of_gradients`: of so many
+    gradient elements, whatever the batch, and in the backward pass only (parameters that the ranks have in
+    common)."""
 
     layer: str
     kind: Kind
     elements: int
+    of_gradients: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,9 @@ class Axis(ABC):
     lowered_by: ClassVar[str] = ""
     outermost: ClassVar[bool] = False  # ranks stand further apart than data-parallel ones, as stages do
     own_samples: ClassVar[bool] = False  # each rank brings its own samples; else they work on the same ones
+    splits_parameters: ClassVar[bool] = (
+        True  # each rank holds its part of them; else ranks hold the same ones
+    )
 
     degree: int = 1
 

@@ -220,6 +220,11 @@ class Mesh:
             )
 
     @property
+    def parameter_shards(self) -> int:
+        """Parts that the parameters of a replica are in."""
+        return prod(axis.degree for axis in self.axes if axis.splits_parameters)
+
+    @property
     def groups(self) -> int:
         """Process groups that a device is in beside its data-parallel one."""
         return len(self.axes)

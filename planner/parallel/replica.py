@@ -22,7 +22,7 @@ from planner.device.recompute import Recompute
 from planner.files.byte_cache import ByteCache
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.parallel._base import Axis
+from planner.parallel._base import Axis, Communication
 from planner.parallel.collectives import Kind, Library, Peers
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import settings
@@ -150,9 +150,9 @@ def _lag(pass_s: float, mesh: Mesh) -> float:
 
 def _collective_costs(
     site: Site, precision: Precision, tier: Framework
-) -> Callable[[Axis, Kind, float], float]:
-    """Seconds that the ranks of an axis take to exchange so many elements, beside the products that they
-    compute meanwhile; all of them launch it first."""
+) -> Callable[[Axis, Communication, int, Kind], float]:
+    """Seconds of a communication among the ranks of an axis, beside the products that they compute meanwhile;
+    all of them launch it first."""
 
     @lru_cache(maxsize=8)
     def group_of(axis: Axis) -> tuple[Library, Peers]:
@@ -161,9 +161,12 @@ def _collective_costs(
         return library, peers_of(group, library)
 
     @lru_cache(maxsize=256)
-    def seconds(axis: Axis, kind: Kind, elements: float) -> float:
+    def seconds(axis: Axis, communication: Communication, batch: int, kind: Kind) -> float:
         library, peers = group_of(axis)
-        alone_s = library.seconds(kind, elements * precision.activation_bytes, peers)
+        size = float(communication.elements) * batch * precision.activation_bytes
+        if communication.of_gradients:
+            size = float(communication.elements) * precision.gradient_bytes
+        alone_s = library.seconds(kind, size, peers)
         return tier.floor_s + tier.exposed_sums * alone_s
 
     return seconds

@@ -13,7 +13,7 @@ step that differs by the sends between stages alone, which are a hundredth of it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from planner.device.recompute import Recompute, recomputed_layers
 from planner.model import Model
 from planner.model.layers import kind_of
 from planner.model.units import Chain, Floats, Ints, chain_of
-from planner.parallel._base import TRANSPOSED, Axis
+from planner.parallel._base import TRANSPOSED, Axis, Communication
 from planner.parallel.collectives import Kind
 from planner.parallel.mesh import Mesh
 from planner.parallel.pipeline import PipelineParallel, balanced, bubble_s, exposed_sends_s
@@ -44,12 +44,12 @@ class LayerTimes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """How long things take: a model's layers for a batch; a collective of so many elements among the ranks of
-    an axis; and by what share the slowest of them is behind their mean in a pass of so many seconds, as the
-    others wait for it at every collective."""
+    """How long things take: a model's layers for a batch; a communication among the ranks of an axis for a
+    batch, in the forward pass or as its transpose; and by what share the slowest of them is behind their mean
+    in a pass of so many seconds, as the others wait for it at every collective."""
 
     times: Callable[[Model, int], LayerTimes]
-    collective_s: Callable[[Axis, Kind, float], float]
+    collective_s: Callable[[Axis, Communication, int, Kind], float]
     lag: Callable[[float], float] = lambda pass_s: 0.0
 
 
@@ -140,20 +140,22 @@ def unit_times(
 def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
     """Seconds of collectives after each layer, in the forward and in the backward pass."""
     forward_s, backward_s = np.zeros(len(model.layers)), np.zeros(len(model.layers))
-    for (axis, kind, elements), layers in _collectives(model, mesh):
-        forward_s[layers] += costs.collective_s(axis, kind, elements * batch)
-        backward_s[layers] += costs.collective_s(axis, TRANSPOSED[kind], elements * batch)
+    for axis, each, layers in _collectives(model, mesh):
+        if not each.of_gradients:
+            forward_s[layers] += costs.collective_s(axis, each, batch, each.kind)
+        kind = each.kind if each.of_gradients else TRANSPOSED[each.kind]
+        backward_s[layers] += costs.collective_s(axis, each, batch, kind)
     return forward_s, backward_s
 
 
 @lru_cache(maxsize=64)
-def _collectives(model: Model, mesh: Mesh) -> list[tuple[tuple[Axis, Kind, float], Ints]]:
-    """Which collectives there are, of how many elements per sample, and after which layers."""
+def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
+    """The communications of a mesh, and after which layers each is; equal ones stand together."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
-    found: dict[tuple[Axis, Kind, float], list[int]] = {}
+    found: dict[tuple[Axis, Communication], list[int]] = {}
     for axis, each in mesh.communications(model):
-        found.setdefault((axis, each.kind, float(each.elements)), []).append(places[each.layer])
-    return [(what, np.array(layers, np.intp)) for what, layers in found.items()]
+        found.setdefault((axis, replace(each, layer="")), []).append(places[each.layer])
+    return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in found.items()]
 
 
 @lru_cache(maxsize=64)
@@ -181,6 +183,7 @@ def stage_work(
         (first, last),
         (stages > 1, sent_s > 0),
         tuple((times.forward_collective_s[first:last] != 0).tolist()),
+        tuple((times.backward_collective_s[first:last] != 0).tolist()),
         tuple((times.recompute_s[first:last] != 0).tolist()),
         tuple((times.recompute_collective_s[first:last] != 0).tolist()),
         times.held,
@@ -227,7 +230,8 @@ def _layout(  # noqa: PLR0917
     chain: Chain,
     units: tuple[int, int],
     waits: tuple[bool, bool],
-    collectives: tuple[bool, ...],
+    forward_collectives: tuple[bool, ...],
+    backward_collectives: tuple[bool, ...],
     again: tuple[bool, ...],
     again_collectives: tuple[bool, ...],
     held: Chain,
@@ -246,7 +250,7 @@ def _layout(  # noqa: PLR0917
         name = chain.names[unit]
         forward_at[unit] = len(ops)
         ops.append((f"{name}/forward", FORWARD, COMPUTE, _FORWARD, unit))
-        if collectives[unit - first]:
+        if forward_collectives[unit - first]:
             ops.append((f"{name}/forward/sum", FORWARD, SUM, _FORWARD_COLLECTIVE, unit))
     for unit in reversed(range(first, last)):
         name = chain.names[unit]
@@ -254,7 +258,7 @@ def _layout(  # noqa: PLR0917
             ops.append((f"{name}/recompute", BACKWARD, RECOMPUTE, _RECOMPUTE, unit))
             if again_collectives[unit - first]:
                 ops.append((f"{name}/recompute/sum", BACKWARD, SUM, _RECOMPUTE_COLLECTIVE, unit))
-        if collectives[unit - first]:
+        if backward_collectives[unit - first]:
             ops.append((f"{name}/backward/sum", BACKWARD, SUM, _BACKWARD_COLLECTIVE, unit))
         backward_at[unit] = len(ops)
         ops.append((f"{name}/backward", BACKWARD, COMPUTE, _BACKWARD, unit))

@@ -46,7 +46,7 @@ def _spread(plan: Plan, model: Model, site: Site) -> tuple[tuple[frozenset[str] 
                 gradients=kept.gradients,
                 optimizer=kept.optimizer,
                 in_flight=share.in_flight,
-                buffers_bytes=kept.buffers_bytes / mesh.size,
+                buffers_bytes=kept.buffers_bytes / mesh.parameter_shards,
                 cuts=mesh.groups,
             ),
         )

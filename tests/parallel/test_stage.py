@@ -31,7 +31,7 @@ def times(model: Model, batch: int) -> Times:
     return Times(forward, 2 * forward, model.parameters / 1e12)
 
 
-COSTS = Costs(times, collective_s=lambda axis, kind, elements: elements / 1e12)
+COSTS = Costs(times, collective_s=lambda axis, each, batch, kind: each.elements * batch / 1e12)
 
 
 def send_s(elements: float) -> float:
