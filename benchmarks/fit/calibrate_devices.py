@@ -31,9 +31,9 @@ from calibration import (
     peak_costs,
     read_rows,
 )
+from fitted_costs import KINDS, MEMORY, OVERHEAD, step_costs
 from scipy.optimize import least_squares, minimize_scalar
 
-from planner.device.computation.work import KINDS, MEMORY, OVERHEAD, work_of
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 
@@ -115,7 +115,7 @@ def tf32_speedup(shares: Array, rows: list[Row]) -> tuple[float, float]:
 def _log_error(row: Row, shares: Array, speedup: float) -> float:
     costs = _with_speedup(peak_costs(*PEAKS[row.same_device]) * shares, speedup)
     return float(
-        np.log(row.batch / (work_of(load_model(row.model)).step(row.batch) @ costs) / row.images_per_s)
+        np.log(row.batch / (step_costs(load_model(row.model), row.batch) @ costs) / row.images_per_s)
     )
 
 
@@ -150,7 +150,7 @@ def cpu_shares() -> tuple[Array, float]:
     with (PUBLISHED / "throughput_cpu.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["training"] == "no"]
     asked = np.array(
-        [work_of(load_model(row["model"])).step(int(row["batch"]), training=False) for row in rows]
+        [step_costs(load_model(row["model"]), int(row["batch"]), training=False) for row in rows]
     )
     measured = np.log([int(row["batch"]) / float(row["images_per_s"]) for row in rows])
     cores = np.array([load_hardware(row["machine"]).device.cores or 1 for row in rows])
@@ -176,7 +176,7 @@ def training_loss(core: Array) -> float:
     32, on r4.16xlarge."""
     costs = core.copy()
     costs[:OVERHEAD] /= R4_CORES * R4_GHZ / CPU_GHZ
-    return 32 / float(work_of(load_model("inception3")).step(32) @ costs) / 20.8
+    return 32 / float(step_costs(load_model("inception3"), 32) @ costs) / 20.8
 
 
 def cpus() -> list[Entry]:

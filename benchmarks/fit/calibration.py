@@ -1,10 +1,10 @@
 """Fits kernel rates of devices to published single-device training throughputs.
 
 Symbols. theta[d] are the six costs of device d (seconds for a multiply-add of each kernel kind, for a byte,
-and for an op); x[r] what the step of row r asks of a device (`Work.step`), so that its predicted time is
-phi[f] * x[r] . theta[d], with one factor phi for each framework f (a name and the era of its cuDNN) and
-nothing for a model. Rates are expressed as a share of the device's peak; the shares of all devices scatter
-around a common mean m, which carries knowledge to devices with few rows:
+and for an op); x[r] what the step of row r asks of a device (`fitted_costs.step_costs`), so that its
+predicted time is phi[f] * x[r] . theta[d], with one factor phi for each framework f (a name and the era of
+its cuDNN) and nothing for a model. Rates are expressed as a share of the device's peak; the shares of all
+devices scatter around a common mean m, which carries knowledge to devices with few rows:
 
     minimise  sum_r w[r] (log predicted - log measured)^2 / 0.05^2
             + sum_d |log theta[d] - m|^2 / 0.25^2  +  |m - prior|^2 / 0.7^2  +  sum_f (log phi[f])^2 / 0.2^2
@@ -25,9 +25,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from fitted_costs import COSTS, KINDS, step_costs
 from scipy.optimize import least_squares
 
-from planner.device.computation.work import COSTS, KINDS, work_of
 from planner.model.catalog import load_model
 
 DATA = Path(__file__).parent
@@ -96,7 +96,7 @@ class Fit:
 
     def images_per_s(self, row: Row) -> float:
         factor = self.factors.get(row.framework, 1.0)
-        asked = work_of(load_model(row.model)).step(row.batch, training=row.role != "forward")
+        asked = step_costs(load_model(row.model), row.batch, training=row.role != "forward")
         return row.batch / float(asked @ self.costs[row.same_device] * factor)
 
 
@@ -127,7 +127,7 @@ def peak_costs(flops: float, memory_bytes_per_s: float) -> Array:
 def fit(rows: Sequence[Row]) -> Fit:
     """Least squares over the logarithms of all costs, their mean, and the framework factors."""
     devices, frameworks = list(FITTED), sorted({row.framework for row in rows})
-    asked = np.array([work_of(load_model(row.model)).step(row.batch) for row in rows])
+    asked = np.array([step_costs(load_model(row.model), row.batch) for row in rows])
     measured = np.log([row.batch / row.images_per_s for row in rows])
     device = np.array([devices.index(row.same_device) for row in rows])
     framework = np.array([frameworks.index(row.framework) for row in rows])

@@ -46,9 +46,9 @@ def device_computation(
         from planner.device.computation.synthesis import computation_for
 
         return computation_for(model, batch, site.hardware, precision)
-    from planner.device.computation.synthesize import rated_computation
+    from planner.device.computation.synthesis import calibrated_computation
 
-    return rated_computation(model, batch, site.hardware, precision, framework)
+    return calibrated_computation(model, batch, site.hardware, precision, framework)
 
 
 def in_units(model: Model, site: Site) -> bool:

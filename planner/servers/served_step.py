@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.computation import Computation, Parameter, Shape
-from planner.device.computation.work import UPDATE_PASSES
 from planner.errors import BadInput
 from planner.files.byte_cache import ByteCache
 from planner.servers.moved_servers import on_servers
@@ -29,6 +28,7 @@ COMMUNICATION = OpRole.COMMUNICATION
 Array = npt.NDArray[np.float64]
 
 SERVER_MEMORY_BYTES_PER_S = 12e9  # 0.25 ns a byte of tensor in an update by one core
+UPDATE_PASSES = 3  # plain SGD reads weights and gradients and writes weights
 UPDATE_OVERHEAD_S = 2e-6
 
 

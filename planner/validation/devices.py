@@ -15,9 +15,9 @@ from importlib.resources import as_file
 
 import numpy as np
 
-from planner.device.computation.work import step_s
 from planner.device.rates.constants import constants
 from planner.device.rates.device import family_of
+from planner.device.rates.times import fitted_times
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.model.catalog import load_model, model_names
@@ -47,7 +47,7 @@ class Published:
 
     def predicted(self, factor: float = 1.0) -> float:
         rates = kernel_rates(machine(self.device))
-        step = step_s(network(self.model), self.batch, rates, training=self.role != "forward")
+        step = fitted_times(network(self.model), self.batch, rates, training=self.role != "forward").step_s
         return self.batch / (step * factor)
 
 

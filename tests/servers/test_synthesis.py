@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.device.computation.work import KINDS, costs_of, kernel_kind, step_s, work_of
+from planner.device.rates.times import FITTED_KINDS, fitted_times
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware, KernelRates, bare_machine
 from planner.model import Layer, Model, Tensor
+from planner.model.layers import kernel_kind
 from planner.servers.placement import RULES
 from planner.servers.synthesis import GRPC_PARSING, NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
@@ -159,9 +160,9 @@ def test_bytes_and_times_are_conserved(width, batch, servers, rule, parsing):
     assert not profile.bytes[~profile.is_transfer].any()
     assert not profile.durations_s[:, profile.is_transfer].any()
     computes = np.array([name.endswith(("/forward", "/backward")) for name in profile.names])
-    work, costs = work_of(model), costs_of(RATES)
+    times = fitted_times(model, batch, RATES)
     trained = [layer.name != "shrink" for layer in model.layers]
-    expected = work.forward_s(batch, costs).sum() + work.backward_s(batch, costs)[trained].sum()
+    expected = times.forward_s.sum() + times.backward_s[trained].sum()
     assert profile.durations_s[0, computes].sum() == pytest.approx(expected, rel=1e-12)
     # a tensor's downlink, uplink and update share its index and its server
     for index in range(len(profile.tensors)):
@@ -173,27 +174,27 @@ def test_bytes_and_times_are_conserved(width, batch, servers, rule, parsing):
 @given(first=st.integers(1, 200), gap=st.integers(1, 200))
 def test_step_time_is_affine_in_batch(first, gap):
     model = branching()
-    a, b, c = (step_s(model, batch, RATES) for batch in (first, first + gap, first + 2 * gap))
+    a, b, c = (fitted_times(model, batch, RATES).step_s for batch in (first, first + gap, first + 2 * gap))
     assert c - b == pytest.approx(b - a, rel=1e-9)
-    assert a > step_s(model, first, RATES, training=False)
+    assert a > fitted_times(model, first, RATES, training=False).step_s
 
 
 def test_the_time_of_one_convolution_by_hand():
     layer = Layer(
         "c", "conv", ("x",), (10, 10, 20), (Tensor("w", (3, 3, 5, 20)),), 90_000, (3, 3), (1, 1), 500
     )
-    work = work_of(Model("one", (Layer("d", "relu", (), (10, 10, 5)), layer)))
+    times = fitted_times(Model("one", (Layer("d", "relu", (), (10, 10, 5)), layer)), 8, RATES)
     moved = (500 + 2000) * 4
     rest = 50e-6 + (8 * moved + 3600) / 5e11
-    assert work.forward_s(8, costs_of(RATES))[1] == pytest.approx(8 * 90_000 / 14e12 + rest)
-    assert work.backward_s(8, costs_of(RATES))[1] == pytest.approx(2 * (1.2 * 8 * 90_000 / 14e12 + rest))
+    assert times.forward_s[1] == pytest.approx(8 * 90_000 / 14e12 + rest)
+    assert times.backward_s[1] == pytest.approx(2 * (1.2 * 8 * 90_000 / 14e12 + rest))
 
 
 def test_normalisation_reads_its_input_once_more_in_training():
     norm = Layer("n", "batch_norm", (), (10, 10, 5), (Tensor("n/beta", (5,)),), input_elements=500)
-    work = work_of(Model("one", (norm,)))
-    training, inference = (work.forward_s(8, costs_of(RATES), training=flag)[0] for flag in (True, False))
-    assert training - inference == pytest.approx(8 * 500 * 4 / 5e11)
+    model = Model("one", (norm,))
+    times = [fitted_times(model, 8, RATES, training=flag).forward_s[0] for flag in (True, False)]
+    assert times[0] - times[1] == pytest.approx(8 * 500 * 4 / 5e11)
 
 
 def test_kernel_kinds():
@@ -265,7 +266,7 @@ def test_a_model_without_kernels_is_refused():
 
 
 def test_kinds_are_those_of_the_hardware_files():
-    assert set(RATES.rates) == set(KINDS)
+    assert set(RATES.rates) == set(FITTED_KINDS)
 
 
 def test_the_example_of_the_docs_is_true():

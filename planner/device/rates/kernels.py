@@ -50,10 +50,11 @@ class Kernels:
 
 
 @lru_cache(maxsize=256)
-def kernels_of(model: Model, flash: bool | None = None) -> Kernels:
-    """The kernels of a model; cached. `flash` overrides what the model says of attention."""
+def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
+    """The kernels of a model; cached. `flash` overrides what the model says of attention; without `training`
+    only those of a forward pass."""
     rows = []
-    for at, asked in enumerate(workloads(model, flash=flash)):
+    for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
         for back, one in enumerate((asked.forward, asked.backward)):
             rows += [_row(at, of, part, back) for of, part in _parts(kind, one, back) if part.kernels]
@@ -106,6 +107,6 @@ def _edge(product: Matmul) -> float:
 @lru_cache(maxsize=256)
 def network_of(model: Model) -> Network:
     """The kind of a network, by what most of its arithmetic is."""
-    kernels = kernels_of(model, None)  # as `planner.device.rates.times` asks, so that it is found once
+    kernels = kernels_of(model, None, True)  # as `planner.device.rates.times` asks, so that it is found once
     flops, images = kernels.flops * kernels.launches, np.isin(kernels.kind, CONVOLUTIONS)
     return "cnn" if flops[images].sum() > flops.sum() / 2 else "transformer"

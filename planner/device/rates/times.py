@@ -1,10 +1,18 @@
-"""The time of a step's computation: kernels of a model at the rates of a device under a framework.
+"""The time of a step's computation: the workload of a model's layers, divided by the rates of a device.
 
-A kernel takes  max(F, B) + overlap min(F, B) + fixed,  where F are its multiply-adds over the rate of its
+A kernel takes  max(F, B) + overlap min(F, B) + fixed,  where F is its arithmetic over the rate of its kernel
 kind, B the bytes that it moves over the memory's, less what the last-level cache still holds of the kernel
-before, and fixed is what starting and draining it costs the device. Kernels are launched one after the other
-by the host: where launching takes longer than computing, the host sets the pace (small batches in eager
+before, and fixed what starting and draining it costs the device. Kernels are launched one after the other by
+the host: where launching takes longer than computing, the host sets the pace (small batches in eager
 frameworks).
+
+Rates come from one table with two kinds of rows. `calibrated_rates` is a device in a precision under a
+framework, fitted to published runs (`planner.device.rates.device`). `fitted_rates` is a row of a hardware
+file: CPUs, rates of the user's own, and older devices fitted to convolutional networks in single precision
+(docs/synthesis.md). There arithmetic and traffic add up (overlap 1), and gradient kernels are slower than the
+forward kernel of as many multiply-adds: with 1.2, rates fitted to training meet published forward-only
+throughputs of AlexNet and VGG, too, and backward takes 2.0 times as long as forward for VGG-16 (published:
+2.2).
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from planner.device.precision import Precision
+from planner.device.precision import FP32, Precision
 from planner.device.rates.constants import Framework, constants
 from planner.device.rates.device import Basis, basis_of, device_rates
 from planner.device.rates.error import Error, error_of
@@ -25,16 +33,16 @@ from planner.device.rates.kernels import (
     MATMUL,
     MEMORY,
     Array,
-    Flags,
-    Ints,
+    Kernels,
     Network,
     kernels_of,
     network_of,
 )
 from planner.errors import BadInput, unknown_name
 from planner.files.byte_cache import cached_by_bytes
-from planner.hardware import Device
+from planner.hardware import Device, KernelRates
 from planner.model import Model
+from planner.model.layers import KERNEL_KINDS, workload
 
 Input = Literal["dali", "files", "synthetic"]
 INPUTS: tuple[Input, ...] = get_args(Input)
@@ -42,17 +50,41 @@ Optimizer = Literal["none", "sgd", "momentum", "adam"]
 DEFAULT_FRAMEWORK = "pytorch"
 # Bytes that updating one parameter reads and writes in single precision: weights and gradients, each state.
 _UPDATE_BYTES = {"none": 0, "sgd": 12, "momentum": 20, "adam": 28}
+FULLY_CONNECTED = "fc"
+# Kinds of a hardware file's rates, and which stands in for each kind of kernels; None: its traffic alone.
+FITTED_KEYS: dict[str, str | None] = {
+    workload.MATMUL: FULLY_CONNECTED,
+    workload.ATTENTION: FULLY_CONNECTED,
+    workload.CONV1X1: workload.CONV1X1,
+    workload.CONV3X3: workload.CONV3X3,
+    workload.CONV: workload.CONV,
+    workload.GROUPED: workload.CONV3X3,
+    workload.DEPTHWISE: None,
+    workload.MEMORY: None,
+}
+FITTED_KINDS = (workload.CONV1X1, workload.CONV3X3, workload.CONV, FULLY_CONNECTED, workload.MEMORY)
+GRADIENT_SLOWDOWN = 1.2
 LEAST_MOVED = 0.3  # of a kernel's traffic, however large the cache: writes, and what others have evicted
 HOST_SHARPNESS = 8  # of the maximum of host and device, as both take turns at waiting
 
 
 @dataclass(frozen=True, eq=False)
-class ComputationTime:
-    """Seconds of one step on one device, by layer of the model; `waiting_s` is what the input adds."""
+class StepTimes:
+    """Seconds of one step on one device, by layer of the model."""
 
     forward_s: Array
     backward_s: Array
     optimizer_s: float
+
+    @property
+    def step_s(self) -> float:
+        return float(self.forward_s.sum() + self.backward_s.sum()) + self.optimizer_s
+
+
+@dataclass(frozen=True, eq=False)
+class ComputationTime(StepTimes):
+    """Times by calibrated rates; `waiting_s` is what the input adds."""
+
     waiting_s: float
     basis: Basis
     network: Network
@@ -60,7 +92,28 @@ class ComputationTime:
 
     @property
     def step_s(self) -> float:
-        return float(self.forward_s.sum() + self.backward_s.sum()) + self.optimizer_s + self.waiting_s
+        return super().step_s + self.waiting_s
+
+
+@dataclass(frozen=True, eq=False)
+class RateRow:
+    """A row of the rate table: one device in one precision under one framework. Arrays are by kernel kind."""
+
+    flops: Array
+    bytes_per_s: float
+    element_bytes: float  # of activations and weights
+    fixed_s: float  # of a kernel, whatever its size
+    update_bytes: float  # that the optimizer moves for one parameter
+    update_launches: float  # of the optimizer, for one tensor
+    traffic: Array | float = 1.0  # factor on the bytes that kernels move
+    gradient_slowdown: float = 1.0  # of the arithmetic of backward kernels
+    cache_bytes: float = 0.0
+    overlap: float = 1.0  # what the smaller of arithmetic and traffic adds to the larger
+    small_rows: float = 0.0  # rows that a matrix product pays for beside its own
+    small_sides: float = 0.0  # the same for its columns and its depth
+    floor_s: float = 0.0  # of the host, to launch a kernel
+    summed_bytes: float = 0.0  # of a parameter, to add the gradients of a micro-batch to those before it
+    time: float = 1.0  # factor on all
 
 
 def kernel_s(
@@ -96,36 +149,96 @@ def framework_named(name: str | None = None) -> Framework:
     return frameworks[name]
 
 
+def calibrated_rates(
+    device: Device, precision: Precision, framework: str, *, optimizer: str, channels_last: bool | None
+) -> RateRow:
+    """Rates of a device in a precision under a framework. `channels_last`: the layout of images; the
+    framework's default if None."""
+    figures, tier = constants(), framework_named(framework)
+    rates = device_rates(device, precision, figures)
+    kinds = np.arange(len(KERNEL_KINDS))
+    last = tier.channels_last if channels_last is None else channels_last
+    traffic = np.where(kinds == MEMORY, tier.traffic, 1.0)
+    if needs_conversion(precision, last):
+        traffic = traffic + np.where(np.isin(kinds, CONVOLUTIONS), figures.layout_passes, 0.0)
+    flops = rates.flops * np.where(kinds == MATMUL, tier.matmul, 1.0)
+    return RateRow(
+        flops=flops * np.where(kinds == ATTENTION, tier.attention, 1.0),
+        bytes_per_s=rates.memory_bytes_per_s,
+        element_bytes=precision.activation_bytes,
+        fixed_s=tier.fixed_s * rates.fixed,
+        update_bytes=update_bytes(precision, optimizer),
+        update_launches=0.0 if optimizer == "none" else figures.update_launches,
+        traffic=traffic,
+        cache_bytes=rates.cache_bytes,
+        overlap=figures.overlap,
+        small_rows=figures.small_rows,
+        small_sides=figures.small_sides,
+        floor_s=tier.floor_s,
+        summed_bytes=tier.summed_bytes.get(precision.compute, 0.0),
+        time=tier.time,
+    )
+
+
+def fitted_rates(kernels: KernelRates, *, training: bool = True) -> RateRow:
+    """Rates of a hardware file, in single precision."""
+    missing = [kind for kind in FITTED_KINDS if kind not in kernels.rates]
+    if missing:
+        raise BadInput(f"kernel rates lack {', '.join(missing)}; they need {', '.join(FITTED_KINDS)}")
+    flops = [2 * kernels.rates[key] if (key := FITTED_KEYS[kind]) else np.inf for kind in KERNEL_KINDS]
+    return RateRow(
+        flops=np.array(flops),
+        bytes_per_s=kernels.rates[workload.MEMORY],
+        element_bytes=FP32.activation_bytes,
+        fixed_s=kernels.overhead_s,
+        update_bytes=update_bytes(FP32, "sgd") if training else 0.0,
+        update_launches=1.0 if training else 0.0,
+        gradient_slowdown=GRADIENT_SLOWDOWN,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _Coefficients:
-    """All that does not depend on the batch: seconds a sample, and a step, of each kernel."""
+    """A model at one row of rates: all that does not depend on the batch."""
 
-    layers: int
-    layer: Ints
-    backward: Flags
-    flop_s: Array
+    kernels: Kernels
+    rates: RateRow
+    flop_s: Array  # of a sample, by kernel
     flop_step_s: Array
     move_s: Array
     move_step_s: Array
-    cache_s: float
-    fixed_s: float
-    launches: Array
-    floor_s: float
     update_s: float
-    update_launches: float
     summed_s: Array  # of each layer
-    time: float
-    basis: Basis
     network: Network
-    error: Error
 
 
 def _coefficients_bytes(of: _Coefficients) -> int:
-    return 7 * of.flop_s.nbytes  # as many arrays of that length
+    return 4 * of.flop_s.nbytes + of.summed_s.nbytes
+
+
+def _divide(model: Model, rates: RateRow, flash: bool | None = None, training: bool = True) -> _Coefficients:
+    """The workload of a model's kernels over the rates of their kinds."""
+    kernels = kernels_of(model, flash, training)
+    flops, traffic = rates.flops[kernels.kind], rates.traffic
+    factor = traffic if isinstance(traffic, float) else traffic[kernels.kind]
+    slowdown = np.where(kernels.backward, rates.gradient_slowdown, 1.0)
+    second_a_byte = rates.element_bytes / rates.bytes_per_s
+    launches = kernels.tensors * rates.update_launches
+    return _Coefficients(
+        kernels,
+        rates,
+        flop_s=(kernels.flops + rates.small_sides * kernels.edge_flops) / flops * slowdown,
+        flop_step_s=kernels.row_flops * rates.small_rows / flops,
+        move_s=kernels.moved * factor * second_a_byte,
+        move_step_s=kernels.weights * factor * second_a_byte,
+        update_s=kernels.parameters * rates.update_bytes / rates.bytes_per_s + launches * rates.fixed_s,
+        summed_s=_elements(model) * rates.summed_bytes / rates.bytes_per_s,
+        network=network_of(model),
+    )
 
 
 @cached_by_bytes(16 << 20, _coefficients_bytes)
-def _coefficients(
+def _calibrated(
     model: Model,
     device: Device,
     precision: Precision,
@@ -135,41 +248,40 @@ def _coefficients(
     channels_last: bool | None,
     flash: bool | None,
 ) -> _Coefficients:
-    figures = constants()
-    tier, kernels = framework_named(framework), kernels_of(model, flash)
-    rates = device_rates(device, precision, figures)
-    last = tier.channels_last if channels_last is None else channels_last
-    traffic = np.where(kernels.kind == MEMORY, tier.traffic, 1.0)
-    if needs_conversion(precision, last):
-        traffic = traffic + np.where(np.isin(kernels.kind, CONVOLUTIONS), figures.layout_passes, 0.0)
-    flops = rates.flops[kernels.kind]
-    flops = flops * np.where(kernels.kind == MATMUL, tier.matmul, 1.0)
-    flops = flops * np.where(kernels.kind == ATTENTION, tier.attention, 1.0)
-    second_a_byte = precision.activation_bytes / rates.memory_bytes_per_s
-    fixed_s = tier.fixed_s * rates.fixed
-    update_launches = 0.0 if optimizer == "none" else kernels.tensors * figures.update_launches
-    network = network_of(model)
-    return _Coefficients(
-        kernels.layers,
-        kernels.layer,
-        kernels.backward,
-        (kernels.flops + figures.small_sides * kernels.edge_flops) / flops,
-        kernels.row_flops * figures.small_rows / flops,
-        kernels.moved * traffic * second_a_byte,
-        kernels.weights * traffic * second_a_byte,
-        rates.cache_bytes / rates.memory_bytes_per_s,
-        fixed_s,
-        kernels.launches,
-        tier.floor_s,
-        kernels.parameters * update_bytes(precision, optimizer) / rates.memory_bytes_per_s
-        + update_launches * fixed_s,
-        update_launches,
-        _elements(model) * tier.summed_bytes.get(precision.compute, 0.0) / rates.memory_bytes_per_s,
-        tier.time,
-        basis_of(device, precision, network, figures),
-        network,
-        error_of(basis_of(device, precision, network, figures), network),
+    rates = calibrated_rates(device, precision, framework, optimizer=optimizer, channels_last=channels_last)
+    return _divide(model, rates, flash)
+
+
+def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
+    """Times of a batch."""
+    kernels, rates = of.kernels, of.rates
+    busy_s = kernels.launches * kernel_s(
+        of.flop_s * batch + of.flop_step_s,
+        of.move_s * batch + of.move_step_s,
+        rates.cache_bytes / rates.bytes_per_s,
+        rates.fixed_s,
+        rates.overlap,
     )
+    # Passes and the update wait for their own launches each: shards divide the update alone, and a faster
+    # device never makes a step longer.
+    optimizer_s = of.update_s
+    if rates.floor_s:
+        device_s, launches = busy_s.sum(), kernels.launches.sum()
+        late_s = (step_of(device_s, launches * rates.floor_s) - device_s) / max(launches, 1.0)  # a launch
+        busy_s = busy_s + late_s * kernels.launches
+        updates = kernels.tensors * rates.update_launches
+        optimizer_s = float(step_of(of.update_s, updates * rates.floor_s))
+    layers = kernels.layers
+    split = np.where(kernels.backward, layers, 0) + kernels.layer
+    by_layer: Array = np.asarray(np.bincount(split, busy_s * rates.time, 2 * layers), np.float64)
+    forward_s, backward_s = by_layer[:layers], by_layer[layers:] + of.summed_s * rates.time
+    forward_s.flags.writeable = backward_s.flags.writeable = False
+    return StepTimes(forward_s, backward_s, optimizer_s * rates.time)
+
+
+def fitted_times(model: Model, batch: int, kernels: KernelRates, *, training: bool = True) -> StepTimes:
+    """Times by the rates of a hardware file; of a forward pass alone if not `training`."""
+    return _layer_times(_divide(model, fitted_rates(kernels, training=training), training=training), batch)
 
 
 @lru_cache(maxsize=256)
@@ -209,31 +321,24 @@ def computation_s(
         raise BadInput(f"batch is {batch}; a step needs at least 1")
     if input not in INPUTS:
         raise unknown_name("input", input, INPUTS)
-    of = _coefficients(
+    of = _calibrated(
         model, device, precision, framework, optimizer=optimizer, channels_last=channels_last, flash=flash
     )
-    busy_s = of.launches * kernel_s(
-        of.flop_s * batch + of.flop_step_s,
-        of.move_s * batch + of.move_step_s,
-        of.cache_s,
-        of.fixed_s,
-        constants().overlap,
-    )
-    # Passes and the update wait for their own launches each: shards divide the update alone, and a faster
-    # device never makes a step longer.
-    device_s, launches = busy_s.sum(), of.launches.sum()
-    late_s = (step_of(device_s, launches * of.floor_s) - device_s) / max(launches, 1.0)  # a launch
-    times_s = (busy_s + late_s * of.launches) * of.time
-    split = np.where(of.backward, of.layers, 0) + of.layer
-    by_layer: Array = np.asarray(np.bincount(split, times_s, 2 * of.layers), np.float64)
-    optimizer_s = float(step_of(of.update_s, of.update_launches * of.floor_s)) * of.time
+    times = _layer_times(of, batch)
     waiting_s = 0.0
     if input == "files" and of.network == "cnn":
-        computed_s = float(times_s.sum()) + optimizer_s
+        computed_s = times.step_s
         waiting_s = _with_loader(computed_s, batch / constants().loader_images_per_s) - computed_s
-    forward_s, backward_s = by_layer[: of.layers], by_layer[of.layers :] + of.summed_s * of.time
-    forward_s.flags.writeable = backward_s.flags.writeable = False
-    return ComputationTime(forward_s, backward_s, optimizer_s, waiting_s, of.basis, of.network, of.error)
+    basis = basis_of(device, precision, of.network, constants())
+    return ComputationTime(
+        times.forward_s,
+        times.backward_s,
+        times.optimizer_s,
+        waiting_s,
+        basis,
+        of.network,
+        error_of(basis, of.network),
+    )
 
 
 def _with_loader(computed_s: float, loaded_s: float) -> float:

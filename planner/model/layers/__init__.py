@@ -122,9 +122,9 @@ def layer_workload(layer: Layer, *, reads_data: bool = False, flash: bool | None
 
 
 @lru_cache(maxsize=64)
-def workloads(model: Model, *, flash: bool | None = None) -> tuple[Workload, ...]:
-    """Workload of each layer of a model, in order. `flash` overrides the model's choice of attention
-    kernel."""
+def workloads(model: Model, *, flash: bool | None = None, training: bool = True) -> tuple[Workload, ...]:
+    """Workload of each layer of a model, in order. `flash` overrides the model's choice of attention kernel;
+    without `training` only the forward pass is done."""
     data = {layer.name for layer in model.layers if is_input(layer)}
     memo: dict[tuple[object, ...], Workload] = {}
     out = []
@@ -135,7 +135,8 @@ def workloads(model: Model, *, flash: bool | None = None) -> tuple[Workload, ...
             *(layer.stride, layer.groups, reads_data, weight_elements(layer)),
         )
         if key not in memo:
-            memo[key] = layer_workload(layer, reads_data=reads_data, flash=flash)
+            work = layer_workload(layer, reads_data=reads_data, flash=flash)
+            memo[key] = work if training else kind_of(layer).inference(layer, work)
         out.append(memo[key])
     return tuple(out)
 

@@ -167,6 +167,11 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         )
 
     @classmethod
+    def inference(cls, layer: Layer, training: Workload) -> Workload:
+        """Work of a forward pass where nothing is trained."""
+        return Workload(training.kernel, training.forward)
+
+    @classmethod
     def pass_elements(cls, layer: Layer) -> int:
         """Elements that one pass of `forward` and `backward` reads or writes."""
         return layer.output_elements

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta, field
@@ -24,7 +25,7 @@ from planner.model.layers.base import (
     positions_of,
     written,
 )
-from planner.model.layers.workload import Kept
+from planner.model.layers.workload import Kept, Workload
 
 
 class _Activation(OneInput, frozen=True):
@@ -132,6 +133,12 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
+
+    @classmethod
+    def inference(cls, layer: Layer, training: Workload) -> Workload:
+        """The statistics are known: it reads its input once."""
+        size = layer.output_elements
+        return Workload(training.kernel, replace(training.forward, read_elements=size))
 
 
 class Lrn(OneInput, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.device.computation.synthesis import kernel_rates
-from planner.device.computation.work import costs_of, work_of
+from planner.device.rates.times import fitted_times
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.servers.partition.constants import PaperConstants, constants_for
@@ -48,9 +48,8 @@ def stage_splits(
     """Computing of one sample of each stage on a whole device; None where constants say it."""
     if calibrated(hardware):
         return None
-    costs = costs_of(kernel_rates(hardware))
-    work = work_of(model)
-    forward, backward = work.forward_s(batch, costs) / batch, work.backward_s(batch, costs) / batch
+    times = fitted_times(model, batch, kernel_rates(hardware))
+    forward, backward = times.forward_s / batch, times.backward_s / batch
     at = {layer.name: index for index, layer in enumerate(model.layers)}
     return tuple(
         Split(

@@ -9,7 +9,7 @@ import pytest
 
 from planner.device.computation import BACKWARD, FORWARD
 from planner.device.computation.synthesis import computation_for
-from planner.device.computation.work import step_s
+from planner.device.rates.times import fitted_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -29,7 +29,8 @@ def test_ops_are_those_that_the_worker_computes(model):
     kept = {int(op): at for at, op in enumerate(worker)}
     for at, op in enumerate(worker):
         assert found.deps(at) == tuple(kept[dep] for dep in step.deps(int(op)).tolist() if dep in kept)
-    assert found.once_s.sum() + found.optimizer_s == pytest.approx(step_s(model, 32, V100.kernels))
+    times = fitted_times(model, 32, V100.kernels)
+    assert found.once_s.sum() + found.optimizer_s == pytest.approx(times.step_s)
     assert found.durations_s.mean(axis=0) == pytest.approx(found.once_s, rel=0.05)
 
 

@@ -12,7 +12,7 @@ from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
 from planner.cli._app import app
 from planner.device.computation.synthesis import computation_for
-from planner.device.computation.work import step_s
+from planner.device.rates.times import fitted_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -37,7 +37,7 @@ def test_it_computes_and_updates_and_waits_for_nobody(model: str) -> None:
     case = Alone().lower(computation, Site(V100, 1))
     found = simulate(case.profile, case.cluster, case.policy, case.mode)
     assert V100.kernels is not None
-    assert found.step_s == pytest.approx(step_s(network, 32, V100.kernels), rel=0.02)
+    assert found.step_s == pytest.approx(fitted_times(network, 32, V100.kernels).step_s, rel=0.02)
     assert found.utilisation[COMPUTATION] == pytest.approx(1.0)
     assert found.staleness_max == 0
 
