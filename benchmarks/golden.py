@@ -27,8 +27,8 @@ from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
 from planner.search.cases import Cases
-from planner.search.heats import Heat
 from planner.search.request import Request, model_of
+from planner.search.rungs import Rung
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
 from planner.simulator.resource import as_text
@@ -152,12 +152,12 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
         "last": keys[-1],
         "figures": {},
     }
-    heats: tuple[tuple[Heat, int], ...] = (("glance", 1), ("long", FULL_EVERY))
-    for heat, every in heats:
+    rungs: tuple[tuple[Rung, int], ...] = (("glance", 1), ("long", FULL_EVERY))
+    for rung, every in rungs:
         some = picked[::every]
-        for plan, found in zip(some, simulations.predict_all(some, pool, heat), strict=True):
+        for plan, found in zip(some, simulations.predict_all(some, pool, rung), strict=True):
             scored = cases.scored(plan, found)
-            out["figures"][f"{plan.key} {heat}"] = {
+            out["figures"][f"{plan.key} {rung}"] = {
                 "seed": plan.seed(request.seed),
                 "bound": cases.bound(plan),
                 "usd_per_hour": [scored.usd_of("workers"), scored.usd_of("servers") or 0.0],

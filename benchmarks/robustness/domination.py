@@ -14,7 +14,7 @@ that another price scales all costs and changes no comparison. Other machines co
 cheap hosts of servers alone: machines are alike only if these are the same, at the same part of the price.
 
 `recommend` races both ends of the front, whichever is asked for, and marks both. So one answer is both,
-unless plans got into the last heat that are worth less than they give (`planner.search.worth`): beside these
+unless plans got into the last rung that are worth less than they give (`planner.search.worth`): beside these
 a race of the others is run for what is asked for alone, and the other end is asked for on its own.
 """
 
@@ -39,7 +39,7 @@ from planner.search.cases import Cases
 from planner.search.request import Objective, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.worth import worths
+from planner.search.worth import discounts
 from planner.servers.hosts import cheap_servers
 
 MACHINES = 3  # of each model, unless all are asked for
@@ -141,7 +141,7 @@ def answers(request: Request) -> Iterator[tuple[Objective, ScoredPlan]]:
 
 def end_of(found: Recommendation, request: Request) -> ScoredPlan:
     """The answer to a request that differs in its objective from the one that was answered."""
-    if any(worths([one.plan for one in found.everything], request) != 1.0):
+    if any(discounts([one.plan for one in found.everything], request) != 1.0):
         return recommend_for(request, jobs=1, advice=False).chosen
     return next(one for one in found.plans if request.objective in one.marks)
 

@@ -14,7 +14,7 @@ from planner.device.precision import PRECISIONS
 from planner.parallel.data import ChangeKind
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.heats import Heat, cannot_tell, cautious
+from planner.search.rungs import Rung, cannot_tell, cautious
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import with_workers
@@ -89,9 +89,9 @@ def _changes(
 
 
 def _predicted(
-    plans: list[Plan], simulations: Simulations, pool: Executor, heat: Heat
+    plans: list[Plan], simulations: Simulations, pool: Executor, rung: Rung
 ) -> Iterator[tuple[Plan, Prediction]]:
-    return zip(plans, simulations.predict_all(plans, pool, heat), strict=True)
+    return zip(plans, simulations.predict_all(plans, pool, rung), strict=True)
 
 
 def _one_of_each(changes: list[Change]) -> list[Change]:

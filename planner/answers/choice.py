@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,44 +18,49 @@ from planner.errors import Interrupted
 from planner.hardware.prices.cluster_cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress
-from planner.search.front import Floats, cheapest_of_fastest, front, knee
+from planner.search.front import Floats, front
+from planner.search.rank import rank
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.worth import worths
-
-NEAR_CHEAPEST = 0.02
+from planner.search.worth import discounts
 
 
-def choose(scored: Sequence[ScoredPlan], request: Request) -> tuple[list[ScoredPlan], ScoredPlan]:
-    """The plans to show, by cost a sample with their marks, and the one that the objective picks."""
-    scored = sorted(scored, key=lambda one: one.plan.key)
-    worth = worths([one.plan for one in scored], request)
-    speed = np.array([one.samples_per_s for one in scored]) * worth
-    cost = np.array([one.usd_per_million_samples for one in scored]) / worth
-    on_front = front(speed, cost)
-    cheapest = min(on_front, key=lambda i: (cost[i], -speed[i]))
-    fastest = cheapest_of_fastest(speed, cost)
-    value = on_front[knee(speed[on_front], cost[on_front])]
-    picked = {"fastest": fastest, "cheapest": cheapest, "value": value}[request.goal]
-    if request.goal == "cheapest" and request.deadline_s is not None:
-        # hardly dearer and faster: nobody saves a hundredth to come late
-        near = [i for i in on_front if cost[i] <= cost[cheapest] * (1 + NEAR_CHEAPEST)]
-        picked = max(near, key=lambda i: speed[i])
-    best_of: dict[str, int] = {}
+@dataclass(frozen=True)
+class Decision:
+    """The plans to show, by cost per sample with their marks; the recommended one, and those tied with it."""
+
+    shown: list[ScoredPlan]
+    recommended: ScoredPlan
+    cheapest: ScoredPlan
+    fastest: ScoredPlan
+    tied: list[ScoredPlan]
+
+
+def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
+    """The decision rule (`planner.search.rank`) over feasible plans."""
+    scored = sorted(scored, key=lambda plan: plan.plan.key)
+    discount = discounts([plan.plan for plan in scored], request)
+    candidates = [plan.candidate(share) for plan, share in zip(scored, discount.tolist(), strict=True)]
+    ranking = rank(candidates, request.goal, min_marginal_efficiency=request.min_marginal_efficiency)
+    speed = np.array([candidate.effective_samples_per_s for candidate in candidates])
+    cost = np.array([candidate.expected_usd_per_sample for candidate in candidates])
+    by_machine: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(scored)), cost)).tolist():
-        best_of.setdefault(scored[i].plan.machine, i)
-    chosen = {*on_front, *best_of.values(), cheapest, fastest, value}
-    marks = {
-        i: tuple(
-            mark
-            for mark, at in (("cheapest", cheapest), ("fastest", fastest), ("best value", value))
-            if at == i
-        )
-        for i in chosen
-    }
-    shown = [replace(scored[i], marks=marks[i]) for i in sorted(chosen, key=lambda i: (cost[i], i))]
-    return shown, replace(scored[picked], marks=marks[picked])
+        by_machine.setdefault(scored[i].plan.machine, i)
+    named = {"recommended": ranking.recommended, "cheapest": ranking.cheapest, "fastest": ranking.fastest}
+    shown = {*front(speed, cost), *by_machine.values(), *named.values()}
+    marked = {i: replace(scored[i], marks=tuple(name for name, j in named.items() if i == j)) for i in shown}
+    best_tied: dict[str, int] = {}  # one per machine: the others are neighbours of these
+    for i in sorted(ranking.tied, key=lambda i: -speed[i]):
+        best_tied.setdefault(scored[i].plan.machine, i)
+    return Decision(
+        shown=[marked[i] for i in sorted(shown, key=lambda i: (cost[i], i))],
+        recommended=marked[ranking.recommended],
+        cheapest=marked[ranking.cheapest],
+        fastest=marked[ranking.fastest],
+        tied=[scored[i] for i in best_tied.values() if i != ranking.recommended],
+    )
 
 
 def further(

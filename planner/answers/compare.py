@@ -22,17 +22,17 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
-from planner.search.heats import Heat
 from planner.search.left_out import left_out_notes, no_plans
 from planner.search.measured import load
 from planner.search.race import race
 from planner.search.request import Request, model_of
+from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import MAX_LARGE_WORKERS
 from planner.search.space import enumerate_plans
 from planner.search.usual_batches import LARGE_PARAMETERS
-from planner.search.worth import worths
+from planner.search.worth import discounts
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan
@@ -76,19 +76,19 @@ def compare_for(
         for done, indices in enumerate(by_hardware.values()):
             plans = [space.plans[i] for i in indices]
 
-            def evaluate(batch: Sequence[int], heat: Heat, plans: list[Plan] = plans) -> list[Prediction]:
-                return simulations.predict_all([plans[i] for i in batch], pool, heat)
+            def evaluate(batch: Sequence[int], rung: Rung, plans: list[Plan] = plans) -> list[Prediction]:
+                return simulations.predict_all([plans[i] for i in batch], pool, rung)
 
             outcome = race(
                 bounds[indices],
                 space.usd_per_useful_hour[indices],
                 evaluate,
-                goal="front" if request.goal == "value" else request.goal,
-                heats=False,
+                goal="front" if request.goal == "balanced" else request.goal,
+                rungs=False,
                 round_size=ROUND,
                 # bounds are raised by the precision: what could gain less than it in the long run is left
                 tolerance=2 * request.interval_width,
-                worth=worths(plans, request),
+                worth=discounts(plans, request),
             )
             if outcome.partial:  # what was under way counts too
                 found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
@@ -104,7 +104,7 @@ def compare_for(
                     bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
             everything += scored
             if scored:
-                rows.append(choose(within(scored, request) or scored, request)[1])
+                rows.append(choose(within(scored, request) or scored, request).recommended)
             progress("comparing", done + 1, len(by_hardware))
             if outcome.partial:
                 partial = True

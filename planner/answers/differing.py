@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import hypot, log
 from typing import Any
 
 from planner.answers.answer_files import ChosenPlan
-from planner.answers.closeness import told_apart
 from planner.units import format_bytes
 
 
@@ -67,7 +67,7 @@ def _told_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
     the whole ranges."""
     shared = old.device is not None and (old.device, old.model) == (new.device, new.model)
     shares = (one.slow_share(shared_error=shared) for one in (old, new))
-    return told_apart(new.samples_per_s / old.samples_per_s, *shares)
+    return abs(log(new.samples_per_s / old.samples_per_s)) > hypot(*map(log, shares))
 
 
 def _settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:

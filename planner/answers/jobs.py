@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from planner.search.rank import Ranking, confident_share, probability_of_reaching, rank
 from planner.units import format_count
 
 if TYPE_CHECKING:
@@ -42,9 +41,14 @@ class Training:
         """None where the plan's machines have no price."""
         return self.seconds(scored) / 3600 * scored.usd_per_hour if scored.priced else None
 
-    def slowest_s(self, scored: ScoredPlan) -> float:
-        """At the slow end of the range in which nine of ten runs are."""
-        return self.seconds(scored) / scored.slow_share
+    def confident_s(self, scored: ScoredPlan, confidence: float) -> float:
+        """The time within which the job ends with this probability."""
+        return self.seconds(scored) / confident_share(scored.candidate().total_sigma, confidence)
+
+    def probability_within(self, scored: ScoredPlan, limit_s: float) -> float:
+        """Probability that the job ends within a time."""
+        needed = self.samples * scored.time_factor / limit_s
+        return probability_of_reaching(needed, scored.samples_per_s, scored.candidate().total_sigma)
 
     def figures(self, scored: ScoredPlan) -> dict[str, Any]:
         """What JSON says of the job on a plan."""
@@ -57,17 +61,18 @@ class Training:
 
 
 def missed(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
-    """Which limit of the request a plan misses; None if none."""
+    """Which limit of the request a plan misses, deadline and spend with less than `confidence`; None if
+    none."""
     if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
         return Limit.BUDGET
     if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
         return Limit.SLOW
     if training is None:
         return None
-    if request.deadline_s is not None and training.seconds(scored) > request.deadline_s:
+    time_s = training.confident_s(scored, request.confidence)
+    if request.deadline_s is not None and time_s > request.deadline_s:
         return Limit.LATE
-    usd = training.usd(scored)
-    over = request.spend_usd is not None and usd is not None and usd > request.spend_usd
+    over = request.spend_usd is not None and time_s / 3600 * scored.usd_per_hour > request.spend_usd
     return Limit.SPEND if over else None
 
 
@@ -82,22 +87,16 @@ def by_speed(one: ScoredPlan, request: Request) -> bool:
     return request.goal == "fastest" or not one.priced
 
 
-def merit(one: ScoredPlan, request: Request) -> float:
-    """What the request asks for, the more the better: speed, or samples for a dollar."""
-    return one.samples_per_s if by_speed(one, request) else 1 / one.usd_per_million_samples
+def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
+    """The decision rule (`planner.search.rank`) over plans as they are."""
+    candidates = [row.candidate() for row in rows]
+    return rank(candidates, request.goal, min_marginal_efficiency=request.min_marginal_efficiency)
 
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
-    """What the objective picks of plans, of those within the limits of the request if there are any; where
-    cost decides, what nobody prices counts as free, and of those that are as good as the fastest it does."""
-    from planner.search.front import cheapest_of_fastest
-
+    """What the objective picks of plans, of those within the limits of the request if there are any."""
     possible = within(rows, request) or rows
-    if request.goal != "fastest":
-        return max(possible, key=lambda row: (not row.priced, merit(row, request)))
-    speeds = np.array([row.samples_per_s for row in possible])
-    costs = np.array([row.usd_per_million_samples if row.priced else 0.0 for row in possible])
-    return possible[cheapest_of_fastest(speeds, costs)]
+    return possible[ranking_of(possible, request).recommended]
 
 
 def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:

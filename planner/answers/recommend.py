@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from math import isinf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,25 +18,35 @@ from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
 from planner.progress import Progress, silent
-from planner.search.aims import BETWEEN, CHOICE, OTHER_END, race_for
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.front import Floats
-from planner.search.heats import Heat
 from planner.search.left_out import left_out_notes, no_plans
 from planner.search.measured import load
-from planner.search.race import Outcome
+from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, race_for
+from planner.search.race import Evaluate, Outcome
+from planner.search.rank import (
+    RANGE_SIGMAS,
+    SAME_WIDTH,
+    Candidate,
+    confident_share,
+    may_be_tied,
+    worth_per_sample,
+)
 from planner.search.request import MAX_WORKERS, Request, model_of
+from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
 from planner.search.simulations import Simulations
 from planner.search.space import Space, enumerate_plans
+from planner.search.worth import discounts
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan
     from planner.simulator.prediction import Prediction
 
+MOST_TIE_ROUNDS = 3
 MOST_RIVALS = 8  # a screen holds no more
 FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further"
 # the stages of the work, and about which share of it is done at the end of each
@@ -49,8 +60,8 @@ STAGES = {
 }
 
 
-def nobody(best: ScoredPlan) -> None:
-    """For whoever does not ask."""
+def ignore_improvement(best: ScoredPlan) -> None:
+    """No-op callback."""
 
 
 def recommend_for(
@@ -63,11 +74,11 @@ def recommend_for(
     advice: bool = True,
     trials: int | None = None,
     study: str | None = None,
-    seen: Callable[[ScoredPlan], None] = nobody,
+    on_improvement: Callable[[ScoredPlan], None] = ignore_improvement,
 ) -> Recommendation:
     """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
-    samples the space with optuna instead of enumerating it, in a `study` that can be gone on with. `seen` is
-    told what looks best, soon after the start and whenever more is known."""
+    samples the space with optuna instead of enumerating it, in a `study` that can be gone on with.
+    `on_improvement` is called with what looks best, soon after the start and whenever more is known."""
     model = model_of(request)
     if trials is not None:
         from planner.answers.sampled import recommend_sampled
@@ -85,7 +96,7 @@ def recommend_for(
 
     def look(scored: Sequence[ScoredPlan]) -> None:
         if fine := within(list(scored), request):
-            seen(choose(fine, request)[1])
+            on_improvement(choose(fine, request).recommended)
 
     with executor_of(executor, jobs) as pool:
         progress(GLANCE, 0, 1)
@@ -103,23 +114,30 @@ def recommend_for(
         plans = [space.plans[i] for i in keep]
         latest: dict[int, Prediction] = {}
 
-        def evaluate(batch: Sequence[int], heat: Heat) -> list[Prediction]:
-            found = simulations.predict_all([plans[i] for i in batch], pool, heat)
+        def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
+            found = simulations.predict_all([plans[i] for i in batch], pool, rung)
             latest.update(zip(batch, found, strict=True))
             return found
 
-        def told(aim: str, done: int, of: int) -> None:
-            progress(aim, done, of)
-            if not done % 100 and seen is not nobody:
-                look([cases.scored(plans[i], found) for i, found in latest.items()])
+        def report(stage: str, done: int, of: int) -> None:
+            progress(stage, done, of)
+            if not done % 100 and on_improvement is not ignore_improvement:
+                look([cases.scored(plans[i], prediction) for i, prediction in latest.items()])
 
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
             outcome = Outcome(scores=dict(scores), long=set(scores))
         else:
+            contest = contest_of(cases, plans, bounds[keep], space.usd_per_useful_hour[keep])
             outcome = race_for(
-                request, plans, bounds[keep], space.usd_per_useful_hour[keep], evaluate, told=told
+                contest,
+                request.goal,
+                evaluate,
+                min_marginal_efficiency=request.min_marginal_efficiency,
+                report=report,
             )
+            if not outcome.partial:
+                settle_ties(outcome, contest, cases, evaluate)
         partial = outcome.partial
         if partial:  # what was under way counts too
             found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
@@ -127,12 +145,13 @@ def recommend_for(
         if not outcome.scores:
             raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
         every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
-        # interrupted before the long heat: what the short one says is better than nothing
+        # interrupted before the long rung: what the short one says is better than nothing
         final = outcome.long if outcome.long or not partial else set(every)
         scored = within([every[i] for i in sorted(final)], request)
         if not scored:
             raise Infeasible(_short_of(cases, plans, outcome))
-        shown, chosen = choose(scored, request)
+        decision = choose(scored, request)
+        shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline = list[Change](), None, None
         try:
             if not partial:
@@ -145,7 +164,12 @@ def recommend_for(
                 changes, curve = further(chosen, simulations, pool, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
             partial = True
-    shown, scored = ([_as_known(one, simulations) for one in some] for some in (shown, scored))
+
+    def as_known(scored: ScoredPlan) -> ScoredPlan:
+        """With the longest simulation there is: a plan may have been simulated longer since."""
+        return replace(scored, prediction=simulations.known(scored.plan) or scored.prediction)
+
+    shown, scored = [as_known(plan) for plan in shown], [as_known(plan) for plan in scored]
     simulated = set(outcome.scores)
     prices, bounds = space.usd_per_hour[keep], bounds[keep]
     in_full = {one.plan.key for one in scored}
@@ -173,7 +197,77 @@ def recommend_for(
             (plan, float(prices[i]), float(bounds[i])) for i, plan in enumerate(plans) if i not in simulated
         ],
         partial=partial,
+        cheapest=as_known(decision.cheapest),
+        fastest=as_known(decision.fastest),
+        tied=[as_known(plan) for plan in decision.tied],
     )
+
+
+def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:
+    """What the race needs to know: each plan's discount for uncertainty and staleness, and the least speed
+    with which it meets deadline, spend and throughput at the request's confidence."""
+    request = cases.request
+    errors = [cases.error(plan) for plan in plans]
+    sigma = np.array([0.0 if error is None else error.q90 / RANGE_SIGMAS for error in errors])
+    share = np.array([confident_share(one, request.confidence) for one in sigma])
+    worth = discounts(plans, request) * np.exp(-(sigma**2) / 2)
+    least = np.zeros(len(plans))
+    if request.min_samples_per_s is not None:
+        least = np.maximum(least, request.min_samples_per_s)
+    if request.samples is not None and request.deadline_s is not None:
+        stretched = usd_per_hour / np.maximum(cases.usd_per_hour(plans), 1e-300)
+        least = np.maximum(least, request.samples * np.maximum(stretched, 1.0) / request.deadline_s / share)
+    if request.samples is not None and request.spend_usd is not None:
+        least = np.maximum(least, usd_per_hour / 3600 * request.samples / request.spend_usd / share)
+    return Contest(plans, bounds, usd_per_hour, worth, least * worth, sigma)
+
+
+def settle_ties(
+    outcome: Outcome[Prediction], contest: Contest, cases: Cases, evaluate: Evaluate[Prediction]
+) -> None:
+    """Simulate in full, of every device with a narrower range than the choice's, the plans that may be tied
+    with it by their bounds."""
+    request = cases.request
+    for _ in range(MOST_TIE_ROUNDS):
+        final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
+        feasible = within(final, request)
+        if not feasible:
+            return
+        chosen = choose(feasible, request).recommended
+        rivals = possible_ties(chosen.candidate(), contest, cases, outcome.long)
+        if not rivals:
+            return
+        outcome.scores.update(zip(rivals, evaluate(rivals, "long"), strict=True))
+        outcome.long.update(rivals)
+
+
+def possible_ties(chosen: Candidate, contest: Contest, cases: Cases, known: Container[int]) -> list[int]:
+    """The best plan by its bound of every more certain device, where it may be tied with the choice."""
+    best: dict[str, tuple[float, int]] = {}
+    objective = cases.request.goal
+    value = worth_per_sample(objective, chosen.expected_usd_per_sample, cases.request.min_marginal_efficiency)
+    ceiling = contest.bound_samples_per_s * contest.worth
+    merit = ceiling if isinf(value) else value * ceiling - contest.usd_per_hour / 3600
+    for i in np.argsort(-merit, kind="stable").tolist():
+        plan = contest.plans[i]
+        device = cases.market.machine(plan.machine).device.name
+        certain = contest.sigma[i] < chosen.total_sigma - SAME_WIDTH
+        if (
+            device in best
+            or device == chosen.device
+            or not certain
+            or ceiling[i] < contest.least_samples_per_s[i]
+        ):
+            continue
+        rival = Candidate(
+            device,
+            float(contest.bound_samples_per_s[i]),
+            float(contest.usd_per_hour[i]),
+            float(contest.sigma[i]),
+        )
+        if may_be_tied(rival, chosen, value):
+            best[device] = (float(merit[i]), i)
+    return [i for _, i in best.values() if i not in known]
 
 
 def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np.intp]:
@@ -234,12 +328,6 @@ def _with_rivals(
     picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
     extra = simulations.scored(picked, pool, "medium")
     return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
-
-
-def _as_known(one: ScoredPlan, simulations: Simulations) -> ScoredPlan:
-    """With the best prediction there is: what was looked at beside the choice may have been simulated longer
-    since."""
-    return replace(one, prediction=simulations.known(one.plan) or one.prediction)
 
 
 def _short_of(cases: Cases, plans: list[Plan], outcome: Outcome[Prediction]) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.answers.closeness import close_rivals, surer
-from planner.answers.jobs import best_of, missed, training_of, with_job
+from planner.answers.jobs import best_of, missed, ranking_of, training_of, with_job, within
 from planner.note import Note
 from planner.parallel.data import ChangeKind
 from planner.parallel.plan import Plan
@@ -69,11 +68,9 @@ class Recommendation(Shown):
     screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly or short of a constraint
     bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
     partial: bool = False
-
-    @property
-    def close(self) -> list[ScoredPlan]:
-        """What the ranges do not tell apart from the choice."""
-        return close_rivals(self.chosen, self.plans, self.request)
+    cheapest: ScoredPlan | None = None  # of the feasible plans, by expected cost per sample
+    fastest: ScoredPlan | None = None
+    tied: Sequence[ScoredPlan] = ()  # with the choice: neither is better with 75% probability
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -82,7 +79,7 @@ class Recommendation(Shown):
             "recommendation": with_job(self.chosen, self.request),
             "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "plans": [with_job(plan, self.request) for plan in self.plans],
-            **closeness(self),
+            "tied": [plan.plan.cluster_text for plan in self.tied],
             "considered": self.considered,
             "pruned": sum(self.pruned.values()),
             "pruned_by": dict(self.pruned),
@@ -210,7 +207,7 @@ class Comparison(Shown):
                 }
                 for row in self.rows
             ],
-            **closeness(self),
+            "tied": [plan.plan.cluster_text for plan in self.tied],
             "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "considered": self.considered,
             "simulated": self.simulated,
@@ -225,9 +222,10 @@ class Comparison(Shown):
         return best_of(self.rows, self.request)
 
     @property
-    def close(self) -> list[ScoredPlan]:
-        """What the ranges do not tell apart from the choice."""
-        return close_rivals(self.chosen, self.rows, self.request)
+    def tied(self) -> list[ScoredPlan]:
+        """Rows that are statistically tied with the choice."""
+        feasible = within(self.rows, self.request) or list(self.rows)
+        return [feasible[i] for i in ranking_of(feasible, self.request).tied]
 
     def epoch_s(self, row: ScoredPlan) -> float | None:
         return None if self.samples_per_epoch is None else self.samples_per_epoch / row.samples_per_s
@@ -236,13 +234,3 @@ class Comparison(Shown):
         if self.samples_per_epoch is None:
             return None
         return row.usd_per_million_samples * self.samples_per_epoch / 1e6
-
-
-def closeness(answer: Recommendation | Comparison) -> dict[str, Any]:
-    """Clusters that the ranges do not tell apart from the choice, and the surer one of them."""
-    rivals = answer.close
-    found = surer(answer.chosen, rivals, answer.request)
-    return {
-        "close": [one.plan.cluster_text for one in rivals],
-        "surer": None if found is None else found.plan.cluster_text,
-    }

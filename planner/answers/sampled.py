@@ -276,7 +276,8 @@ def recommend_sampled(
         raise Interrupted(f"interrupted after {found.trials} trials, before one gave a plan")
     if not scored:
         raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
-    shown, chosen = choose(scored, request)
+    decision = choose(scored, request)
+    shown, chosen = decision.shown, decision.recommended
     changes, curve, baseline, partial = list[Change](), None, None, found.partial
     try:
         if not partial:
@@ -298,6 +299,9 @@ def recommend_sampled(
         baseline=baseline,
         everything=scored,
         partial=partial,
+        cheapest=decision.cheapest,
+        fastest=decision.fastest,
+        tied=decision.tied,
     )
 
 

@@ -24,8 +24,8 @@ from planner.hardware.prices.cluster_cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.heats import Heat, cannot_tell, gain, half_width
 from planner.search.limits import check_size
+from planner.search.rungs import Rung, cannot_tell, gain, half_width
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import with_workers
@@ -33,7 +33,7 @@ from planner.search.sizes import with_workers
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
 MANY_WORKERS = 4096  # for the ceiling
 FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
-CLOSER: tuple[Heat, ...] = ("half", "long")  # where a short look at servers does not tell
+CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers does not tell
 MANY_POINTS, FIRST_POINTS = 32, 4  # of a brief look
 NEAR_POINTS = 0.1  # of the first point's workers: what fewer add in a brief look is hardly told from nothing
 WIDE = 0.03  # half the width of an interval, relative
@@ -263,10 +263,10 @@ def _by_size(
         scored = _looked_at(plans, simulations, pool)
         best.append((count, max(scored, key=lambda one: one.samples_per_s)))
         wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
-        for at, heat in product(wider_first, CLOSER):
+        for at, rung in product(wider_first, CLOSER):
             if _unclear_sizes(best, threshold):
                 fewer, one = best[at]
-                best[at] = fewer, simulations.scored([one.plan], pool, heat)[0]
+                best[at] = fewer, simulations.scored([one.plan], pool, rung)[0]
         if _advised(best, threshold) != count:
             break
     return best

@@ -15,7 +15,7 @@ from planner.errors import BadInput, Infeasible, PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.executors import slots
-from planner.search.heats import Heat
+from planner.search.rungs import Rung
 from planner.search.simulations import Simulations
 from planner.simulator.prediction import Prediction
 
@@ -98,7 +98,7 @@ class RememberingSimulations(Simulations):
         super().__init__(cases)
         self.store = store
 
-    def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
+    def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
         plans = list(plans)
         if not plans:
             return []

@@ -174,7 +174,7 @@ def _sizes_table(result: Saturation) -> Table:
 
 
 def _close_call(result: Saturation, some: str) -> str:
-    from planner.search.heats import gain
+    from planner.search.rungs import gain
 
     (fewer, now), (count, more) = result.sizes[-2:]
     noun = now.plan.exchange.words().size_noun

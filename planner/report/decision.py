@@ -126,7 +126,7 @@ def may_miss(one: ScoredPlan, request: Request, training: Training | None) -> bo
     late_s = request.deadline_s
     if training is None or late_s is None or training.seconds(one) > late_s:
         return False
-    return training.slowest_s(one) > late_s
+    return training.confident_s(one, 0.95) > late_s
 
 
 def missed_words(one: ScoredPlan, request: Request, training: Training | None) -> str:
@@ -187,24 +187,13 @@ def _figures_words(name: str, training: Training | None, other: ScoredPlan) -> s
 
 
 def close_words(chosen: ScoredPlan, rivals: Sequence[ScoredPlan], request: Request) -> str:
-    """What the ranges do not tell apart from the choice, and which is surer; empty where they do."""
-    from planner.answers.closeness import surer
-    from planner.answers.jobs import by_speed
-
+    """Plans that are statistically tied with the choice; empty where none is."""
     if not rivals:
         return ""
     names = [one.plan.machines_text for one in rivals[:CLOSE_NAMED]]
     more = len(rivals) - len(names)
     listed = ", ".join(names) + (f" and {more} more" if more else "")
-    said = f"The ranges do not tell it apart from {listed}"
-    found = surer(chosen, rivals, request)
-    if found is None:
-        return f"{said}."
-    if by_speed(found, request):
-        ends = [f"at least {rate(one.samples_per_s * one.slow_share)} samples/s" for one in (found, chosen)]
-    else:
-        ends = [f"at most {cost_words(one, 1 / one.slow_share)}" for one in (found, chosen)]
-    return f"{said}; surer is {found.plan.machines_text}: {ends[0]}, the choice {ends[1]}."
+    return f"Statistically tied with {listed}, whose predictions are no more certain."
 
 
 def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None) -> str:
@@ -221,9 +210,9 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
     first, second = ("slower", "dearer") if request.goal == "fastest" else ("dearer", "slower")
     held = {"slower": slower, "dearer": dearer}
     said = [word for word in (first, second) if held[word]]
-    if not said:
-        said = [{"value": "less value"}.get(request.goal, "no better")]
-    return ", ".join([*said, *risk])
+    if not said and one.samples_per_s > chosen.samples_per_s * (1 + CLOSE):
+        said = ["faster, extra samples cost too much"]
+    return ", ".join([*(said or ["no better"]), *risk])
 
 
 def job_columns(priced: bool = True) -> list[Column]:

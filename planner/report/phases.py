@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from planner.search.heats import Score
+from planner.search.rungs import Score
 
 
 def falling(points: Iterable[tuple[int, Score]], *, takes_turns: bool = True) -> str:

@@ -40,7 +40,7 @@ ENERGY = (
     Column("kwh_per_million_samples", "kWh/M", show=lambda v: f"{v:.3g}"),
     Column("kg_co2e_per_million_samples", "kg CO2e/M", show=lambda v: f"{v:.3g}"),
 )
-WHY = {"fastest": "the fastest", "cheapest": "the cheapest a sample", "value": "the best value"}
+WHY = {"fastest": "the fastest", "cheapest": "the cheapest a sample", "balanced": "the best trade-off"}
 
 
 def recommendation_tables(result: Recommendation, *, energy: bool = False) -> list[Table]:
@@ -87,7 +87,7 @@ def comparison_tables(result: Comparison, *, energy: bool = False) -> list[Table
     worst = max(result.rows, key=lambda row: row.usd_per_million_samples)
     if worst is not best:
         lines.append(beside_words("The dearest a sample", training, worst))
-    lines += filter(None, [close_words(best, result.close, request)])
+    lines += filter(None, [close_words(best, result.tied, request)])
     more = len(result.rows) - len(few)
     rest = f"{several(more, 'more machine')}, dearer a sample; JSON and CSV have all." if more > 0 else None
     left = [f"{count:,} plans dropped: {reason}." for reason, count in result.left_out.items()]
@@ -181,14 +181,12 @@ def _answer(result: Recommendation, training: Training | None) -> str:
     budget = request.budget_usd_per_hour
     within = f" within ${budget:g} an hour" if budget is not None else ""
     why = WHY[request.goal]
-    if request.goal == "cheapest" and "cheapest" not in one.marks:
-        why = "faster than the cheapest and hardly dearer"
     lines = decision_lines(one, request, training, why=f"{why}{within}", baseline=result.baseline)
     cheapest = min(result.plans, key=lambda plan: plan.usd_per_million_samples, default=one)
     if cheapest.plan.key != one.plan.key:
         lines.append(beside_words("The cheapest", training, cheapest))
     lines += _risk(result, training)
-    lines += filter(None, [close_words(one, result.close, request)])
+    lines += filter(None, [close_words(one, result.tied, request)])
     if is_async(one) and (rival := _best_synchronous(result)) is not None:
         lines.append(beside_words("The best that trains synchronously", training, rival))
     return so_far(result) + "\n".join(lines)
@@ -199,7 +197,7 @@ def _sure(result: Recommendation, training: Training | None) -> ScoredPlan | Non
     late_s = result.request.deadline_s
     if training is None or late_s is None:
         return None
-    sure = [one for one in result.plans if training.slowest_s(one) <= late_s]
+    sure = [one for one in result.plans if training.confident_s(one, 0.95) <= late_s]
     return min(sure, key=lambda one: one.usd_per_million_samples, default=None)
 
 

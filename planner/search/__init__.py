@@ -1,4 +1,4 @@
-"""The space of plans and how it is walked: enumerated, bounded, fitted into memory, simulated in heats.
+"""The space of plans and how it is walked: enumerated, bounded, fitted into memory, simulated in rungs.
 
 A question (`planner.answers`) is a walk with a goal. Imports exchanges, cuts, costs and the simulator.
 """

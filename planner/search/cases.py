@@ -159,6 +159,10 @@ class Cases:
             plan.rented(self.market), self.market, self.request.spot_terms, self.fitting.state_bytes
         )
 
+    def usd_per_hour(self, plans: Sequence[Plan]) -> Floats:
+        """What the machines of each plan cost per hour."""
+        return np.array([sum(self.paid(plan).usd_per_hour) for plan in plans])
+
     def usd_per_useful_hour(self, plan: Plan) -> float:
         """What an hour's worth of work costs."""
         return self.paid(plan).usd_per_useful_hour
@@ -175,14 +179,14 @@ class Cases:
             prediction,
             self.market.machine(plan.machine).device.name,
             fits,
-            error=self._error(plan),
+            error=self.error(plan),
             measured=self.factor(plan),
             spot=paid.course,
             draw=self.market.once(("draw", rented), lambda: draw_of(rented, self.market)),
             sequence_length=self.model.sequence_length,
         )
 
-    def _error(self, plan: Plan) -> Error | None:
+    def error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
         from planner.parallel.device import error_of_device
 

@@ -1,7 +1,7 @@
-"""The Pareto front of plans: throughput against cost per sample, and its knee.
+"""The Pareto front of plans: throughput against cost per sample.
 
-A plan dominates another when it is at least as fast and costs at most as much a sample; what is on the front
-is dominated by nothing. The fastest, the cheapest and the best value (the knee) are all on it.
+A plan dominates another when it is at least as fast and costs at most as much per sample; the front holds the
+plans that nothing dominates, the fastest and the cheapest among them.
 """
 
 from __future__ import annotations
@@ -23,22 +23,6 @@ def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
             out.append(i)
             cheapest = usd_per_sample[i]
     return out
-
-
-def knee(samples_per_s: Floats, usd_per_sample: Floats) -> int:
-    """The best value on a front: the point furthest from the line between its ends, on logarithmic axes.
-
-    Logarithms make the choice independent of units and treat "twice as fast" and "half the price" alike. A
-    front of one or two points has no knee; then it is the one with most throughput for its cost a sample.
-    """
-    speed, cost = np.log(samples_per_s), np.log(usd_per_sample)
-    if len(speed) < 3:
-        return int(np.argmax(speed - cost))
-    span_speed, span_cost = np.ptp(speed), np.ptp(cost)
-    if span_speed == 0 or span_cost == 0:
-        return int(np.argmax(speed - cost))
-    gain = (speed - speed.min()) / span_speed - (cost - cost.min()) / span_cost
-    return int(np.argmax(gain))
 
 
 def cheapest_of_fastest(samples_per_s: Floats, usd_per_sample: Floats) -> int:

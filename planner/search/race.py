@@ -1,13 +1,13 @@
-"""Branch and bound over plans with noisy scores: which plans can be on the Pareto front?
+"""Branch and bound over plans with noisy scores, by rungs of successive halving.
 
 Every plan has an upper bound on its throughput, hence a lower bound on its cost a sample. A plan is pruned
 when one already scored is at least as fast as that bound and costs at most the bounded cost: whatever the
 simulator would say, it could not enter the front, so nothing is lost. Plans are scored in the order of their
 bounds, in rounds of a fixed size, so that the result does not depend on the number of threads.
 
-Scoring is a race in heats (`planner.search.heats`). A glance gives every plan that its bound cannot exclude a
-rough interval; a plan goes on to the next heat as long as its interval, widened for safety, reaches the
-front. From the second heat on, plans that look best go first, in small rounds: what is sure of them spares
+Scoring goes by rungs (`planner.search.rungs`). A glance gives every plan that its bound cannot exclude a
+rough interval; a plan goes on to the next rung as long as its interval, widened for safety, reaches the
+front. From the second rung on, plans that look best go first, in small rounds: what is sure of them spares
 others the rest.
 """
 
@@ -21,23 +21,23 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from planner.search.front import NEAR_FASTEST, Floats, front
-from planner.search.heats import Heat, Score, cautious
+from planner.search.rungs import Rung, Score, cautious
 
-Goal = Literal["front", "cheapest", "fastest"]
+Goal = Literal["front", "cheapest", "balanced", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
 LONG_ROUND = 4  # likewise where a plan takes long
-COURSE: tuple[Heat, ...] = ("glance", "short", "trial", "half", "long")
+ALL_RUNGS: tuple[Rung, ...] = ("glance", "short", "trial", "half", "long")
 
 
 S = TypeVar("S", bound=Score)
-Evaluate = Callable[[Sequence[int], Heat], Sequence[S]]
+Evaluate = Callable[[Sequence[int], Rung], Sequence[S]]
 NOTHING: Mapping[int, Any] = {}
-Progress = Callable[[int, int, int], None]  # heat (from 1), plans scored in it, plans left in it
+Progress = Callable[[int, int, int], None]  # rung (from 1), plans scored in it, plans left in it
 
 
 @dataclass(slots=True)
 class Outcome(Generic[S]):
-    """Scores of the last heat each plan ran in; `long` holds the indices whose score is final."""
+    """Scores of the last rung each plan ran in; `long` holds the indices whose score is final."""
 
     scores: dict[int, S] = field(default_factory=dict)
     long: set[int] = field(default_factory=set)
@@ -52,9 +52,10 @@ def _cheapest(points: list[tuple[float, float, int]]) -> float:
 class Frontier:
     """Scored plans as pairs (throughput, cost a sample); answers whether a point can no longer be wanted."""
 
-    def __init__(self, goal: Goal, tolerance: float) -> None:
+    def __init__(self, goal: Goal, tolerance: float, worth_usd_per_sample: float = 0.0) -> None:
         self._goal = goal
         self._tolerance = tolerance
+        self._worth = worth_usd_per_sample
         self._points: list[tuple[float, float, int]] = []  # descending throughput, descending cost
 
     def add(self, samples_per_s: float, usd_per_sample: float, plan: int) -> None:
@@ -69,6 +70,10 @@ class Frontier:
             return True
         if others and self._goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
             return True
+        if others and self._goal == "balanced":
+            best = max(speed * (self._worth - cost) for speed, cost, _ in others)
+            if samples_per_s * (self._worth - usd_per_sample) < best:
+                return True
         slack = 1 + self._tolerance
         return any(
             speed * slack >= samples_per_s and cost <= usd_per_sample * slack and other != plan
@@ -82,39 +87,48 @@ def race(
     evaluate: Evaluate[S],
     *,
     goal: Goal = "front",
-    heats: bool = True,
+    rungs: bool = True,
     round_size: int = ROUND,
     tolerance: float = 0.0,
     worth: Floats | None = None,
-    course: Sequence[Heat] = COURSE,
+    ladder: Sequence[Rung] = ALL_RUNGS,
     known: Mapping[int, S] = NOTHING,
     only: Container[int] | None = None,
-    progress: Progress = lambda heat, scored, left: None,
+    least_samples_per_s: Floats | None = None,
+    worth_usd_per_sample: float = 0.0,
+    progress: Progress = lambda rung, scored, left: None,
 ) -> Outcome[S]:
     """Score every plan that can be on the front of (throughput, cost a sample) or, for a narrower `goal`,
     only those that can be its cheapest end, or the cheapest of its fastest.
 
     A plan that cannot be faster or cheaper than another by more than `tolerance` is not looked at any more.
     `worth` is what throughputs are multiplied by before they are compared (`planner.search.worth`).
-    `known` are final scores of some plans, which rule out others from the start; `only` these are looked at.
-    Without `heats` every plan that survives its bound is scored in full, which makes the front exactly
-    the one that scoring all plans would give.
+    `least_samples_per_s` are the speeds that plans must reach to be feasible: one whose bound is below is not
+    looked at, one that falls short rules out no other. `worth_usd_per_sample` is for the goal "balanced": the
+    plan of the highest net value, speed * worth - price. `known` are final scores of some plans, which rule
+    out others from the start; `only` these are looked at. Without `rungs` every plan that survives its bound
+    is scored in full, which makes the front exactly the one that scoring all plans would give.
     """
     worth = np.ones(len(bound_samples_per_s)) if worth is None else worth
-    rules = _Rules(goal, tolerance, tuple(course))
-    runner = _Race(usd_per_hour / 3600, worth, evaluate, progress, rules=rules, known=known)
+    least = np.zeros(len(worth)) if least_samples_per_s is None else least_samples_per_s
+    rules = _Rules(goal, tolerance, tuple(ladder), worth_usd_per_sample)
+    runner = _Race(usd_per_hour / 3600, worth, evaluate, progress, rules=rules, known=known, least=least)
     bound = bound_samples_per_s * worth
-    order = [i for i in turns(bound, runner.usd_per_s, goal) if only is None or i in only]
+    order = [
+        i
+        for i in turns(bound, runner.usd_per_s, goal)
+        if (only is None or i in only) and bound[i] >= least[i]
+    ]
     try:
-        if heats:
-            entrants = runner.heat(course[0], order, bound, round_size)
+        if rungs:
+            entrants = runner.rung(ladder[0], order, bound, round_size)
             bounded = runner.outcome.pruned_by_bound
-            for last, heat in pairwise(course):
+            for last, rung in pairwise(ladder):
                 ceiling = runner.narrow(entrants, bound, last)
-                entrants = runner.heat(heat, runner.finalists(entrants, ceiling, last), ceiling, LONG_ROUND)
+                entrants = runner.rung(rung, runner.survivors(entrants, ceiling, last), ceiling, LONG_ROUND)
             runner.outcome.pruned_by_bound = bounded
         else:
-            runner.heat("long", order, bound, round_size)
+            runner.rung("long", order, bound, round_size)
     except KeyboardInterrupt:
         runner.outcome.partial = True
     return runner.outcome
@@ -135,7 +149,8 @@ def turns(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]
 class _Rules:
     goal: Goal
     tolerance: float
-    course: tuple[Heat, ...]
+    ladder: tuple[Rung, ...]
+    worth_usd_per_sample: float
 
 
 class _Race(Generic[S]):
@@ -148,50 +163,58 @@ class _Race(Generic[S]):
         *,
         rules: _Rules,
         known: Mapping[int, S],
+        least: Floats,
     ) -> None:
         self.usd_per_s = usd_per_s
         self.worth = worth
         self.evaluate = evaluate
         self.progress = progress
-        self.goal, self.tolerance, self.course = rules.goal, rules.tolerance, rules.course
+        self.goal, self.tolerance, self.ladder = rules.goal, rules.tolerance, rules.ladder
         self.known = known
+        self.least = least
+        self.worth_usd_per_sample = rules.worth_usd_per_sample
         self.outcome: Outcome[S] = Outcome()
 
-    def heat(self, heat: Heat, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
-        """Score the plans of `order` that nothing scored in this heat dominates; returns those scored."""
-        frontier, done, left = Frontier(self.goal, self.tolerance), list[int](), list(order)
+    def rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
+        """Score the plans of `order` that nothing scored in this rung dominates; returns those scored."""
+        frontier, done, left = self._frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
             self._add(frontier, score.samples_per_s, i)
         while left:
             alive = [i for i in left if not frontier.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
             self.outcome.pruned_by_bound += len(left) - len(alive)
             batch, left = alive[:round_size], alive[round_size:]
-            for i, score in zip(batch, self.evaluate(batch, heat), strict=True):
+            for i, score in zip(batch, self.evaluate(batch, rung), strict=True):
                 self.outcome.scores[i] = score
-                if heat in ("long", self.course[-1]):
+                if rung in ("long", self.ladder[-1]):
                     self.outcome.long.add(i)
-                self._add(frontier, score.samples_per_s if heat == "long" else score.samples_per_s_low, i)
+                self._add(frontier, score.samples_per_s if rung == "long" else score.samples_per_s_low, i)
             done += batch
-            self.progress(self.course.index(heat) + 1 if heat in self.course else 1, len(done), len(left))
+            self.progress(self.ladder.index(rung) + 1 if rung in self.ladder else 1, len(done), len(left))
         return done
 
+    def _frontier(self, tolerance: float) -> Frontier:
+        return Frontier(self.goal, tolerance, self.worth_usd_per_sample)
+
     def _add(self, frontier: Frontier, samples_per_s: float, plan: int) -> None:
-        if (sure := samples_per_s * self.worth[plan]) > 0:
+        sure = samples_per_s * self.worth[plan]
+        if sure > 0 and sure >= self.least[plan]:
             frontier.add(sure, self.usd_per_s[plan] / sure, plan)
 
-    def narrow(self, entrants: Sequence[int], bound: Floats, heat: Heat) -> Floats:
-        """Upper bounds after a heat: the widened interval's upper end, where it is lower."""
+    def narrow(self, entrants: Sequence[int], bound: Floats, rung: Rung) -> Floats:
+        """Upper bounds after a rung: the widened interval's upper end, where it is lower."""
         ceiling = bound.copy()
         for i in entrants:
-            ceiling[i] = min(ceiling[i], cautious(self.outcome.scores[i], heat)[1] * self.worth[i])
+            ceiling[i] = min(ceiling[i], cautious(self.outcome.scores[i], rung)[1] * self.worth[i])
         return ceiling
 
-    def finalists(self, entrants: Sequence[int], ceiling: Floats, heat: Heat) -> list[int]:
+    def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
         """The plans whose widened interval reaches the front, the likeliest first. Here nothing is tolerated:
         of two plans that are close, each would rule out the other."""
-        floors = Frontier(self.goal, 0.0)
+        floors = self._frontier(0.0)
         for i in entrants:
-            self._add(floors, cautious(self.outcome.scores[i], heat)[0], i)
+            self._add(floors, cautious(self.outcome.scores[i], rung)[0], i)
+        entrants = [i for i in entrants if ceiling[i] >= self.least[i]]
         reach = [i for i in entrants if not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
         return self.by_looks(sorted(reach))
 

@@ -11,9 +11,10 @@ at
    least 5% and its extra samples cost at most 1 / `min_marginal_efficiency` times the lowest cost (or the
    plan costs at most 1% more per sample). That is the plan with the highest net value: speed * (highest price
    worth paying per sample) - price. 5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at
-   most 1% more; `fastest` the highest speed. 6. Two plans are tied if neither is better, by what the
-   objective maximises, with 75% probability. Of the plans tied with the choice the one with the narrowest
-   range wins, then the one with the fewest machines.
+   most 1% more; `fastest` the highest speed. 6. A plan is tied with another if neither is better, by what the
+   objective maximises, with 75% probability, and it is neither slower nor more expensive per sample with that
+   probability. Of the plans tied with the choice the one with the narrowest range wins, then the one with the
+   fewest machines.
 """
 
 from __future__ import annotations
@@ -144,15 +145,49 @@ def _climb(start: int, speed: Floats, usd_per_s: Floats, worth: float) -> int:
 
 
 def tied_with(best: int, candidates: Sequence[Candidate], worth: float) -> list[int]:
-    """Candidates of which neither is better than the one at `best` with 75% probability."""
+    """Candidates that are tied with the one at `best`."""
     chosen = candidates[best]
-    out = []
-    for index, other in enumerate(candidates):
-        if index != best:
-            p = probability_better(other, chosen, worth)
-            if 1 - TIED_BELOW < p < TIED_BELOW:
-                out.append(index)
-    return out
+    return [i for i, other in enumerate(candidates) if i != best and is_tied(other, chosen, worth)]
+
+
+def is_tied(other: Candidate, chosen: Candidate, worth: float) -> bool:
+    """Whether a plan is neither clearly better nor clearly worse than the choice, and gives up neither speed
+    nor money for certain."""
+    faster = probability_faster(other, chosen)
+    if faster <= 1 - TIED_BELOW or (worth == inf and faster >= TIED_BELOW):
+        return False
+    if probability_cheaper(other, chosen) <= 1 - TIED_BELOW:
+        return False
+    return worth == inf or 1 - TIED_BELOW < probability_better(other, chosen, worth) < TIED_BELOW
+
+
+def may_be_tied(bound: Candidate, chosen: Candidate, worth: float) -> bool:
+    """Whether a plan of which only an upper bound of its speed is known may be tied with the choice."""
+    return (
+        probability_faster(bound, chosen) > 1 - TIED_BELOW
+        and probability_cheaper(bound, chosen) > 1 - TIED_BELOW
+        and probability_better(bound, chosen, worth) > 1 - TIED_BELOW
+    )
+
+
+def probability_faster(one: Candidate, other: Candidate) -> float:
+    """Probability that the first has the higher throughput."""
+    return _normal(log(one.samples_per_s / other.samples_per_s), _difference_sigma(one, other))
+
+
+def probability_cheaper(one: Candidate, other: Candidate) -> float:
+    """Probability that the first costs less per sample; plans without a price cost alike."""
+    if one.usd_per_hour <= 0 or other.usd_per_hour <= 0:
+        return 0.5
+    prices = log(other.usd_per_hour / one.usd_per_hour)
+    gain = log(one.samples_per_s / other.samples_per_s)
+    return _normal(gain + prices, _difference_sigma(one, other))
+
+
+def _difference_sigma(one: Candidate, other: Candidate) -> float:
+    """Standard deviation of the difference of the logarithms of two speeds; one device's error cancels."""
+    shared = min(one.sigma, other.sigma) if one.device == other.device else 0.0
+    return float(np.hypot(_rest(one, shared), _rest(other, shared)))
 
 
 def _most_certain(best: int, tied: Sequence[int], candidates: Sequence[Candidate], worth: float) -> int:
@@ -185,8 +220,7 @@ def probability_better(one: Candidate, other: Candidate, worth: float) -> float:
     first = _rest(one, shared)
     second = _rest(other, shared)
     if worth == inf:
-        spread = float(np.hypot(first, second))
-        return _normal(log(one.samples_per_s / other.samples_per_s), spread)
+        return probability_faster(one, other)
     total = 0.0
     for node, weight in zip(_NODES, _WEIGHTS, strict=True) if shared else ((0.0, 1.0),):
         common = exp(shared * node)

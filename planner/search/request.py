@@ -30,6 +30,7 @@ from planner.hardware.prices.paying import SpotTerms
 from planner.hardware.prices.spot import RESTART_S
 from planner.search import kinds
 from planner.search.limits import check_contradictions, check_ranges, job_samples
+from planner.search.rank import CONFIDENCE, MIN_MARGINAL_EFFICIENCY, Objective
 
 if TYPE_CHECKING:
     from planner.device.recompute import Recompute
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from planner.simulator.step import Profile
 
 JOB, MACHINES, LIMITS, PARALLELISM, SERVERS, OUTPUT = FlagSection
-Objective = Literal["fastest", "cheapest", "value"]
 
 DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
@@ -185,9 +185,22 @@ class Request:
     objective: Objective | None = flag(
         LIMITS,
         TEXT,
-        "How to choose among plans: fastest, cheapest (per sample) or value (knee of the cost curve).",
+        "What to optimize: balanced (default: speed while it is worth its cost), cheapest (per sample) or fastest.",
         choices=OBJECTIVES,
         commands=("compare", "recommend"),
+    )
+    confidence: float = flag(
+        LIMITS,
+        SHARE,
+        "Probability with which deadline and spend must be met, as 95% (default: 90%).",
+        default=CONFIDENCE,
+    )
+    min_marginal_efficiency: float = flag(
+        LIMITS,
+        SHARE,
+        "Least efficiency of extra speed: 50% (default) pays up to twice the lowest cost for further samples.",
+        default=MIN_MARGINAL_EFFICIENCY,
+        commands=("compare", "recommend", "saturation"),
     )
     max_workers: int | None = flag(
         LIMITS,
@@ -283,12 +296,8 @@ class Request:
 
     @property
     def goal(self) -> Objective:
-        """What decides: the fastest where money is capped, else the cheapest; a deadline says how fast is
-        fast enough."""
-        if self.objective is not None:
-            return self.objective
-        capped = self.budget_usd_per_hour is not None and self.deadline_s is None
-        return "fastest" if capped else "cheapest"
+        """What decides (`planner.search.rank`)."""
+        return self.objective or "balanced"
 
     @property
     def network_used(self) -> Network:

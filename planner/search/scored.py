@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log1p
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from planner.hardware.prices.cluster_cost import usd_per_million_samples
 from planner.parallel.plan import Plan
+from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.simulator.prediction import Prediction
 from planner.simulator.resource import as_text
 
@@ -59,6 +62,24 @@ class ScoredPlan:
 
         half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
         return combined(self.samples_per_s, half, self.error)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm of its speed that all plans on its device share."""
+        return 0.0 if self.error is None else self.error.q90 / RANGE_SIGMAS
+
+    def candidate(self, discount: float = 1.0) -> Candidate:
+        """The plan as the decision rule sees it."""
+        half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
+        own = log1p(half / self.samples_per_s) / NormalDist().inv_cdf((1 + self.prediction.confidence) / 2)
+        return Candidate(
+            device=self.device,
+            samples_per_s=self.samples_per_s * discount,
+            usd_per_hour=self.usd_per_hour * self.time_factor,
+            sigma=self.sigma,
+            own_sigma=own,
+            machines=sum(cost.count for cost in self.costs),
+        )
 
     @property
     def slow_share(self) -> float:

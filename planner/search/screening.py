@@ -21,7 +21,7 @@ from planner.search.cases import Cases
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
 from planner.search.space import Space, enumerate_plans, kinds, offered, plan_of
-from planner.search.worth import worth_of
+from planner.search.worth import staleness_discount
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation
@@ -121,7 +121,7 @@ class _Hope:
         kept = self._wins(best, usd_per_s)  # as long as nothing but the price of its machines is known
         if kept:
             computation = self._computation(site, exchange, batch, precision)
-            worth = worth_of(exchange, site.replicas, self.cases.request)
+            worth = staleness_discount(exchange, site.replicas, self.cases.request)
             kept = self._wins(exchange.ceiling(computation, data_parallel_group(site)) * worth, usd_per_s)
         self.given_up += not kept
         return kept
@@ -145,7 +145,7 @@ class _Hope:
         machines, which have all options."""
         wide = replace(site, workers=MANY_MACHINES * site.devices * site.mesh.size)
         rates = [
-            (rate, rate * worth_of(one, wide.replicas, self.cases.request))
+            (rate, rate * staleness_discount(one, wide.replicas, self.cases.request))
             for one in offered(self.cases.request, wide, self.cases.model, self.kinds)
             for rate in [
                 one.ceiling(

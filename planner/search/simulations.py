@@ -1,4 +1,4 @@
-"""Simulations of plans: in heats, on any executor, and what is known of each plan so far."""
+"""Simulations of plans: in rungs, on any executor, and what is known of each plan so far."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.heats import HEATS, LONG, Heat, HeatEffort
+from planner.search.rungs import LONG, RUNGS, Rung, RungEffort
 from planner.search.scored import ScoredPlan
 
 if TYPE_CHECKING:
@@ -55,20 +55,20 @@ class Simulations:
     def __init__(self, cases: Cases) -> None:
         self.cases = cases
         self.request = cases.request
-        self._predictions: dict[tuple[Plan, Heat], Prediction] = {}
-        self._begun: dict[tuple[Plan, HeatEffort], PartialSimulation] = {}
+        self._predictions: dict[tuple[Plan, Rung], Prediction] = {}
+        self._begun: dict[tuple[Plan, RungEffort], PartialSimulation] = {}
 
-    def submit(self, plan: Plan, executor: Executor, heat: Heat = "long") -> Future[Prediction]:
+    def submit(self, plan: Plan, executor: Executor, rung: Rung = "long") -> Future[Prediction]:
         """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
         wherever. What is sent is the case, not the search: it may go to another machine."""
         from planner.simulator.simulate import finish, predict
 
-        effort, _, _ = HEATS[heat]
+        effort, _, _ = RUNGS[rung]
         if (plan, effort) in self._begun:
             return executor.submit(finish, self._begun.pop((plan, effort)))
         return executor.submit(predict, *self._task(plan, effort))
 
-    def _task(self, plan: Plan, effort: HeatEffort) -> tuple[Case, Effort]:
+    def _task(self, plan: Plan, effort: RungEffort) -> tuple[Case, Effort]:
         from planner.simulator.simulate import Effort
 
         return (
@@ -91,41 +91,41 @@ class Simulations:
         progress("simulating", 1, effort.first_runs)
         return self.cases.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
-    def predict_all(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[Prediction]:
+    def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
         """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
         plans, known = list(plans), self._predictions
-        effort, runs, _ = HEATS[heat]
+        effort, runs, _ = RUNGS[rung]
         for plan in plans:
-            if (better := self._better(plan, heat)) is not None:
-                known[plan, heat] = better
-        new = [plan for plan in dict.fromkeys(plans) if (plan, heat) not in known]
+            if (better := self._better(plan, rung)) is not None:
+                known[plan, rung] = better
+        new = [plan for plan in dict.fromkeys(plans) if (plan, rung) not in known]
         if runs is not None:
-            self._begin(new, executor, heat, effort, runs)
+            self._begin(new, executor, rung, effort, runs)
         else:
-            tasks = {plan: self.submit(plan, executor, heat) for plan in new}
+            tasks = {plan: self.submit(plan, executor, rung) for plan in new}
             for plan, found in _results(tasks):
-                known[plan, heat] = self.cases.adjusted(plan, found)
-        return [known[plan, heat] for plan in plans]
+                known[plan, rung] = self.cases.adjusted(plan, found)
+        return [known[plan, rung] for plan in plans]
 
-    def scored(self, plans: Iterable[Plan], executor: Executor, heat: Heat = "long") -> list[ScoredPlan]:
+    def scored(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[ScoredPlan]:
         """The plans with their predictions, prices and bounds."""
         plans = list(plans)
-        predictions = self.predict_all(plans, executor, heat)
+        predictions = self.predict_all(plans, executor, rung)
         return [self.cases.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
 
     def known(self, plan: Plan) -> Prediction | None:
         """The best prediction of a plan so far."""
-        found = (self._predictions.get((plan, heat)) for heat in reversed(HEATS))
+        found = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
         return next((one for one in found if one is not None), None)
 
-    def _better(self, plan: Plan, heat: Heat) -> Prediction | None:
-        """What a longer heat has said of a plan, of which a shorter one would make no more."""
-        longer: tuple[Heat, ...] = ("long",) if HEATS[heat][0] is LONG else ("long", "half", "trial")
+    def _better(self, plan: Plan, rung: Rung) -> Prediction | None:
+        """What a longer rung has said of a plan, of which a shorter one would make no more."""
+        longer: tuple[Rung, ...] = ("long",) if RUNGS[rung][0] is LONG else ("long", "half", "trial")
         found = (self._predictions.get((plan, other)) for other in longer)
         return next((one for one in found if one is not None), None)
 
     def _begin(
-        self, plans: Iterable[Plan], executor: Executor, heat: Heat, effort: HeatEffort, runs: int
+        self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int
     ) -> None:
         """The first runs, or some more of them."""
         from planner.simulator.simulate import begin, resume
@@ -138,4 +138,4 @@ class Simulations:
         }
         for plan, begun in _results(tasks):
             self._begun[plan, effort] = begun
-            self._predictions[plan, heat] = self.cases.adjusted(plan, begun.prediction())
+            self._predictions[plan, rung] = self.cases.adjusted(plan, begun.prediction())

@@ -55,6 +55,6 @@ def too_many(request: Request, model: Model, batch: int, replicas: int) -> bool:
     return open_batch(request, model) and replicas > 1 and in_all > most_of_all(model)
 
 
-def batch_worth(batch: int, model: Model) -> float:
+def batch_discount(batch: int, model: Model) -> float:
     """What a batch is worth beside the model's own."""
     return float((1 - DOUBLING) ** max(log2(batch / model.default_batch), 0.0))

@@ -18,25 +18,25 @@ from planner.parallel.plan import Plan
 from planner.search.front import Floats
 from planner.search.request import Request, model_of
 from planner.search.space import kinds
-from planner.search.usual_batches import batch_worth, open_batch
+from planner.search.usual_batches import batch_discount, open_batch
 
 AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
 
 
-def worth_of(exchange: Exchange, replicas: int, request: Request) -> float:
+def staleness_discount(exchange: Exchange, replicas: int, request: Request) -> float:
     """By what the throughput of a plan is multiplied before it is compared with others."""
     open_mode = request.mode is None and len(kinds(request)) > 1
     return 1 / (1 + AHEAD) if open_mode and exchange.takes_turns and replicas > 1 else 1.0
 
 
-def worths(plans: Iterable[Plan], request: Request) -> Floats:
+def discounts(plans: Iterable[Plan], request: Request) -> Floats:
     """Of each plan, by what it is multiplied before it is compared."""
     model = model_of(request)
     chosen = open_batch(request, model)
     return np.array(
         [
-            worth_of(plan.exchange, plan.replicas, request)
-            * (batch_worth(plan.batch, model) if chosen else 1.0)
+            staleness_discount(plan.exchange, plan.replicas, request)
+            * (batch_discount(plan.batch, model) if chosen else 1.0)
             for plan in plans
         ]
     )

@@ -249,9 +249,9 @@ def test_what_the_machine_could_not_do_is_done_again(lost, tmp_path, monkeypatch
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
-    def losing(self, plan, executor, heat="long"):
+    def losing(self, plan, executor, rung="long"):
         calls.append(plan)
-        future = submit(self, plan, executor, heat)
+        future = submit(self, plan, executor, rung)
         if len(calls) == 3:
             future = Future()
             future.set_exception(lost)
@@ -270,11 +270,11 @@ def test_what_a_plan_cannot_do_is_refused_once(tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
-    def refusing(self, plan, executor, heat="long"):
+    def refusing(self, plan, executor, rung="long"):
         calls.append(plan.key)
         if len(calls) == 3:
             raise Infeasible("no room")
-        return submit(self, plan, executor, heat)
+        return submit(self, plan, executor, rung)
 
     monkeypatch.setattr(Simulations, "submit", refusing)
     for _ in range(2):
@@ -313,11 +313,11 @@ def test_ctrl_c_keeps_what_is_stored(after, tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
-    def interrupted(self, plan, executor, heat="long"):
+    def interrupted(self, plan, executor, rung="long"):
         calls.append(plan)
         if len(calls) > after:
             raise KeyboardInterrupt
-        future = submit(self, plan, executor, heat)
+        future = submit(self, plan, executor, rung)
         future.result()
         return future
 
@@ -351,11 +351,11 @@ def test_a_study_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch
     calm = sweep_for(requests, tmp_path / "calm.db", trials=sweep.trials)
     submit, calls = Simulations.submit, []
 
-    def stopped(self, plan, executor, heat="long"):
+    def stopped(self, plan, executor, rung="long"):
         calls.append(plan)
         if len(calls) % 6 == 0:
             raise KeyboardInterrupt
-        return submit(self, plan, executor, heat)
+        return submit(self, plan, executor, rung)
 
     monkeypatch.setattr(Simulations, "submit", stopped)
     result, stops = None, 0

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.front import cheapest_of_fastest, front, knee
-from planner.search.heats import cautious
+from planner.search.front import cheapest_of_fastest, front
 from planner.search.race import race
+from planner.search.rungs import cautious
 
 
 @dataclass
@@ -40,7 +40,7 @@ def arrays(cases):
 @given(plans)
 def test_pruning_by_bound_loses_nothing(cases):
     bound, truth, usd = arrays(cases)
-    outcome = race(bound, usd, lambda batch, heat: [Exact(truth[i]) for i in batch], heats=False)
+    outcome = race(bound, usd, lambda batch, rung: [Exact(truth[i]) for i in batch], rungs=False)
     found = sorted(outcome.long)
     cost = usd / 3600 / truth
     everything = {(truth[i], cost[i]) for i in front(truth, cost)}
@@ -54,8 +54,8 @@ def test_race_keeps_the_front_when_intervals_hold_the_truth(cases, seed):
     bound, truth, usd = arrays(cases)
     rng = np.random.default_rng(seed)
 
-    def evaluate(batch, heat):
-        if heat == "long":
+    def evaluate(batch, rung):
+        if rung == "long":
             return [Exact(truth[i]) for i in batch]
         widths = truth[batch] * rng.uniform(0, 0.1, len(batch))
         middles = truth[batch] + widths * rng.uniform(-1, 1, len(batch))
@@ -68,12 +68,12 @@ def test_race_keeps_the_front_when_intervals_hold_the_truth(cases, seed):
 
 
 def test_interrupt_keeps_what_is_done():
-    def evaluate(batch, heat):
+    def evaluate(batch, rung):
         if 40 in batch:
             raise KeyboardInterrupt
         return [Exact(1.0 + i) for i in batch]
 
-    outcome = race(np.arange(50, 0, -1.0) + 100, np.arange(50) + 1.0, evaluate, heats=False)
+    outcome = race(np.arange(50, 0, -1.0) + 100, np.arange(50) + 1.0, evaluate, rungs=False)
     assert outcome.partial
     assert 0 < len(outcome.scores) < 50
 
@@ -84,25 +84,6 @@ def test_front_and_choices():
     assert front(speed, cost) == [3, 1, 2, 0]
     assert cheapest_of_fastest(speed, cost) == 3
     assert cheapest_of_fastest(speed[:3], cost[:3]) == 2
-    assert knee(speed[[3, 1, 2, 0]], cost[[3, 1, 2, 0]]) == 2
-
-
-def test_the_best_value_of_few_plans_is_the_most_throughput_for_its_cost_a_sample():
-    for speed, cost, best in (
-        ([20.0, 10.0], [3.0, 1.0], 1),  # twice as fast at three times the cost
-        ([20.0, 10.0], [1.5, 1.0], 0),
-        ([10.0], [1.0], 0),
-        ([30.0, 10.0, 20.0], [1.0, 1.0, 1.0], 0),  # one price, and no line between the ends
-        ([10.0, 10.0, 10.0], [2.0, 1.0, 3.0], 1),
-    ):
-        assert knee(np.array(speed), np.array(cost)) == best
-
-
-def test_the_best_value_of_many_is_the_furthest_from_the_line_between_the_ends():
-    speed, cost = np.array([100.0, 80.0, 20.0, 10.0]), np.array([100.0, 20.0, 15.0, 10.0])
-    assert knee(speed, cost) == 1
-    assert knee(speed * 1000, cost / 7) == 1
-    assert knee(np.array([100.0, 50.0, 30.0, 10.0]), np.array([100.0, 80.0, 20.0, 10.0])) == 2
 
 
 def test_a_rough_score_is_taken_with_caution():
@@ -111,3 +92,38 @@ def test_a_rough_score_is_taken_with_caution():
     assert cautious(Rough(100.0, 90.0, 110.0), "short") == (80.0, 120.0)
     assert cautious(score, "trial") == (98.75, 101.25)
     assert cautious(score, "long") == (99.0, 101.0)
+
+
+@given(plans, st.floats(1.0, 4.0))
+@settings(max_examples=100)
+def test_race_balanced_finds_highest_net_value(cases, factor):
+    bound, truth, usd = arrays(cases)
+    worth = factor * float((usd / 3600 / truth).min())
+    outcome = race(
+        bound,
+        usd,
+        lambda batch, rung: [Exact(truth[i]) for i in batch],
+        goal="balanced",
+        worth_usd_per_sample=worth,
+    )
+    value = worth * truth - usd / 3600
+    assert value[sorted(outcome.long)].max() >= value.max() - 1e-12 * abs(value).max()
+
+
+@given(plans, st.floats(0.05, 0.95))
+@settings(max_examples=100)
+def test_race_infeasible_plans_rule_out_no_other(cases, quantile):
+    """A cheap plan that is too slow for the deadline does not hide the cheapest that is fast enough."""
+    bound, truth, usd = arrays(cases)
+    least = np.full(len(cases), float(np.quantile(truth, quantile)))
+    outcome = race(
+        bound,
+        usd,
+        lambda batch, rung: [Exact(truth[i]) for i in batch],
+        goal="cheapest",
+        least_samples_per_s=least,
+    )
+    feasible = np.flatnonzero(truth >= least)
+    cost = usd / 3600 / truth
+    found = [i for i in outcome.long if truth[i] >= least[i]]
+    assert cost[found].min() == cost[feasible].min()

@@ -16,6 +16,8 @@ from planner.search.rank import (
     Candidate,
     confident_share,
     probability_better,
+    probability_cheaper,
+    probability_faster,
     probability_of_reaching,
     rank,
     sigma_of_range,
@@ -70,6 +72,16 @@ def test_rank_tied_narrower_range_wins() -> None:
     ranking = rank([wide, narrow])
     assert ranking.recommended == 1
     assert ranking.tied == (0,)
+
+
+def test_rank_tied_plan_is_neither_clearly_slower_nor_clearly_more_expensive() -> None:
+    """2 x g7e.2xlarge stays ahead of a more certain plan of 19 machines that costs a third more per
+    sample."""
+    few, many = plan(2201.0, 6.73, 0.32, "new"), plan(2433.0, 9.99, 0.18, "known", n=19)
+    assert rank([few, many]).recommended == 0
+    small = plan(713.0, 1.86, 0.18, "small")
+    assert rank([small, few, many]).recommended == 1
+    assert rank([small, few, many]).tied == ()
 
 
 def test_rank_clearly_better_wide_range_still_wins() -> None:
@@ -147,3 +159,4 @@ def test_probability_better_is_antisymmetric(p: float, sigma: float) -> None:
     a, b = plan(1000.0 * exp(p), 1.0, sigma, "A"), plan(1000.0, 1.0, sigma / 2, "B")
     assert probability_better(a, b, inf) + probability_better(b, a, inf) == pytest.approx(1.0)
     assert (probability_better(a, b, inf) < TIED_BELOW) == (1 in tied_with(0, [a, b], inf))
+    assert probability_cheaper(a, b) == probability_faster(a, b)

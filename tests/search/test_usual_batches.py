@@ -10,7 +10,7 @@ from planner.answers.scenario import parse_request
 from planner.model.catalog import load_model
 from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans
-from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_worth, most_of_all
+from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
 
 RESNET = load_model("resnet50")  # its own batch is 64
 
@@ -61,8 +61,8 @@ def test_one_plan_keeps_the_own_batch():
 
 
 def test_a_doubling_must_bring_a_fiftieth():
-    assert batch_worth(64, RESNET) == batch_worth(32, RESNET) == 1.0
-    assert batch_worth(256, RESNET) == pytest.approx(0.98**2)
+    assert batch_discount(64, RESNET) == batch_discount(32, RESNET) == 1.0
+    assert batch_discount(256, RESNET) == pytest.approx(0.98**2)
 
 
 def test_the_answer_says_what_all_take_and_how_it_was_chosen():

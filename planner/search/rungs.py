@@ -1,8 +1,8 @@
-"""Heats: how hard a simulation tries, from a glance to a full prediction.
+"""Rungs: how hard a simulation tries, from a glance to a full prediction.
 
-Heats of one effort share their runs: a glance is the first three runs of a short heat, a trial and a half are
-the first of a long one. So going on costs only what is new, and a plan that went through all heats has the
-figures that the long heat alone would give.
+Rungs of one effort share their runs: a glance is the first three runs of a short rung, a trial and a half are
+the first of a long one. So going on costs only what is new, and a plan that went through all rungs has the
+figures that the long rung alone would give.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import hypot
 from typing import Literal, Protocol
 
-Heat = Literal["glance", "short", "medium", "trial", "half", "long"]  # from the roughest to the best
+Rung = Literal["glance", "short", "medium", "trial", "half", "long"]  # from the roughest to the best
 MANY_WORKERS = 8
 FEWEST_STEPS = 72  # twelve a run
 
 
 @dataclass(frozen=True, slots=True)
-class HeatEffort:
+class RungEffort:
     """How hard to try.
 
     `max_steps` are those of a worker in all runs at most; None, as for `precision`, is the request's;
@@ -38,12 +38,12 @@ class HeatEffort:
         return max(FEWEST_STEPS, self.max_steps * MANY_WORKERS // workers)
 
 
-SHORT = HeatEffort(0.05, 180, fewer=True, bias=0.04)
-MEDIUM = HeatEffort(0.02, 240, first_runs=4)
-LONG = HeatEffort(None, None)
-# The effort of a heat, how many of its runs (None: as many as the precision takes), and by how much its
+SHORT = RungEffort(0.05, 180, fewer=True, bias=0.04)
+MEDIUM = RungEffort(0.02, 240, first_runs=4)
+LONG = RungEffort(None, None)
+# The effort of a rung, how many of its runs (None: as many as the precision takes), and by how much its
 # interval is widened before it excludes a plan.
-HEATS: dict[Heat, tuple[HeatEffort, int | None, float]] = {
+RUNGS: dict[Rung, tuple[RungEffort, int | None, float]] = {
     "glance": (SHORT, 3, 2.0),
     "short": (SHORT, 6, 2.0),
     "medium": (MEDIUM, None, 1.0),
@@ -54,7 +54,7 @@ HEATS: dict[Heat, tuple[HeatEffort, int | None, float]] = {
 
 
 class Score(Protocol):
-    """What a heat says of one plan; `planner.simulator.Prediction` is one."""
+    """What a rung says of one plan; `planner.simulator.Prediction` is one."""
 
     @property
     def samples_per_s(self) -> float: ...
@@ -64,9 +64,9 @@ class Score(Protocol):
     def samples_per_s_high(self) -> float: ...
 
 
-def cautious(score: Score, heat: Heat) -> tuple[float, float]:
-    """Between which throughputs a plan is after a heat, on the safe side."""
-    effort, _, caution = HEATS[heat]
+def cautious(score: Score, rung: Rung) -> tuple[float, float]:
+    """Between which throughputs a plan is after a rung, on the safe side."""
+    effort, _, caution = RUNGS[rung]
     mean, off = score.samples_per_s, effort.bias * score.samples_per_s
     low = mean - max(off, caution * (mean - score.samples_per_s_low))
     return low, mean + max(off, caution * (score.samples_per_s_high - mean))

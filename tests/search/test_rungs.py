@@ -1,4 +1,4 @@
-"""Heats of one effort share their runs; what ended before Ctrl-C is kept."""
+"""Rungs of one effort share their runs; what ended before Ctrl-C is kept."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -28,7 +28,7 @@ def test_a_long_heat_gives_the_same_whatever_ran_before():
     stepwise = simulations()
     with ThreadPoolExecutor(2) as pool:
         predictions = [
-            stepwise.predict_all([PLAN], pool, heat)[0] for heat in ("glance", "short", "trial", "half")
+            stepwise.predict_all([PLAN], pool, rung)[0] for rung in ("glance", "short", "trial", "half")
         ]
         long = stepwise.predict_all([PLAN], pool, "long")[0]
         assert [one.runs for one in predictions] == [3, 6, 3, 6]

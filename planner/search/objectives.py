@@ -1,0 +1,133 @@
+"""Which plans are simulated to the end: those that the decision rule (`planner.search.rank`) may choose or
+name.
+
+The cheapest plan, the plan of the highest net value and the fastest are each found as if every plan had been
+simulated. Between them the front is sampled for the picture: a plan within a tenth of another in speed and in
+cost is skipped, of asynchronous plans, which are long to simulate, only powers of two machines are looked at,
+and none runs in the last rungs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from planner.parallel.plan import Plan
+from planner.search.front import Floats
+from planner.search.race import ALL_RUNGS, Evaluate, Goal, Outcome, race
+from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, Objective, worth_per_sample
+from planner.search.rungs import Rung, Score
+
+S = TypeVar("S", bound=Score)
+
+CLOSE = 0.10  # plans between the ends of the front, in speed and in cost
+ROUGHLY: tuple[Rung, ...] = ("glance", "short")
+CHOICE, OTHER_END, BETWEEN = "simulating the choice", "simulating the other end", "simulating what is between"
+Report = Callable[[str, int, int], None]  # stage, hundredths done, of so many
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What a race needs to know of plans: bounds and prices, `worth` by which throughputs are multiplied
+    before they are compared (discounts, uncertainty), and the least of these products at which a plan is
+    feasible."""
+
+    plans: Sequence[Plan]
+    bound_samples_per_s: Floats
+    usd_per_hour: Floats
+    worth: Floats
+    least_samples_per_s: Floats
+    sigma: Floats  # of the logarithm of the speed
+
+
+def race_for(
+    contest: Contest,
+    objective: Objective,
+    evaluate: Evaluate[S],
+    *,
+    min_marginal_efficiency: float,
+    report: Report,
+) -> Outcome[S]:
+    """Scores of every plan that the objective may choose, of both ends, and of what is between."""
+    plans, worth = contest.plans, contest.worth
+    sparse = {i for i, plan in enumerate(plans) if not plan.exchange.takes_turns or _is_power(plan.machines)}
+    ceiling = contest.bound_samples_per_s * worth
+    cost = contest.usd_per_hour / 3600 / ceiling
+
+    def run(
+        stage: str,
+        goal: Goal,
+        only: Collection[int] | None = None,
+        value: float = 0.0,
+        known: Outcome[S] | None = None,
+    ) -> Outcome[S]:
+        ladder = ALL_RUNGS if stage != BETWEEN else ROUGHLY
+
+        def progress(rung: int, scored: int, left: int) -> None:
+            report(stage, 100 * (rung - 1) + 100 * scored // max(scored + left, 1), 100 * len(ladder))
+
+        return race(
+            contest.bound_samples_per_s,
+            contest.usd_per_hour,
+            evaluate,
+            goal=goal,
+            tolerance=CLOSE if stage == BETWEEN else 0.0,
+            worth=worth,
+            progress=progress,
+            ladder=ladder,
+            only=only,
+            known={} if known is None else {i: known.scores[i] for i in known.long},
+            least_samples_per_s=contest.least_samples_per_s,
+            worth_usd_per_sample=value,
+        )
+
+    priced = bool(contest.usd_per_hour.any())
+    first: Goal = "fastest" if objective == "fastest" or not priced else "cheapest"
+    outcome = run(CHOICE, first)
+    fresh = {i for i, one in enumerate(worth) if not plans[i].exchange.takes_turns}
+    if (
+        fresh and not outcome.partial and not outcome.long <= fresh
+    ):  # beside which an asynchronous choice is told
+        outcome = _merged(outcome, run(CHOICE, first, fresh))
+
+    def points() -> tuple[list[int], Floats, Floats]:
+        done = sorted(i for i in outcome.long if outcome.scores[i].samples_per_s > 0)
+        speed = np.array([outcome.scores[i].samples_per_s for i in done]) * worth[done]
+        feasible = speed >= contest.least_samples_per_s[done]
+        kept = [i for i, fine in zip(done, feasible, strict=True) if fine]
+        return kept, speed[feasible], contest.usd_per_hour[kept] / 3600
+
+    if first == "cheapest" and not outcome.partial:
+        kept, speed, usd_per_s = points()
+        if kept and objective == "balanced":
+            value = worth_per_sample(objective, float((usd_per_s / speed).min()), min_marginal_efficiency)
+            outcome = _merged(outcome, run(CHOICE, "balanced", value=value))
+            kept, speed, usd_per_s = points()
+            best = int(np.argmax(value * speed - usd_per_s))
+        elif kept:
+            best = int(np.argmin(usd_per_s / speed))
+        if kept and not outcome.partial:  # faster for hardly more
+            limit = float(usd_per_s[best] / speed[best]) * (1 + NEGLIGIBLE_COST)
+            near = np.flatnonzero((cost <= limit) & (ceiling >= speed[best] * (1 + LEAST_GAIN)))
+            if len(near):
+                outcome = _merged(outcome, run(CHOICE, "fastest", set(near.tolist())))
+    if not outcome.partial:
+        outcome = _merged(outcome, run(OTHER_END, "fastest" if first == "cheapest" else "cheapest"))
+    if not outcome.partial:
+        outcome = _merged(outcome, run(BETWEEN, "front", sparse, known=outcome))
+    outcome.pruned_by_bound = len(contest.bound_samples_per_s) - len(outcome.scores)
+    return outcome
+
+
+def _is_power(count: int) -> bool:
+    return count & (count - 1) == 0
+
+
+def _merged(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
+    """The better score of each plan: that of the race in which it came further."""
+    scores = {**more.scores, **one.scores}
+    scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}
+    return Outcome(scores=scores, long=one.long | more.long, partial=more.partial)
