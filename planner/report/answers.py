@@ -22,13 +22,11 @@ from planner.report.answer_words import (
     usd_or_never,
 )
 from planner.report.decision import (
-    MAY_MISS,
     beside_words,
     busy_words,
     decision_lines,
     decision_row,
     job_columns,
-    may_miss,
     why_style,
 )
 from planner.report.output import Column, Section, Table
@@ -122,8 +120,6 @@ def _marks(point: SaturationPoint, result: Saturation) -> list[str]:
     training = training_of(result.request)
     limit = missed(point.scored, result.request, training)
     said = [] if limit is None else [limit.value]
-    if may_miss(point.scored, result.request, training):
-        said.append(MAY_MISS)
     if point.workers == result.saturation_workers:
         said.append("saturation")
     if point is result.chosen:

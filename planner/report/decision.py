@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
-MAY_MISS = "may miss the deadline"
 CLOSE = 0.02  # a difference in speed that nobody chooses by
 CLOSE_NAMED = 2  # plans of other devices that are named where ranges do not tell them apart
 
@@ -114,19 +113,20 @@ def decision_lines(
     if training is not None:
         lines.append(job_words(training, one))
     lines += filter(None, [missed_words(one, request, training)])
-    if may_miss(one, request, training):
-        lines.append("It may miss the deadline: at the slow end of its range it takes longer.")
+    if training is not None:
+        lines += filter(None, [deadline_words(one, request, training)])
     if baseline is not None and one.plan.workers > 1:
         lines.append(alone_words(one, baseline, training))
     return [*lines, *filter(None, [staleness_words(one)])]
 
 
-def may_miss(one: ScoredPlan, request: Request, training: Training | None) -> bool:
-    """Whether a plan that meets the deadline would not, at the slow end of its range."""
-    late_s = request.deadline_s
-    if training is None or late_s is None or training.seconds(one) > late_s:
-        return False
-    return training.confident_s(one, 0.95) > late_s
+def deadline_words(one: ScoredPlan, request: Request, training: Training) -> str:
+    """The probability with which a plan meets the deadline; empty without one."""
+    if request.deadline_s is None:
+        return ""
+    share = training.probability_within(one, request.deadline_s)
+    said = ">99%" if share > 0.995 else "<1%" if share < 0.005 else f"{share:.0%}"
+    return f"Meets the deadline of {format_seconds(request.deadline_s)} with probability {said}."
 
 
 def missed_words(one: ScoredPlan, request: Request, training: Training | None) -> str:
@@ -202,9 +202,8 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
 
     if limit := missed(one, request, training):
         return limit.value
-    risk = [MAY_MISS] if may_miss(one, request, training) else []
     if one.plan.key == chosen.plan.key:
-        return ", ".join(["choice", *risk])
+        return "choice"
     slower = one.samples_per_s < chosen.samples_per_s * (1 - CLOSE)
     dearer = one.priced and one.usd_per_million_samples > chosen.usd_per_million_samples * (1 + CLOSE)
     first, second = ("slower", "dearer") if request.goal == "fastest" else ("dearer", "slower")
@@ -212,7 +211,7 @@ def lost_words(one: ScoredPlan, chosen: ScoredPlan, request: Request, training: 
     said = [word for word in (first, second) if held[word]]
     if not said and one.samples_per_s > chosen.samples_per_s * (1 + CLOSE):
         said = ["faster, extra samples cost too much"]
-    return ", ".join([*(said or ["no better"]), *risk])
+    return ", ".join(said or ["no better"])
 
 
 def job_columns(priced: bool = True) -> list[Column]:

@@ -22,7 +22,6 @@ from planner.report.decision import (
     decision_row,
     is_async,
     job_columns,
-    may_miss,
     why_style,
 )
 from planner.report.output import Column, Section, Table
@@ -49,7 +48,7 @@ def recommendation_tables(result: Recommendation, *, energy: bool = False) -> li
     training = training_of(result.request)
     told = [
         decision_row(one, result.chosen, result.request, training)
-        for one in _most_telling(result.plans, result.chosen, _sure(result, training))
+        for one in _most_telling(result.plans, result.chosen)
     ]
     rows = _with_baseline(told, result.baseline, result.chosen, result.request, training)
     columns = columns_of(rows, training, result.request, energy=energy)
@@ -185,28 +184,10 @@ def _answer(result: Recommendation, training: Training | None) -> str:
     cheapest = min(result.plans, key=lambda plan: plan.usd_per_million_samples, default=one)
     if cheapest.plan.key != one.plan.key:
         lines.append(beside_words("The cheapest", training, cheapest))
-    lines += _risk(result, training)
     lines += filter(None, [close_words(one, result.tied, request)])
     if is_async(one) and (rival := _best_synchronous(result)) is not None:
         lines.append(beside_words("The best that trains synchronously", training, rival))
     return so_far(result) + "\n".join(lines)
-
-
-def _sure(result: Recommendation, training: Training | None) -> ScoredPlan | None:
-    """The cheapest plan that meets the deadline even at the slow end of its range."""
-    late_s = result.request.deadline_s
-    if training is None or late_s is None:
-        return None
-    sure = [one for one in result.plans if training.confident_s(one, 0.95) <= late_s]
-    return min(sure, key=lambda one: one.usd_per_million_samples, default=None)
-
-
-def _risk(result: Recommendation, training: Training | None) -> list[str]:
-    """Where the choice may miss the deadline by its range: the cheapest plan that does not."""
-    sure = _sure(result, training)
-    if sure is None or not may_miss(result.chosen, result.request, training):
-        return []
-    return [beside_words("Sure to meet it by its range", training, sure)]
 
 
 def _best_synchronous(result: Recommendation) -> ScoredPlan | None:
@@ -217,9 +198,7 @@ def _best_synchronous(result: Recommendation) -> ScoredPlan | None:
     return best_of(rivals, result.request) if rivals else None
 
 
-def _most_telling(
-    plans: Sequence[ScoredPlan], chosen: ScoredPlan, sure: ScoredPlan | None = None
-) -> list[ScoredPlan]:
+def _most_telling(plans: Sequence[ScoredPlan], chosen: ScoredPlan) -> list[ScoredPlan]:
     """At most a screenful: the choice, the marked plans, the cheapest of each machine, the rest of the front;
     the choice first, then by cost."""
     marked = [plan for plan in plans if plan.marks]
@@ -227,7 +206,7 @@ def _most_telling(
     for plan in plans:
         best_of.setdefault(plan.plan.machine, plan)
     first = [plan for plan in plans if plan.plan == chosen.plan]
-    wanted = [*first, *([sure] if sure else []), *marked, *best_of.values(), *plans]
+    wanted = [*first, *marked, *best_of.values(), *plans]
     kept = list({plan.plan.key: plan for plan in wanted}.values())[: MOST_ROWS - 1]  # and one device alone
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 

@@ -118,9 +118,9 @@ def test_contradictions_and_typos_are_named(scenario, words):
         parse_request(**scenario)
 
 
-def test_goal_follows_the_budget():
-    assert Request(model="vgg11", budget_usd_per_hour=20).goal == "fastest"
-    assert Request(model="vgg11").goal == "cheapest"
+def test_objective_is_balanced_unless_named():
+    assert Request(model="vgg11", budget_usd_per_hour=20).goal == "balanced"
+    assert Request(model="vgg11", objective="fastest").goal == "fastest"
 
 
 @pytest.mark.parametrize(

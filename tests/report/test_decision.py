@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.answers.choice import choose
 from planner.answers.jobs import training_of
 from planner.answers.results import Recommendation
 from planner.note import LeftOut, Note, Reason, Topic, Verb
@@ -16,7 +15,7 @@ from planner.parallel.mesh import Mesh
 from planner.report.decision import alone_words, run_words, verb
 from planner.report.folding import folded
 from planner.report.output import Section, Table
-from planner.report.recommendation import _next, _risk, recommendation_tables
+from planner.report.recommendation import _next, recommendation_tables
 from planner.search.left_out import left_out_notes
 from planner.search.request import Request
 from planner.search.space import Space
@@ -65,27 +64,6 @@ def test_run_words_of_a_sharded_replica_name_its_mesh(
 ) -> None:
     plan = replace(answer.chosen.plan, mesh=mesh, workers=workers, exchange=AllReduce())
     assert run_words(plan, answer.request) == words
-
-
-def test_the_cheapest_plan_that_is_sure_to_be_in_time_is_named(answer: Recommendation) -> None:
-    training = training_of(answer.request)
-    assert training is not None
-    ranged = [one for one in answer.plans if one.range is not None]
-    assert ranged
-    one = answer.chosen
-    for plan in ranged:
-        slow = training.seconds(plan) * plan.samples_per_s / plan.range[0]
-        assert training.slowest_s(plan) == pytest.approx(slow)
-    close = (training.seconds(one) + training.slowest_s(one)) / 2
-    double = replace(one.prediction, samples_per_s=4 * one.samples_per_s)
-    sure = replace(one, prediction=double)
-    risky = replace(answer, request=replace(answer.request, deadline_s=close), plans=[one, sure])
-    (said,) = _risk(risky, training)
-    assert said.startswith("Sure to meet it by its range (")
-    assert f"{sure.samples_per_s:,.0f} samples/s" in said
-    assert _risk(replace(risky, plans=[one]), training) == []
-    assert _risk(replace(risky, request=replace(answer.request, deadline_s=2 * close)), training) == []
-    assert _risk(risky, None) == []
 
 
 def test_without_a_change_it_is_said_that_none_pays_unless_the_search_was_stopped(
@@ -180,36 +158,18 @@ def test_one_device_alone_is_rented_where_it_is_cheapest() -> None:
     assert f"4 devices are {several.samples_per_s / answer.baseline.samples_per_s:.3g} times as fast" in words
 
 
-def test_a_deadline_asks_for_the_cheapest_plan_in_time_and_says_where_it_is_a_close_call() -> None:
-    request = Request(model="alexnet", samples=1e6, deadline_s=60.0, budget_usd_per_hour=20.0)
-    assert request.goal == "cheapest"
-    assert replace(request, deadline_s=None).goal == "fastest"
-    free = planner.recommend(
-        "alexnet", hardware="g4dn.xlarge,g5.xlarge", workers=1, interval_width=0.05, max_steps=200
-    )
-    by_cost = sorted(free.plans, key=lambda one: one.usd_per_million_samples)
-    samples = 1e7
-    late_s = samples / by_cost[0].samples_per_s * 1.05
-    asked = replace(free.request, samples=samples, deadline_s=late_s)
-    answer = replace(free, request=asked, chosen=by_cost[0])
-    title = recommendation_tables(answer)[0].title
-    assert "It may miss the deadline: at the slow end of its range it takes longer." in title
-    (row,) = [row for row in recommendation_tables(answer)[0].rows if row["_choice"]]
-    assert "may miss the deadline" in row["_why"]
-    easy = replace(answer, request=replace(asked, deadline_s=10 * late_s))
-    assert "may miss" not in recommendation_tables(easy)[0].title
-
-
-def test_hardly_dearer_and_faster_wins_where_there_is_a_deadline(answer: Recommendation) -> None:
-    slow = min(answer.everything, key=lambda one: one.samples_per_s)
-    costs = (replace(slow.costs[0], usd_per_hour=slow.usd_per_hour * 2.02),)
-    prediction = replace(slow.prediction, samples_per_s=slow.samples_per_s * 2)
-    twice = replace(slow, plan=replace(slow.plan, workers=64), costs=costs, prediction=prediction)
-    request = replace(answer.request, deadline_s=1e9)
-    assert choose([slow, twice], request)[1].plan == twice.plan
-    assert choose([slow, twice], replace(request, deadline_s=None))[1].plan == slow.plan
-    dearer = replace(twice, costs=(replace(costs[0], usd_per_hour=slow.usd_per_hour * 2.2),))
-    assert choose([slow, dearer], request)[1].plan == slow.plan
+def test_deadline_is_met_with_a_stated_probability(answer: Recommendation) -> None:
+    training = training_of(answer.request)
+    assert training is not None
+    one = answer.chosen
+    for share, said in ((1.0, "50%"), (4.0, ">99%"), (0.25, "<1%")):
+        request = replace(answer.request, deadline_s=share * training.seconds(one))
+        title = recommendation_tables(replace(answer, request=request))[0].title
+        assert f"with probability {said}." in title
+    free = replace(answer, request=replace(answer.request, deadline_s=None))
+    assert "probability" not in recommendation_tables(free)[0].title
+    late_s = training.confident_s(one, 0.9)
+    assert training.probability_within(one, late_s) == pytest.approx(0.9)
 
 
 def test_what_is_assumed_of_the_input_is_said(answer: Recommendation) -> None:

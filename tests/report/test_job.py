@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 import planner
-from planner.answers.jobs import Limit, missed, training_of, usual_words
+from planner.answers.jobs import Limit, Training, missed, training_of, usual_words
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.model.catalog import load_model
@@ -18,6 +18,7 @@ from planner.note import Topic
 from planner.report.answers import tables_of
 from planner.report.output import to_json
 from planner.report.recommendation import recommendation_tables
+from planner.search.rank import CONFIDENCE
 from planner.search.request import Request
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "answers.schema.json").read_text())
@@ -104,14 +105,16 @@ def test_json_has_the_job_of_every_plan(
 
 def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compared: Comparison) -> None:
     rows = tables_of(compared)[0].rows
-    late = [row for row in rows if row["job_s"] > 2.5 * 3600]
+    late = [row for row in rows if row["misses"] == Limit.LATE]
+    assert all(row["job_s"] * 1.5 > 2.5 * 3600 for row in late)
     assert late
     assert len(late) < len(rows)
     assert all(Limit.LATE in row["_why"] and not row["_choice"] for row in late)
     (chosen,) = [row for row in rows if row["_choice"]]
     in_time = [row for row in rows if row not in late]
-    assert chosen["usd_per_million_samples"] == min(row["usd_per_million_samples"] for row in in_time)
-    assert rows[0] is chosen  # what misses a limit comes last
+    assert chosen["usd_per_million_samples"] <= 2 * min(row["usd_per_million_samples"] for row in in_time)
+    assert not chosen["misses"]
+    assert [bool(row["misses"]) for row in rows] == sorted(bool(row["misses"]) for row in rows)
     assert [row["misses"] for row in compared.as_dict()["plans"]].count(Limit.LATE) >= 1
 
 
@@ -126,8 +129,8 @@ def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_belo
 
 def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Saturation) -> None:
 
-    slowest = curve.points[1].scored.samples_per_s
-    asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=EPOCH / slowest * 1.01)
+    late_s = Training(EPOCH, "", several=True).confident_s(curve.points[1].scored, CONFIDENCE)
+    asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=late_s * 1.01)
     found = replace(curve, request=asked).chosen
     fine = [point for point in curve.points if not missed(point.scored, asked, training_of(asked))]
     assert found.scored.usd_per_million_samples == min(p.scored.usd_per_million_samples for p in fine)
@@ -223,8 +226,8 @@ def test_a_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself
     asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=EPOCH / first.samples_per_s * 1.001)
     near = replace(curve, request=asked, points=curve.points[:1], saturation_workers=1, sizes=())
     table = tables_of(near)[0]
-    assert "It may miss the deadline" in table.title
-    assert "may miss the deadline" in table.rows[0]["_marks"]
+    assert "with probability 50%" in table.title
+    assert "misses the deadline" in table.rows[0]["_marks"]
     assert "One device alone" not in table.title
     easy = replace(near, request=replace(asked, deadline_s=1e9))
-    assert "may miss" not in tables_of(easy)[0].title
+    assert "with probability >99%" in tables_of(easy)[0].title

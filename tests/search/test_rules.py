@@ -10,7 +10,7 @@ import pytest
 import planner
 from planner.answers.advise import SHOWN, _one_of_each, next_changes
 from planner.answers.choice import choose
-from planner.answers.jobs import within
+from planner.answers.jobs import Training, within
 from planner.answers.questions import simulation_for
 from planner.answers.results import Change, Recommendation
 from planner.answers.saturation import _counts, _saturated, _worth
@@ -19,6 +19,7 @@ from planner.hardware.catalog import load_hardware
 from planner.parallel.data import ParameterServers
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
+from planner.search.rank import CONFIDENCE
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
@@ -50,15 +51,20 @@ def free() -> Recommendation:
     return recommend_for(request, exhaustive=True, advice=False)
 
 
+def confident_s(plan: ScoredPlan) -> float:
+    """The time within which the job ends with the default confidence."""
+    return Training(SAMPLES, "", several=True).confident_s(plan, CONFIDENCE)
+
+
 def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
-    plans = sorted(free.everything, key=lambda one: one.samples_per_s)
+    plans = sorted(free.everything, key=confident_s, reverse=True)
     assert len(plans) >= 6
     for at in (1, 3, 5):
         for share, kept in ((1.0001, len(plans) - at), (0.9999, len(plans) - at - 1)):
-            deadline_s = share * SAMPLES / plans[at].samples_per_s
+            deadline_s = share * confident_s(plans[at])
             request = replace(free.request, deadline_s=deadline_s)
             assert within(plans, request) == plans[len(plans) - kept :]
-    hours = 1.05 * SAMPLES / plans[-2].samples_per_s / 3600
+    hours = 1.05 * confident_s(plans[-2]) / 3600
     found = recommended(samples=SAMPLES, deadline=f"{hours}h")
     assert found.everything
     assert {one.plan.key for one in found.everything} <= {one.plan.key for one in plans[-2:]}
@@ -66,12 +72,15 @@ def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
 
 
 def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
-    plans = sorted(free.everything, key=lambda one: one.usd_per_million_samples)
+    def confident_usd(plan: ScoredPlan) -> float:
+        return confident_s(plan) / 3600 * plan.usd_per_hour
+
+    plans = sorted(free.everything, key=confident_usd)
     for at in (0, 2, 4):
         for share, kept in ((1.0001, at + 1), (0.9999, at)):
-            request = replace(free.request, spend_usd=share * plans[at].usd_per_million_samples)
+            request = replace(free.request, spend_usd=share * confident_usd(plans[at]))
             assert within(plans, request) == plans[:kept]
-    spend = 1.02 * plans[1].usd_per_million_samples
+    spend = 1.02 * confident_usd(plans[1])
     found = recommended(samples=SAMPLES, spend=spend)
     assert found.everything
     assert {one.plan.key for one in found.everything} <= {one.plan.key for one in plans[:2]}
@@ -189,15 +198,16 @@ def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None
     ]
     costs = {one.plan.key: one.usd_per_million_samples for one in plans}
     speeds = {one.plan.key: one.samples_per_s for one in plans}
-    shown, _ = choose(plans, free.request)
+    shown = choose(plans, free.request).shown
     marked = {mark: one for one in shown for mark in one.marks}
     assert costs[marked["cheapest"].plan.key] == min(costs.values())
     assert speeds[marked["fastest"].plan.key] == max(speeds.values())
     assert min(costs.values()) < costs[marked["fastest"].plan.key]
-    for goal, mark in (("cheapest", "cheapest"), ("fastest", "fastest"), ("value", "best value")):
-        picked = choose(plans, replace(free.request, objective=goal))[1]
-        assert picked.plan == marked[mark].plan
-        assert mark in picked.marks
+    for goal in ("cheapest", "fastest", "balanced"):
+        decision = choose(plans, replace(free.request, objective=goal))
+        assert "recommended" in decision.recommended.marks
+        assert decision.cheapest.plan == marked["cheapest"].plan
+        assert decision.fastest.plan == marked["fastest"].plan
 
 
 def test_a_curve_ends_two_points_after_saturation() -> None:

@@ -32,15 +32,17 @@ def test_a_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan)
     job = Training(speed * 3600, "an hour", several=False)
     assert job.seconds(scored) == pytest.approx(3600)
     assert job.usd(scored) == pytest.approx(price)
+    late_s = job.confident_s(scored, 0.9)
+    assert late_s > 3600
     for limits, reason in (
         ({"budget_usd_per_hour": price * 0.99}, Limit.BUDGET),
         ({"budget_usd_per_hour": price}, None),
         ({"min_samples_per_s": speed * 1.01}, Limit.SLOW),
         ({"min_samples_per_s": speed}, None),
-        ({"deadline_s": 3599.0}, Limit.LATE),
-        ({"deadline_s": 3601.0}, None),
-        ({"spend_usd": price * 0.99}, Limit.SPEND),
-        ({"spend_usd": price * 1.01}, None),
+        ({"deadline_s": late_s * 0.999}, Limit.LATE),
+        ({"deadline_s": late_s * 1.001}, None),
+        ({"spend_usd": price * late_s / 3600 * 0.999}, Limit.SPEND),
+        ({"spend_usd": price * late_s / 3600 * 1.001}, None),
         ({"budget_usd_per_hour": price * 0.99, "deadline_s": 1.0}, Limit.BUDGET),
     ):
         asked = replace(SMALL, samples=job.samples, **limits)
