@@ -44,6 +44,8 @@ class Options(TypedDict, total=False):
     machines: int | None
     min_throughput: float | None
     objective: str | None
+    confidence: str | float | None
+    min_marginal_efficiency: str | float | None
     max_workers: int | None
     threshold: float | None
     workers: str | int | Sequence[int | str] | None

@@ -71,7 +71,12 @@ def recommend(
             on_progress.on_improvement(best_words(best, request))
 
         result = recommend_for(
-            request, executor=pool, progress=on_progress, trials=sampled, study=study, seen=on_improvement
+            request,
+            executor=pool,
+            progress=on_progress,
+            trials=sampled,
+            study=study,
+            on_improvement=on_improvement,
         )
     given.emit(recommendation_tables, result)
     out.plot(lambda width: pareto_plot(result, width), given.format, given.output)

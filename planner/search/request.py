@@ -185,7 +185,7 @@ class Request:
     objective: Objective | None = flag(
         LIMITS,
         TEXT,
-        "What to optimize: balanced (default: speed while it is worth its cost), cheapest (per sample) or fastest.",
+        "What to optimize: balanced (default), cheapest (per sample) or fastest.",
         choices=OBJECTIVES,
         commands=("compare", "recommend"),
     )
@@ -198,7 +198,7 @@ class Request:
     min_marginal_efficiency: float = flag(
         LIMITS,
         SHARE,
-        "Least efficiency of extra speed: 50% (default) pays up to twice the lowest cost for further samples.",
+        "Least efficiency of extra speed: 50% (default) pays at most twice the lowest cost per sample.",
         default=MIN_MARGINAL_EFFICIENCY,
         commands=("compare", "recommend", "saturation"),
     )
