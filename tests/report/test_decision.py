@@ -28,7 +28,7 @@ def answer() -> Recommendation:
         hardware=("g4dn.xlarge", "g4dn.12xlarge"),
         workers=(1, 4),
         samples=1_281_167.0 * 2,
-        deadline_s=3 * 3600.0,
+        deadline="3h",
         interval_width=0.05,
         max_steps=200,
     )

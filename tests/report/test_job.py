@@ -33,7 +33,7 @@ def compared() -> Comparison:
         hardware=("g4dn.xlarge", "g5.xlarge", "g4dn.12xlarge"),
         workers=(1, 4),
         samples=EPOCH * 10,
-        deadline_s=2.5 * 3600.0,
+        deadline="2.5h",
         **ROUGH,
     )
 
@@ -44,9 +44,9 @@ def curve() -> Saturation:
         "alexnet",
         max_workers=4,
         hardware=("g5.xlarge",),
-        exchanges=(("servers", {}),),
+        exchange="servers",
         samples=EPOCH,
-        budget_usd_per_hour=2.1,
+        budget=2.1,
         **ROUGH,
     )
 
@@ -151,7 +151,7 @@ def test_one_plan_says_which_limit_it_misses_and_how_stale_it_is(simulated: Simu
 @pytest.fixture(scope="module")
 def sequences() -> Recommendation:
     return planner.recommend(
-        "bert-base", hardware=("g5.xlarge", "g6e.xlarge"), workers=(1,), exchanges=(("alone", {}),), **ROUGH
+        "bert-base", hardware=("g5.xlarge", "g6e.xlarge"), workers=(1,), exchange="alone", **ROUGH
     )
 
 
