@@ -131,8 +131,10 @@ def register(*contributed: Flag) -> None:
 
 
 def flags_of(request: type) -> tuple[Flag, ...]:
-    """The flags that the fields of a request declare, then those that registries contribute."""
-    return (*_declared(request), *_CONTRIBUTED.values())
+    """The flags that the fields of a request declare, then the others that registries contribute."""
+    declared = _declared(request)
+    known = {flag.name for flag in declared}
+    return (*declared, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))
 
 
 @lru_cache

@@ -19,6 +19,7 @@ from planner.answers.saturation import saturation_of
 from planner.answers.scenario import parse_request
 from planner.device.recorded.recorded import has_servers
 from planner.errors import BadInput, Infeasible
+from planner.flags import option_of
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
@@ -29,8 +30,7 @@ from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.fitting import Fitting
 from planner.search.measured import load
-from planner.search.meshes import asked_settings, named_mesh
-from planner.search.remedies import option_of
+from planner.search.meshes import named_mesh
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
@@ -92,7 +92,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         ("--workers-per-replica", request.workers_per_replica),
         ("--precision", request.formats),
         ("--recompute", request.recompute),
-        *((option_of(name), values) for name, values in asked_settings(request).items()),
+        *((option_of(name), values) for name, values in request.axis_settings.items()),
         ("--exchange", request.exchanges and [name for name, _ in request.exchanges]),
     ):
         if values is not None and len(values) > 1:

@@ -3,6 +3,7 @@
 An axis spreads one replica of a model over `degree` ranks. To add one, write one file with one frozen
 subclass of `Axis` and one line in `planner.parallel.mesh.AXES`; its flags, JSON keys, labels, memory, search
 candidates and communication follow from the members below. Nobody outside this package inspects a degree.
+Flags are read before a command runs, so that files of axes import numpy and layers where they need them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from planner.parallel.collectives._base import Kind
-
 if TYPE_CHECKING:
     from planner.errors import PlannerError
     from planner.hardware import Hardware
     from planner.model import Model
+    from planner.parallel.collectives import Kind
 
 # What the backward pass communicates where the forward pass did this.
 TRANSPOSED: dict[Kind, Kind] = {

@@ -19,6 +19,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
+from planner import flags
 from planner.errors import BadInput, PlannerError
 from planner.parallel._base import Axis, Communication, MemoryShare, Shard
 from planner.parallel.pipeline import PipelineParallel
@@ -39,8 +40,24 @@ _KEYED = (TensorParallel, PipelineParallel)
 AxisT = TypeVar("AxisT", bound=Axis)
 
 
+def _contribute_flags(axis: type[Axis]) -> None:
+    flags.register(
+        *(flags.Flag(one.name, one.help, flags.FlagSection.PARALLELISM, flags.COUNTS) for one in axis.flags)
+    )
+
+
+for _axis in AXES.values():
+    _contribute_flags(_axis)
+
+
+def axis_help(flag: str) -> str:
+    """The help of an axis' flag."""
+    return next(one.help for axis in AXES.values() for one in axis.flags if one.name == flag)
+
+
 def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
     """Add an axis to the registry, in placement order before another; also a class decorator."""
+    _contribute_flags(axis)
     rest = list(AXES.items())
     AXES.clear()
     for name, known in rest:
@@ -59,6 +76,18 @@ def flag_names() -> tuple[str, ...]:
 def degree_flags() -> tuple[str, ...]:
     """The flags among them that are degrees."""
     return tuple(axis.flags[0].name for axis in AXES.values())
+
+
+def check_settings(asked: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse settings of an axis whose degree is not asked for."""
+    for axis in AXES.values():
+        degree, *others = (flag.name for flag in axis.flags)
+        for name in others:
+            if max(asked.get(name, (1,))) > max(asked.get(degree, (1,))) == 1:
+                option = flags.option_of(name)
+                raise BadInput(
+                    f"{option} needs {flags.option_of(degree)} of at least 2; add it, or drop {option}"
+                )
 
 
 def strategy_axis(flag: str) -> type[Axis]:

@@ -1,14 +1,6 @@
 """Pipeline parallelism: a model's units in contiguous stages, each on ranks of its own.
 
-Stages are as fast as they can be, by the search of Yan et al. (KDD'15, section 4) with one choice left, where
-a segment ends: with f(s, j) the least time of the slowest of s stages over the first j units,
-
-    f(s, j) = min over i < j of max( f(s - 1, i), time(i, j) ).
-
-What stages wait for in a step, beside all micro-batches on the slowest of them, is a closed form: the fill
-and drain of the other stages, which v virtual pipeline stages per device divide by v (interleaved 1F1B,
-Narayanan et al. 2021), and the sends. It is exact where stages are alike and sends are free. Frameworks send
-and receive in one call that blocks, which is counted here.
+`planner.parallel.schedule` says where stages begin and end, and what they wait for.
 """
 
 from __future__ import annotations
@@ -18,11 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from planner.errors import BadInput, PlannerError
-from planner.model.units import Floats, chain_of
 from planner.parallel._base import Axis, AxisFlag, AxisLabels, MemoryShare
 
 if TYPE_CHECKING:
@@ -39,8 +27,8 @@ class PipelineParallel(Axis):
 
     name: ClassVar[str] = "pp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
-        AxisFlag("pipeline", "degree", "Pipeline stages: 4 or 1,2,4."),
-        AxisFlag("interleave", "virtual_stages", "Virtual pipeline stages per device: 2 or 1,2,4."),
+        AxisFlag("pipeline", "degree", "Pipeline-parallel stages, as 4 or 1,2,4."),
+        AxisFlag("interleave", "virtual_stages", "Virtual pipeline stages per device, as 2 or 1,2,4."),
     )
     outermost: ClassVar[bool] = True
 
@@ -63,7 +51,7 @@ class PipelineParallel(Axis):
         cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
     ) -> Iterator[Self]:
         """Where nobody says how many, with one virtual stage, or as many as leave each two units or more."""
-        units = chain_of(model).length
+        units = unit_count(model)
         for degree in asked.get("pipeline") or USUAL_STAGES:
             virtual: tuple[int, ...] = (1,)
             if degree > 1 and "interleave" in asked:
@@ -75,7 +63,7 @@ class PipelineParallel(Axis):
     def infeasibility(
         self, model: Model, hardware: Hardware | None = None, batch: int = 1
     ) -> PlannerError | None:
-        units = chain_of(model).length
+        units = unit_count(model)
         if self.degree > units:
             return BadInput(
                 f"--pipeline: {self.degree} stages of {model.name}, which has {units} units; the nearest "
@@ -106,47 +94,18 @@ class PipelineParallel(Axis):
         return AxisLabels(f"pipeline {self.degree}", virtual, f"{role} ({virtual})")
 
 
-def balanced(unit_s: npt.ArrayLike, stages: int) -> tuple[int, ...]:
-    """Where stages begin and end: `stages + 1` increasing positions in the chain of units. Of equally fast
-    choices the one whose stages end earliest is taken."""
-    times = np.asarray(unit_s, np.float64)
-    units = len(times)
-    if not 1 <= stages <= units:
-        raise BadInput(f"{stages} pipeline stages for {units} units; the nearest that works is {units}")
-    if stages == 1:
-        return (0, units)
-    time_s = _spans(times)
-    begins = np.zeros((stages, units + 1), np.intp)
-    best = time_s[:, 0]  # the first stage begins at the first unit
-    for stage in range(1, stages):
-        ends = slice(units, None) if stage == stages - 1 else slice(None)  # the last one ends at the last
-        slowest = np.maximum(best, time_s[ends])
-        begins[stage, ends] = slowest.argmin(axis=1)
-        best = slowest.min(axis=1)
-    found = [units]
-    for stage in reversed(range(stages)):
-        found.append(int(begins[stage, found[-1]]))
-    return tuple(reversed(found))
+def unit_count(model: Model) -> int:
+    """Units of a model: blocks, and what stands before and after them."""
+    from planner.model.units import chain_of
 
-
-def _spans(each: Floats) -> Floats:
-    """Seconds of the units before one position (row) and from another on (column); infinite for none."""
-    before = np.zeros(len(each) + 1)
-    np.cumsum(each, out=before[1:])
-    spans = before[:, None] - before
-    spans[_empty(len(before))] = np.inf
-    return spans
-
-
-@lru_cache(maxsize=64)
-def _empty(positions: int) -> npt.NDArray[np.bool_]:
-    """Where the end of a stage is not after its begin."""
-    return np.tri(positions, dtype=bool).T
+    return chain_of(model).length
 
 
 @lru_cache(maxsize=256)
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
     """Layers of one of so many stages of equally many units; the last has what is left."""
+    from planner.model.units import chain_of
+
     chain = chain_of(model)
     each = -(-chain.length // stages)
     ends = (min(stage * each, chain.length - 1), (stage + 1) * each if stage < stages - 1 else chain.length)
@@ -162,16 +121,3 @@ def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual
     if virtual_stages > 1:
         deep = stages * (1 + (stages - 1) / (stages * virtual_stages))
     return deep if micro_batches is None else min(deep, float(micro_batches))
-
-
-def bubble_s(stage_s: npt.ArrayLike, virtual_stages: int = 1) -> float:
-    """Seconds in which the slowest stage waits for the others to fill and to drain."""
-    times = np.asarray(stage_s, np.float64)
-    return float(times.sum() - times.max()) / virtual_stages
-
-
-def exposed_sends_s(send_s: float, virtual_stages: int = 1) -> float:
-    """Seconds of a micro-batch in which a stage sends and receives and does nothing else, once forward and
-    once backward: with one pass after another it waits for its neighbours in turn; with virtual stages
-    another one computes meanwhile."""
-    return 2 * send_s if virtual_stages == 1 else 0.0

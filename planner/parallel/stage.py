@@ -28,7 +28,8 @@ from planner.model.units import Chain, Floats, Ints, chain_of
 from planner.parallel._base import TRANSPOSED, Axis, Communication
 from planner.parallel.collectives import Kind
 from planner.parallel.mesh import Mesh
-from planner.parallel.pipeline import PipelineParallel, balanced, bubble_s, exposed_sends_s
+from planner.parallel.pipeline import PipelineParallel
+from planner.parallel.schedule import balanced, bubble_s, exposed_sends_s
 
 
 class LayerTimes(Protocol):

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
 from planner.model import AttentionShape, Layer, Model
-from planner.model.layers import kind_of
 from planner.parallel._base import Axis, AxisFlag, AxisLabels, Communication, Shard
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class TensorParallel(Axis):
 
     name: ClassVar[str] = "tp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
-        AxisFlag("tensor", "degree", "Devices that share every layer, inside a machine: 2 or 1,2,4,8."),
+        AxisFlag("tensor", "degree", "Tensor-parallel degree, as 8 or 1,2,4."),
     )
 
     sequence_parallel: bool = True
@@ -110,6 +109,8 @@ def _machine_too_small(model: Model, degree: int, hardware: Hardware) -> str:
 @lru_cache(maxsize=256)
 def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, tuple[Communication, ...]]:
     """The model as one of `degree` ranks sees it, and the all-reduces of the group."""
+    from planner.model.layers import kind_of
+
     if reason := _indivisible(model, degree):
         raise BadInput(reason)
     if degree == 1:
@@ -135,6 +136,8 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
 
 def _may_be_sharded(model: Model) -> dict[str, bool]:
     """Whether all that read a layer can work on a part of its features."""
+    from planner.model.layers import kind_of
+
     readers = model.consumers()
     kind = {layer.name: kind_of(layer) for layer in model.layers}
     out: dict[str, bool] = {}

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from planner.device.batch_memory import STATE_COPIES, Optimizer, memory_fit
 from planner.errors import BadInput, Infeasible, PlannerError
+from planner.flags import option_of
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.parallel.data import Site
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.device_memory import by_kind, fits, held_by, usable_bytes
-from planner.search.remedies import Rates, misfit_words, option_of
+from planner.search.remedies import Rates, misfit_words
 from planner.search.request import Request
 
 

@@ -7,7 +7,6 @@ from math import lcm
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.note import LeftOut
 from planner.parallel.mesh import meshes
-from planner.search.meshes import asked_settings, names_mesh
 from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds
 
@@ -51,23 +50,23 @@ def _some(names: list[str]) -> str:
 
 def _machines_too_small(request: Request) -> PlannerError | None:
     """Why no machine has room for the mesh that is named; None if some has."""
-    if not names_mesh(request):
+    if not request.names_mesh:
         return None
     model = model_of(request)
     errors = [
         mesh.infeasibility(model, kind)
         for kind in request.market.matching(request.hardware_words)
-        for mesh in meshes(model, kind, asked_settings(request))
+        for mesh in meshes(model, kind, request.axis_settings)
     ]
     return errors[0] if errors and all(errors) else None
 
 
 def _no_replicas(request: Request) -> str:
     """Why no number of machines makes whole replicas, with the nearest that does; empty if some may."""
-    if not names_mesh(request):
+    if not request.names_mesh:
         return ""
     model, machines = model_of(request), request.market.matching(request.hardware_words)
-    named = meshes(model, machines[0], asked_settings(request))
+    named = meshes(model, machines[0], request.axis_settings)
     counts = {
         kind.name: min(lcm(mesh.size, kind.device_count) // kind.device_count for mesh in named)
         for kind in machines

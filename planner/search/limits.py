@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.errors import BadInput
 from planner.model import Model
+from planner.parallel.mesh import check_settings
 
 if TYPE_CHECKING:
     from planner.search.request import Request
@@ -86,8 +87,7 @@ def check_contradictions(request: Request) -> None:
         raise BadInput("--framework contradicts --profile, whose steps have their own software")
     if request.accumulate is not None and request.global_batch is not None:
         raise BadInput("--accumulate and --global-batch contradict each other; give one of them")
-    if request.interleave is not None and max(request.interleave) > 1 and max(request.pipeline or (1,)) == 1:
-        raise BadInput("--interleave is about the stages of a pipeline; add --pipeline with at least 2")
+    check_settings(request.axis_settings)
     for name in ("interruptions", "checkpoint_every_s", "restart_s"):
         if getattr(request, name) is not None and not request.spot:
             raise BadInput(f"{flag_of(name)} is about spot machines; add --spot")

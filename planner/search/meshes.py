@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.parallel.mesh import Mesh, degree_flags, flag_names, meshes, strategy_axis
+from planner.parallel.mesh import Mesh, meshes, strategy_axis
 from planner.search.request import DEFAULT_PER_REPLICA, Request
 from planner.search.usual_batches import LARGE_PARAMETERS
-
-
-def asked_settings(request: Request) -> dict[str, tuple[int, ...]]:
-    """The settings of axes that a request names, by their flags."""
-    return {name: values for name in flag_names() if (values := getattr(request, name, None)) is not None}
-
-
-def names_mesh(request: Request) -> bool:
-    """Whether a request names a degree."""
-    return any(getattr(request, name, None) is not None for name in degree_flags())
 
 
 def meshes_on(request: Request, worker: Hardware, model: Model) -> list[Mesh]:
     """The meshes to try on machines of a kind: those that are named; else whole replicas, over CPU workers
     too, and sharded ones of networks that are too large for one device."""
     large = model.parameters >= LARGE_PARAMETERS
-    asked, named = asked_settings(request), names_mesh(request)
+    asked, named = request.axis_settings, request.names_mesh
     free = worker.device_count > 1 and request.workers_per_replica is None and large
     found = [] if not (named or free) else meshes(model, worker, asked, free=free)
     return found if named else list(dict.fromkeys([*_strategy_meshes(request, worker, model, large), *found]))
@@ -40,7 +30,7 @@ def _strategy_meshes(request: Request, worker: Hardware, model: Model, large: bo
 
 def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:
     """The one mesh that a request names, for questions about one plan."""
-    if names_mesh(request):
+    if request.names_mesh:
         return meshes_on(request, worker, model)[0]
     return (
         Mesh.of(workers_per_replica=request.workers_per_replica[0]) if request.workers_per_replica else Mesh()

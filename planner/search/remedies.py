@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from planner.device.recompute import RECOMPUTE_MODES
+from planner.flags import option_of
 from planner.model import Model
 from planner.model.units import chain_of
 from planner.parallel.data import Site
@@ -143,11 +144,6 @@ def _meshes(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:
         flags = {option_of(name): str(value) for name, value in mesh.changed.items()}
         for one in (Remedy({}, sharded), _least(sharded)):
             yield Remedy({**flags, **one.flags, BATCH: str(one.plan.batch)}, one.plan)
-
-
-def option_of(name: str) -> str:
-    """The option of a setting: `--workers-per-replica`."""
-    return "--" + name.replace("_", "-")
 
 
 def _with_more(plan: Plan, model: Model, site: Site) -> Iterator[Remedy]:

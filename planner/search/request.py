@@ -28,6 +28,7 @@ from planner.hardware import Hardware, Network
 from planner.hardware.market import Market, own_machines
 from planner.hardware.prices.paying import SpotTerms
 from planner.hardware.prices.spot import RESTART_S
+from planner.parallel.mesh import axis_help, degree_flags, flag_names
 from planner.search import kinds
 from planner.search.limits import check_contradictions, check_ranges, job_samples
 from planner.search.rank import CONFIDENCE, MIN_MARGINAL_EFFICIENCY, Objective
@@ -226,11 +227,9 @@ class Request:
         "options as sharded:stage=2.",
         name="exchange",
     )
-    tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, "Tensor-parallel degree, as 8 or 1,2,4.")
-    pipeline: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, "Pipeline-parallel stages, as 4 or 1,2,4.")
-    interleave: tuple[int, ...] | None = flag(
-        PARALLELISM, COUNTS, "Virtual pipeline stages per device, as 2 or 1,2,4."
-    )
+    tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("tensor"))
+    pipeline: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("pipeline"))
+    interleave: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("interleave"))
     servers: tuple[int, ...] | None = flag(SERVERS, COUNTS, "Number of parameter servers, as 2 or 1-4.")
     server_hardware: tuple[str, ...] | None = flag(
         SERVERS, NAMES, "Machines of the servers: names, patterns, own, cheap or colocated."
@@ -277,6 +276,17 @@ class Request:
         check_ranges(self)
         object.__setattr__(self, "samples", job_samples(self, epochs, tokens))
         check_contradictions(self)
+
+    @property
+    def axis_settings(self) -> dict[str, tuple[int, ...]]:
+        """The settings of mesh axes that the request names, by their flags."""
+        found = ((name, getattr(self, name, None) or self.extra.get(name)) for name in flag_names())
+        return {name: values for name, values in found if values is not None}
+
+    @property
+    def names_mesh(self) -> bool:
+        """Whether the request names the degree of an axis."""
+        return not self.axis_settings.keys().isdisjoint(degree_flags())
 
     @property
     def spot_terms(self) -> SpotTerms:

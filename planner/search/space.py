@@ -27,7 +27,7 @@ from planner.parallel.plan import Plan
 from planner.search.fitting import Fitting
 from planner.search.front import Floats
 from planner.search.judging import Drop, judged
-from planner.search.meshes import meshes_on, names_mesh
+from planner.search.meshes import meshes_on
 from planner.search.request import Request
 from planner.search.sizes import micro_batches, node_counts, precisions, recompute_options
 from planner.search.usual_batches import open_batch, smaller_batches, too_many
@@ -323,7 +323,7 @@ def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[
     """Whether one device of a machine with several is tried alone, as a number of machines: 0. Where links
     are slow it may beat all of them together."""
     several = worker.device_count > 1 and "alone" in (kinds(request) if only is None else only)
-    whole = not names_mesh(request)
+    whole = not request.names_mesh
     return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from played import one_forward_one_backward_s, pipeline_s
 
 from planner.errors import BadInput
-from planner.parallel.pipeline import balanced, bubble_s, in_flight
+from planner.parallel.pipeline import in_flight
+from planner.parallel.schedule import balanced, bubble_s
 
 times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 
