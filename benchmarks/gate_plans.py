@@ -17,6 +17,7 @@ from typing import Any
 import planner
 from planner.hardware.prices.cluster_cost import cluster_usd_per_hour
 from planner.servers.ordering import order
+from planner.simulator import simulate
 
 MODELS = {"alexnet": 128, "vgg11": 64, "googlenet": 32, "inception3": 32, "resnet50": 64, "resnet152": 16}
 MACHINES = ("p3.2xlarge", "g4dn.xlarge", "g5.xlarge", "c5.4xlarge")
@@ -121,7 +122,7 @@ def answered(asked: list[str], precision: float, seed: int) -> dict[str, Any]:
 def predicted(make: Callable[[], Inputs], precision: float, seed: int) -> dict[str, Any]:
     try:
         profile, cluster, policy, mode = make()
-        found = planner.simulate(profile, cluster, policy, mode, seed=seed, precision=precision)
+        found = simulate(profile, cluster, policy, mode, seed=seed, precision=precision)
         price = cluster_usd_per_hour(cluster)
     except planner.PlannerError as error:
         return {"refused": str(error)}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from planner.answers.questions import compare as compare
     from planner.answers.questions import recommend as recommend
     from planner.answers.questions import saturation as saturation
+    from planner.answers.questions import simulate as simulate
     from planner.answers.sweep import sweep as sweep
     from planner.device.recorded.importers import import_profile as import_profile
     from planner.hardware.catalog import load_hardware as load_hardware
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from planner.servers.orders import compare_orders as compare_orders
     from planner.servers.synthesis import profile_for as profile_for
     from planner.simulator import Prediction as Prediction
-    from planner.simulator import simulate as simulate
+    from planner.simulator import simulate as simulate_profile
     from planner.simulator import simulate_many as simulate_many
     from planner.simulator.cluster import Cluster as Cluster
     from planner.simulator.cluster import Node as Node
@@ -47,8 +48,9 @@ _LAZY = {
     "record": "planner.recorder",
     "recommend": "planner.answers.questions",
     "saturation": "planner.answers.questions",
-    "simulate": "planner.simulator",
+    "simulate": "planner.answers.questions",
     "simulate_many": "planner.simulator",
+    "simulate_profile": "planner.simulator:simulate",
     "sweep": "planner.answers.sweep",
 }
 
@@ -74,6 +76,7 @@ __all__ = [
     "saturation",
     "simulate",
     "simulate_many",
+    "simulate_profile",
     "sweep",
 ]
 
@@ -83,4 +86,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    module, _, original = _LAZY[name].partition(":")
+    return getattr(importlib.import_module(module), original or name)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cli import _progress
+from planner.cli import _output
 from planner.progress import Meter
 
 ENDS = {"first": 0.25, "second": 0.75}
@@ -51,34 +51,34 @@ def test_without_a_terminal_a_line_comes_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(_progress, "Meter", lambda ends: Meter(ends, clock=lambda: now))
-    with _progress.progress(quiet=False, ends=ENDS) as watch:
+    monkeypatch.setattr(_output, "Meter", lambda ends: Meter(ends, clock=lambda: now))
+    with _output.progress(quiet=False, ends=ENDS) as watch:
         for second in range(13):
             now = float(second)
             watch("first", second, 24)
-            watch.found("Rent 1 x g6e.xlarge")
+            watch.on_improvement("Rent 1 x g6e.xlarge")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("planner: first, 5%, about ")
-    assert lines[1].endswith("left; so far: Rent 1 x g6e.xlarge")
+    assert lines[1].endswith("left; best so far: Rent 1 x g6e.xlarge")
 
 
 def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(_progress, "SELDOM_S", 0.0)
-    with _progress.progress(quiet=True) as watch:
+    monkeypatch.setattr(_output, "LOG_EVERY_S", 0.0)
+    with _output.progress(quiet=True) as watch:
         watch("first", 1, 2)
-        watch.found("something")
+        watch.on_improvement("something")
     assert capsys.readouterr().err == ""
 
 
 def test_a_terminal_shows_the_best_so_far_above_the_bar() -> None:
     from rich.console import Console
 
-    bar = _progress.LiveBar(ENDS)
+    bar = _output.ProgressBar(ENDS)
     bar("first", 1, 1)
-    bar.found("Rent 1 x g6e.xlarge: 729 samples/s")
+    bar.on_improvement("Rent 1 x g6e.xlarge: 729 samples/s")
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(bar)
     first, second = console.export_text().splitlines()[:2]
-    assert first.rstrip() == "So far: Rent 1 x g6e.xlarge: 729 samples/s"
+    assert first.rstrip() == "Best so far: Rent 1 x g6e.xlarge: 729 samples/s"
     assert "first, 25%" in second

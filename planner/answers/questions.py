@@ -261,3 +261,8 @@ def compare(model: str, *, jobs: int | None = None, **options: Unpack[Options]) 
 def saturation(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Saturation:
     """Throughput by number of workers: `planner.saturation("inception3", hardware="p3.2xlarge")`."""
     return saturation_for(parse_request(model, **options), jobs=jobs)
+
+
+def simulate(model: str, **options: Unpack[Options]) -> Simulation:
+    """Predict one plan: `planner.simulate("resnet50", hardware="p3.2xlarge", workers=4)`."""
+    return simulation_for(parse_request(model, **options))

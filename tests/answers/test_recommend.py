@@ -6,7 +6,7 @@ import pytest
 import planner
 from planner.answers.choice import choose
 from planner.answers.recommend import recommend_for
-from planner.errors import Infeasible
+from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import ParameterServers
@@ -139,18 +139,17 @@ def test_plans_out_of_reach_are_counted_once():
     assert fast.considered == considered == sum(fast.pruned.values()) + fast.simulated
 
 
-def test_python_api_takes_flags_and_names():
-    small = {"hardware": "p3.2xlarge", "workers": "1-2", "servers": "1", "batch": 32, "interval_width": 0.05}
-    by_flags = planner.recommend("alexnet", budget=10, **small)
-    assert by_flags.chosen.plan.machine == "p3.2xlarge"
-    assert "<table " in by_flags._repr_html_()
-    by_names = planner.recommend(
-        "alexnet",
-        budget_usd_per_hour=10,
-        hardware=("p3.2xlarge",),
-        workers=(1, 2),
-        servers=(1,),
-        batches=(32,),
-        interval_width=0.05,
+def test_python_api_takes_options_as_text_or_values():
+    texts = {"hardware": "p3.2xlarge", "workers": "1-2", "servers": "1", "batch": "32", "budget": "10/h"}
+    values = {"hardware": ["p3.2xlarge"], "workers": (1, 2), "servers": 1, "batch": 32, "budget": 10}
+    by_text, by_value = (
+        planner.recommend("alexnet", interval_width=0.05, **options) for options in (texts, values)
     )
-    assert by_names.chosen == by_flags.chosen
+    assert by_text.chosen.plan.machine == "p3.2xlarge"
+    assert "<table " in by_text._repr_html_()
+    assert by_value.chosen == by_text.chosen
+
+
+def test_python_api_refuses_names_of_request_fields_with_the_options_name():
+    with pytest.raises(BadInput, match="unknown option 'budget_usd_per_hour'; nearest: budget"):
+        planner.recommend("alexnet", budget_usd_per_hour=10)

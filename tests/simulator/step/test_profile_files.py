@@ -168,7 +168,7 @@ def test_a_profile_of_version_1_is_read():
         16,
     )
     cluster = planner.Cluster.uniform(4, 1, 25e6)
-    prediction = planner.simulate(found, cluster, seed=3, precision=0.05, max_steps=300)
+    prediction = planner.simulate_profile(found, cluster, seed=3, precision=0.05, max_steps=300)
     assert prediction.samples_per_s == pytest.approx(543.5193921110916, rel=0.002)
 
 
