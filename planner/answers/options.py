@@ -1,7 +1,7 @@
 """The keyword arguments of `planner.recommend`, `compare`, `saturation` and `simulate`; generated.
 
 Flags are declared on the fields of `planner.search.request.Request`; this file is written by
-`python -m planner.cli._reference`.
+`python docs/reference.py`.
 """
 
 from __future__ import annotations

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from planner.cli._output import command_line, write_tables_page
 from planner.errors import BadInput
 from planner.flags import COMMON, Flag, FlagSection, flags_of
-from planner.report.output import Format, Table, check_writable
+from planner.report.output import Format, Table, check_writable, emit
 
 if TYPE_CHECKING:
+    from planner.report.page import Page
     from planner.search.request import Request
 
 COMMON_PANEL = "Common"
@@ -198,7 +200,6 @@ class Given:
     def emit(self, tables: Callable[..., list[Table]], result: Any) -> None:
         """Show an answer as its tables."""
         from planner.report.folding import folded
-        from planner.report.output import emit
 
         shown = folded(tables(result, energy=self.energy), explain=self.explain, energy=self.energy)
         emit(shown, self.format, self.output, data=result.as_dict())
@@ -208,24 +209,70 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the options of the flags, which it gets as its first argument."""
     from planner.search.request import Request
 
-    hints = get_type_hints(command, include_extras=True)
-    _, *own = inspect.signature(command).parameters.values()
-    mine = [one.replace(annotation=hints[one.name]) for one in own]
     flags = [flag for flag in flags_of(Request) if command.__name__ in flag.commands]
     flags.sort(key=lambda flag: COMMON.index(flag.name) if flag.name in COMMON else len(COMMON))
 
-    @wraps(command)
     def with_flags(**values: Any) -> None:
         options = {flag.name: values.pop(flag.name) for flag in flags}
         shown = {name: values.pop(name) for name in SHOWN}
         command(Given(options, **shown), **values)
 
-    def parameter(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    before = {flag.name: (option_for(flag), None) for flag in flags}
+    return _with_signature(with_flags, command, before, SHOWN)
 
-    first = [parameter(flag.name, option_for(flag)) for flag in flags]
-    last = [parameter(name, kind, default) for name, (kind, default) in SHOWN.items()]
-    signature = inspect.Signature([*first, *mine, *last], return_annotation=None)
-    with_flags.__signature__ = signature  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
-    return with_flags
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command shows: tables for people (by format, if it matters), data for programs, and its page."""
+
+    tables: Table | list[Table] | Callable[[Format], list[Table]]
+    data: Any = None
+    title: str = ""
+    page: Callable[[str], Page] | None = None  # from the command line; None: of the tables
+
+
+def shows(command: Callable[..., Answer | None]) -> Callable[..., None]:
+    """The command with --format, --output and --html, which show the answer that it returns."""
+
+    def with_output(**values: Any) -> None:
+        html, format, output = (values.pop(name) for name in ("html", "format", "output"))
+        answer = command(**values)
+        if answer is None:
+            return
+        tables = answer.tables(format) if callable(answer.tables) else answer.tables
+        emit(tables, format, output, data=answer.data)
+        if html is not None and answer.page is None:
+            write_tables_page(tables, answer.title, html)
+        elif html is not None and answer.page is not None:
+            from planner.report.page import write_page
+
+            write_page(answer.page(command_line()), html)
+
+    return _with_signature(
+        with_output, command, {}, {name: SHOWN[name] for name in ("html", "format", "output")}
+    )
+
+
+def _with_signature(
+    function: Callable[..., None],
+    command: Callable[..., Any],
+    before: Mapping[str, tuple[Any, Any]],
+    after: Mapping[str, tuple[Any, Any]],
+) -> Callable[..., None]:
+    """The function with the signature of a command and options before and after its own, for typer."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [one for one in inspect.signature(command).parameters.values() if hints[one.name] is not Given]
+
+    def parameters(options: Mapping[str, tuple[Any, Any]]) -> list[inspect.Parameter]:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return [
+            inspect.Parameter(name, keyword, default=default, annotation=kind)
+            for name, (kind, default) in options.items()
+        ]
+
+    mine = [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    signature = inspect.Signature([*parameters(before), *mine, *parameters(after)], return_annotation=None)
+    function = wraps(command)(function)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    return function

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._options import FormatOption, OutputOption
+from planner.cli._options import Answer, FormatOption, shows
 from planner.cli._output import say
 from planner.report.output import Format, emit
 
@@ -23,22 +23,22 @@ BandwidthOption = Annotated[
 
 
 @app.command()
+@shows
 def overhead(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=TABLES)],
     bandwidth: BandwidthOption = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
     from planner.calibrate.traces import calibrate_overhead
     from planner.report.profile import overhead_table
     from planner.units import bandwidth_bytes_per_s
 
     fits = calibrate_overhead(files, bandwidth_bytes_per_s(bandwidth) if bandwidth else None)
-    emit(overhead_table(fits), format, output)
+    return Answer(overhead_table(fits), title="planner calibrate overhead")
 
 
 @app.command()
+@shows
 def window(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=PROFILES)],
     bandwidth: BandwidthOption = None,
@@ -46,9 +46,7 @@ def window(
         str | None,
         typer.Option("--overhead", metavar="ALPHA,BETA", help="Parse overhead: seconds a byte, seconds."),
     ] = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
     from planner.calibrate.traces import calibrate_window
     from planner.report.profile import window_table
@@ -58,7 +56,7 @@ def window(
     alpha, beta = parsed_overhead(overhead) if overhead else (0.0, 0.0)
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
     fits = calibrate_window(files, rate, alpha_s_per_byte=alpha, beta_s=beta)
-    emit(window_table(fits), format, output)
+    return Answer(window_table(fits), title="planner calibrate window")
 
 
 FileOption = Annotated[

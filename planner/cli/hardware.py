@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._options import FormatOption, HtmlOption, OutputOption
-from planner.cli._output import write_tables_page
+from planner.cli._options import Answer, shows
 from planner.errors import BadInput, Infeasible
-from planner.report.output import Format, emit
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -18,6 +16,7 @@ def _complete(incomplete: str) -> list[str]:
     return [name for name in hardware_names() if name.startswith(incomplete)]
 
 
+@shows
 def command(
     name: Annotated[
         str | None,
@@ -46,10 +45,7 @@ def command(
         bool | None,
         typer.Option("--sold/--all", help="Only what can still be had, or all that the catalogue has."),
     ] = None,
-    html: HtmlOption = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """List the machines of the catalogue, or show one with every figure's source, date and basis."""
     from planner.hardware.catalog import match_hardware
     from planner.report.hardware import hardware_data, hardware_page, hardware_table
@@ -65,17 +61,14 @@ def command(
         )
         if not found:
             raise Infeasible("nothing that is asked for can be rented; --all lists what there was")
-        emit(offers_table(found), format, output)
-        write_tables_page(offers_table(found), "planner hardware: offers", html)
-        return
+        return Answer(offers_table(found), title="planner hardware: offers")
     if provider is not None:
         from planner.hardware.prices.offers import of_providers
 
         machines = of_providers(machines, provider)
     if name and len(machines) == 1 and not any(sign in name for sign in "*?["):
-        emit(hardware_page(machines[0]), format, output, data=hardware_data(machines[0]))
-        write_tables_page(hardware_page(machines[0]), f"planner hardware: {machines[0].name}", html)
-        return
+        title = f"planner hardware: {machines[0].name}"
+        return Answer(hardware_page(machines[0]), hardware_data(machines[0]), title)
     listed = [machine for machine in machines if machine.can_be_had or not sold]
     if not listed:
         if not machines:
@@ -83,5 +76,4 @@ def command(
         raise Infeasible(
             f"nothing that matches {name!r} is still sold; without --sold you see what there was"
         )
-    emit(hardware_table(listed), format, output)
-    write_tables_page(hardware_table(listed), "planner hardware", html)
+    return Answer(hardware_table(listed), title="planner hardware")

@@ -8,11 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from planner.cli._options import FormatOption, HtmlOption, OutputOption, checked
-from planner.cli._output import command_line, write_tables_page
+from planner.cli._options import Answer, checked, shows
 from planner.errors import BadInput
 from planner.files.printable import printable
-from planner.report.output import Format, emit
+from planner.report.output import Format, Table
 
 
 class _ShowsByDefault(TyperGroup):
@@ -38,6 +37,7 @@ def _complete(incomplete: str) -> list[str]:
 
 
 @app.command()
+@shows
 def show(
     name: Annotated[
         str | None,
@@ -73,10 +73,7 @@ def show(
     autocast: Annotated[
         bool, typer.Option("--autocast", help="With --memory: mixed precision as torch.autocast does it.")
     ] = False,
-    html: HtmlOption = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
     are. `planner models import` reads others' (Hugging Face, PyTorch, ONNX). Folders in PLANNER_PATH come
     before planner's own; docs/models.md describes the files."""
@@ -104,9 +101,7 @@ def show(
                 models.append(load_model(one))
             except BadInput as error:  # of the user's own folder: the others are there all the same
                 unread.append(str(error))
-        emit(report.list_table(models, unread), format, output)
-        write_tables_page(report.list_table(models, unread), "planner models", html)
-        return
+        return Answer(report.list_table(models, unread), title="planner models")
     model = load_model(name)
     if seq_length:
         model = model.with_sequence_length(seq_length)
@@ -114,17 +109,14 @@ def show(
         from planner.report.memory import TrainingSettings, memory_data, memory_table
 
         training = TrainingSettings.asked(model, batch, precision, devices, optimizer, recompute, autocast)
-        emit(memory_table(model, training), format, output, data=memory_data(model, training))
-        write_tables_page(memory_table(model, training), f"planner models: what {model.name} holds", html)
-    else:
-        folded = format in (Format.table, Format.markdown)
-        tables = report.model_tables(model, folded=folded)
-        emit(tables, format, output, data=report.model_data(model))
-        if html is not None:
-            from planner.report.html_layers import model_page
-            from planner.report.page import write_page
+        title = f"planner models: training memory of {model.name}"
+        return Answer(memory_table(model, training), memory_data(model, training), title)
+    from planner.report.html_layers import model_page
 
-            write_page(model_page(model, command_line()), html)
+    def tables(format: Format) -> list[Table]:
+        return report.model_tables(model, folded=format in (Format.table, Format.markdown))
+
+    return Answer(tables, report.model_data(model), page=lambda command: model_page(model, command))
 
 
 @app.command("import")

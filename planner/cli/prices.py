@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._options import FormatOption, HtmlOption, OutputOption
-from planner.cli._output import write_tables_page
-from planner.report.output import Format, emit
+from planner.cli._options import Answer, shows
 
 app = typer.Typer()
 
@@ -22,6 +20,7 @@ ProviderOption = Annotated[
 
 
 @app.command("import")
+@shows
 def import_(
     path: Annotated[
         Path,
@@ -35,38 +34,33 @@ def import_(
         str | None,
         typer.Option("--as-of", metavar="DAY", help="The day of the prices, else that of the file."),
     ] = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """Take prices from a list: they count instead of older ones of the catalogue. Fetches nothing."""
     from planner.files.regular_file import expanded
     from planner.hardware.prices.importing import import_lists
     from planner.report.prices import imports_table
 
-    emit(imports_table(import_lists(expanded(path), provider, as_of)), format, output)
+    return Answer(imports_table(import_lists(expanded(path), provider, as_of)), title="planner prices import")
 
 
 @app.command("show")
+@shows
 def show(
     name: Annotated[
         str | None,
         typer.Argument(metavar="NAME|PATTERN", help="Machines whose prices to list; else a line a provider."),
     ] = None,
-    *,
-    html: HtmlOption = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """Show which prices count, of which day they are, and where they come from."""
     from planner.hardware.catalog import match_hardware
     from planner.report.prices import prices_table, providers_table
 
     table = providers_table(match_hardware("*")) if name is None else prices_table(match_hardware(name))
-    emit(table, format, output)
-    write_tables_page(table, "planner prices", html)
+    return Answer(table, title="planner prices")
 
 
 @app.command("diff")
+@shows
 def diff(
     old: Annotated[
         str, typer.Argument(metavar="OLD", help="A list, a file of `import`, or `shipped`: the catalogue's.")
@@ -74,14 +68,10 @@ def diff(
     new: Annotated[str, typer.Argument(metavar="NEW", help="The same, or `now`: what counts now.")],
     *,
     provider: ProviderOption = None,
-    html: HtmlOption = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """Show what changed between two price lists."""
     from planner.hardware.prices.changes import changes_between, prices_named
     from planner.report.prices import changes_table
 
     changes = changes_between(prices_named(old, provider), prices_named(new, provider))
-    emit(changes_table(changes, old, new), format, output)
-    write_tables_page(changes_table(changes, old, new), f"planner prices: {old} and {new}", html)
+    return Answer(changes_table(changes, old, new), title=f"planner prices: {old} and {new}")

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from planner.cli._options import FormatOption, HtmlOption, OutputOption
-from planner.cli._output import command_line
+from planner.cli._options import Answer, shows
 from planner.files.printable import printable
-from planner.report.output import Format, check_writable, emit
+from planner.report.output import check_writable
 
 app = typer.Typer()
 
@@ -65,18 +64,17 @@ def import_(
 
 
 @app.command()
+@shows
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, or a profile.")],
     *,
     bandwidth: BandwidthOption = None,
     slowest: Annotated[int, typer.Option("--slowest", min=0, help="How many of the slowest ops.")] = 10,
-    html: HtmlOption = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
     from planner.device.recorded.loader import open_profile
     from planner.device.recorded.summary import told
+    from planner.report.html_layers import profile_page
     from planner.report.profile import profile_tables, recording_tables
     from planner.simulator.step.summary import summarize
     from planner.units import bandwidth_bytes_per_s
@@ -86,22 +84,16 @@ def show(
     summary = summarize(profile, rate, slowest)
     recording = told(profile)
     tables = profile_tables(summary) if recording is None else recording_tables(recording, summary)
-    emit(tables, format, output, data={**asdict(summary), "recording": recording})
-    if html is not None:
-        from planner.report.html_layers import profile_page
-        from planner.report.page import write_page
-
-        write_page(profile_page(profile, summary, command_line()), html)
+    data = {**asdict(summary), "recording": recording}
+    return Answer(tables, data, page=lambda command: profile_page(profile, summary, command))
 
 
 @app.command()
+@shows
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", help="A recording (`planner record`).")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
-    *,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
-) -> None:
+) -> Answer:
     """Set two recordings side by side: what each kind of op took, and what was set otherwise."""
     from planner.device.recorded.loader import open_profile
     from planner.device.recorded.summary import beside, told
@@ -118,4 +110,4 @@ def compare(
     if names[0] == names[1]:
         names = (str(first), str(second))
     both = beside(found[0], found[1])
-    emit(beside_tables(both, names), format, output, data=both)
+    return Answer(beside_tables(both, names), both, f"planner profile: {names[0]} and {names[1]}")

@@ -1,6 +1,6 @@
 """Generates what repeats the declarations of flags: docs/flags.md and the keyword arguments in Python.
 
-    python -m planner.cli._reference
+    python docs/reference.py
 
 writes both into the checkout that it runs from; a test holds them against the declarations.
 """
@@ -15,12 +15,12 @@ from planner.cli._app import COMMANDS, load
 from planner.flags import FlagSection, flags_of
 from planner.search.request import Request
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FLAGS_PAGE, OPTIONS_MODULE = ROOT / "docs" / "flags.md", ROOT / "planner" / "answers" / "options.py"
 ANSWERS = ("compare", "recommend", "saturation", "simulate")
 INTRODUCTION = """# Flags
 
-Generated from their declarations (`python -m planner.cli._reference`). `recommend`, `compare`, `saturation`
+Generated from their declarations (`python docs/reference.py`). `recommend`, `compare`, `saturation`
 and `simulate` share most flags. Each flag of theirs may also be given as an environment variable
 (`PLANNER_BUDGET`), as a key of a scenario file (`--config`; `min_throughput` for `--min-throughput`) or, but
 for most of the section Output, in Python (`planner.recommend("vgg11", budget=20)`). A flag overrides the
@@ -59,7 +59,7 @@ def options_module() -> str:
         '"""The keyword arguments of `planner.recommend`, `compare`, `saturation` and `simulate`; generated.',
         "",
         "Flags are declared on the fields of `planner.search.request.Request`; this file is written by",
-        "`python -m planner.cli._reference`.",
+        "`python docs/reference.py`.",
         '"""',
         "",
         "from __future__ import annotations",
