@@ -69,7 +69,8 @@ def parse_request(model: str | None = None, **options: Unpack[Options]) -> Reque
     values: dict[str, Any] = {} if model is None else {"model": model}
     for name, value in options.items():
         if name not in known:
-            raise unknown_name("option", name, known)
+            renamed = [flag.name for flag in known.values() if name in flag.fields]
+            raise unknown_name("option", name, known, hint="".join(f"write {one}=" for one in renamed))
         if value is None:
             continue
         for field, parsed in known[name].parsed(value).items():
