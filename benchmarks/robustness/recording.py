@@ -128,7 +128,7 @@ def predicted_s(path: Path, bytes_per_s: float, slower: float = 1.0) -> float:
     from dataclasses import replace
 
     from planner.answers import questions
-    from planner.device.recorded.loader import open_step
+    from planner.device.recorded import open_step
     from planner.search.request import Request
 
     profile = open_step(path)  # steps differ as they were recorded; the slower rank decides each

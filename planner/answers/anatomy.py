@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.device.mfu import hardware_flop_use, model_flop_use
+from planner.device.mfu import hardware_flops_utilization, model_flops_utilization
 from planner.device.rates.times import framework_named
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
@@ -85,9 +85,9 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
     device = cases.market.machine(plan.machine).device
     if cases.request.profile is None and device.kind == "gpu":
         rate, of = scored.samples_per_s, (plan.workers, device, plan.precision)
-        mfu = model_flop_use(model, rate, *of)
+        mfu = model_flops_utilization(model, rate, *of)
         if plan.recompute != "none":
-            hfu = hardware_flop_use(
+            hfu = hardware_flops_utilization(
                 model,
                 rate,
                 *of,

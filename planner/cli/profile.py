@@ -72,8 +72,8 @@ def show(
     slowest: Annotated[int, typer.Option("--slowest", min=0, help="How many of the slowest ops.")] = 10,
 ) -> Answer:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
-    from planner.device.recorded.loader import open_profile
-    from planner.device.recorded.summary import told
+    from planner.device.recorded import open_profile
+    from planner.device.recorded.summary import summarize_recording
     from planner.report.html_layers import profile_page
     from planner.report.profile import profile_tables, recording_tables
     from planner.simulator.step.summary import summarize
@@ -82,7 +82,7 @@ def show(
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
     profile = open_profile(file)
     summary = summarize(profile, rate, slowest)
-    recording = told(profile)
+    recording = summarize_recording(profile)
     tables = profile_tables(summary) if recording is None else recording_tables(recording, summary)
     data = {**asdict(summary), "recording": recording}
     return Answer(tables, data, page=lambda command: profile_page(profile, summary, command))
@@ -95,19 +95,19 @@ def compare(
     second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
 ) -> Answer:
     """Set two recordings side by side: what each kind of op took, and what was set otherwise."""
-    from planner.device.recorded.loader import open_profile
-    from planner.device.recorded.summary import beside, told
+    from planner.device.recorded import open_profile
+    from planner.device.recorded.summary import compare_recordings, summarize_recording
     from planner.errors import BadInput
     from planner.report.profile import beside_tables
 
     found = []
     for path in (first, second):
-        recording = told(open_profile(path))
+        recording = summarize_recording(open_profile(path))
         if recording is None:
             raise BadInput(f"{path}: holds no kinds of ops; compare recordings (`planner record`)")
         found.append(recording)
     names = (first.name.split(".")[0], second.name.split(".")[0])
     if names[0] == names[1]:
         names = (str(first), str(second))
-    both = beside(found[0], found[1])
+    both = compare_recordings(found[0], found[1])
     return Answer(beside_tables(both, names), both, f"planner profile: {names[0]} and {names[1]}")

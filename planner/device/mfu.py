@@ -11,7 +11,7 @@ FLOPS_A_MAC = 2
 PASSES = 3  # forward, and twice as much backward; what is computed again does not count
 
 
-def model_flop_use(
+def model_flops_utilization(
     model: Model, samples_per_s: float, devices: int, device: Device, precision: Precision
 ) -> float | None:
     """Floating operations that the model needs, over what all devices could do in the precision's format
@@ -22,7 +22,7 @@ def model_flop_use(
     return FLOPS_A_MAC * PASSES * model.macs * samples_per_s / (devices * peak)
 
 
-def hardware_flop_use(
+def hardware_flops_utilization(
     model: Model,
     samples_per_s: float,
     devices: int,
@@ -33,12 +33,12 @@ def hardware_flop_use(
     stops_early: bool = False,
 ) -> float | None:
     """The same with the operations that recompute does twice (HFU; `planner.device.recompute`)."""
-    use = model_flop_use(model, samples_per_s, devices, device, precision)
-    again = macs_again(model, recompute, stops_early)
+    use = model_flops_utilization(model, samples_per_s, devices, device, precision)
+    again = recomputed_macs(model, recompute, stops_early)
     return None if use is None else use * (1 + again / (PASSES * model.macs))
 
 
-def macs_again(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
+def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
     """Multiply-adds of a sample's forward pass that are done again."""
     again = recomputed_layers(model, recompute, stops_early)
     return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.device.computation._computation import Computation, Variation
+from planner.device.computation import Computation, Variation
 from planner.device.precision import FP32, Precision
 from planner.device.recompute import Recompute
 from planner.files.folders import shipped_folder
@@ -19,7 +19,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 
 if TYPE_CHECKING:
-    from planner.device.rates.error import Error
+    from planner.device.rates.constants import Error
     from planner.parallel.site import Site
 
 
@@ -72,7 +72,7 @@ def error_of_device(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
     """How far off the computation may be, by what it rests on; None where nobody knows."""
-    from planner.device.rates.error import error_of
+    from planner.device.rates.constants import error_of
     from planner.device.rates.kernels import network_of
     from planner.device.rates.times import computation_s
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from planner.device.computation._computation import Computation, Variation
+from planner.device.computation import Computation, Variation
 from planner.device.computation.synthesis import DEFAULT_STEPS
 from planner.device.precision import Precision
 from planner.device.rates.constants import Framework

@@ -184,7 +184,7 @@ def _close_call(result: Saturation, some: str) -> str:
 
 def _use(result: Simulation) -> list[tuple[str, str]]:
     """Range, tokens and share of the devices' arithmetic, where they are known."""
-    from planner.device.mfu import model_flop_use
+    from planner.device.mfu import model_flops_utilization
     from planner.search.request import model_of
 
     scored, plan = result.scored, result.scored.plan
@@ -198,7 +198,7 @@ def _use(result: Simulation) -> list[tuple[str, str]]:
         return out
     model = model_of(result.request)
     device = result.request.market.machine(plan.machine).device
-    use = model_flop_use(model, scored.samples_per_s, plan.workers, device, plan.precision)
+    use = model_flops_utilization(model, scored.samples_per_s, plan.workers, device, plan.precision)
     if use is not None and device.kind == "gpu":
         again = result.anatomy.hfu if result.anatomy is not None else None
         twice = "" if again is None else f" (MFU); {again:.0%} with what is computed again (HFU)"

@@ -21,7 +21,7 @@ from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
 
 if TYPE_CHECKING:
-    from planner.device.rates.error import Error
+    from planner.device.rates.constants import Error
     from planner.search.measured import Factor, Measured
     from planner.simulator.prediction import Prediction
     from planner.simulator.simulate import Case

@@ -76,7 +76,7 @@ def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]
 
 def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
     """The profiles of files, or those given: the first, and those of the same loop at other batches."""
-    from planner.device.recorded.loader import open_step
+    from planner.device.recorded import open_step
 
     given = profile_paths(value) if isinstance(value, str | list | tuple) else [value]
     first, *more = (open_step(one) if isinstance(one, str) else one for one in given)

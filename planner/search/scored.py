@@ -14,7 +14,7 @@ from planner.simulator.prediction import Prediction
 from planner.simulator.resource import as_text
 
 if TYPE_CHECKING:
-    from planner.device.rates.error import Error
+    from planner.device.rates.constants import Error
     from planner.hardware.prices.energy import Energy
     from planner.hardware.prices.paying import SpotCourse
     from planner.search.measured import Factor
@@ -58,7 +58,7 @@ class ScoredPlan:
         """Between which bounds nine of ten runs would show: the model's error and the simulation's own."""
         if self.error is None:
             return None
-        from planner.device.rates.error import combined
+        from planner.device.rates.constants import combined
 
         half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
         return combined(self.samples_per_s, half, self.error)

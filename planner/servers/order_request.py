@@ -166,7 +166,7 @@ def _profile(request: OrderRequest) -> Profile:
     if request.profile is not None:
         if request.model or request.batch:
             raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
-        from planner.device.recorded.loader import open_step
+        from planner.device.recorded import open_step
 
         return open_step(request.profile)
     if request.model is None or request.hardware is None:

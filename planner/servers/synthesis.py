@@ -5,7 +5,7 @@ The names that the world uses for it: `profile_for` is what TensorFlow's servers
 
 from __future__ import annotations
 
-from planner.device.computation._computation import Variation
+from planner.device.computation import Variation
 from planner.device.computation.synthesis import DEFAULT_STEPS, computation_for, kernel_rates
 from planner.hardware import Hardware
 from planner.model import Model

@@ -7,9 +7,8 @@ from functools import cache
 
 from planner.device.computation import Computation, Variation
 from planner.device.computation.transform import accumulated
-from planner.device.rates.constants import constants
+from planner.device.rates.constants import Error, constants, error_of
 from planner.device.rates.device import basis_of
-from planner.device.rates.error import Error, error_of
 from planner.device.rates.kernels import network_of
 from planner.device.rates.times import framework_named
 from planner.parallel.data.ddp import AllReduce

@@ -11,7 +11,7 @@ import pytest
 
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.scenario import parse_request
-from planner.device.mfu import macs_again
+from planner.device.mfu import recomputed_macs
 from planner.model.catalog import load_model
 from planner.report.answers import simulation_tables
 from planner.search.cases import Cases
@@ -102,11 +102,11 @@ def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> Non
     assert none.anatomy.hfu is None
     mfu, hfu = full.anatomy.mfu or 0.0, full.anatomy.hfu or 0.0
     model = load_model("llama3-8b").with_sequence_length(4096)
-    assert hfu / mfu == pytest.approx(1 + macs_again(model, "full", stops_early=True) / (3 * model.macs))
+    assert hfu / mfu == pytest.approx(1 + recomputed_macs(model, "full", stops_early=True) / (3 * model.macs))
     assert 1.2 < hfu / mfu < 4 / 3
     assert (none.anatomy.mfu or 0.0) > mfu
     attention = sum(layer.macs for layer in model if layer.kind == "attention")
-    assert macs_again(model, "selective") == attention > 0
+    assert recomputed_macs(model, "selective") == attention > 0
 
 
 def test_the_screen_shows_parts_and_memory() -> None:

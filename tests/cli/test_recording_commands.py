@@ -11,9 +11,9 @@ from recorded_examples import DATA, ELEMENTS, loaded, on_gpu, trace_of, written
 from typer.testing import CliRunner
 
 from planner.cli._app import app
+from planner.device.recorded import open_step
 from planner.device.recorded.importers import import_profile
-from planner.device.recorded.loader import open_step
-from planner.device.recorded.summary import beside, told
+from planner.device.recorded.summary import compare_recordings, summarize_recording
 from planner.search.request import Request
 from planner.simulator.step import files
 
@@ -156,13 +156,15 @@ def test_show_finds_what_is_suspicious(tmp_path: Path) -> None:
     trace = trace_of()
     trace["planner"]["parameters"] = trace["planner"]["parameters"][:-1]
     trace["planner"] |= {"step_s": 0.001, "micro_steps": 2}
-    found = told(import_profile([written(tmp_path / "t.json", trace)]))
+    found = summarize_recording(import_profile([written(tmp_path / "t.json", trace)]))
     assert found is not None
     words = " ".join(found.suspicious)
     assert "longer than without the profiler" in words
     assert "gradients of 64,808 bytes for 16,192 parameters" in words
     assert "2 forward passes a step were noted and 1 are in the trace" in words
-    slow = told(import_profile([written(tmp_path / "gpu.json", on_gpu(trace_of(), "NVIDIA A10G"))]))
+    slow = summarize_recording(
+        import_profile([written(tmp_path / "gpu.json", on_gpu(trace_of(), "NVIDIA A10G"))])
+    )
     assert slow is not None
     assert any("the host sets the pace" in text for text in slow.suspicious)
 
@@ -179,9 +181,9 @@ def test_two_recordings_side_by_side() -> None:
     assert kinds["step"]["first_s"] == pytest.approx(
         sum(one["first_s"] for name, one in kinds.items() if name != "step")
     )
-    first = told(loaded("plain"))
+    first = summarize_recording(loaded("plain"))
     assert first is not None
-    assert all(one.ratio == 1 for one in beside(first, first).kinds)
+    assert all(one.ratio == 1 for one in compare_recordings(first, first).kinds)
 
 
 def test_only_recordings_are_compared(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from recorded_examples import loaded
 
 from planner.device.recorded.importers import kineto, pytorch
+from planner.device.recorded.importers.events import Spans
 from planner.device.recorded.importers.leaves import Leaf, Shapes, leaf_of, moving, parts_of
-from planner.device.recorded.importers.spans import Spans
 from planner.simulator.step import WORKER
 from planner.simulator.step.facts import Facts
 

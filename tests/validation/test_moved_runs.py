@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.device.recorded.rescale_error import moves
+from planner.device.recorded.rescale import rescale_errors
 from planner.validation.figures import table
 
 
@@ -26,7 +26,7 @@ def test_the_ranges_are_those_of_the_pairs() -> None:
     for basis, column in (("fitted", "moved_source"), ("unseen", "moved_both")):
         for network in ("cnn", "transformer"):
             found = off(column, kind="device", vendors="1", network=network)
-            spread = moves().device[basis][network]
+            spread = rescale_errors().device[basis][network]
             assert (spread.rows, round(spread.median, 4)) == (len(found), round(float(np.median(found)), 4))
             assert abs(spread.q90 - np.quantile(found, 0.9)) < 1e-4
 
@@ -34,4 +34,8 @@ def test_the_ranges_are_those_of_the_pairs() -> None:
 def test_another_batch_is_predicted_better_by_kind_than_as_the_batch_grows() -> None:
     by_kind, plain = off("moved_source", kind="batch"), off("peaks", kind="batch")
     assert np.median(by_kind) < 0.5 * np.median(plain)
-    assert moves().batch["1"].q90 < moves().batch["3"].q90 < moves().batch_unrated["3"].q90
+    assert (
+        rescale_errors().batch["1"].q90
+        < rescale_errors().batch["3"].q90
+        < rescale_errors().batch_unrated["3"].q90
+    )

@@ -1,34 +1,179 @@
 """What one worker computes in a step, apart from how replicas exchange what they learn.
 
-`Computation` is the noun. It is made from a model and a device (`synthesis`) or from recorded steps
-(`recorded`), knows no network and no other worker, and every exchange (`planner.parallel.data`) lowers it to
-the step that the simulator runs. Imports nouns only: models, hardware, precision.
+`Computation` is the noun: ops of one worker with their durations, and the parameters that they read and make
+gradients of; no transfers, no other workers. It is made from a model and a device (`synthesis`) or from
+recorded steps (`planner.device.recorded`), and every exchange (`planner.parallel.data`) lowers it to the step
+that the simulator runs.
 """
 
-from planner.device.computation._computation import (
-    BACKWARD,
-    COMPUTE,
-    FORWARD,
-    OTHER,
-    RECOMPUTE,
-    SUM,
-    WAIT,
-    Computation,
-    Parameter,
-    Shape,
-    Variation,
-)
+from __future__ import annotations
 
-__all__ = [
-    "BACKWARD",
-    "COMPUTE",
-    "FORWARD",
-    "OTHER",
-    "RECOMPUTE",
-    "SUM",
-    "WAIT",
-    "Computation",
-    "Parameter",
-    "Shape",
-    "Variation",
-]
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.device.precision import FP32, Precision
+from planner.errors import BadInput
+from planner.simulator.step import OpRole
+
+if TYPE_CHECKING:
+    from planner.model import Model
+    from planner.simulator.step import Profile
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+FORWARD, BACKWARD, OTHER = OpRole.FORWARD, OpRole.BACKWARD, OpRole.OTHER
+COMPUTE, RECOMPUTE, SUM, WAIT = 0, 1, 2, 3  # what an op does with its time
+WORK_ROLES = {RECOMPUTE: OpRole.RECOMPUTE, SUM: OpRole.COMMUNICATION, WAIT: OpRole.BUBBLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One trainable tensor. `readers` are the ops that need its value (forward, in order), `ready` is the op
+    whose end makes its gradient (None: it gets none, as in inference); `block` numbers the unit of the model
+    that it is part of, the grain in which sharded training gathers and frees parameters. `untrained` are the
+    elements of variables created after it that are never sent, as moving averages. Where one stands for a
+    whole unit, `matrices` are the elements of its large tensors."""
+
+    name: str
+    elements: int
+    readers: tuple[int, ...]
+    ready: int | None
+    block: int = 0
+    untrained: tuple[int, ...] = ()
+    matrices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A computation without its durations, as a value: what exchanges cache their graphs by."""
+
+    names: tuple[str, ...]
+    deps: tuple[tuple[int, ...], ...]
+    parameters: tuple[Parameter, ...]
+    precision: Precision
+    roles: tuple[int, ...]
+    layer: tuple[int, ...]
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """Log-normal factors of mean 1 on every duration: one for the step, one for each op in each step."""
+
+    step_sigma: float = 0.015
+    op_sigma: float = 0.03
+
+    def factors(self, steps: int, ops: int, seed: int) -> Floats:
+        """Steps x ops factors."""
+        if not self.step_sigma and not self.op_sigma:
+            return np.ones((steps, ops))
+        random = np.random.default_rng(seed)
+        step = random.standard_normal((steps, 1)) * self.step_sigma - self.step_sigma**2 / 2
+        op = random.standard_normal((steps, ops)) * self.op_sigma - self.op_sigma**2 / 2
+        return np.asarray(np.exp(step + op))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Computation:
+    """What one worker computes in one step: one micro-batch forward and backward, or several.
+
+    Op i has a name, a role (FORWARD, BACKWARD, OTHER) and a layer (an index into `layers`, -1: none); it
+    waits for `dep_index[dep_start[i]:dep_start[i + 1]]`, which come before it. All ops run on the device.
+    `durations_s` holds one row a step. `optimizer_s` is what the optimizer's pass over all parameters would
+    take on this device: whoever updates parameters there adds it (a share of it where they are sharded).
+    `batch` are the samples of the step. `step` is the recorded step that it was taken from,
+    `network` the model that it was made for, where they are known.
+
+    Synthesized durations are `once_s` times factors of `variation`: an exchange that adds ops whose time
+    varies likewise gives their times to `varied` and gets the durations of all ops.
+    """
+
+    model: str
+    batch: int
+    names: tuple[str, ...]
+    role: npt.NDArray[np.uint8]
+    layer: Ints
+    layers: tuple[str, ...]
+    dep_start: Ints
+    dep_index: Ints
+    durations_s: Floats  # steps x ops
+    parameters: tuple[Parameter, ...]
+    optimizer_s: float
+    blocks: tuple[str, ...] = ("",)  # names of the model's units; a parameter's `block` is an index
+    precision: Precision = FP32
+    device: str = ""
+    hardware: str = ""
+    basis: str = "measured"
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    once_s: Floats | None = None
+    variation: Variation = field(default_factory=lambda: Variation(0.0, 0.0))
+    seed: int = 0
+    step: Profile | None = None
+    work: npt.NDArray[np.uint8] | None = None  # of each op; None: all compute
+    micro_batches: int = 1  # runs of ops that follow each other, each a forward and a backward pass
+    buckets: bool = False  # parameters are buckets of gradients, as they were recorded
+    stands_for: tuple[float, ...] = ()  # of each run, how many real ones it is as long as; empty: one each
+    network: Model | None = None
+    layout: object | None = None  # the same object: the same ops and parameters, whatever their times
+
+    def __post_init__(self) -> None:
+        n = self.ops
+        if not n:
+            raise BadInput(f"the computation of {self.model!r} has no op")
+        if self.batch < 1:
+            raise BadInput(f"batch is {self.batch}; a computation needs at least 1")
+        if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or not len(self.durations_s):
+            raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
+        if len(self.role) != n or len(self.layer) != n or len(self.dep_start) != n + 1:
+            raise BadInput(f"roles, layers and dependencies must be those of {n} ops")
+        if self.layout is not None:
+            return  # made of ops that were checked
+        owner = np.repeat(np.arange(n), np.diff(self.dep_start))
+        if (self.dep_index >= owner).any() or (self.dep_index < 0).any():
+            raise BadInput("the ops of a computation must come after those they wait for")
+        for parameter in self.parameters:
+            if any(not 0 <= op < n for op in (*parameter.readers, parameter.ready or 0)):
+                raise BadInput(f"parameter {parameter.name!r} points outside the computation")
+
+    @property
+    def ops(self) -> int:
+        return len(self.names)
+
+    @property
+    def steps(self) -> int:
+        return len(self.durations_s)
+
+    @property
+    def elements(self) -> int:
+        """Of all parameters."""
+        return sum(parameter.elements for parameter in self.parameters)
+
+    def deps(self, op: int) -> tuple[int, ...]:
+        return tuple(self.dep_index[self.dep_start[op] : self.dep_start[op + 1]].tolist())
+
+    @cached_property
+    def op_roles(self) -> npt.NDArray[np.uint8]:
+        """The role of each op in a step breakdown, which says more than the pass that it belongs to."""
+        roles = self.role.copy()
+        if self.work is not None:
+            for work, role in WORK_ROLES.items():
+                roles[self.work == work] = role
+        return roles
+
+    @cached_property
+    def shape(self) -> Shape:
+        deps = tuple(self.deps(op) for op in range(self.ops))
+        columns = tuple(self.op_roles.tolist()), tuple(self.layer.tolist())
+        return Shape(self.names, deps, self.parameters, self.precision, *columns, self.layers)
+
+    def varied(self, once_s: Sequence[float] | Floats) -> Floats:
+        """The durations (steps x ops) of ops that take so long without variation."""
+        once = np.asarray(once_s, np.float64)
+        return once * self.variation.factors(self.steps, len(once), self.seed)

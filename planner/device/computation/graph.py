@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.computation._computation import BACKWARD, FORWARD, Parameter
+from planner.device.computation import BACKWARD, FORWARD, Parameter
 from planner.errors import BadInput
 from planner.model import Layer, Model, Tensor
 from planner.model.layers import kind_of

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from planner.device.computation._computation import BACKWARD, Computation, Variation
+from planner.device.computation import BACKWARD, Computation, Variation
 from planner.device.computation.graph import compute_graph
 from planner.device.precision import FP32, Precision
 from planner.device.rates.times import DEFAULT_FRAMEWORK, StepTimes, computation_s, fitted_times

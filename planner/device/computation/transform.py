@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.device.computation._computation import WAIT, Computation, Ints, Parameter, Variation
+from planner.device.computation import WAIT, Computation, Ints, Parameter, Variation
 from planner.errors import BadInput
 
 MOST_RUNS = 3

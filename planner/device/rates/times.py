@@ -24,9 +24,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from planner.device.precision import FP32, Precision
-from planner.device.rates.constants import Framework, constants
+from planner.device.rates.constants import Error, Framework, constants, error_of
 from planner.device.rates.device import Basis, basis_of, device_rates
-from planner.device.rates.error import Error, error_of
 from planner.device.rates.kernels import (
     ATTENTION,
     CONVOLUTIONS,

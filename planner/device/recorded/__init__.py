@@ -1,1 +1,35 @@
-"""Recorded steps: profiles and traces, read and moved to other devices and batches."""
+"""Recorded steps: profiles and traces, opened, and rescaled to other devices and batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.errors import BadInput
+from planner.simulator.step import Profile
+from planner.simulator.step.files import decode, what_lacks
+from planner.simulator.step.reading import read_bytes
+
+HEAD_BYTES = 4096
+
+
+def open_profile(path: Path | str) -> Profile:
+    """A profile, imported first where the file is a recording or a trace."""
+    data = read_bytes(path)
+    head = data[:HEAD_BYTES].lstrip()
+    if head[:1] != b"{" or b'"planner-profile"' in head or not _is_trace(data):
+        return decode(data, str(path))
+    from planner.device.recorded.importers import import_profile
+
+    return import_profile([path])
+
+
+def _is_trace(data: bytes) -> bool:
+    return b'"traceEvents"' in data and b"aten::" in data
+
+
+def open_step(path: Path | str) -> Profile:
+    """A profile that is to be simulated: one in which a worker does what training needs."""
+    profile = open_profile(path)
+    if lacks := what_lacks(profile):
+        raise BadInput(f"{path}: no training step: {lacks}; `planner profile show` lists its ops")
+    return profile

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.device.computation._computation import Computation, Parameter
+from planner.device.computation import Computation, Parameter
 from planner.device.precision import FP32, PRECISIONS, Precision
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
 

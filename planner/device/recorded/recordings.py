@@ -11,11 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.device.rates.error import Error, error_of
+from planner.device.rates.constants import Error, error_of
 from planner.device.rates.kernels import CONVOLUTIONS
-from planner.device.recorded.batched import at_batch, between
-from planner.device.recorded.rescale import moved
-from planner.device.recorded.rescale_error import batch_error, combined_error, move_error
+from planner.device.recorded.rescale import (
+    batch_error,
+    combined_error,
+    device_error,
+    interpolate_batch,
+    rescale,
+    rescale_batch,
+)
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.hardware.device_names import device_called
@@ -88,8 +93,9 @@ class Recordings:
             )
         if "cpu" in (source.kind, device.kind):
             return (
-                f"the profile was recorded on {_told(source)}, and nothing measured says how a step moves "
-                f"from there to {_told(device)}; name machines with {_told(source)}, or record on a GPU"
+                f"the profile was recorded on {_device_words(source)}, and nothing measured says how a "
+                f"step moves from there to {_device_words(device)}; name machines with "
+                f"{_device_words(source)}, or record on a GPU"
             )
         lacking = sorted(self.formats - {"tf32"} - set(device.flops))
         if lacking:
@@ -115,13 +121,13 @@ class Recordings:
     def profile(self, batch: int, device: Device) -> Profile:
         """The steps at a batch on a device."""
         if len(self.profiles) > 1:
-            found = between(self.profiles, batch)
+            found = interpolate_batch(self.profiles, batch)
         else:
             self.check_batch(batch)
-            found = at_batch(self.first, batch, self._rated)
+            found = rescale_batch(self.first, batch, self._rated)
         if self.source is None or self.same(device):
             return found
-        return replace(moved(found, self.source, device), basis="scaled", hardware=device.name)
+        return replace(rescale(found, self.source, device), basis="scaled", hardware=device.name)
 
     @property
     def _rated(self) -> Device | None:
@@ -146,7 +152,7 @@ class Recordings:
         if batch not in batches:
             found = combined_error(found, batch_error(batches, batch, self._rated))
         if self.source is not None and not self.same(device):
-            found = combined_error(found, move_error(self.source, device, self.network))
+            found = combined_error(found, device_error(self.source, device, self.network))
         return found
 
     def words(self, batch: int, device: Device) -> str:
@@ -166,5 +172,5 @@ class Recordings:
         return f"{said}, scaled to {' and '.join(to)}: range {low:.2f} to {high:.2f} times ({error.source})"
 
 
-def _told(device: Device) -> str:
+def _device_words(device: Device) -> str:
     return f"{device.cores} cores of {device.name}" if device.kind == "cpu" else device.name

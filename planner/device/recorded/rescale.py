@@ -1,33 +1,47 @@
-"""Recorded steps on another device: every part of every op takes as much longer or shorter as the rates of
-both devices say for its kind, size and number format. What the host does (input, Python, launching) stays.
+"""Recorded steps on another device or at another batch, and how far off they may be.
 
-Where a device beside the host computes, the host issues ops ahead of it. On a faster device it may set the
-pace: ops start when the op before them has ended on the device and the host has issued them,
+On another device every part of every op takes as much longer or shorter as the rates of both devices say for
+its kind, size and number format. What the host does (input, Python, launching) stays. Where a device beside
+the host computes, the host issues ops ahead of it. On a faster device it may set the pace: ops start when the
+op before them has ended on the device and the host has issued them,
 
     start[k] = max(issued[k], end[k - 1]),  issued[k] = launch[0] + ... + launch[k],
 
 and an op waits for as much longer (or shorter) before its start as this says for both devices.
+
+At another batch, from several recordings, every op's time is a straight line in the batch; from one, every
+part grows as the rates of its device say for its kind and size (or, on a device without rates, as what it
+computes or moves does), the input grows with the batch, and the host's time stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, lru_cache
+from importlib.resources import files
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.rates.constants import constants
-from planner.device.rates.device import family_of, is_old
-from planner.device.recorded.part_times import part_s
+from planner.device.precision import PRECISIONS
+from planner.device.rates.constants import Error, Spread, constants
+from planner.device.rates.device import DeviceRates, device_rates, family_of, is_old
+from planner.device.rates.times import kernel_s
+from planner.errors import BadInput
+from planner.files.decoding import convert
 from planner.hardware import Device
+from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step import PS, WORKER, Profile
-from planner.simulator.step.recorded import OpPart, Recorded, host_share
+from planner.simulator.step.recorded import INPUT, OVERHEAD, OpPart, Recorded, host_share
 
 Floats = npt.NDArray[np.float64]
 
 
-def moved(profile: Profile, source: Device, target: Device) -> Profile:
+def rescale(profile: Profile, source: Device, target: Device) -> Profile:
     """The recorded steps as another device would do them."""
     recorded = profile.recorded
     if recorded is None or source == target:
@@ -103,3 +117,166 @@ def seconds_by_kind(profile: Profile) -> Mapping[str, float]:
         out[rest] = out.get(rest, 0.0) + host_share(parts) * lasts_s
     out["optimizer"] = float(mean_s[profile.resource == PS].sum())
     return out
+
+
+KERNEL_S = 5e-6
+
+
+@lru_cache(maxsize=256)
+def _rates(device: Device, format: str, own: bool) -> DeviceRates:
+    known = "fp32" if format == "tf32" and "tf32" not in device.flops else format
+    figures = constants() if own else msgspec.structs.replace(constants(), devices={})
+    return device_rates(device, PRECISIONS[known], figures)
+
+
+def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True) -> float:
+    """Seconds of a part on a device, with the batch `grown` times. Not `own`: as the mean of all devices
+    would do it, without what published runs of this one have shown beside that."""
+    if part.kind == OVERHEAD:
+        return KERNEL_S
+    figures, rates, launches = constants(), _rates(device, part.format, own), max(part.launches, 1.0)
+    flops = (part.flops + figures.small_sides * part.edge_flops) * grown
+    flops += part.row_flops * figures.small_rows
+    flop_s = flops / launches / float(rates.flops[KERNEL_KINDS.index(part.kind)])
+    move_s = (part.moved_bytes * grown + part.weight_bytes) / launches / rates.memory_bytes_per_s
+    cache_s = rates.cache_bytes / rates.memory_bytes_per_s
+    one = kernel_s(np.array([flop_s]), np.array([move_s]), cache_s, KERNEL_S * rates.fixed, figures.overlap)
+    return float(one[0]) * launches
+
+
+def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profile:
+    """One recording at another batch."""
+    recorded = profile.recorded
+    if recorded is None or batch == profile.batch:
+        return profile
+    grown = batch / profile.batch
+    work: dict[str, tuple[OpPart, ...]] = {}
+    factors = np.ones(profile.ops)
+    for op in np.flatnonzero(profile.resource == WORKER):
+        name = profile.names[op]
+        parts = recorded.work.get(name, ())
+        longer = [growth(part, grown, device) for part in parts]
+        rest = host_share(parts) * (grown if name == INPUT else 1.0)
+        factors[op] = rest + sum(part.share * by for part, by in zip(parts, longer, strict=True))
+        work[name] = tuple(
+            _larger(part, grown, part.share * by / factors[op])
+            for part, by in zip(parts, longer, strict=True)
+        )
+    return _with(profile, batch, profile.durations_s * factors, replace(recorded, work=work))
+
+
+def growth(part: OpPart, grown: float, device: Device | None) -> float:
+    """How much longer a part takes when the batch is `grown` times as large."""
+    if part.kind == OVERHEAD:
+        return 1.0
+    if device is not None:
+        return part_s(part, device, grown) / part_s(part, device)
+    if part.kind != "memory":
+        return grown
+    moved = part.moved_bytes + part.weight_bytes
+    return (part.moved_bytes * grown + part.weight_bytes) / moved if moved else grown
+
+
+def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
+    """Several recordings of one loop at different batches, as it would be at another: affine by op."""
+    first = profiles[0]
+    for other in profiles[1:]:
+        if other.names != first.names:
+            raise BadInput(
+                f"{first.source} and {other.source} run different ops ({first.ops} and {other.ops}); record "
+                "the same loop at each batch"
+            )
+    near = min(profiles, key=lambda one: abs(np.log(one.batch / batch)))
+    if near.batch == batch:
+        return near
+    batches = np.array([one.batch for one in profiles], float)
+    times_s = np.array([np.median(one.durations_s, axis=0) for one in profiles])
+    fixed_s, slope_s = lines(batches, times_s)
+    now_s, then_s = fixed_s + slope_s * near.batch, fixed_s + slope_s * batch
+    factors = np.divide(then_s, now_s, out=np.ones_like(now_s), where=now_s > 0)
+    recorded = near.recorded
+    if recorded is not None:
+        grown = batch / near.batch
+        work = {
+            name: tuple(_larger(part, grown, part.share) for part in parts)
+            for name, parts in recorded.work.items()
+        }
+        recorded = replace(recorded, work=work)
+    return _with(near, batch, near.durations_s * factors, recorded)
+
+
+def lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The straight line of least squares of each column, neither falling nor below zero at no samples."""
+    mean, middle_s = batches.mean(), times_s.mean(axis=0)
+    spread = ((batches - mean) ** 2).sum()
+    slope_s = np.maximum((batches - mean) @ (times_s - middle_s) / spread, 0.0)
+    fixed_s = middle_s - slope_s * mean
+    through = batches @ times_s / (batches @ batches)  # where the line would begin below zero
+    return np.where(fixed_s < 0, 0.0, fixed_s), np.where(fixed_s < 0, through, slope_s)
+
+
+def _larger(part: OpPart, grown: float, share: float) -> OpPart:
+    return msgspec.structs.replace(
+        part,
+        share=share,
+        flops=part.flops * grown,
+        edge_flops=part.edge_flops * grown,
+        moved_bytes=part.moved_bytes * grown,
+    )
+
+
+def _with(profile: Profile, batch: int, durations_s: np.ndarray, recorded: Recorded | None) -> Profile:
+    durations_s.flags.writeable = False
+    return replace(profile, batch=batch, durations_s=durations_s, starts_s=None, recorded=recorded)
+
+
+class Moves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`device`: by what is known of the target and by kind of network. `batch`: by how many doublings it is
+    larger or smaller; `batch_unrated`: the same where the device has no rates and steps grow as the batch."""
+
+    as_of: str
+    device: dict[str, dict[str, Spread]]
+    batch: dict[str, Spread]
+    batch_unrated: dict[str, Spread]
+
+
+@cache
+def rescale_errors() -> Moves:
+    text = (files("planner.device.rates") / "data" / "moved.toml").read_text("utf-8")
+    return convert(tomllib.loads(text), Moves)
+
+
+def device_error(source: Device, target: Device, network: str) -> Error:
+    """Of a step that was recorded on one device and scaled to another."""
+    figures = constants()
+    vendors = {one.vendor or "nvidia" for one in (source, target)}
+    known = figures.devices.get(family_of(target, figures))
+    basis = "other vendor" if len(vendors) > 1 else "fitted" if known is not None and known.rows else "unseen"
+    spreads = rescale_errors().device[basis]
+    spread = spreads.get(network, spreads["all"])
+    words = f"{spread.rows} published pairs of devices, {rescale_errors().as_of}"
+    return Error("moved", spread.median, spread.q90, spread.rows, words)
+
+
+def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
+    """Of a step at another batch than the recorded ones: the distance to the nearest of them counts. Between
+    two of them a straight line is as good as rates are."""
+    far = min(abs(math.log2(batch / one)) for one in recorded)
+    inside = min(recorded) <= batch <= max(recorded)
+    spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated
+    known = sorted((int(name), spread) for name, spread in spreads.items())
+    spread = next((spread for most, spread in known if far <= most), known[-1][1])
+    words = f"{spread.rows} published pairs of batches, {rescale_errors().as_of}"
+    return Error("moved", spread.median, spread.q90, spread.rows, words)
+
+
+def combined_error(one: Error, other: Error) -> Error:
+    """Errors that have nothing to do with each other add as the squares of their logarithms do."""
+    source = other.source if one.basis == "recorded" else f"{one.source}; {other.source}"
+    return Error(
+        other.basis,
+        math.hypot(one.median, other.median),
+        math.hypot(one.q90, other.q90),
+        other.rows,
+        source,
+    )

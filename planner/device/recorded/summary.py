@@ -60,7 +60,7 @@ class RecordingSummary:
     suspicious: tuple[str, ...]
 
 
-def told(profile: Profile) -> RecordingSummary | None:
+def summarize_recording(profile: Profile) -> RecordingSummary | None:
     """What a recording tells; None for a profile that is none."""
     recorded = profile.recorded
     if recorded is None or recorded.exposed is None:
@@ -157,8 +157,8 @@ class RecordingsBeside:
     samples_per_s: tuple[float, float]
 
 
-def beside(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
-    spent = [{one.kind: one.time_s for one in told.kinds} for told in (first, second)]
+def compare_recordings(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
+    spent = [{one.kind: one.time_s for one in recording.kinds} for recording in (first, second)]
     kinds = [
         KindBeside(kind, one, other, other / one if one > 0 else None)
         for kind in ORDER
@@ -175,5 +175,5 @@ def beside(first: RecordingSummary, second: RecordingSummary) -> RecordingsBesid
         for name in names
         if (one := getattr(first.facts, name)) != (other := getattr(second.facts, name))
     )
-    rates = tuple(float(np.divide(told.samples, s)) for told, s in zip((first, second), whole, strict=True))
+    rates = [float(np.divide(one.samples, s)) for one, s in zip((first, second), whole, strict=True)]
     return RecordingsBeside(first, second, settings, tuple(kinds), (rates[0], rates[1]))

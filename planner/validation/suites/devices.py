@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from statistics import median
 
-from planner.device.rates.constants import constants
+from planner.device.rates.constants import constants, error_of
 from planner.device.rates.device import basis_of, family_of
-from planner.device.rates.error import error_of
 from planner.device.rates.kernels import network_of
 from planner.validation.evidence import Compared, Evidence, Statement, Target, ninth
 from planner.validation.figures import DATA, table

@@ -9,8 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from planner.device.rates.constants import constants
-from planner.device.rates.error import Error, combined, error_of
+from planner.device.rates.constants import Error, combined, constants, error_of
 from planner.validation.figures import DATA
 
 TENTH = Error("fitted", 0.05, math.log(1.1), 100, "")

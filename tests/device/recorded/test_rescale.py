@@ -12,12 +12,24 @@ import numpy as np
 import pytest
 from recorded_examples import DATA, loaded, on_gpu, trace_of, written
 
-from planner.device.recorded.batched import at_batch, between, growth, lines
 from planner.device.recorded.importers import import_profile
-from planner.device.recorded.part_times import KERNEL_S, part_s
 from planner.device.recorded.recordings import Recordings
-from planner.device.recorded.rescale import carries_over, moved, seconds_by_kind, waits_s
-from planner.device.recorded.rescale_error import batch_error, combined_error, move_error, moves
+from planner.device.recorded.rescale import (
+    KERNEL_S,
+    batch_error,
+    carries_over,
+    combined_error,
+    device_error,
+    growth,
+    interpolate_batch,
+    lines,
+    part_s,
+    rescale,
+    rescale_batch,
+    rescale_errors,
+    seconds_by_kind,
+    waits_s,
+)
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.hardware.device_names import device_called, name_called
@@ -63,7 +75,7 @@ def test_every_kind_is_moved_by_its_own_ratio(profile: Profile) -> None:
     known = profile.recorded
     assert known is not None
     profile = replace(profile, recorded=replace(known, launch_s={}))  # a host that is never late
-    target = moved(profile, A10G, H100)
+    target = rescale(profile, A10G, H100)
     worker = np.flatnonzero(profile.resource == WORKER)
     before_s, after_s = (one.durations_s.mean(axis=0)[worker] for one in (profile, target))
     pure = {}
@@ -82,15 +94,15 @@ def test_every_kind_is_moved_by_its_own_ratio(profile: Profile) -> None:
 
 
 def test_what_the_host_does_gets_no_faster(profile: Profile) -> None:
-    target = moved(profile, A10G, H100)
+    target = rescale(profile, A10G, H100)
     worker = np.flatnonzero(profile.resource == WORKER)
     assert profile.names[worker[0]] == "input"
     assert np.array_equal(target.durations_s[:, worker[0]], profile.durations_s[:, worker[0]])
 
 
 def test_the_same_device_changes_nothing_and_there_and_back_little(profile: Profile) -> None:
-    assert moved(profile, A10G, A10G) is profile
-    there = replace(moved(profile, A10G, T4), recorded=profile.recorded)
+    assert rescale(profile, A10G, A10G) is profile
+    there = replace(rescale(profile, A10G, T4), recorded=profile.recorded)
     assert there.durations_s.sum() > profile.durations_s.sum()
 
 
@@ -100,7 +112,7 @@ def test_a_host_that_sets_the_pace_sets_it_on_a_faster_device_too(tmp_path: Path
     known = slow.recorded
     assert known is not None
     host_s = sum(known.launch_s.values())
-    target = moved(slow, A10G, H100)
+    target = rescale(slow, A10G, H100)
     worker = target.resource == WORKER
     assert target.durations_s[:, worker].sum(axis=1).mean() > 0.95 * host_s
 
@@ -113,7 +125,7 @@ def test_waiting_for_the_host_by_hand() -> None:
 
 
 def test_one_recording_grows_by_its_parts_and_not_by_the_host(profile: Profile) -> None:
-    larger = at_batch(profile, 32, A10G)
+    larger = rescale_batch(profile, 32, A10G)
     assert larger.batch == 32
     before, after = seconds_by_kind(profile), seconds_by_kind(larger)
     assert before["conv3x3"] < after["conv3x3"] < 4 * before["conv3x3"]  # kernels of few microseconds
@@ -121,7 +133,7 @@ def test_one_recording_grows_by_its_parts_and_not_by_the_host(profile: Profile) 
     assert after["input"] == pytest.approx(4 * before["input"])
     assert after["overhead"] == pytest.approx(before["overhead"])
     assert after["optimizer"] == before["optimizer"]
-    again = at_batch(larger, 8, A10G)
+    again = rescale_batch(larger, 8, A10G)
     assert np.allclose(again.durations_s, profile.durations_s)
 
 
@@ -138,15 +150,15 @@ def test_large_parts_grow_as_the_batch_and_weights_do_not() -> None:
 
 def test_two_recordings_make_straight_lines() -> None:
     eight, sixteen = loaded("plain"), loaded("plain16")
-    middle = between((eight, sixteen), 12)
+    middle = interpolate_batch((eight, sixteen), 12)
     medians = [np.median(one.durations_s, axis=0) for one in (eight, sixteen)]
     rising = (medians[1] >= medians[0]) & (2 * medians[0] >= medians[1])
     expected = (medians[0] + medians[1]) / 2
     found = np.median(middle.durations_s, axis=0)
     assert rising.sum() > 10
     assert found[rising] == pytest.approx(expected[rising])
-    assert between((eight, sixteen), 16) is sixteen
-    assert between((eight, sixteen), 64).durations_s.sum() > sixteen.durations_s.sum()
+    assert interpolate_batch((eight, sixteen), 16) is sixteen
+    assert interpolate_batch((eight, sixteen), 64).durations_s.sum() > sixteen.durations_s.sum()
 
 
 def test_lines_neither_fall_nor_begin_below_zero() -> None:
@@ -161,7 +173,7 @@ def test_lines_neither_fall_nor_begin_below_zero() -> None:
 
 def test_recordings_of_different_loops_are_not_joined() -> None:
     with pytest.raises(BadInput, match="run different ops"):
-        between((loaded("plain"), replace(loaded("compiled"), batch=16)), 12)
+        interpolate_batch((loaded("plain"), replace(loaded("compiled"), batch=16)), 12)
 
 
 def test_names_of_drivers_are_those_of_the_catalogue() -> None:
@@ -180,14 +192,14 @@ def test_names_of_drivers_are_those_of_the_catalogue() -> None:
 
 
 def test_errors_are_those_of_published_runs_and_grow_with_ignorance() -> None:
-    known = moves()
+    known = rescale_errors()
     for network in ("all", "cnn", "transformer"):
         assert 0.02 < known.device["fitted"][network].q90 < known.device["unseen"][network].q90
     far = [batch_error([8], batch, A10G).q90 for batch in (16, 32, 256)]
     assert far == sorted(far)
     assert batch_error([8], 16, None).q90 > batch_error([8], 16, A10G).q90
     assert batch_error([8, 16], 12, None).q90 < batch_error([8], 12, None).q90
-    one, other = move_error(A10G, H100, "cnn"), batch_error([8], 16, A10G)
+    one, other = device_error(A10G, H100, "cnn"), batch_error([8], 16, A10G)
     both = combined_error(one, other)
     assert both.q90 == pytest.approx(np.hypot(one.q90, other.q90))
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import planner
-from planner.device.recorded.loader import open_step
+from planner.device.recorded import open_step
 from planner.errors import BadInput
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile, files
 

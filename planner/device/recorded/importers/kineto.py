@@ -18,7 +18,6 @@ from operator import attrgetter
 import msgspec
 
 from planner.device.recorded.importers.accumulation import joined
-from planner.device.recorded.importers.calls import COLLECTIVE_CALL, leaves_of
 from planner.device.recorded.importers.events import (
     BACKWARD,
     GPU,
@@ -26,11 +25,11 @@ from planner.device.recorded.importers.events import (
     RUNTIME,
     Event,
     Id,
+    Spans,
     Trace,
     read_trace,
 )
-from planner.device.recorded.importers.leaves import Leaf, Shapes
-from planner.device.recorded.importers.spans import Spans
+from planner.device.recorded.importers.leaves import COLLECTIVE_CALL, Leaf, Shapes, leaves_of
 from planner.errors import BadInput
 
 ACCUMULATE = "AccumulateGrad"

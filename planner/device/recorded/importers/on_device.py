@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from planner.device.recorded.importers.events import EXTERNAL, RECORD, Event, Id
-from planner.device.recorded.importers.spans import Spans
+from planner.device.recorded.importers.events import EXTERNAL, RECORD, Event, Id, Spans
 from planner.errors import BadInput
 
 if TYPE_CHECKING:

@@ -23,10 +23,9 @@ from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Pa
 from planner.device.precision import BF16, FP32
 from planner.device.recorded.importers.accumulation import AccumulatedParameter as Sent
 from planner.device.recorded.importers.accumulation import MicroSteps, merged, passes_of
-from planner.device.recorded.importers.calls import COMMUNICATION
 from planner.device.recorded.importers.events import RECORD
 from planner.device.recorded.importers.kineto import ACCUMULATE, OuterOp, Step
-from planner.device.recorded.importers.leaves import ITEM_BYTES, parts_of
+from planner.device.recorded.importers.leaves import COMMUNICATION, ITEM_BYTES, parts_of
 from planner.errors import BadInput
 from planner.simulator.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 from planner.simulator.step.facts import Facts
