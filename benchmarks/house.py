@@ -138,7 +138,7 @@ def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
     for what, pattern, target, paths, by in (
         (
             "memory models",
-            r"^def (memory_footprint|footprint|holding|batch_memory|peak_bytes)\b",
+            r"^def (memory_footprint|footprint|holding|batch_memory|peak_bytes|worker_memory|memory_fit)\b",
             "1",
             every,
             files_matching,

@@ -41,7 +41,7 @@ PENDING = {  # imports that the restructuring still has to turn around; nothing 
     "parallel.data.__init__ -> servers.parameter_servers",
     "report.profile -> servers.network.overhead",
     "report.profile -> servers.network.window",
-    "search.fitting -> servers.partition.span",
+    "search.feasibility -> servers.partition.span",
     "search.space -> servers.hosts",
     "simulator.step.recorded -> device.precision",
     "validation.devices -> servers.synthesis",

@@ -24,7 +24,7 @@ import numpy as np
 
 from planner.device.memory import FRAMEWORK_BYTES
 from planner.validation.large_runs import read_run
-from planner.validation.memory_runs import MemoryPoint, _held, points
+from planner.validation.memory_runs import MemoryPoint, points, predicted_peak
 from planner.validation.training import training_rows
 
 GIB = 2**30
@@ -39,11 +39,11 @@ def left_out(rows: dict[str, dict[str, str]], found: list[MemoryPoint]) -> None:
     held, groups, cut = [], [], []
     for point in found:
         row = rows[point.id]
-        part = _held(row)
+        part = predicted_peak(row)
         run = read_run(row) if row["arch"] == "llm" else None
         tensor, pipeline = (run.tensor, run.pipeline) if run else (1, 1)
         replicas = run.replicas if run else int(row["devices"])
-        known = part.states_bytes + part.buffers_bytes + part.activations_bytes + part.working_bytes
+        known = part.states_bytes + part.buffers_bytes + part.activations_bytes + part.workspace_bytes
         held.append(known / GIB)
         groups.append((replicas > 1) + (tensor > 1) + (pipeline > 1))
         cut.append(tensor * pipeline > 1)
@@ -52,7 +52,7 @@ def left_out(rows: dict[str, dict[str, str]], found: list[MemoryPoint]) -> None:
 
     def predicted(choice: tuple[float, float, float]) -> np.ndarray:
         whole, where_cut, group_gib = choice
-        return np.where(cut, where_cut, whole) * many + FRAMEWORK_BYTES / GIB + group_gib * of_group
+        return np.where(cut, where_cut, whole) * many + FRAMEWORK_BYTES["gpu"] / GIB + group_gib * of_group
 
     off = np.minimum(np.abs(np.log([predicted(choice) / measured for choice in CHOICES])), CAPPED)
     error = np.zeros(len(found))

@@ -45,7 +45,7 @@ class Option:
 def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[Change]:
     """Changes to the chosen plan that make it faster, the best value first: most throughput for its cost."""
     cases = simulations.cases
-    options = [one for one in _options(chosen.plan, cases) if cases.fitting.possible(one.plan)]
+    options = [one for one in _options(chosen.plan, cases) if cases.feasibility.is_possible(one.plan)]
     if not options:
         return []
     bounds = cases.bounds([option.plan for option in options])

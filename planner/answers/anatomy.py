@@ -119,5 +119,5 @@ def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
 
 def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:
     """What a device of the plan holds at its peak."""
-    found = cases.fitting.memory(scored.plan)
+    found = cases.feasibility.memory(scored.plan)
     return None if found is None else DeviceMemory(*found)

@@ -28,7 +28,7 @@ def alone_on(plan: Plan, cases: Cases) -> Plan | None:
         mesh=WHOLE,
         accumulate=1,
     )
-    return alone if cases.fitting.possible(alone) else None
+    return alone if cases.feasibility.is_possible(alone) else None
 
 
 def _cheapest(machine: Hardware, cases: Cases) -> Hardware:

@@ -168,7 +168,7 @@ def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
     out: dict[str, float] = {}
     for row in rows:
         rented = row.plan.rented(request.market)
-        paid = paid_for(rented, request.market, request.spot_terms, cases.fitting.state_bytes)
+        paid = paid_for(rented, request.market, request.spot_terms, cases.feasibility.state_bytes)
         if paid.course is not None:
             out[row.plan.key] = usd_per_million_samples(paid.usd_per_useful_hour, row.samples_per_s)
     return out

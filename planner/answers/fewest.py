@@ -31,7 +31,7 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
     machines that can, with as little computed again as they need. Where no exchange is named either, a model
     that no single device holds is sharded. `plan_for` gives the plan of a request."""
     request, market = cases.request, cases.market
-    fits = cases.fitting.misfit(fewest_workers(plan, market)) is None
+    fits = cases.feasibility.out_of_memory(fewest_workers(plan, market)) is None
     if request.workers is not None or fits or not _shares(plan):
         return plan
     for asked in _larger(plan, request, cases.model):
@@ -39,7 +39,7 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
             tried = plan_for(asked)
         except BadInput:  # a global batch that so many do not share, degrees that do not fit
             continue
-        if cases.fitting.misfit(fewest_workers(tried, market)) is None:
+        if cases.feasibility.out_of_memory(fewest_workers(tried, market)) is None:
             return tried
     if request.global_batch is not None:
         raise Infeasible(
@@ -51,14 +51,14 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
 
 def _shares(plan: Plan) -> bool:
     """Whether devices train among themselves, so that more of them, or keeping less, can help."""
-    return plan.exchange.plain or plan.exchange.spare
+    return plan.exchange.is_baseline or plan.exchange.is_fallback
 
 
 def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
-    """Fewer workers first, then plain exchanges, then little that is computed again."""
+    """Fewer workers first, then baseline exchanges, then little recompute."""
     exchanges = [request.exchanges]
-    if request.exchanges is None and (leaner := list(plan.exchange.leaner())):
-        exchanges.append(((leaner[-1].exchange.kind, {}),))
+    if request.exchanges is None and (others := list(plan.exchange.memory_saving_alternatives())):
+        exchanges.append(((others[-1].exchange.kind, {}),))
     for workers in _sizes(plan, request.global_batch):
         for exchange in exchanges:
             for again in recompute_options(request, model):
@@ -81,7 +81,7 @@ def held_plan(plan: Plan, cases: Cases) -> Plan | None:
     where they do not hold it."""
     again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
     tried = (replace(plan, recompute=one) for one in again)
-    return next((one for one in tried if cases.fitting.misfit(one) is None), None)
+    return next((one for one in tried if cases.feasibility.out_of_memory(one) is None), None)
 
 
 def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:

@@ -28,7 +28,7 @@ from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
-from planner.search.fitting import Fitting
+from planner.search.feasibility import Feasibility
 from planner.search.measured import load
 from planner.search.meshes import named_mesh
 from planner.search.request import Request, model_of
@@ -130,12 +130,12 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
 
 def _fitting(plan: Plan, request: Request, model: Model) -> Plan:
     """The plan, or with the largest power of two below its batch that fits in memory, where none is named."""
-    fitting = Fitting(request, model)
+    feasibility = Feasibility(request, model)
     smaller = smaller_batches(request, model)
-    if not smaller or fitting.misfit(plan) is None:
+    if not smaller or feasibility.out_of_memory(plan) is None:
         return plan
     tried = (replace(plan, batch=batch) for batch in smaller)
-    return next((one for one in tried if fitting.misfit(one) is None), plan)
+    return next((one for one in tried if feasibility.out_of_memory(one) is None), plan)
 
 
 def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:

@@ -20,7 +20,6 @@ from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, further
 from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
-from planner.device.batch_memory import largest_batch
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
 from planner.hardware.prices.cluster_cost import usd_per_million_samples
@@ -28,13 +27,20 @@ from planner.parallel.data import Exchange, Site
 from planner.parallel.plan import Plan, plan_from
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
+from planner.search.feasibility import exclusion
 from planner.search.field import field_of
-from planner.search.judging import judged
 from planner.search.meshes import meshes_on
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import joined, micro_batches, node_counts, precisions, recompute_options
+from planner.search.sizes import (
+    joined,
+    largest_alone,
+    micro_batches,
+    node_counts,
+    precisions,
+    recompute_options,
+)
 from planner.search.space import (
     left_out,
     offered,
@@ -131,7 +137,7 @@ class _Walk:
         batch = self._batch(trial, worker)
         mesh = _pick(trial, "workers_per_replica", self.ways, lambda one: one.key or one.size)
         spans = mesh in self.meshes[worker.name] and nodes * worker.device_count % mesh.size == 0
-        if not spans or self.cases.fitting.infeasible_mesh(mesh, batch, worker) is not None:
+        if not spans or self.cases.feasibility.infeasible_mesh(mesh, batch, worker) is not None:
             return "replicas that cannot span so many workers"
         site = site_of(request, worker, nodes, mesh)
         exchange = self._exchange(trial, site)
@@ -154,7 +160,7 @@ class _Walk:
                 precision=precisions(request, model, site.hardware)[0],
                 recompute=recompute,
             )
-            found, _ = judged(plan, request, self.cases.fitting)
+            found, _ = exclusion(plan, request, self.cases.feasibility)
             if found is None:
                 return plan
             reason = found
@@ -177,7 +183,7 @@ class _Walk:
     def _batch(self, trial: Trial, worker: Hardware) -> int:
         request = self.request
         if request.profile is None and request.batches == "auto" and not self.cases.model.sequence_length:
-            largest = max(8, largest_batch(self.cases.model, worker))
+            largest = max(8, largest_alone(self.cases.model, worker))
             return min(trial.suggest_int("batch", 8, 1024, log=True), largest)
         return int(_pick(trial, "batch", list(micro_batches(request, self.cases.model, worker))))
 

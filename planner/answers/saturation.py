@@ -257,7 +257,7 @@ def _by_size(
     best: list[tuple[int, ScoredPlan]] = []
     for size in plan.exchange.sizes(simulations.cases.site(plan)):
         count, plans = size.count, [replace(plan, exchange=one) for one in size.options]
-        plans = [one for one in plans if simulations.cases.fitting.misfit(one) is None]
+        plans = [one for one in plans if simulations.cases.feasibility.out_of_memory(one) is None]
         if not plans:
             continue
         scored = _looked_at(plans, simulations, pool)

@@ -1,4 +1,4 @@
-"""What training a model holds in memory, as a table: what by what, alone and spread over several devices."""
+"""The memory footprint of training a model as a table, alone and sharded over several devices."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from planner.device.memory import (
-    AGAIN,
     FRAGMENTATION,
+    RECOMPUTED,
     STATE_BYTES,
-    Holding,
     Optimizer,
+    PeakMemory,
     Shares,
-    holding,
+    footprint,
 )
 from planner.device.precision import Precision, precision_named
 from planner.device.recompute import RECOMPUTE_MODES, Recompute
@@ -23,12 +23,12 @@ from planner.report.output import Column, Table
 BAR = 24  # characters
 GIB = 2**30
 _STATES = ("parameters", "gradients", "optimizer")
-_REST = {"working": "gradients of activations", "buffers": "gathered ahead", "framework": "framework"}
+_REST = {"workspace": "gradients of activations", "buffers": "gathered ahead", "framework": "framework"}
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """How a model is trained, for the question what it holds."""
+    """How a model is trained, as far as memory depends on it."""
 
     batch: int
     precision: Precision
@@ -66,29 +66,24 @@ class TrainingSettings:
         )
 
 
-def layouts(model: Model, training: TrainingSettings) -> dict[str, Holding]:
-    """What one device holds: alone, or by how much of the state several devices share."""
+def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
+    """Peak memory of one device: alone, or by the ZeRO stage that shards states over several."""
     largest = max((block.parameters for block in model.blocks), default=model.parameters)
     share, buffers = 1 / training.devices, 2.0 * largest * training.precision.parameter_bytes
     ways = {"alone": Shares()} if training.devices == 1 else {
-        "replicated": Shares(),
-        "ZeRO 1": Shares(optimizer=share),
-        "ZeRO 2": Shares(optimizer=share, gradients=share),
-        "ZeRO 3, FSDP": Shares(share, share, share, buffers_bytes=buffers),
+        "replicated": Shares(communicators=1),
+        "ZeRO 1": Shares(optimizer=share, communicators=1),
+        "ZeRO 2": Shares(optimizer=share, gradients=share, communicators=1),
+        "ZeRO 3, FSDP": Shares(share, share, share, buffers_bytes=buffers, communicators=1),
     }  # fmt: skip
-    return {
-        name: holding(
-            model,
-            training.batch,
-            training.precision,
-            optimizer=training.optimizer,
-            recompute=training.recompute,
-            shares=shares,
-            devices=training.devices,
-            autocast=training.autocast,
-        )
-        for name, shares in ways.items()
-    }
+    memory = footprint(
+        model,
+        training.precision,
+        optimizer=training.optimizer,
+        recompute=training.recompute,
+        autocast=training.autocast,
+    )
+    return {name: memory.peak(training.batch, shares) for name, shares in ways.items()}
 
 
 def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
@@ -104,34 +99,38 @@ def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
         "layouts": {
             name: {
                 **{
-                    f"{part}_bytes": getattr(held, f"{part}_bytes")
+                    f"{part}_bytes": getattr(memory, f"{part}_bytes")
                     for part in (*_STATES, "activations", *_REST)
                 },
-                "fragmentation_bytes": held.fragmentation_bytes,
-                "total_bytes": held.total_bytes,
-                "activations_by_kind_bytes": dict(held.by_kind),
+                "fragmentation_bytes": memory.fragmentation_bytes,
+                "total_bytes": memory.total_bytes,
+                "activations_by_kind_bytes": dict(memory.activations_by_kind),
             }
-            for name, held in layouts(model, training).items()
+            for name, memory in layouts(model, training).items()
         },
     }
 
 
 def memory_table(model: Model, training: TrainingSettings) -> Table:
-    """One row for each thing that is held, one column for each layout, and a bar for the last."""
-    held = layouts(model, training)
-    last = list(held.values())[-1]
-    rows = [_row(part, held, lambda one, part=part: getattr(one, f"{part}_bytes")) for part in _STATES]
-    for kind in sorted(last.by_kind, key=lambda kind: -last.by_kind[kind]):
-        label = kind if kind == AGAIN else f"activations of {kind}"
-        rows.append(_row(label, held, lambda one, kind=kind: one.by_kind.get(kind, 0.0)))
-    rows += [
-        _row(label, held, lambda one, part=part: getattr(one, f"{part}_bytes"))
-        for part, label in _REST.items()
-        if any(getattr(one, f"{part}_bytes") for one in held.values())
+    """One row per part of the footprint, one column per layout, and a bar for the last."""
+    by_layout = layouts(model, training)
+    last = list(by_layout.values())[-1]
+    rows = [
+        _row(part, by_layout, lambda memory, part=part: getattr(memory, f"{part}_bytes")) for part in _STATES
     ]
-    rows.append(_row("fragmentation", held, lambda one: one.fragmentation_bytes))
-    rows.append(_row("total", held, lambda one: one.total_bytes))
-    name = list(held)[-1]
+    for kind in sorted(last.activations_by_kind, key=lambda kind: -last.activations_by_kind[kind]):
+        label = kind if kind == RECOMPUTED else f"activations of {kind}"
+        rows.append(
+            _row(label, by_layout, lambda memory, kind=kind: memory.activations_by_kind.get(kind, 0.0))
+        )
+    rows += [
+        _row(label, by_layout, lambda memory, part=part: getattr(memory, f"{part}_bytes"))
+        for part, label in _REST.items()
+        if any(getattr(memory, f"{part}_bytes") for memory in by_layout.values())
+    ]
+    rows.append(_row("fragmentation", by_layout, lambda memory: memory.fragmentation_bytes))
+    rows.append(_row("total", by_layout, lambda memory: memory.total_bytes))
+    name = list(by_layout)[-1]
     for row in rows[:-1]:
         row["bar"] = "█" * round(BAR * row[name] / last.total_bytes)
     what = f"{training.batch} samples"
@@ -139,22 +138,24 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
         what = f"{training.batch} x {model.sequence_length:,} tokens"
     autocast = " under autocast" if training.autocast else ""
     words = (
-        f"{model.name}: what one of {training.devices} devices holds, GiB, for {what} at a time in "
+        f"{model.name}: memory of one of {training.devices} devices, GiB, for {what} at a time in "
         f"{training.precision.name}{autocast}, {training.optimizer}, recompute {training.recompute}\n"
     )
     if training.devices == 1:
         words = words.replace("one of 1 devices", "one device")
     notes = [
-        f"Fragmentation is {FRAGMENTATION - 1:.0%} of what is held; the framework's share an average of "
+        f"Fragmentation is {FRAGMENTATION - 1:.0%} of the rest; the framework's share is an average of "
         "published peaks (docs/models.md).",
     ]
-    columns = [Column("held", "What")]
-    columns += [Column(name, name, _gib, align="right") for name in held]
-    return Table(rows, [*columns, Column("bar", name if len(held) > 1 else "")], title=words, notes=notes)
+    columns = [Column("part", "Part")]
+    columns += [Column(name, name, _gib, align="right") for name in by_layout]
+    return Table(
+        rows, [*columns, Column("bar", name if len(by_layout) > 1 else "")], title=words, notes=notes
+    )
 
 
-def _row(label: str, held: dict[str, Holding], value: Any) -> dict[str, Any]:
-    return {"held": label, **{name: value(one) for name, one in held.items()}}
+def _row(label: str, by_layout: dict[str, PeakMemory], value: Any) -> dict[str, Any]:
+    return {"part": label, **{name: value(memory) for name, memory in by_layout.items()}}
 
 
 def _gib(value: float) -> str:

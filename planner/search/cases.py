@@ -15,7 +15,7 @@ from planner.model import Model
 from planner.parallel.data import EXCHANGES, Job, Site
 from planner.parallel.mesh import data_parallel_group, step_placement
 from planner.parallel.plan import Plan
-from planner.search.fitting import Fitting
+from planner.search.feasibility import Feasibility
 from planner.search.front import Floats
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
@@ -37,12 +37,12 @@ class Cases:
         self.runs = () if request.profile is not None else tuple(runs)
         self.model = model
         self.market = request.market
-        self.fitting = Fitting(request, model)
+        self.feasibility = Feasibility(request, model)
         self._computations: dict[Hashable, Computation] = {}
         self._bounds: dict[Plan, float] = {}
 
     def site(self, plan: Plan) -> Site:
-        return self.fitting.site(plan)
+        return self.feasibility.site(plan)
 
     def computation(self, plan: Plan) -> Computation:
         """What a worker of the plan computes: from the user's profile, or synthesized for its device."""
@@ -94,7 +94,7 @@ class Cases:
         """Refuse a plan whose machines have no price where the request rents them, or that cannot be run."""
         for one in plan.rented(self.market):
             self.market.check_prices([self.market.machine(one.machine)])
-        self.fitting.check(plan, lambda plans: self.bounds(plans).tolist())
+        self.feasibility.check(plan, lambda plans: self.bounds(plans).tolist())
 
     def bounds(self, plans: Sequence[Plan]) -> Floats:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
@@ -156,7 +156,7 @@ class Cases:
     def paid(self, plan: Plan) -> Paid:
         """What the machines of the plan cost, the workers' first."""
         return paid_for(
-            plan.rented(self.market), self.market, self.request.spot_terms, self.fitting.state_bytes
+            plan.rented(self.market), self.market, self.request.spot_terms, self.feasibility.state_bytes
         )
 
     def usd_per_hour(self, plans: Sequence[Plan]) -> Floats:
@@ -169,7 +169,7 @@ class Cases:
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         """A plan with its price and its bound beside its prediction."""
-        fits = None if self.request.profile is not None else self.fitting.misfit(plan) is None
+        fits = None if self.request.profile is not None else self.feasibility.out_of_memory(plan) is None
         paid, rented = self.paid(plan), plan.rented(self.market)
         each = zip(rented, paid.usd_per_hour, strict=True)
         return ScoredPlan(

@@ -109,9 +109,9 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
         found = [
             replace(plan, accumulate=1)
             for precision in precisions(smallest, cases.model, kind)
-            for plan in plans_at(site, alone, smallest, cases.fitting, batch=batch, precision=precision)
+            for plan in plans_at(site, alone, smallest, cases.feasibility, batch=batch, precision=precision)
         ]
-        return [plan for plan in found if cases.fitting.misfit(plan) is None]
+        return [plan for plan in found if cases.feasibility.out_of_memory(plan) is None]
 
     plans = [plan for batch in micro_batches(smallest, cases.model, kind) for plan in fitting(batch)]
     if not plans:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from planner.device.batch_memory import largest_batch
+from planner.device.memory import Shares, footprint
 from planner.device.precision import FP32, PRECISIONS, Precision
 from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.hardware import Hardware
@@ -41,8 +41,13 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
         return request.batches
     if model.sequence_length is not None:
         return [2**k for k in range(MICRO_BATCHES + 1)]
-    largest = largest_batch(model, worker)
+    largest = largest_alone(model, worker)
     return [2**k for k in range(3, 11) if 2**k <= largest]
+
+
+def largest_alone(model: Model, worker: Hardware) -> int:
+    """The largest batch of one device of a machine in fp32, with the optimizer state elsewhere."""
+    return footprint(model, FP32).largest_batch(worker.device, Shares(optimizer=0.0))
 
 
 def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:

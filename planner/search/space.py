@@ -24,9 +24,8 @@ from planner.note import Reason, Verb
 from planner.parallel.data import EXCHANGES, Exchange, Site
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
-from planner.search.fitting import Fitting
+from planner.search.feasibility import Exclusion, Feasibility, exclusion
 from planner.search.front import Floats
-from planner.search.judging import Drop, judged
 from planner.search.meshes import meshes_on
 from planner.search.request import Request
 from planner.search.sizes import micro_batches, node_counts, precisions, recompute_options
@@ -93,15 +92,15 @@ def enumerate_plans(
     """All plans of a request, on all its machines or on these, with all its exchanges or with `only` these
     kinds; `unpriced` allows the machine of a profile that the catalogue lacks. What `hope` gives up is
     counted, and not made."""
-    space, fitting = Space(), Fitting(request, model)
+    space, feasibility = Space(), Feasibility(request, model)
     prices: list[float] = []
     useful: list[float] = []
     for worker in worker_machines(request) if machines is None else machines:
         if why := left_out(worker, request, unpriced=unpriced):
             space.left_out.setdefault(why, []).append(worker.name)
             continue
-        for plan in plans_on(worker, request, fitting, hope=hope, only=only):
-            reason, paid = judged(plan, request, fitting)
+        for plan in plans_on(worker, request, feasibility, hope=hope, only=only):
+            reason, paid = exclusion(plan, request, feasibility)
             price = sum(paid.usd_per_hour)
             if reason is None:
                 space.plans.append(plan)
@@ -109,11 +108,11 @@ def enumerate_plans(
                 useful.append(paid.usd_per_useful_hour)
                 continue
             space.dropped[reason] += 1
-            if reason is Drop.OVER_BUDGET and (
+            if reason is Exclusion.OVER_BUDGET and (
                 space.cheapest_dropped is None or price < space.cheapest_dropped[0]
             ):
                 space.cheapest_dropped = (price, plan)
-            if reason is Drop.UNDEALT:
+            if reason is Exclusion.INDIVISIBLE:
                 each = plan.batch * plan.replicas
                 space.nearest_dealt = min(each, space.nearest_dealt or each)
     space.usd_per_hour, space.usd_per_useful_hour = np.array(prices), np.array(useful)
@@ -167,7 +166,7 @@ def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> R
 def plans_on(
     worker: Hardware,
     request: Request,
-    fitting: Fitting,
+    feasibility: Feasibility,
     *,
     hope: Hope | None = None,
     only: Kinds = None,
@@ -175,7 +174,7 @@ def plans_on(
     """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
     batches do not either; and of the sites that a global batch cannot be dealt out to, one stands for all.
     Batches below the model's own are tried where that is too large or makes devices compute again."""
-    model = fitting.model
+    model = feasibility.model
     own = model.default_batch if open_batch(request, model) else None
     fewer = smaller_batches(request, model)
     asked = kinds(request)
@@ -191,7 +190,7 @@ def plans_on(
             spread = [
                 mesh
                 for mesh in meshes_on(request, worker, model)
-                if fitting.infeasible_mesh(mesh, batch, worker) is None
+                if feasibility.infeasible_mesh(mesh, batch, worker) is None
             ]
             undealt = False
             for nodes in (*one_device(request, worker, only), *node_counts(request, worker, model)):
@@ -220,8 +219,8 @@ def plans_on(
                         continue
                     tried = fits = plainly = False
                     about: Any = {"batch": batch, "precision": precision, "hope": hope}
-                    for plan in plans_at(site, choices, request, fitting, **about):
-                        holds = fitting.misfit(plan) is None
+                    for plan in plans_at(site, choices, request, feasibility, **about):
+                        holds = feasibility.out_of_memory(plan) is None
                         tried, fits = True, fits or holds
                         again = plan.recompute != "none" and not request.recompute
                         plainly = plainly or (holds and not again)
@@ -253,7 +252,7 @@ def plans_at(
     site: Site,
     choices: Sequence[Exchange],
     request: Request,
-    fitting: Fitting,
+    feasibility: Feasibility,
     *,
     batch: int,
     precision: Precision,
@@ -261,16 +260,16 @@ def plans_at(
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
     memory (`spare`) are offered where no plain one fits, or where they are named."""
-    again = recompute_options(request, fitting.model)
+    again = recompute_options(request, feasibility.model)
     held = False
     for exchange in choices:
-        if request.exchanges is None and exchange.spare and held:
+        if request.exchanges is None and exchange.is_fallback and held:
             continue
         if hope is not None and not hope.of(site, exchange, batch, precision):
             continue
         for recompute in again:
             plan = plan_of(
-                fitting.model,
+                feasibility.model,
                 batch,
                 site,
                 exchange,
@@ -278,11 +277,11 @@ def plans_at(
                 precision=precision,
                 recompute=recompute,
             )
-            fits = fitting.misfit(plan) is None
+            fits = feasibility.out_of_memory(plan) is None
             if fits or request.recompute or recompute == again[-1]:
                 yield plan
             if fits:
-                held = held or exchange.plain
+                held = held or exchange.is_baseline
                 if not request.recompute:
                     break
 

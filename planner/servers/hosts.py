@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from planner.device.memory import STATE_BYTES, USABLE, Optimizer, framework_bytes
+from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.hardware.market import Market
+from planner.model import BYTES_PER_ELEMENT
+from planner.units import format_bytes
 
 SERVER_WORDS = ("own", "cheap", "colocated")
 
@@ -67,3 +71,27 @@ def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
         if -negative_rate > best:
             yield market.machine(name)
             best = -negative_rate
+
+
+def server_memory_bytes(parameter_bytes: float, workers: int, optimizer: Optimizer = "momentum") -> float:
+    """Memory of a server: its share of the parameters, the optimizer state, and at worst a gradient from
+    every worker on its way in. What is sent is read from the parameters themselves."""
+    if workers < 1:
+        raise BadInput(f"workers is {workers}; a server serves at least one")
+    copies = 1 + STATE_BYTES[optimizer] / BYTES_PER_ELEMENT + workers
+    return parameter_bytes * copies + framework_bytes("cpu")
+
+
+def server_memory_error(hardware: Hardware, parameter_bytes: float, workers: int) -> str:
+    """Why a server's share of the parameters does not fit in the memory of a machine of its own; empty if it
+    does, or if nobody knows that memory."""
+    if hardware.memory_bytes is None:
+        return ""
+    need, usable = server_memory_bytes(parameter_bytes, workers), hardware.memory_bytes * USABLE["cpu"]
+    if need <= usable:
+        return ""
+    return (
+        f"a server with {format_bytes(parameter_bytes)} of parameters for {workers} workers needs "
+        f"{format_bytes(need)}, and {hardware.name} has {format_bytes(usable)} to use; take a larger machine "
+        "or more servers"
+    )

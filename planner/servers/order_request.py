@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from planner.answers.results import Shown
-from planner.device.batch_memory import memory_fit
+from planner.device.memory import Shares, footprint
+from planner.device.precision import FP32
 from planner.errors import BadInput, Infeasible, unknown_name
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -173,9 +174,12 @@ def _profile(request: OrderRequest) -> Profile:
         raise BadInput("say what to train on what: --model and --hardware, or --profile")
     model, hardware = load_model(request.model), load_hardware(request.hardware)
     batch = request.batch or model.default_batch
-    fit = memory_fit(model, batch, hardware)
-    if not fit.fits:
-        raise Infeasible(fit.reason)
+    largest = footprint(model, FP32).largest_batch(hardware.device, Shares(optimizer=0.0))
+    if batch > largest:
+        raise Infeasible(
+            f"{model.name} at batch {batch} does not fit in the memory of {hardware.device.name}; "
+            + (f"the largest batch that fits is {largest}" if largest else "not even one sample fits")
+        )
     return profile_for(
         model,
         batch,

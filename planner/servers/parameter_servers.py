@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
-from planner.device.batch_memory import SERVED, Held, server_misfit
 from planner.device.computation import Computation
+from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.errors import BadInput, unknown_name
 from planner.hardware import Hardware
@@ -28,7 +28,7 @@ from planner.parallel.data._base import (
     with_choices,
 )
 from planner.parallel.site import Site
-from planner.servers.hosts import SERVER_WORDS, cheap_servers, host, hosts_of
+from planner.servers.hosts import SERVER_WORDS, cheap_servers, host, hosts_of, server_memory_error
 from planner.servers.placement import place_model, server_bytes
 from planner.servers.served import served_case
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
@@ -195,11 +195,11 @@ class ParameterServers(Exchange):
             return f"--policy {self.policy} orders the transfers of every device by itself; {remedy}"
         return ""
 
-    def misfit(self, model: Model, precision: Precision, site: Site) -> str:
+    def host_memory_error(self, model: Model, precision: Precision, site: Site) -> str:
         where = ("largest server", model.name, self.servers, self.placement)
         largest = site.market.once(where, lambda: _largest_bytes(model, self.servers, self.placement))
         senders = site.machines if self.sums_inside(site) else site.replicas
-        return server_misfit(self.machine(site), largest, senders)
+        return server_memory_error(self.machine(site), largest, senders)
 
     def machine(self, site: Site) -> Hardware:
         """The machine that a server lives on."""
@@ -208,9 +208,9 @@ class ParameterServers(Exchange):
     def rented(self, site: Site) -> tuple[Rented, ...]:
         return () if self.host is None else (Rented("servers", self.host, self.servers),)
 
-    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+    def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         """The optimizer's state lives on the servers."""
-        return SERVED
+        return Shares(optimizer=0.0)
 
     def lower(self, computation: Computation, site: Site) -> Case:
         return served_case(self, computation, site)

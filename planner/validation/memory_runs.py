@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from planner.device.memory import Holding, Optimizer, Shares, holding
+from planner.device.memory import USABLE, Optimizer, PeakMemory, Shares, footprint
 from planner.device.precision import precision_named
 from planner.errors import BadInput
 from planner.model import Model
@@ -16,7 +16,6 @@ from planner.validation.figures import figures
 from planner.validation.large_runs import LargeRun, read_run
 
 GIB = 2**30
-USABLE = 0.97  # of the GiB that a device is named by; correction codes and the driver take the rest
 # Megatron-DeepSpeed and nanotron sum gradients of bf16 up in single precision, beside those of a micro-batch.
 SUMMED_IN_SINGLE = 6
 CATALOGUE = {
@@ -51,12 +50,12 @@ def points(rows: Iterable[Row], left: Counter[str]) -> Iterator[MemoryPoint]:
     for row in rows:
         if not row["memory_gib"]:
             continue
-        found = _held(row)
+        found = predicted_peak(row)
         if isinstance(found, str):
             left[f"{row['source_id']}: {row['model']}: {found}"] += 1
             continue
         memory = row["device_mem_gb"]
-        device = float(memory) * USABLE if re.fullmatch(r"[\d.]+", memory) else None
+        device = float(memory) * USABLE["gpu"] if re.fullmatch(r"[\d.]+", memory) else None
         group = f"{row['source_id']} {row['model']} {row['precision_norm']} {row['strategy_norm']}"
         if row["source_id"] == "bigscience-a100":
             group = f"{row['source_id']} GPT 176B to 205B {row['precision_norm']} {row['strategy_norm']}"
@@ -65,7 +64,8 @@ def points(rows: Iterable[Row], left: Counter[str]) -> Iterator[MemoryPoint]:
         )
 
 
-def _held(row: Row) -> Holding | str:
+def predicted_peak(row: Row) -> PeakMemory | str:
+    """The peak that the footprint predicts for a row, or why it cannot be compared."""
     known = figures("memory")
     if reason := known["unexplained"].get(row["id"]):
         return str(reason)
@@ -76,14 +76,13 @@ def _held(row: Row) -> Holding | str:
         if not (row["micro_batch"] and row["devices"]):
             return "its micro-batch or its devices are not stated"
         optimizer: Optimizer = "adam" if "Adam" in row["optimizer"] else "momentum"
-        return holding(
+        memory = footprint(
             load_model(CATALOGUE[row["model"]]),
-            int(row["micro_batch"]),
             precision_named(row["precision_norm"]),
             optimizer=optimizer,
-            devices=int(row["devices"]),
             autocast=True,  # of PyTorch: Lightning's bf16-mixed, torch.amp
         )
+        return memory.peak(int(row["micro_batch"]), Shares(communicators=int(int(row["devices"]) > 1)))
     if row["arch"] != "llm":
         return "not in the catalogue"
     if "LoRA" in row["model"]:
@@ -92,15 +91,15 @@ def _held(row: Row) -> Holding | str:
         return "the optimizer is not on the device"
     try:
         run = read_run(row)
-        return run if isinstance(run, str) else held_by(run)
+        return run if isinstance(run, str) else peak_of_run(run)
     except BadInput:
         return "its heads, as far as they are known, cannot be dealt out"
 
 
-def held_by(run: LargeRun) -> Holding:
-    """What the fullest device of a run holds: the first stage keeps most micro-batches, the last the
+def peak_of_run(run: LargeRun) -> PeakMemory:
+    """Peak memory of a run's fullest device: the first stage has most micro-batches in flight, the last the
     logits."""
-    part = run.mesh.shard(run.model).model
+    shard = run.mesh.shard(run.model).model
     found = []
     for stage, share in enumerate(run.mesh.memory_shares(run.model, run.accumulate)):
         spread = 1 / run.replicas if run.stage else 1.0
@@ -109,20 +108,19 @@ def held_by(run: LargeRun) -> Holding:
             gradients=spread if run.stage >= 2 else 1.0,
             optimizer=spread,
             in_flight=share.in_flight,
-            cuts=run.mesh.groups,
+            communicators=(run.replicas > 1) + run.mesh.groups,
+            model_parallel=run.mesh.is_sharded,
         )
-        found.append(
-            holding(
-                part,
-                run.micro_batch,
-                run.precision,
-                recompute=run.recompute,
-                shares=shares,
-                devices=run.replicas,
-                gradient_bytes=SUMMED_IN_SINGLE if run.precision.name == "bf16" else None,
-                only=None if share.layers is None else _stage(part, stage * (run.pipeline - 1), run.pipeline),
-            )
+        last = stage * (run.pipeline - 1)
+        memory = footprint(
+            shard,
+            run.precision,
+            optimizer="adam",
+            recompute=run.recompute,
+            gradient_bytes=SUMMED_IN_SINGLE if run.precision.name == "bf16" else None,
+            only=None if share.layers is None else _stage(shard, last, run.pipeline),
         )
+        found.append(memory.peak(run.micro_batch, shares))
     return max(found, key=lambda one: one.total_bytes)
 
 

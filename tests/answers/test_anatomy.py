@@ -15,7 +15,7 @@ from planner.device.mfu import recomputed_macs
 from planner.model.catalog import load_model
 from planner.report.answers import simulation_tables
 from planner.search.cases import Cases
-from planner.search.device_memory import held_by
+from planner.search.device_memory import peak_memory
 from planner.search.request import model_of
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "answers.schema.json"
@@ -77,7 +77,7 @@ def test_memory_is_what_plans_are_refused_by() -> None:
     found = simulated(**EIGHT, workers=16, recompute="full", tensor=2, pipeline=2, accumulate=4)
     plan, request = found.scored.plan, found.request
     cases = Cases(request, model_of(request))
-    held = held_by(plan, cases.model, cases.site(plan))
+    held = peak_memory(plan, cases.model, cases.site(plan))
     memory = found.as_dict()["memory"]
     assert memory["total_bytes"] == pytest.approx(held.total_bytes)
     assert sum(memory["by_kind_bytes"].values()) == pytest.approx(memory["total_bytes"])

@@ -359,7 +359,7 @@ def test_a_setting_that_a_site_does_not_have_says_why(kind):
 
 def test_servers_that_hold_too_little_are_refused_in_a_sentence():
     """Replicas of servers are not cut by layers: no such remedy."""
-    with pytest.raises(Infeasible, match=r"llama3-70b needs .* GiB"):
+    with pytest.raises(Infeasible, match=r"llama3-70b at batch 1 needs .* GiB"):
         saturation_for(Request(model="llama3-70b", exchanges=(("servers", {}),), servers=(2,)))
 
 

@@ -17,8 +17,8 @@ from planner.parallel.data import Sharded, Site
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan, plan_from
 from planner.search.cases import Cases
+from planner.search.feasibility import Feasibility
 from planner.search.field import field_of
-from planner.search.fitting import Fitting
 from planner.search.meshes import meshes_on
 from planner.search.request import Request, model_of
 from planner.search.sizes import node_counts
@@ -70,7 +70,7 @@ def test_accumulation_follows_from_the_global_batch() -> None:
     request = asked(**words, global_batch=250)
     space = enumerate_plans(request, model_of(request))
     assert not space.plans
-    assert space.dropped["whose batches are no divisors of the global batch"] == 1
+    assert space.dropped["whose batches do not divide the global batch"] == 1
     with pytest.raises(BadInput, match="contradict"):
         asked(**words, global_batch=256, accumulate=2)
 
@@ -99,13 +99,13 @@ def test_as_little_is_computed_again_as_fits() -> None:
     cases = Cases(request, model_of(request))
     for plan in found:
         if plan.recompute == "full":
-            assert cases.fitting.misfit(replace(plan, recompute="none")) is not None
+            assert cases.feasibility.out_of_memory(replace(plan, recompute="none")) is not None
 
 
 def every_plan(request: Request) -> dict[str, Plan]:
     """The space of a request without any shortcut, of plans that fit and deal out the global batch."""
     model, market = model_of(request), request.market
-    fitting, found = Fitting(request, model), {}
+    feasibility, found = Feasibility(request, model), {}
     for machine in worker_machines(request):
         for nodes in range(1, (request.machines or 1) + 1):
             for mesh in meshes_on(request, machine, model):
@@ -117,15 +117,15 @@ def every_plan(request: Request) -> dict[str, Plan]:
                         continue
                     held = False
                     for exchange in offered(request, site, model):
-                        if exchange.spare and held:
+                        if exchange.is_fallback and held:
                             continue
                         for again in ("none", "selective", "full"):
                             plan = plan_of(
                                 model, batch, site, exchange, request, precision=BF16, recompute=again
                             )
-                            if fitting.misfit(plan) is None:
+                            if feasibility.out_of_memory(plan) is None:
                                 found[plan.key] = plan
-                                held = held or exchange.plain
+                                held = held or exchange.is_baseline
                                 break
     return found
 
@@ -163,7 +163,9 @@ def test_cpu_machines_are_left_out_for_large_models_where_there_are_gpus() -> No
 
 
 def test_what_does_not_fit_names_the_first_remedy() -> None:
-    with pytest.raises(Infeasible, match=r"llama3-70b needs .* GiB of .* GiB on H100.*; it fits with --"):
+    with pytest.raises(
+        Infeasible, match=r"llama3-70b at batch 1 needs .* of .* GiB on H100.*; it fits with --"
+    ):
         rate(model="llama3-70b", hardware="p5.48xlarge", workers=8, batch=1, exchange="allreduce")
 
 
@@ -310,7 +312,7 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     best = recommend_for(request, jobs=1, advice=False).chosen
     found = recommend_for(request, jobs=1, advice=False, trials=400)
     plans_found = [one.plan for one in found.everything]
-    whole = [plan for plan in plans_found if plan.exchange.plain or plan.mesh.size == 1]
+    whole = [plan for plan in plans_found if plan.exchange.is_baseline or plan.mesh.size == 1]
     assert {plan.key for plan in whole} <= space
     assert len({plan.mesh for plan in plans_found}) > 2
     assert all(plan.mesh.settings["tensor"] <= plan.workers_per_machine for plan in plans_found)
@@ -321,7 +323,7 @@ def test_an_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -
     words = {"model": "llama3-8b", "hardware": "p5.48xlarge", "machines": 2}
     with pytest.raises(Infeasible, match=r"whole replicas of pipeline 3; .* is 3 x p5.48xlarge"):
         recommend_for(asked(**words, pipeline=3), jobs=1)
-    with pytest.raises(Infeasible, match=r"no divisors of the global batch.*works is 96 or 112"):
+    with pytest.raises(Infeasible, match=r"do not divide the global batch.*works is 96 or 112"):
         recommend_for(asked(**words, workers=16, tensor=1, batch=1, global_batch=100), jobs=1)
 
 

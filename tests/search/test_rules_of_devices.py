@@ -18,7 +18,7 @@ from planner.parallel.data import AllReduce, ParameterServers
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.device_memory import held_by
+from planner.search.device_memory import peak_memory
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import _largest_bytes
@@ -31,10 +31,10 @@ def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() ->
     cases = Cases(request, model)
     whole = Plan("gpt2-xl", 1, "p4d.24xlarge", 8, AllReduce(), workers_per_machine=8, accumulate=8)
     parts = replace(whole, mesh=Mesh.of(pipeline=4))
-    one, part = (held_by(plan, model, cases.site(plan)) for plan in (whole, parts))
+    one, part = (peak_memory(plan, model, cases.site(plan)) for plan in (whole, parts))
     assert 0.2 < part.parameters_bytes / one.parameters_bytes < 0.35
     few = replace(parts, accumulate=1)
-    assert held_by(few, model, cases.site(few)).activations_bytes < 0.5 * part.activations_bytes
+    assert peak_memory(few, model, cases.site(few)).activations_bytes < 0.5 * part.activations_bytes
 
 
 FABRIC = Fabric("NVLink", "switch", 300e9, "published", "made up")  # type: ignore[arg-type]

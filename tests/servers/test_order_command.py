@@ -80,7 +80,7 @@ def test_bad_input_is_one_line(more: dict[str, object], message: str) -> None:
 
 
 def test_a_batch_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(Infeasible, match=r"batch 999999 needs .* the largest batch that fits is"):
+    with pytest.raises(Infeasible, match=r"batch 999999 does not fit .* the largest batch that fits is"):
         order_for(request(batch=999_999))
 
 

@@ -163,8 +163,8 @@ def test_servers_hold_what_each_machine_sends() -> None:
 
     model, where = load_model("vgg19"), site(64)
     apart = ParameterServers(servers=1, host="c5.2xlarge", mode="sync")
-    assert "for 64 workers needs 35.81 GiB" in apart.misfit(model, FP32, where)
-    assert replace(apart, aggregate="machine").misfit(model, FP32, where) == ""
+    assert "for 64 workers needs 35.81 GiB" in apart.host_memory_error(model, FP32, where)
+    assert replace(apart, aggregate="machine").host_memory_error(model, FP32, where) == ""
 
 
 def test_hosts_parse_beside_accelerators_and_cpus_for_themselves() -> None:

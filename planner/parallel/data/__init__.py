@@ -4,7 +4,7 @@
 by search, answers, report and cli; imports nouns, cost and the simulator's `Case`.
 """
 
-from planner.device.batch_memory import Held
+from planner.device.memory import Shares
 from planner.parallel.data._base import (
     Ask,
     ChangeKind,
@@ -34,13 +34,13 @@ __all__ = [
     "Ask",
     "ChangeKind",
     "Exchange",
-    "Held",
     "Job",
     "Neighbour",
     "Owned",
     "ParameterServers",
     "Rented",
     "Sharded",
+    "Shares",
     "Site",
     "Size",
     "Words",

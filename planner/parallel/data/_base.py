@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.batch_memory import Held
 from planner.device.computation import Computation
 from planner.device.computation.transform import accumulated
+from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.model import Model
 from planner.note import Note
@@ -37,7 +37,6 @@ __all__ = [
     "Ask",
     "Exchange",
     "Floats",
-    "Held",
     "Job",
     "Neighbour",
     "Rented",
@@ -162,10 +161,10 @@ class Exchange(ABC):
     kind: ClassVar[str]  # its name in --exchange, in JSON and in EXCHANGES
     title: ClassVar[str]  # "parameter servers", in sentences
     asked_by: ClassVar[tuple[str, ...]] = ()  # choices of a request (`Ask`) that mean this exchange
-    plain: ClassVar[bool] = False  # what people run first: where it fits, nobody shards
+    is_baseline: ClassVar[bool] = False  # tried before any sharded strategy
     most_parameters: ClassVar[float] = inf  # of a model that it is offered for, unless it is named
     most_replicas: ClassVar[float] = inf  # that it is offered for, unless it or one of its choices is named
-    spare: ClassVar[bool] = False  # offered where no plain exchange fits in memory
+    is_fallback: ClassVar[bool] = False  # offered where no baseline fits in memory
     counts_micro_batches: ClassVar[bool] = False  # whether `bounds` takes jobs with `accumulate` above 1
     many: ClassVar[bool] = False  # it has dozens of options on a site
     cuts: ClassVar[tuple[str, ...]] = (
@@ -200,8 +199,8 @@ class Exchange(ABC):
         """Why it cannot be run on this site, with the remedy; empty if it can."""
         return ""
 
-    def misfit(self, model: Model, precision: Precision, site: Site) -> str:
-        """Why what it keeps outside the workers does not fit in its machines; empty if it does."""
+    def host_memory_error(self, model: Model, precision: Precision, site: Site) -> str:
+        """Why what it stores outside the workers does not fit in its machines; empty if it does."""
         return ""
 
     def rented(self, site: Site) -> tuple[Rented, ...]:
@@ -209,8 +208,8 @@ class Exchange(ABC):
         return ()
 
     @abstractmethod
-    def held(self, model: Model, precision: Precision, site: Site) -> Held:
-        """What one worker holds."""
+    def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
+        """Fractions of the model's memory footprint that one worker stores, with buffers on top."""
 
     @abstractmethod
     def lower(self, computation: Computation, site: Site) -> Case:
@@ -235,8 +234,8 @@ class Exchange(ABC):
         """Other choices of the same kind that might be faster."""
         return iter(())
 
-    def leaner(self) -> Iterator[Neighbour]:
-        """Exchanges that leave less on a device, the leanest last; `words` as `--exchange` takes them."""
+    def memory_saving_alternatives(self) -> Iterator[Neighbour]:
+        """Exchanges that store less on a device, the least last; `words` as `--exchange` takes them."""
         from planner.parallel.data.fsdp import STAGES, Sharded
 
         for stage in STAGES:

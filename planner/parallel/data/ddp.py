@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.batch_memory import Held
 from planner.device.computation import BACKWARD, Computation
 from planner.device.computation.memo import remembered_for_ops
+from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.model import Model
 from planner.note import Note
@@ -46,7 +46,7 @@ class AllReduce(Exchange):
 
     kind: ClassVar[str] = "allreduce"
     title: ClassVar[str] = "all-reduce"
-    plain: ClassVar[bool] = True
+    is_baseline: ClassVar[bool] = True
     counts_micro_batches: ClassVar[bool] = True
     unordered: ClassVar[str] = (
         "With all-reduce there is nothing to order: buckets are summed one after another as gradients come, "
@@ -101,9 +101,13 @@ class AllReduce(Exchange):
     def refusal(self, site: Site) -> str:
         return Exchange.refusal(self, site) or settings.refusal(self.library, site)
 
-    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+    def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         width = settings.gradient_bytes(self.gradients, precision)
-        return Held(gradients=width / precision.gradient_bytes, buffers_bytes=float(model.parameters * width))
+        return Shares(
+            gradients=width / precision.gradient_bytes,
+            buffers_bytes=float(model.parameters * width),
+            communicators=int(site.workers > 1),
+        )
 
     def lower(self, computation: Computation, site: Site) -> Case:
         library = settings.library(self.library, self.algorithm, site)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.batch_memory import Held
 from planner.device.computation import Computation
 from planner.device.computation.graph import block_of
 from planner.device.computation.memo import once_for_ops
+from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.errors import BadInput
 from planner.model import Model
@@ -54,7 +54,7 @@ class Sharded(Exchange):
 
     kind: ClassVar[str] = "sharded"
     title: ClassVar[str] = "sharded data parallelism"
-    spare: ClassVar[bool] = True
+    is_fallback: ClassVar[bool] = True
     counts_micro_batches: ClassVar[bool] = True
     unordered: ClassVar[str] = (
         "Sharded training gathers parameters in the order in which layers need them; try another prefetch "
@@ -124,17 +124,18 @@ class Sharded(Exchange):
         """Over how many workers a unit is spread."""
         return settings.spread_over(self.within, site)
 
-    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+    def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         share = 1 / self.shards(site)
         # Units are whole while they compute and while they are gathered ahead.
         whole = (1 + self.prefetch) * _largest_unit(model) * precision.parameter_bytes
-        return Held(
+        return Shares(
             parameters=share if self.stage == 3 else 1.0,
             gradients=(share if self.stage >= 2 else 1.0)
             * self.gradient_bytes(precision)
             / precision.gradient_bytes,
             optimizer=share,
             buffers_bytes=float(whole if self.stage == 3 else 0),
+            communicators=int(site.workers > 1),
         )
 
     def gradient_bytes(self, precision: Precision) -> int:
@@ -170,7 +171,7 @@ class Sharded(Exchange):
             )
         yield Neighbour(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
 
-    def leaner(self) -> Iterator[Neighbour]:
+    def memory_saving_alternatives(self) -> Iterator[Neighbour]:
         for stage in STAGES[self.stage :]:
             yield Neighbour(ChangeKind.STAGE, f"sharded:stage={stage}", replace(self, stage=stage))
         if self.within == "machine":

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.batch_memory import Held
 from planner.device.computation import Computation
 from planner.device.computation.memo import remembered_for_ops
+from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.model import Model
 from planner.note import Note
@@ -45,7 +45,7 @@ class Owned(Exchange):
 
     kind: ClassVar[str] = "owned"
     title: ClassVar[str] = "owned optimizer state"
-    spare: ClassVar[bool] = True
+    is_fallback: ClassVar[bool] = True
     most_replicas: ClassVar[float] = 0
     counts_micro_batches: ClassVar[bool] = True
     unordered: ClassVar[str] = (
@@ -96,13 +96,14 @@ class Owned(Exchange):
         """Workers that state is dealt out to."""
         return settings.spread_over(self.within, site)
 
-    def held(self, model: Model, precision: Precision, site: Site) -> Held:
+    def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         width = settings.gradient_bytes(self.gradients, precision)
         sizes = [tensor.elements for layer in model for tensor in layer.tensors]
-        return Held(
+        return Shares(
             gradients=width / precision.gradient_bytes,
             optimizer=largest_share(sizes, self.owners(site)),
             buffers_bytes=float(model.parameters * width),
+            communicators=int(site.workers > 1),
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from planner.device.computation import Computation
+from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel.data._base import Ask, Exchange, Floats, Held, Job, Words
+from planner.parallel.data._base import Ask, Exchange, Floats, Job, Words
 from planner.parallel.site import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
@@ -28,7 +29,7 @@ class Alone(Exchange):
 
     kind: ClassVar[str] = "alone"
     title: ClassVar[str] = "one device alone"
-    plain: ClassVar[bool] = True
+    is_baseline: ClassVar[bool] = True
     cuts: ClassVar[tuple[str, ...]] = ()
     unordered: ClassVar[str] = "One device alone transfers nothing."
 
@@ -46,8 +47,8 @@ class Alone(Exchange):
             return f"{site.workers} workers do not train alone; take --workers 1 or another --exchange"
         return ""
 
-    def held(self, model: Model, precision: Precision, site: Site) -> Held:
-        return Held()
+    def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
+        return Shares()
 
     def lower(self, computation: Computation, site: Site) -> Case:
         from planner.simulator.simulate import Case

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.batch_memory import usable_bytes, worker_memory
+from planner.device.memory import FRAGMENTATION, footprint, usable_bytes
+from planner.device.precision import FP32
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.servers.partition.constants import PaperConstants
@@ -136,7 +137,7 @@ def fits(model: Model, hardware: Hardware, span: Span) -> bool:
     """Whether each worker of the replica can hold its share: weights and gradients of its segments, the
     activations of its samples, and the whole input of layers that are cut by features."""
     batch = span.samples // span.workers
-    alone = worker_memory(model, batch, hardware.device.kind)
+    alone = footprint(model, FP32).peak(batch, device_kind=hardware.device.kind)
     weights = sum(stage.weight_bytes * span.held_factor(at) for at, stage in enumerate(span.stages))
     uneven = max(span.compute_factor(at) for at in range(len(span.stages)))
     gathered = sum(
@@ -144,13 +145,12 @@ def fits(model: Model, hardware: Hardware, span: Span) -> bool:
         for stage, cut in zip(span.stages, span.cuts, strict=True)
         if stage.dense and cut[0] > 1
     )
-    need = (
+    used = (
         2 * weights
-        + alone.runtime_bytes
-        + uneven * (alone.activations_bytes + alone.working_bytes)
+        + uneven * (alone.activations_bytes + alone.workspace_bytes)
         + gathered * BYTES_PER_ELEMENT
     )
-    return need <= usable_bytes(hardware.device)
+    return used * FRAGMENTATION + alone.framework_bytes <= usable_bytes(hardware.device)
 
 
 def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:

@@ -52,7 +52,7 @@ def test_it_keeps_the_optimizers_state_and_pays_for_one_machine() -> None:
     assert found.plan.key == "alexnet/512/p3.8xlarge/00001/alone"
     assert found.usd_per_hour == 12.24
     assert [(cost.role, cost.count) for cost in found.costs] == [("workers", 1)]
-    held = Alone().held(load_model("alexnet"), found.plan.precision, Site(V100, 1))
+    held = Alone().memory_shares(load_model("alexnet"), found.plan.precision, Site(V100, 1))
     assert held.optimizer == 1.0
 
 

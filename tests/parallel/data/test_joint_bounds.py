@@ -119,13 +119,18 @@ def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
     assert sent == [2 * once.elements, 4 * once.elements]
     slow, fast = (float(AllReduce.bounds([Job(one, once, site)])[0]) for one in (wide, narrow))
     assert slow == pytest.approx(fast / 2, rel=0.05)
-    assert wide.held(model, BF16, site).gradients == 2 * narrow.held(model, BF16, site).gradients
-    assert wide.held(model, FP32, site) == narrow.held(model, FP32, site)
+    assert (
+        wide.memory_shares(model, BF16, site).gradients
+        == 2 * narrow.memory_shares(model, BF16, site).gradients
+    )
+    assert wide.memory_shares(model, FP32, site) == narrow.memory_shares(model, FP32, site)
     for stage in (1, 2, 3):
         half, full = Sharded(stage=stage).traffic(once), Sharded(stage=stage, gradients="fp32").traffic(once)
         assert full.gathers == half.gathers
         assert [2 * size for size, _ in half.scatters] == [size for size, _ in full.scatters]
-        held = [Sharded(stage=stage, gradients=name).held(model, BF16, site) for name in ("auto", "fp32")]
+        held = [
+            Sharded(stage=stage, gradients=name).memory_shares(model, BF16, site) for name in ("auto", "fp32")
+        ]
         assert held[1].gradients == 2 * held[0].gradients
         assert held[1].optimizer == held[0].optimizer
     assert AllReduce().key == "allreduce"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from planner.answers.anatomy import step_breakdown
 from planner.cli._app import app
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.data import EXCHANGES, Exchange, Held, Words, settings, with_choices
+from planner.parallel.data import EXCHANGES, Exchange, Shares, Words, settings, with_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.resource import COMPUTATION
@@ -40,8 +40,8 @@ class LocalSGD(Exchange):
         options = (cls(period) for period in (4, 8)) if site.workers > 1 else ()
         return with_choices(options, ask.choices(cls.kind))
 
-    def held(self, model, precision, site):
-        return Held()
+    def memory_shares(self, model, precision, site):
+        return Shares()
 
     def lower(self, computation, site):
         library = settings.library("auto", "auto", site)

@@ -89,7 +89,7 @@ def test_who_owns_most_decides_how_long_the_update_takes_and_what_is_held() -> N
     half = replace(computation, optimizer_s=1.0)
     assert PLAIN.after_s(half, (), peers_of(site(4), Nccl()), site(4)) == pytest.approx(0.75)
     model = load_model("vgg11")  # one layer has four fifths of it
-    held = PLAIN.held(model, FP32, site(64))
+    held = PLAIN.memory_shares(model, FP32, site(64))
     assert held.optimizer == pytest.approx(
         largest_share([t.elements for one in model for t in one.tensors], 64)
     )
@@ -193,7 +193,7 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(pipeline: int, tim
 
 def test_searches_have_it_only_where_it_is_named() -> None:
     assert Owned.most_replicas == 0
-    assert Owned.spare
+    assert Owned.is_fallback
     assert not AllReduce.unordered.startswith("Owners")
     assert "within=machine" in Owned.unordered
     assert not Exchange.unordered

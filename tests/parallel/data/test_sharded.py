@@ -152,10 +152,13 @@ def test_shares_of_memory() -> None:
     from planner.model.catalog import load_model
 
     model, where = load_model("resnet50"), site(16, "p3.16xlarge")
-    three, one = PLAIN.held(model, FP32, where), replace(PLAIN, stage=1).held(model, FP32, where)
+    three, one = (
+        PLAIN.memory_shares(model, FP32, where),
+        replace(PLAIN, stage=1).memory_shares(model, FP32, where),
+    )
     assert (three.parameters, three.gradients, three.optimizer) == (1 / 16, 1 / 16, 1 / 16)
     assert (one.parameters, one.gradients, one.optimizer) == (1, 1, 1 / 16)
-    assert replace(PLAIN, within="machine").held(model, FP32, where).parameters == 1 / 8
+    assert replace(PLAIN, within="machine").memory_shares(model, FP32, where).parameters == 1 / 8
     assert three.buffers_bytes > 0
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from planner.cli._app import app
 from planner.note import Note, Topic
-from planner.parallel.data import EXCHANGES, Exchange, Held, Neighbour, Words, with_choices
+from planner.parallel.data import EXCHANGES, Exchange, Neighbour, Shares, Words, with_choices
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Fifo
 from planner.simulator.resource import Resource, ResourceKind
@@ -42,8 +42,8 @@ class Broadcast(Exchange):
         options = (cls(pieces) for pieces in (1, 2)) if site.mesh.size == 1 else ()
         return with_choices(options, ask.choices(cls.kind))
 
-    def held(self, model, precision, site):
-        return Held(optimizer=0.0)
+    def memory_shares(self, model, precision, site):
+        return Shares(optimizer=0.0)
 
     def neighbours(self, site):
         yield Neighbour("pieces", f"{self.pieces + 1} pieces", Broadcast(self.pieces + 1))

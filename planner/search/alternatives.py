@@ -1,0 +1,170 @@
+"""Memory-saving alternatives: the cheapest change that makes a plan fit which runs out of memory.
+
+Changes are tried in tiers, and within one those of fewer settings first. Without paying more: another stage
+of sharding, recompute, a smaller micro-batch with more of them (the same global batch). Then model
+parallelism over the devices there are, which takes other software. Then more devices. Of changes of as many
+settings the fastest is named, by the bounds that plans are pruned with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from planner.device.memory import PeakMemory, usable_bytes
+from planner.device.recompute import RECOMPUTE_MODES
+from planner.flags import option_of
+from planner.model import Model
+from planner.model.units import chain_of
+from planner.parallel.data import Site
+from planner.parallel.mesh import meshes
+from planner.parallel.plan import Plan
+from planner.search.device_memory import largest_batch, peak_memory
+from planner.search.limits import MOST_WORKERS
+from planner.units import format_bytes
+
+Rates = Callable[[Sequence[Plan]], Sequence[float]]  # samples per second, at most
+Sites = Callable[[Plan], Site]
+Flags = dict[str, str]  # and their values
+Option = tuple[Flags, dict[str, Any]]  # flags, and what they change; the first option changes nothing
+BATCH = "--batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A changed plan, with the flags that ask for it: one for each setting that changes."""
+
+    flags: Flags
+    plan: Plan
+
+    def words(self, *, accumulates: bool) -> str:
+        """The flags as one writes them; with `accumulates`, those of the batch name the accumulation too."""
+        steps = f" --accumulate {self.plan.accumulate}" if accumulates else ""
+        return " ".join(
+            f"{flag} {value}{steps if flag == BATCH else ''}" for flag, value in self.flags.items()
+        )
+
+
+def out_of_memory_message(
+    plan: Plan, model: Model, sites: Sites, rates: Rates, *, accumulates: bool = True
+) -> str:
+    """Why a plan runs out of memory, with the cheapest change that makes it fit. Without `accumulates` the
+    number of micro-batches follows from the global batch and is not said."""
+    site = sites(plan)
+    device = site.hardware.device
+    memory, usable = peak_memory(plan, model, site), usable_bytes(device)
+    need = (
+        f"{model.name} at batch {plan.batch} needs {format_bytes(memory.total_bytes)} of "
+        f"{format_bytes(usable)} on {device.name} (parameters, gradients and optimizer "
+        f"{format_bytes(memory.states_bytes)}, activations "
+        f"{format_bytes(memory.activations_bytes + memory.workspace_bytes)})"
+    )
+    if model.sequence_length is None:
+        batch = largest_batch(plan, model, site)
+        return f"{need}; " + (
+            f"the largest batch that fits is {batch}" if batch else "not even one sample fits"
+        )
+    gathers = plan.exchange.memory_shares(model, plan.precision, site).parameters < 1
+    if gathers and memory.buffers_bytes * memory.fragmentation + memory.framework_bytes > usable:
+        need += f"; {_unit_words(plan, model, memory)}"
+    found = cheapest_alternative(plan, model, sites, rates)
+    if found is None:
+        return f"{need}; take larger devices: nothing else makes it fit on {MOST_WORKERS:,}"
+    return f"{need}; it fits with {found.words(accumulates=accumulates)}"
+
+
+def cheapest_alternative(plan: Plan, model: Model, sites: Sites, rates: Rates) -> Alternative | None:
+    """The cheapest change that makes a plan fit."""
+    site = sites(plan)
+    tiers = [_settings(plan), _model_parallel(plan, model, site)]
+    workers = plan.workers
+    while (workers := 2 * workers) <= MOST_WORKERS:
+        tiers.append(_more_workers(replace(plan, workers=workers), model, site))
+    for tier in tiers:
+        by_changes: dict[int, list[Alternative]] = {}
+        for option in tier:
+            where = sites(option.plan)
+            if option.plan.exchange.refusal(where):
+                continue
+            if option.plan.batch <= largest_batch(option.plan, model, where):
+                by_changes.setdefault(len(option.flags), []).append(option)
+        if by_changes:
+            fewest = by_changes[min(by_changes)]
+            speeds = rates([option.plan for option in fewest])
+            return max(zip(speeds, fewest, strict=True), key=lambda pair: pair[0])[1]
+    return None
+
+
+def _settings(plan: Plan) -> Iterator[Alternative]:
+    """Other settings on the same devices, each of them changed or not."""
+    for options in product(_shardings(plan), _recompute_modes(plan), _batches(plan)):
+        if any(flags for flags, _ in options):
+            yield _changed(plan, options)
+
+
+def _changed(plan: Plan, options: Iterable[Option]) -> Alternative:
+    flags: Flags = {}
+    for added, changes in options:
+        flags |= added
+        plan = replace(plan, **changes)
+    return Alternative(flags, plan)
+
+
+def _shardings(plan: Plan) -> Iterator[Option]:
+    yield {}, {}
+    if plan.replicas > 1:
+        for other in plan.exchange.memory_saving_alternatives():
+            yield {"--exchange": other.words}, {"exchange": other.exchange}
+
+
+def _recompute_modes(plan: Plan) -> Iterator[Option]:
+    yield {}, {}
+    for mode in RECOMPUTE_MODES[RECOMPUTE_MODES.index(plan.recompute) + 1 :]:
+        yield {"--recompute": mode}, {"recompute": mode}
+
+
+def _batches(plan: Plan) -> Iterator[Option]:
+    """Smaller micro-batches, and as many more of them."""
+    yield {}, {}
+    for times in range(2, plan.batch + 1):
+        if plan.batch % times == 0:
+            batch, accumulate = plan.batch // times, plan.accumulate * times
+            yield {BATCH: str(batch)}, {"batch": batch, "accumulate": accumulate}
+
+
+def _smallest(plan: Plan) -> Alternative:
+    """All settings as memory-saving as can be."""
+    return _changed(plan, [list(each(plan))[-1] for each in (_shardings, _recompute_modes, _batches)])
+
+
+def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
+    """Replicas sharded over several of the devices there are; the global batch stays the same."""
+    if plan.mesh.size > 1 or site.hardware.device.kind == "cpu":
+        return
+    for mesh in meshes(model, site.hardware, {}, free=True):
+        if mesh.size == 1 or plan.workers % mesh.size or not mesh.composes_with(plan.exchange):
+            continue
+        sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
+        flags = {option_of(name): str(value) for name, value in mesh.changed.items()}
+        for option in (Alternative({}, sharded), _smallest(sharded)):
+            yield Alternative({**flags, **option.flags, BATCH: str(option.plan.batch)}, option.plan)
+
+
+def _more_workers(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
+    """Changes of a plan that has more devices already."""
+    more = {"--workers": str(plan.workers)}
+    for option in (Alternative({}, plan), _smallest(plan), *_model_parallel(plan, model, site)):
+        yield Alternative(more | option.flags, option.plan)
+
+
+def _unit_words(plan: Plan, model: Model, memory: PeakMemory) -> str:
+    chain = chain_of(model)
+    largest = int(chain.elements.argmax())
+    size = int(chain.elements[largest]) * plan.precision.parameter_bytes
+    units = round(memory.buffers_bytes * plan.mesh.size / max(size, 1))
+    return (
+        f"its largest unit, {chain.names[largest]}, takes {format_bytes(size)} where it computes, and "
+        f"{units} such are gathered at once"
+    )

@@ -1,0 +1,185 @@
+"""Whether plans can be run: memory of devices and servers, degrees that divide, machines there are,
+budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+from planner.device.memory import STATE_BYTES, Footprint, Shares, usable_bytes, usual_optimizer
+from planner.device.recompute import Recompute
+from planner.errors import BadInput, Infeasible, PlannerError
+from planner.flags import option_of
+from planner.hardware import Device, Hardware
+from planner.hardware.market import Market
+from planner.hardware.prices.paying import Paid, paid_for
+from planner.model import BYTES_PER_ELEMENT, Model
+from planner.parallel.data import Rented, Site
+from planner.parallel.mesh import Mesh
+from planner.parallel.plan import Plan
+from planner.search.alternatives import Rates, out_of_memory_message
+from planner.search.device_memory import memory_parts, peak_memory, shard_footprint, stage_shares
+from planner.search.request import Request
+
+
+class Exclusion(StrEnum):
+    """Why a plan of the space is not run, beside memory; reads on from `plans`."""
+
+    OVER_BUDGET = "over the budget"
+    INDIVISIBLE = "whose batches do not divide the global batch"
+    OVER_OWN = "over the machines there are"
+    OVER_MACHINES = "over the number of machines"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What limits the batch of plans that differ in batch and recompute alone: the shares of their stages,
+    and what servers cannot hold."""
+
+    device: Device
+    stages: list[tuple[frozenset[str] | None, Shares]]
+    servers: str
+    largest_batch: dict[Recompute, float] = field(default_factory=dict)
+
+
+class Feasibility:
+    """Feasibility of the plans of one request and model. A recorded profile says nothing of memory."""
+
+    def __init__(self, request: Request, model: Model) -> None:
+        self.request = request
+        self.model = model
+        self._limits: dict[Hashable, MemoryLimit] = {}
+        self._footprints: dict[Hashable, Footprint] = {}
+        self._meshes: dict[Hashable, PlannerError | None] = {}
+        self._sites: dict[Hashable, Site] = {}
+
+    def site(self, plan: Plan) -> Site:
+        """The plan's machines on the terms of the request."""
+        key = (plan.machine, plan.workers, plan.mesh)
+        if key not in self._sites:
+            self._sites[key] = plan.site(self.request.market, seed=self.request.seed)
+        return self._sites[key]
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of a checkpoint: parameters and optimizer state in fp32."""
+        states = BYTES_PER_ELEMENT + STATE_BYTES[usual_optimizer(self.model)]
+        return float(self.model.parameters) * states
+
+    def out_of_memory(self, plan: Plan) -> str | None:
+        """Why the plan's devices or servers run out of memory, in words that many plans share; None if they
+        do not."""
+        if self.request.profile is not None:
+            return None
+        in_flight = plan.accumulate if plan.mesh.is_sharded else 1
+        key = (plan.machine, plan.workers, plan.mesh, plan.exchange, plan.precision, in_flight)
+        limit = self._limits.get(key)
+        if limit is None:
+            limit = self._limits[key] = self._limit(plan)
+        batch = limit.largest_batch.get(plan.recompute)
+        if batch is None:
+            batch = limit.largest_batch[plan.recompute] = self._largest_batch(plan, limit)
+        if plan.batch > batch:
+            return f"that do not fit in the memory of {limit.device.name}"
+        return "for which servers lack memory" if limit.servers else None
+
+    def _limit(self, plan: Plan) -> MemoryLimit:
+        site = self.site(plan)
+        return MemoryLimit(
+            site.hardware.device,
+            [] if plan.mesh.lowered_by else stage_shares(plan, self.model, site),
+            plan.exchange.host_memory_error(self.model, plan.precision, site),
+        )
+
+    def _largest_batch(self, plan: Plan, limit: MemoryLimit) -> float:
+        batch = inf
+        for layers, shares in limit.stages:
+            key = (plan.mesh.inner, layers, plan.precision, plan.recompute)
+            if key not in self._footprints:
+                self._footprints[key] = shard_footprint(self.model, plan, layers)
+            batch = min(batch, self._footprints[key].largest_batch(limit.device, shares))
+        return batch
+
+    def memory(self, plan: Plan) -> tuple[dict[str, float], float] | None:
+        """Parts of a device's peak memory, and what it can use; None where neither is known."""
+        if self.request.profile is not None or plan.mesh.lowered_by:
+            return None
+        site = self.site(plan)
+        gathers = plan.exchange.memory_shares(self.model, plan.precision, site).parameters < 1
+        parts = memory_parts(peak_memory(plan, self.model, site), gathers=gathers)
+        return parts, usable_bytes(site.hardware.device)
+
+    def infeasible_mesh(self, mesh: Mesh, batch: int, worker: Hardware) -> PlannerError | None:
+        """Why a replica cannot be spread like this on machines of a kind; None if it can."""
+        key = (batch if mesh.lowered_by else 0, worker.name, mesh)
+        if key not in self._meshes:
+            self._meshes[key] = mesh.infeasibility(self.model, worker, batch)
+        return self._meshes[key]
+
+    def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:
+        """Refuse a plan that cannot be run, in a sentence with the remedy; `rates` say which is cheapest."""
+        site = self.site(plan)
+        self._check_mesh(plan, site.hardware)
+        if words := plan.exchange.refusal(site):
+            raise BadInput(words)
+        if self.out_of_memory(plan):
+            if servers := plan.exchange.host_memory_error(self.model, plan.precision, site):
+                raise Infeasible(servers)
+            free = self.request.global_batch is None
+            raise Infeasible(out_of_memory_message(plan, self.model, self.site, rates, accumulates=free))
+
+    def is_possible(self, plan: Plan) -> bool:
+        """Whether the plan can be run."""
+        try:
+            self.check(plan)
+        except PlannerError:
+            return False
+        return True
+
+    def _check_mesh(self, plan: Plan, worker: Hardware) -> None:
+        mesh = plan.mesh
+        if mesh.size == 1:
+            return
+        flags = " ".join(f"{option_of(name)} {value}" for name, value in mesh.changed.items())
+        if not mesh.composes_with(plan.exchange):
+            raise Infeasible(f"{flags} is not possible with --exchange {plan.exchange.kind}; take 1")
+        if self.request.profile is not None:
+            raise Infeasible(f"{flags} contradicts --profile, which is that of one worker")
+        if words := mesh.partial_replicas(plan.workers):
+            raise BadInput(words)
+        if (error := self.infeasible_mesh(mesh, plan.batch, worker)) is not None:
+            raise error
+
+
+def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[str | None, Paid]:
+    """Why a plan of the space is not run, None if it is, and its price per hour."""
+    market = request.market
+    rented = plan.rented(market)
+    price = paid_for(rented, market, request.spot_terms, feasibility.state_bytes)
+    samples = plan.batch * plan.accumulate * plan.replicas
+    if request.global_batch is not None and samples != request.global_batch:
+        return Exclusion.INDIVISIBLE, price
+    if reason := feasibility.out_of_memory(plan):
+        return reason, price
+    if not has_machines(rented, market):
+        return Exclusion.OVER_OWN, price
+    if request.machines is not None and sum(part.count for part in rented) > request.machines:
+        return Exclusion.OVER_MACHINES, price
+    if request.budget_usd_per_hour is not None and sum(price.usd_per_hour) > request.budget_usd_per_hour:
+        return Exclusion.OVER_BUDGET, price
+    return None, price
+
+
+def has_machines(rented: Iterable[Rented], market: Market) -> bool:
+    """Whether one's own machines suffice."""
+    used: Counter[str] = Counter()
+    for part in rented:
+        used[part.machine] += part.count
+    for name, count in used.items():
+        ownership = market.machine(name).ownership
+        if ownership is not None and ownership.machines is not None and count > ownership.machines:
+            return False
+    return True
