@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.device.computation import BACKWARD, Computation
 from planner.device.computation.memo import remembered, remembered_for_ops
 from planner.parallel.collectives import Library, Peers, ring
-from planner.parallel.data.buckets import Bucket
 from planner.parallel.site import Site
+
+if TYPE_CHECKING:
+    from planner.parallel.data.buckets import Bucket
 
 ACCESSES = 3.0  # of a device's memory, for each byte that it sends
 COPIES = 4.0  # accesses for each byte of a gradient that goes through a bucket, half of them after the sum

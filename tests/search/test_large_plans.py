@@ -354,5 +354,5 @@ def test_interleaving_is_offered_and_refused_with_what_works() -> None:
         assert {each["interleave"] for each in settings if each["pipeline"] == pipeline} == interleave
     with pytest.raises(BadInput, match=r"12 x 4 stages .* 34 units; .* --interleave 8"):
         rate(**{**LARGE, "workers": 8, "pipeline": 4, "interleave": 12})
-    with pytest.raises(BadInput, match="add --pipeline"):
+    with pytest.raises(BadInput, match="add it, or drop --interleave"):
         asked(**{**LARGE, "interleave": 2})
