@@ -1,10 +1,12 @@
-"""A sentence that stands with an answer, and what it is about: what it rests on, what was left out."""
+"""What stands with an answer besides its figures: facts that it assumes, and notes that are sentences
+already."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import ClassVar
 
 
 class Topic(StrEnum):
@@ -30,6 +32,8 @@ class Topic(StrEnum):
     REPLICAS = "Replicas"
     WARNING = "Note"
     LEFT_OUT = "Left out"
+    SEARCH = "Search"
+    SOURCE = "Source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Note:
     topic: Topic | None
     text: str
     of: str | None = None
+    brief: str = ""  # instead of the text where room is short
 
     @property
     def heading(self) -> str:
@@ -48,6 +53,13 @@ class Note:
 
     def __str__(self) -> str:
         return self.text if self.topic is None else f"{self.heading}: {self.text}"
+
+
+class Fact:
+    """A value that an answer assumes; `report.assumed` says it in a sentence."""
+
+    __slots__ = ()
+    topic: ClassVar[Topic]
 
 
 class Verb(Enum):
@@ -79,6 +91,7 @@ class LeftOut(Note):
 
     machines: tuple[str, ...]
     reason: str  # as it is said of so many
+    joins: int = 1  # sentences that this one stands for
 
     @staticmethod
     def because(machines: Sequence[str], why: Reason) -> LeftOut:

@@ -1,24 +1,197 @@
-"""What an answer rests on, in sentences: prices, bandwidth, compute times, policy, what is not sold now."""
+"""What an answer rests on, as facts: prices, bandwidth, compute times, batches, what is not sold now.
+
+Facts are values; `report.assumed` says them in sentences. Where a part of the model describes itself (a
+strategy, a rate table, a recording), its own note stands among them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass
 
-from planner.answers.jobs import usual_words
-from planner.hardware import Hardware
-from planner.hardware.prices.age import old_prices
-from planner.note import Note, Topic
+from planner.answers.jobs import usual_job
+from planner.hardware import Hardware, Price
+from planner.note import Fact, Note, Topic
 from planner.parallel.cluster_of import flow_limit_bytes_per_s, network_figure
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, open_batch
-from planner.units import format_bandwidth
 
 
-def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) -> list[Note]:
-    """Sentences about the hardware and computation of an answer's plans; `searched`: it chose them among
+@dataclass(frozen=True, slots=True)
+class UsualJob(Fact):
+    """What is trained where neither the request nor an epoch says it."""
+
+    topic = Topic.JOB
+    words: str  # the job, as `1 billion tokens`
+    model: str
+    epoch_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MachinesOf(Fact):
+    """Whose machines were considered, where the request names neither them nor a provider."""
+
+    topic = Topic.MACHINES
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsualMachine(Fact):
+    """The machine of a plan, where the request names none."""
+
+    topic = Topic.MACHINES
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimit(Fact):
+    topic = Topic.BUDGET
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTerms:
+    """How machines are paid; `owned`: estimated from capital, lifetime and energy."""
+
+    spot: bool = False
+    region: str = ""
+    as_of: str = ""
+    basis: str = ""
+    owned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePrice(Fact):
+    topic = Topic.PRICE
+    machine: str
+    usd_per_hour: float
+    terms: PriceTerms
+
+
+@dataclass(frozen=True, slots=True)
+class PriceDates(Fact):
+    """The dates of the prices paid."""
+
+    topic = Topic.PRICES
+    prices: tuple[Price, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSpot(Fact):
+    """How interruptions were counted for the first plan, and plans for which spot does not pay."""
+
+    topic = Topic.SPOT
+    machines: str
+    course: str  # how interruptions were counted; empty where spot is refused
+    refused: str | None
+    on_demand: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBandwidth(Fact):
+    topic = Topic.NETWORK
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownNetwork(Fact):
+    topic = Topic.WARNING
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimit(Fact):
+    topic = Topic.NETWORK
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileTimes(Fact):
+    """Compute times of a recording."""
+
+    topic = Topic.COMPUTE
+    source: str
+    steps: int
+    scaled: str  # how they were taken to the plan's batch and device
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeSource(Fact):
+    topic = Topic.COMPUTE
+    source: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkHint(Fact):
+    """`cpus`: --framework does not apply to them; else large models have a more usual framework."""
+
+    topic = Topic.WARNING
+    cpus: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenBatch(Fact):
+    """The batch that was chosen where the request names none; `fewer`: batches below the model's own, which
+    does not fit in memory, of an answer that did not search."""
+
+    topic = Topic.BATCH
+    own: int
+    limit: int
+    tokens: bool
+    searched: bool
+    fewer: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InputPipeline(Fact):
+    """That no device waits for data; `images_per_s`: what JPEG decoding would allow, for image models."""
+
+    topic = Topic.INPUT
+    images_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected(Fact):
+    """A device whose predictions real runs correct."""
+
+    topic = Topic.MEASURED
+    device: str
+    factor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParallel(Fact):
+    """How the devices of a replica share the model; `roles`: what the ranks of each axis do."""
+
+    topic = Topic.REPLICAS
+    devices: int
+    roles: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedReplica(Fact):
+    """Workers that share a replica as the partition search splits it."""
+
+    topic = Topic.REPLICAS
+    workers: int
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retired(Fact):
+    """A machine that is no longer sold, and the nearest that is."""
+
+    topic = Topic.WARNING
+    machine: str
+    nearest: str = ""
+    reason: str = ""
+
+
+def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) -> list[Note | Fact]:
+    """What an answer assumes of its plans' hardware and computation; `searched`: it chose them among
     others."""
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
@@ -37,209 +210,161 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
 
 
 def no_longer_sold(plan: Plan, request: Request) -> list[str]:
-    """The names of a plan's machines that nobody can rent any more."""
+    """The names of a plan's machines that can no longer be rented."""
     return [kind.name for kind in _kinds([plan], request) if not kind.still_sold]
 
 
 def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     """The machines of workers and servers, each once."""
     market = request.market
-    names = dict.fromkeys(one.machine for plan in plans for one in plan.rented(market))
+    names = dict.fromkeys(rented.machine for plan in plans for rented in plan.rented(market))
     return [market.machine(name) for name in names]
 
 
-def _job(request: Request) -> list[Note]:
-    """What is trained, where the answer has to say it."""
-    words = usual_words(request)
-    return [Note(Topic.JOB, words)] if words else []
+def _job(request: Request) -> list[Fact]:
+    usual = usual_job(request)
+    return [] if usual is None else [UsualJob(*usual)]
 
 
-def _whose(request: Request) -> list[Note]:
-    """Whose machines were looked at, where neither they nor their provider are named."""
+def _whose(request: Request) -> list[Fact]:
     if request.hardware is not None or request.providers is not None or request.profile is not None:
         return []
-    if request.gpu is not None:
-        words = f"of every provider with {request.gpu}, as --gpu asks for; --provider aws narrows them."
-    else:
-        words = "of AWS, and your own; --provider gcp,azure or --gpu A100 looks at others."
-    return [Note(Topic.MACHINES, words)]
+    return [MachinesOf(request.gpu)]
 
 
-def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Note]:
+def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]:
     request = cases.request
-    rented = [kind for kind in kinds if kind.ownership is None]
-    owned = [kind for kind in kinds if kind.ownership is not None]
-    out = []
+    out: list[Fact] = []
     if request.budget_usd_per_hour is not None:
-        usd = request.budget_usd_per_hour
-        out.append(Note(Topic.BUDGET, f"at most ${usd:g} an hour for the whole cluster, servers included."))
+        out.append(BudgetLimit(request.budget_usd_per_hour))
     on_spot = _on_spot(plans, cases)
     prices = []
-    for kind in rented:
-        price = request.market.price(kind)
+    for kind in kinds:
+        price = request.market.price(kind) if kind.ownership is None else None
         if price is None:
             continue
         spot = kind.name in on_spot and price.spot_usd_per_hour is not None
         paid = price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
         dated = price.spot_as_of if spot and price.spot_as_of else price.as_of
-        what = "spot" if spot else "on demand"
         if paid is not None:
-            prices.append(replace(price, as_of=dated))
-            region = {"any": "any region"}.get(price.region, price.region)
-            where = f" in {region}" if region else ""
-            said = ", ".join(part for part in (what + where, dated, price.basis) if part)
-            out.append(Note(Topic.PRICE, f"{kind.name} ${paid:g}/h {said}."))
-    if old := old_prices(prices):
-        out.append(Note(Topic.PRICES, old))
+            prices.append(price if dated == price.as_of else _dated(price, dated))
+            out.append(MachinePrice(kind.name, paid, PriceTerms(spot, price.region, dated, price.basis)))
+    if prices:
+        out.append(PriceDates(tuple(prices)))
     out += _spot(plans, cases)
-    for kind in owned:
+    for kind in kinds:
         paid = kind.price.on_demand_usd_per_hour
-        if paid is not None:
-            words = f"{kind.name} ${paid:.3g}/h from capital, lifetime and energy in its file, estimated."
-            out.append(Note(Topic.PRICE, words))
+        if kind.ownership is not None and paid is not None:
+            out.append(MachinePrice(kind.name, paid, PriceTerms(owned=True)))
     return out
+
+
+def _dated(price: Price, as_of: str) -> Price:
+    from dataclasses import replace
+
+    return replace(price, as_of=as_of)
 
 
 def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:
     """The machines that are rented as spot machines."""
     if not cases.request.spot:
         return set()
-    courses = [plan for plan in plans if cases.paid(plan).course is not None]
-    return {one.machine for plan in courses for one in plan.rented(cases.market)}
+    spot = [plan for plan in plans if cases.paid(plan).course is not None]
+    return {rented.machine for plan in spot for rented in plan.rented(cases.market)}
 
 
-def _spot(plans: list[Plan], cases: Cases) -> list[Note]:
-    """How interruptions were counted, of the first plan; of others whether spot pays."""
+def _spot(plans: list[Plan], cases: Cases) -> list[Fact]:
     if not cases.request.spot or not plans:
         return []
     first = cases.paid(plans[0])
-    said = (
-        f"{plans[0].workers_text} on demand: {first.refused}" if first.course is None else first.course.words
-    )
-    dear = [plan.workers_text for plan in plans[1:] if cases.paid(plan).course is None]
-    others = f" On demand, as spot does not pay there: {', '.join(dear)}." if dear else ""
-    return [Note(Topic.SPOT, f"{said}.{others}")]
+    course = "" if first.course is None else first.course.words
+    others = tuple(plan.machines_text for plan in plans[1:] if cases.paid(plan).course is None)
+    return [CountedSpot(plans[0].machines_text, course, first.refused, others)]
 
 
-def _network(kinds: list[Hardware], request: Request) -> list[Note]:
+def _network(kinds: list[Hardware], request: Request) -> list[Note | Fact]:
     if request.bandwidth_bytes_per_s is not None:
-        given = format_bandwidth(request.bandwidth_bytes_per_s)
-        return [Note(Topic.NETWORK, f"{given} for every NIC, as given.")]
-    single = [kind.name for kind in kinds if request.market.nic_bytes_per_s(kind) is None]
+        return [GivenBandwidth(request.bandwidth_bytes_per_s)]
+    single = tuple(kind.name for kind in kinds if request.market.nic_bytes_per_s(kind) is None)
     kinds = [kind for kind in kinds if kind.name not in single]
-    out = [Note(Topic.NETWORK, f"{network_figure(kind, request.network_used).words}.") for kind in kinds]
+    out: list[Note | Fact] = [
+        Note(Topic.NETWORK, f"{network_figure(kind, request.network_used).words}.") for kind in kinds
+    ]
     if single:
-        names = ", ".join(single[:3]) + (", ..." if len(single) > 3 else "")
-        words = f"no network figure is published of {names}: one machine; --bandwidth counts several in."
-        out.append(Note(Topic.WARNING, words))
+        out.append(UnknownNetwork(single))
     limits = {flow_limit_bytes_per_s(kind) for kind in kinds}
     finite = [limit for limit in limits if limit < float("inf")]
-    if finite:
-        words = f"one connection carries at most {format_bandwidth(min(finite))}"
-        out.append(Note(Topic.NETWORK, f"{words} (machines in one cluster placement group)."))
+    return [*out, *([FlowLimit(min(finite))] if finite else [])]
+
+
+def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
+    request = cases.request
+    if request.profile is not None and (recordings := request.recordings) is not None:
+        scaled = dict.fromkeys(
+            recordings.words(plan.batch, request.market.machine(plan.machine).device) for plan in plans
+        )
+        return [ProfileTimes(request.profile.source, request.profile.steps, words) for words in scaled]
+    computations = map(cases.computation, plans)
+    out: list[Fact] = list(dict.fromkeys(ComputeSource(each.source, each.basis) for each in computations))
+    cpus = any(request.market.machine(plan.machine).device.kind == "cpu" for plan in plans)
+    if request.framework is not None and cpus:
+        out.append(FrameworkHint(cpus=True))
+    if request.framework is None and any(plan.mesh.is_sharded for plan in plans):
+        out.append(FrameworkHint(cpus=False))
     return out
 
 
-def _compute(plans: list[Plan], cases: Cases) -> list[Note]:
-    request = cases.request
-    if request.profile is not None and (recordings := request.recordings) is not None:
-        source = request.profile.source or "the given profile"
-        said = dict.fromkeys(
-            recordings.words(plan.batch, request.market.machine(plan.machine).device) for plan in plans
-        )
-        times = f"times from your profile ({source}), {request.profile.steps} steps"
-        return [Note(Topic.COMPUTE, f"{times}: {words}.") for words in said]
-    made = map(cases.computation, plans)
-    sources = dict.fromkeys(
-        f"{one.source or 'synthesized from the catalogue'} ({one.basis})." for one in made
-    )
-    notes = [Note(Topic.COMPUTE, words) for words in sources]
-    cpus = any(request.market.machine(plan.machine).device.kind == "cpu" for plan in plans)
-    if request.framework is not None and cpus:
-        notes.append(Note(Topic.WARNING, "--framework says nothing of CPUs, which have rates of their own."))
-    if request.framework is None and any(plan.mesh.is_sharded for plan in plans):
-        words = (
-            "sharded models are mostly trained with Megatron-Core or NeMo: --framework transformer-engine."
-        )
-        notes.append(Note(Topic.COMPUTE, words))
-    return notes
-
-
-def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Note]:
-    """How the batch of a device was chosen, where nobody named one."""
+def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
     request, model = cases.request, cases.model
     own = model.default_batch
     gpus = any(request.market.machine(plan.machine).device.kind == "gpu" for plan in plans)
     if not open_batch(request, model) or not gpus:
         return []
-    fewer = sorted({plan.batch for plan in plans if plan.batch < own})
-    if not searched:
-        few = ", ".join(map(str, fewer))
-        return [Note(Topic.BATCH, f"{few}, as the model's own {own} does not fit in memory.")] if few else []
+    fewer = tuple(sorted({plan.batch for plan in plans if plan.batch < own}))
+    if not searched and not fewer:
+        return []
     tokens = model.sequence_length is not None
-    source = "You et al. 2019, Llama 3" if tokens else "Goyal et al. 2017"
-    what = f"{MOST_TOKENS:,} tokens" if tokens else f"{MOST_SAMPLES:,} samples"
-    words = (
-        f"a GPU takes the model's own {own}, or {2 * own} or {4 * own} where each doubling brings 2%, less "
-        f"where memory is short; all of them at most {what} a step ({source}); --batch {own} keeps it."
-    )
-    return [Note(Topic.BATCH, words)]
+    return [ChosenBatch(own, MOST_TOKENS if tokens else MOST_SAMPLES, tokens, searched, fewer)]
 
 
-def _input(cases: Cases) -> list[Note]:
-    """What is assumed of the data, which decides fast networks over images."""
+def _input(cases: Cases) -> list[Fact]:
     if cases.request.profile is not None:
         return []
     from planner.device.rates.constants import constants
     from planner.device.rates.kernels import network_of
 
-    limit = ""
-    if network_of(cases.model) == "cnn":
-        limit = (
-            "; JPEG files that eight processes of the host decode give a device at most "
-            f"{constants().loader_images_per_s:,.0f} images/s"
-        )
-    return [Note(Topic.INPUT, f"no device waits for data, as with DALI or synthetic data{limit}.")]
+    images = network_of(cases.model) == "cnn"
+    return [InputPipeline(constants().loader_images_per_s if images else None)]
 
 
-def _measured(plans: list[Plan], cases: Cases) -> list[Note]:
-    """Which devices were corrected by real runs."""
-    found = {
-        f"{cases.market.machine(plan.machine).device.name}, {factor.words} (`planner check --list`)"
+def _measured(plans: list[Plan], cases: Cases) -> list[Fact]:
+    corrected = {
+        (cases.market.machine(plan.machine).device.name, factor.words)
         for plan in plans
         if (factor := cases.factor(plan)) is not None
     }
-    return [Note(Topic.MEASURED, f"{words}.") for words in sorted(found)]
+    return [Corrected(*each) for each in sorted(corrected)]
 
 
-def _running(plans: list[Plan], cases: Cases) -> list[Note]:
-    out = list(dict.fromkeys(words for plan in plans for words in plan.exchange.words().assumptions))
-    out += dict.fromkeys(words for plan in plans for words in plan.exchange.assumed(cases.site(plan)))
+def _running(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
+    out: list[Note | Fact] = list(
+        dict.fromkeys(note for plan in plans for note in plan.exchange.words().assumptions)
+    )
+    out += dict.fromkeys(note for plan in plans for note in plan.exchange.assumed(cases.site(plan)))
     for mesh in dict.fromkeys(plan.mesh for plan in plans if plan.mesh.is_sharded):
-        words = (
-            f"{mesh.size} devices hold one copy of the model: {mesh.roles}; one device of the slowest stage "
-            "stands for all, with the wait for the others."
-        )
-        out.append(Note(Topic.REPLICAS, words))
-    for many in sorted({plan.mesh.size for plan in plans if plan.mesh.lowered_by}):
-        steps = " or ".join(
-            str(samples) for samples in sorted({p.samples_per_step for p in plans if p.mesh.size == many})
-        )
-        words = (
-            f"{many} workers share one copy of the model, split by the partition search, and take "
-            f"{steps} samples in a step; training goes as with that batch, which may need more epochs."
-        )
-        out.append(Note(Topic.REPLICAS, words))
+        out.append(ModelParallel(mesh.size, mesh.roles))
+    for workers in sorted({plan.mesh.size for plan in plans if plan.mesh.lowered_by}):
+        samples = {plan.samples_per_step for plan in plans if plan.mesh.size == workers}
+        out.append(PartitionedReplica(workers, tuple(sorted(samples))))
     return out
 
 
-def _retired(kinds: list[Hardware]) -> list[Note]:
+def _retired(kinds: list[Hardware]) -> list[Fact]:
     from planner.hardware.still_sold import nearest_current
 
-    out = []
+    out: list[Fact] = []
     for kind in kinds:
         if not kind.still_sold:
             near = nearest_current(kind)
-            instead = f"; the nearest that is sold: {near.hardware.name} ({near.reason})" if near else ""
-            out.append(Note(Topic.WARNING, f"{kind.name} is no longer sold{instead}."))
+            out.append(Retired(kind.name, *((near.hardware.name, near.reason) if near else ())))
     return out

@@ -2,7 +2,7 @@
 
 The step is split into what the device computes and the rest. If only one assumption was wrong, it must have
 been wrong by so much: the device by (measured - rest) / computed, what is between devices by
-(measured - computed) / rest. The likelier culprit is the one that had to be wrong by less.
+(measured - computed) / rest. The likelier suspect is the one that had to be wrong by less.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from planner.answers.answer_files import ChosenPlan
 from planner.errors import BadInput
@@ -20,12 +21,13 @@ CLOSE = 0.02  # of the prediction: nothing to explain
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
-    """An assumption, and what it would have to be times to explain the run alone (above 1: slower)."""
+class Suspect:
+    """An assumption, and by how much it would have to be off to explain the run alone (above 1: slower).
+    `wait_share`: of a step, spent waiting for input or the host."""
 
-    name: str
-    words: str
+    name: str  # device, network or input
     times: float
+    wait_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Check:
     low: float
     high: float
     measured_samples_per_s: float
-    culprits: tuple[Culprit, ...]
+    suspects: tuple[Suspect, ...]
 
     @property
     def inside(self) -> bool:
@@ -57,8 +59,8 @@ def measured_rate(step_times_s: Sequence[float], samples_per_step: int) -> float
     """Samples a second from the seconds of single steps; the first tenth warms up."""
     times = list(step_times_s)[len(step_times_s) // 10 :]
     if not times:
-        raise BadInput("there are no step times in the file; write one number of seconds a line")
-    wrong = next((one for one in times if not (math.isfinite(one) and one > 0)), None)
+        raise BadInput("the file has no step times; write one number of seconds per line")
+    wrong = next((step for step in times if not (math.isfinite(step) and step > 0)), None)
     if wrong is not None:
         raise BadInput(f"a step of {wrong} s; step times are seconds above zero")
     return samples_per_step * len(times) / sum(times)
@@ -67,35 +69,44 @@ def measured_rate(step_times_s: Sequence[float], samples_per_step: int) -> float
 def check(plan: ChosenPlan, measured_samples_per_s: float) -> Check:
     """A run of a plan against its prediction."""
     if not (math.isfinite(measured_samples_per_s) and measured_samples_per_s > 0):
-        raise BadInput(f"the measured rate is {measured_samples_per_s}; it is samples a second, above zero")
+        raise BadInput(f"the measured rate is {measured_samples_per_s}; give samples per second, above zero")
     return Check(
         plan.samples_per_s,
         plan.low,
         plan.high,
         measured_samples_per_s,
-        _culprits(plan, measured_samples_per_s),
+        _suspects(plan, measured_samples_per_s),
     )
 
 
-def _culprits(plan: ChosenPlan, measured: float) -> tuple[Culprit, ...]:
+def _suspects(plan: ChosenPlan, measured: float) -> tuple[Suspect, ...]:
     slower = plan.samples_per_s / measured  # times as long a step
     if abs(slower - 1) <= CLOSE:
         return ()
     computed = min(plan.used(COMPUTATION, 1.0), 1.0)
     rest = 1.0 - computed
-    found = []
+    suspects = []
     if (needed := slower - rest) > 0 and computed > 0:
-        found.append(Culprit("device", f"the device computes {_times(needed / computed)}", needed / computed))
+        suspects.append(Suspect("device", needed / computed))
     if rest > 0.01 and (left := slower - computed) > 0:
-        longer = left / rest
-        words = f"transfers and waiting that computation does not hide take {longer:.2g} times as long"
-        found.append(Culprit("network", words, left / rest))
+        suspects.append(Suspect("network", left / rest))
     if slower > 1:
-        words = f"each step waits {(slower - 1) / slower:.0%} of its time for input or the host"
-        found.append(Culprit("input", words, slower / computed if computed else math.inf))
-    return tuple(sorted(found, key=lambda one: abs(math.log(one.times))))
+        times = slower / computed if computed else math.inf
+        suspects.append(Suspect("input", times, (slower - 1) / slower))
+    return tuple(sorted(suspects, key=lambda suspect: abs(math.log(suspect.times))))
 
 
-def _times(slower: float) -> str:
-    how = f"{slower:.2g} times slower" if slower > 1 else f"{1 / slower:.2g} times faster"
-    return f"{how} than assumed"
+def read_step_times(path: Path | str) -> list[float]:
+    """The numbers of a file; a first line of words is a heading."""
+    from planner.files.regular_file import text_of
+
+    out: list[float] = []
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        for word in line.replace(",", " ").split():
+            try:
+                out.append(float(word))
+            except ValueError:
+                if number == 1:
+                    continue
+                raise BadInput(f"{path}:{number}: {word[:40]!r} is not a number of seconds") from None
+    return out

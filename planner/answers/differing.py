@@ -33,9 +33,9 @@ class Difference:
 # What it is called, the key, how it is shown, and in how many of its unit.
 FIGURES = (
     ("samples/s", "samples_per_s", "{:,.4g}", 1),
-    ("USD an hour", "usd_per_hour", "{:,.2f}", 1),
-    ("USD a million samples", "usd_per_million_samples", "{:,.4g}", 1),
-    ("memory of a worker, GiB", "memory_bytes", "{:,.3g}", 2**30),
+    ("USD per hour", "usd_per_hour", "{:,.2f}", 1),
+    ("USD per million samples", "usd_per_million_samples", "{:,.4g}", 1),
+    ("memory per worker, GiB", "memory_bytes", "{:,.3g}", 2**30),
 )
 # Choices of exchanges that are called otherwise than their keys, and those that are shown as bytes.
 CALLED = {"bucket_bytes": "buckets", "first_bucket_bytes": "first bucket", "host": "servers on"}
@@ -47,7 +47,7 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
     """What changes from one plan to another."""
     alike = old.exchange.get("kind") == new.exchange.get("kind")
     before, after = (
-        _settings(plan, _choices(plan) if alike else {"exchange": _told(plan)}) for plan in (old, new)
+        _settings(plan, _choices(plan) if alike else {"exchange": _summary(plan)}) for plan in (old, new)
     )
     settings = tuple(
         ChangedFigure(name, _text(before.get(name)), _text(after.get(name)))
@@ -59,14 +59,14 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
         for name, key, form, unit in FIGURES
         if (change := _figure(name, getattr(old, key), getattr(new, key), form, unit)) is not None
     )
-    return Difference(settings, figures, _told_apart(old, new))
+    return Difference(settings, figures, _are_apart(old, new))
 
 
-def _told_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
+def _are_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
     """By what the simulations leave open where one device trains one model, whose error both share; else by
     the whole ranges."""
     shared = old.device is not None and (old.device, old.model) == (new.device, new.model)
-    shares = (one.slow_share(shared_error=shared) for one in (old, new))
+    shares = (plan.slow_share(shared_error=shared) for plan in (old, new))
     return abs(log(new.samples_per_s / old.samples_per_s)) > hypot(*map(log, shares))
 
 
@@ -93,11 +93,11 @@ def _choices(plan: ChosenPlan) -> dict[str, Any]:
     return {"exchange": plan.exchange.get("kind"), **choices}
 
 
-def _told(plan: ChosenPlan) -> str:
+def _summary(plan: ChosenPlan) -> str:
     """The exchange in one line: most of what one kind has says nothing beside another."""
-    told = {name: plan.exchange.get(name) for name in TELLING}
-    said = [f"{CALLED.get(name, name)} {value}" for name, value in told.items() if value is not None]
-    return ", ".join([str(plan.exchange.get("kind")), *said])
+    telling = {name: plan.exchange.get(name) for name in TELLING}
+    parts = [f"{CALLED.get(name, name)} {value}" for name, value in telling.items() if value is not None]
+    return ", ".join([str(plan.exchange.get("kind")), *parts])
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -26,11 +26,10 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """So many samples; `words` name them as people asked for them: one thing, or several."""
+    """So many samples; `words` name them as people asked for them: `90 epochs`."""
 
     samples: float
     words: str
-    several: bool
     tokens: float | None = None  # of networks over sequences
 
     def seconds(self, scored: ScoredPlan) -> float:
@@ -123,30 +122,29 @@ def training_of(request: Request) -> Training | None:
     epochs = 0.0 if per_epoch is None else samples / per_epoch
     if _whole(epochs):
         count = round(epochs)
-        words = "One epoch" if count == 1 else f"{count:,} epochs"
-        return Training(samples, words, several=count > 1, tokens=tokens)
+        words = "1 epoch" if count == 1 else f"{count:,} epochs"
+        return Training(samples, words, tokens=tokens)
     words = f"{samples:,.0f} samples"
     if tokens is not None and _whole(tokens / 1e6):
         words = f"{format_count(tokens)} tokens"
-    return Training(samples, words, several=True, tokens=tokens)
+    return Training(samples, words, tokens=tokens)
 
 
 def _whole(value: float) -> bool:
     return value > 0.5 and abs(value - round(value)) < 1e-9 * max(value, 1.0)
 
 
-def usual_words(request: Request) -> str:
-    """What is trained where that is neither named nor an epoch; empty where it is."""
+def usual_job(request: Request) -> tuple[str, str, float | None] | None:
+    """The job, the model and the tokens of its epoch, where the job is neither named nor an epoch."""
     from planner.search.request import model_of
 
     training = training_of(request)
     if training is None or request.profile is not None:
-        return ""
+        return None
     model = model_of(request)
     if training.tokens is None or training.samples != model.usual_samples:
-        return ""
+        return None
     if training.samples == model.samples_per_epoch:
-        return ""
+        return None
     epoch = model.tokens_per_epoch or (model.samples_per_epoch or 0) * (model.sequence_length or 0)
-    has = f"; an epoch of {model.name} has {format_count(epoch)}" if epoch else ""
-    return f"{training.words}, unless --tokens, --samples or --epochs say otherwise{has}."
+    return training.words, model.name, epoch or None

@@ -8,13 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.answers.anatomy import Anatomy, anatomy_of
-from planner.answers.assumptions import assumptions
+from planner.answers.assumptions import UsualMachine, assumptions
 from planner.answers.baseline import alone_on
 from planner.answers.compare import compare_for
 from planner.answers.fewest import fewest_that_hold, fewest_workers, held_words
 from planner.answers.jobs import with_job
 from planner.answers.recommend import recommend_for
-from planner.answers.results import VERSION, Comparison, Recommendation, Saturation, Shown
+from planner.answers.results import (
+    VERSION,
+    Comparison,
+    Recommendation,
+    Saturation,
+    Shown,
+    sentences,
+)
 from planner.answers.saturation import saturation_of
 from planner.answers.scenario import parse_request
 from planner.device.recorded.recorded import has_servers
@@ -22,7 +29,7 @@ from planner.errors import BadInput, Infeasible
 from planner.flags import option_of
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.note import Note, Topic
+from planner.note import Fact, Note
 from planner.parallel.data import EXCHANGES, AllReduce, Site, settings
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
@@ -51,10 +58,11 @@ FEW_WORKERS, SEVERAL = 32, 8
 class Simulation(Shown):
     """The answer to `simulate`: one plan with all the figures of its prediction."""
 
+    page_maker = "planner.report.simulate.simulation_page"
     request: Request
     scored: ScoredPlan
     samples_per_epoch: int | None
-    assumptions: Sequence[Note] = field(default_factory=list)
+    assumptions: Sequence[Note | Fact] = field(default_factory=list)
     baseline: ScoredPlan | None = None  # one device alone
     anatomy: Anatomy | None = None
 
@@ -72,7 +80,7 @@ class Simulation(Shown):
             },
             **({} if self.anatomy is None else self.anatomy.as_dict()),
             "notes": list(prediction.notes),
-            "assumptions": list(map(str, self.assumptions)),
+            "assumptions": sentences(self.assumptions),
         }
 
 
@@ -241,11 +249,11 @@ def saturation_for(
     return replace(found, assumptions=[*_unnamed(request, plan), *held, *found.assumptions])
 
 
-def _unnamed(request: Request, plan: Plan) -> list[Note]:
-    """The machine of a plan, where nobody named one."""
+def _unnamed(request: Request, plan: Plan) -> list[Fact]:
+    """The machine of a plan, where the request names none."""
     if request.hardware is not None or request.gpu is not None or request.profile is not None:
         return []
-    return [Note(Topic.MACHINES, f"{plan.machine}, as none is named; --hardware or --gpu chooses.")]
+    return [UsualMachine(plan.machine)]
 
 
 def recommend(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Recommendation:

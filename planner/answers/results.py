@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from planner.answers.jobs import best_of, missed, ranking_of, training_of, with_job, within
-from planner.note import Note
+from planner.note import Fact, Note
 from planner.parallel.data import ChangeKind
 from planner.parallel.plan import Plan
 from planner.search.request import Request
@@ -18,18 +18,27 @@ VERSION = 2
 
 
 class Shown:
-    """A result that shows itself: a rich table in a terminal, HTML in a notebook."""
+    """A result that shows itself: text in a terminal that rich prints to, HTML in a notebook."""
+
+    page_maker: ClassVar[str]  # the dotted name of the function that makes its page
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
-        from planner.report.answers import tables_of
-        from planner.report.output import rich_of
+        from planner.report.answers import page_of
+        from planner.report.terminal import screen_lines
 
-        yield rich_of(tables_of(self), options.max_width)
+        yield from screen_lines(page_of(self), options.max_width)
 
     def _repr_html_(self) -> str:
         from planner.report.notebook import notebook_html
 
         return notebook_html(self)
+
+
+def sentences(assumed: Iterable[Note | Fact]) -> list[str]:
+    """Assumptions as JSON has them."""
+    from planner.report.assumed import notes_of
+
+    return list(map(str, notes_of(assumed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +52,19 @@ class Change:
     usd_per_hour: float  # more, or less, than now
     within_budget: bool = True
 
-    def __str__(self) -> str:
-        money = f"${abs(self.usd_per_hour):.2f}/h {'more' if self.usd_per_hour >= 0 else 'less'}"
-        price = "at no extra cost" if abs(self.usd_per_hour) < 0.005 else f"for {money}"
-        over = "" if self.within_budget else ", over the budget"
-        return f"{self.words}: {self.gain:+.0%} {price}{over}"
-
 
 @dataclass(frozen=True)
 class Recommendation(Shown):
     """The answer to `recommend`: the chosen plan, the front it was chosen from, and what was looked at."""
 
+    page_maker = "planner.report.recommend.recommendation_page"
     request: Request
     chosen: ScoredPlan
     plans: Sequence[ScoredPlan]  # the front and the best of each hardware, by cost a sample
     considered: int
     pruned: Mapping[str, int]
     simulated: int
-    assumptions: Sequence[Note]
+    assumptions: Sequence[Note | Fact]
     changes: Sequence[Change] = ()
     saturation: Saturation | None = None
     baseline: ScoredPlan | None = None  # one device alone
@@ -96,7 +100,7 @@ class Recommendation(Shown):
                 for change in self.changes
             ],
             "saturation": None if self.saturation is None else self.saturation.as_dict(),
-            "assumptions": list(map(str, self.assumptions)),
+            "assumptions": sentences(self.assumptions),
             "partial": self.partial,
         }
 
@@ -127,6 +131,7 @@ class SaturationPoint:
 class Saturation(Shown):
     """The answer to `saturation`."""
 
+    page_maker = "planner.report.saturation.saturation_page"
     request: Request
     points: Sequence[SaturationPoint]
     saturation_workers: int | None  # None: not reached within the workers that were tried
@@ -135,7 +140,7 @@ class Saturation(Shown):
     threshold: float
     sizes: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
     size_advised: int | None = None
-    assumptions: Sequence[Note] = field(default=())
+    assumptions: Sequence[Note | Fact] = field(default=())
     partial: bool = False
     baseline: ScoredPlan | None = None  # one device alone
 
@@ -171,7 +176,7 @@ class Saturation(Shown):
             "threshold": self.threshold,
             "servers": [{"count": n, **with_job(scored, self.request)} for n, scored in self.sizes],
             "servers_advised": self.size_advised,
-            "assumptions": list(map(str, self.assumptions)),
+            "assumptions": sentences(self.assumptions),
             "partial": self.partial,
         }
 
@@ -180,13 +185,14 @@ class Saturation(Shown):
 class Comparison(Shown):
     """The answer to `compare`: the best plan of each hardware, side by side."""
 
+    page_maker = "planner.report.recommend.comparison_page"
     request: Request
     rows: Sequence[ScoredPlan]  # by cost a sample, those that miss a limit last
     spot: Mapping[str, float]  # plan key: USD per million samples on spot machines, where they pay
     samples_per_epoch: int | None
     considered: int
     simulated: int
-    assumptions: Sequence[Note]
+    assumptions: Sequence[Note | Fact]
     left_out: Mapping[str, int] = field(default_factory=dict)
     partial: bool = False
     baseline: ScoredPlan | None = None  # one device alone, on the best machine
@@ -212,7 +218,7 @@ class Comparison(Shown):
             "considered": self.considered,
             "simulated": self.simulated,
             "left_out": dict(self.left_out),
-            "assumptions": list(map(str, self.assumptions)),
+            "assumptions": sentences(self.assumptions),
             "partial": self.partial,
         }
 

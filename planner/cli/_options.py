@@ -19,7 +19,8 @@ import typer
 from planner.cli._output import command_line, write_tables_page
 from planner.errors import BadInput
 from planner.flags import COMMON, Flag, FlagSection, flags_of
-from planner.report.output import Format, Table, check_writable, emit
+from planner.report.output import Format, check_writable, emit
+from planner.report.page import Table
 
 if TYPE_CHECKING:
     from planner.report.page import Page
@@ -197,12 +198,15 @@ class Given:
 
         return parse_request(**merged(self.options, self.config))
 
-    def emit(self, tables: Callable[..., list[Table]], result: Any) -> None:
-        """Show an answer as its tables."""
-        from planner.report.folding import folded
+    def emit(self, result: Any) -> None:
+        """Show an answer, with its plot where a person reads it."""
+        from planner.report.answers import page_of
+        from planner.report.terminal import show_plots
 
-        shown = folded(tables(result, energy=self.energy), explain=self.explain, energy=self.energy)
-        emit(shown, self.format, self.output, data=result.as_dict())
+        page = page_of(result, energy=self.energy)
+        emit(page, self.format, self.output, explain=self.explain)
+        if self.format is Format.table and self.output is None:
+            show_plots(page)
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:
@@ -244,7 +248,7 @@ def shows(command: Callable[..., Answer | None]) -> Callable[..., None]:
         if html is not None and answer.page is None:
             write_tables_page(tables, answer.title, html)
         elif html is not None and answer.page is not None:
-            from planner.report.page import write_page
+            from planner.report.html import write_page
 
             write_page(answer.page(command_line()), html)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,9 @@ import typer
 
 from planner.files.printable import printable
 from planner.progress import Meter
-from planner.report.output import Format
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
+    from planner.report.page import Page
     from planner.search.scored import ScoredPlan
 
 LOG_EVERY_S = 5.0  # between two lines where stderr is no terminal
@@ -110,7 +109,7 @@ def write_pictures(
 ) -> None:
     """Write the report and the timeline that are asked for."""
     if html is not None:
-        from planner.report.html import write_html
+        from planner.report.answers import write_html
 
         write_html(result, html, command_line())
         say(f"report in {html}")
@@ -122,13 +121,21 @@ def write_pictures(
         say(f"timeline in {timeline}; open it at ui.perfetto.dev")
 
 
+def write_page_file(page: Page, html: Path | None) -> None:
+    """Write a page, where one is asked for."""
+    if html is not None:
+        from planner.report.html import write_page
+
+        write_page(replace(page, command=command_line()), html)
+        say(f"report in {html}")
+
+
 def write_tables_page(tables: Any, title: str, html: Path | None) -> None:
     """Write tables as a page, where one is asked for."""
     if html is not None:
-        from planner.report.html_tables import write_tables
+        from planner.report.html import tables_page
 
-        write_tables(tables, html, title, command_line())
-        say(f"report in {html}")
+        write_page_file(tables_page(tables, title), html)
 
 
 def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
@@ -150,14 +157,6 @@ def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None,
         plan = f"{name}: " if name else ""
         say(f"{plan}${cost:.2f} per million samples is over the limit of ${limit_usd:.2f}")
         raise typer.Exit(3)
-
-
-def plot(make: Callable[[int], Text], format: Format, output: Path | None) -> None:
-    """A plot under the table, where a person reads it."""
-    if format is Format.table and output is None:
-        from planner.report.plots import show_plot
-
-        show_plot(make)
 
 
 def command_line() -> str:

@@ -53,9 +53,7 @@ def recommend(
     planner recommend --budget 20 --model vgg11
     """
     from planner.answers.recommend import STAGES, recommend_for
-    from planner.report.decision import best_words
-    from planner.report.plots import pareto_plot
-    from planner.report.recommendation import recommendation_tables
+    from planner.report.phrases import best_so_far
     from planner.search.executors import executor_of
 
     if search not in (None, "enumerate", "optuna"):
@@ -68,7 +66,7 @@ def recommend(
     with out.progress(given.quiet, stages) as on_progress, executor_of(None, jobs, cluster) as pool:
 
         def on_improvement(best: ScoredPlan) -> None:
-            on_progress.on_improvement(best_words(best, request))
+            on_progress.on_improvement(best_so_far(best, request))
 
         result = recommend_for(
             request,
@@ -78,8 +76,7 @@ def recommend(
             study=study,
             on_improvement=on_improvement,
         )
-    given.emit(recommendation_tables, result)
-    out.plot(lambda width: pareto_plot(result, width), given.format, given.output)
+    given.emit(result)
     out.write_pictures(
         result, html=given.html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps
     )
@@ -95,13 +92,12 @@ def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.C
     planner compare --model resnet50 --workers 1,2,4,8
     """
     from planner.answers.compare import compare_for
-    from planner.report.recommendation import comparison_tables
     from planner.search.executors import executor_of
 
     request = given.request()
     with out.progress(given.quiet) as on_progress, executor_of(None, jobs, cluster) as pool:
         result = compare_for(request, executor=pool, progress=on_progress)
-    given.emit(comparison_tables, result)
+    given.emit(result)
     out.write_pictures(result, html=given.html)
     out.exit_if_interrupted(result.partial)
 
@@ -113,14 +109,11 @@ def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
     planner saturation --model inception3 --batch 32 --hardware g5.xlarge
     """
     from planner.answers.questions import saturation_for
-    from planner.report.answers import saturation_tables
-    from planner.report.plots import saturation_plot
 
     request = given.request()
     with out.progress(given.quiet) as on_progress:
         result = saturation_for(request, jobs=jobs, progress=on_progress)
-    given.emit(saturation_tables, result)
-    out.plot(lambda width: saturation_plot(result, width), given.format, given.output)
+    given.emit(result)
     out.write_pictures(result, html=given.html)
     out.exit_if_interrupted(result.partial)
 
@@ -138,12 +131,11 @@ def simulate(
     planner simulate --model resnet50 --hardware p3.2xlarge --workers 4 --servers 1
     """
     from planner.answers.questions import simulation_for
-    from planner.report.answers import simulation_tables
 
     request = given.request()
     with out.progress(given.quiet) as on_progress:
         result = simulation_for(request, progress=on_progress)
-    given.emit(simulation_tables, result)
+    given.emit(result)
     out.write_pictures(
         result, html=given.html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps
     )

@@ -90,8 +90,8 @@ def compute(
     )
     from planner.calibrate.compute import calibrate_compute, hardware_tables
     from planner.calibrate.hardware_file import check_name, write_hardware_file
-    from planner.report.calibrate import accelerator_table, compute_table
     from planner.report.output import check_writable
+    from planner.report.profile import accelerator_table, compute_table
 
     if output is not None:
         check_name(output)
@@ -131,7 +131,7 @@ def network(
     from planner.calibrate.network import serve as answer
     from planner.errors import BadInput
     from planner.files.tomlfile import read
-    from planner.report.calibrate import network_table
+    from planner.report.profile import network_table
 
     if serve:
         say(f"answering on port {port}; Ctrl-C ends it")

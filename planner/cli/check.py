@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from planner.cli._options import FailOverOption, FormatOption, HtmlOption, OutputOption
-from planner.cli._output import exit_if_over, write_tables_page
+from planner.cli._output import exit_if_over, write_page_file
 from planner.files.printable import printable
 from planner.report.output import Format
 
@@ -40,7 +40,8 @@ def check_run(
     Later answers for that device are multiplied by what was measured, and say so; `--forget` takes it back.
     """
     from planner.errors import BadInput
-    from planner.report.check import check_lines, check_table, kept_lines
+    from planner.report.check import check_page, kept_lines
+    from planner.report.output import emit
 
     if forget is not None:
         from planner.search.measured import remove
@@ -64,13 +65,13 @@ def check_run(
 
     plan = chosen_plan(answer)
     if step_times is not None:
-        from planner.answers.checking_files import read_step_times
+        from planner.answers.checking import read_step_times
 
         measured = measured_rate(read_step_times(step_times), plan.samples_per_step)
     assert measured is not None
-    found = check(plan, measured)
+    checked = check(plan, measured)
     kept = None
-    if keep and (force or not found.absurd):
+    if keep and (force or not checked.absurd):
         from datetime import date
 
         from planner.search.measured import Measured, add, reach_of
@@ -86,10 +87,9 @@ def check_run(
             note=note,
         )
         add(kept)
-    lines = [printable(line) for line in check_lines(found, plan, kept, asked=keep)]
-    for line in lines:
-        typer.echo(line)
-    write_tables_page(check_table(found, lines), f"planner check: {answer.name}", html)
+    page = check_page(checked, plan, kept, title=f"planner check: {answer.name}", asked=keep)
+    emit(page)
+    write_page_file(page, html)
 
 
 def device_of(device: str | None, machine: str) -> str:
@@ -113,11 +113,11 @@ def diff(
     """Say what two answers run differently, and what that changes in speed, cost and memory."""
     from planner.answers.answer_files import chosen_plan
     from planner.answers.differing import difference
-    from planner.report.diff import diff_tables
+    from planner.report.check import diff_page
     from planner.report.output import emit
 
     before, after = chosen_plan(old), chosen_plan(new)
-    found = difference(before, after)
-    emit(diff_tables(found), format, output, data=found)
-    write_tables_page(diff_tables(found), f"planner diff: {old.name} and {new.name}", html)
+    page = diff_page(difference(before, after), f"planner diff: {old.name} and {new.name}")
+    emit(page, format, output)
+    write_page_file(page, html)
     exit_if_over(after.usd_per_million_samples, fail_over, new)

@@ -53,7 +53,7 @@ def command(
     machines = match_hardware(name or "*")
     if gpu is not None or region is not None or spot:
         from planner.hardware.prices.offers import offers
-        from planner.report.offers import offers_table
+        from planner.report.hardware import offers_table
 
         # asking for offers means asking what can be had
         found = offers(

@@ -11,7 +11,8 @@ from typer.core import TyperGroup
 from planner.cli._options import Answer, checked, shows
 from planner.errors import BadInput
 from planner.files.printable import printable
-from planner.report.output import Format, Table
+from planner.report.output import Format
+from planner.report.page import Table
 
 
 class _ShowsByDefault(TyperGroup):
@@ -111,7 +112,7 @@ def show(
         training = TrainingSettings.asked(model, batch, precision, devices, optimizer, recompute, autocast)
         title = f"planner models: training memory of {model.name}"
         return Answer(memory_table(model, training), memory_data(model, training), title)
-    from planner.report.html_layers import model_page
+    from planner.report.layer_pages import model_page
 
     def tables(format: Format) -> list[Table]:
         return report.model_tables(model, folded=format in (Format.table, Format.markdown))

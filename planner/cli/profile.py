@@ -74,7 +74,7 @@ def show(
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import summarize_recording
-    from planner.report.html_layers import profile_page
+    from planner.report.layer_pages import profile_page
     from planner.report.profile import profile_tables, recording_tables
     from planner.simulator.step.summary import summarize
     from planner.units import bandwidth_bytes_per_s

@@ -39,11 +39,11 @@ def command(
     planner sweep configs/sweep.toml --store sweep.db
     """
     from planner.answers.sweep import sweep
+    from planner.report.answers import page_of
     from planner.report.output import emit
-    from planner.report.sweep import sweep_tables
 
     with progress(quiet) as on_progress:
         result = sweep(config, store, jobs=jobs, cluster=cluster, progress=on_progress)
-    emit(sweep_tables(result), format, output, data=result.as_dict())
+    emit(page_of(result), format, output)
     write_pictures(result, html=html)
     exit_if_interrupted(result.partial)

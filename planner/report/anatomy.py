@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.answers.anatomy import Anatomy
-from planner.report.output import Column, Table
+from planner.report.page import Column, Table
 from planner.units import format_bytes, format_seconds
 
 BAR = 24  # characters

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.hardware.prices.cluster_cost import usd_per_million_samples
-from planner.report.answer_words import busiest, is_full, resource_words
+from planner.report.format import percent, rate, usd
 from planner.report.page import Chart, Spec, label
+from planner.report.phrases import busiest, is_full, price_words, resource_words, strategy_words
 from planner.report.scales import PlotScale, placed_labels
-from planner.report.wrapping import wrapped
+from planner.report.terminal import broken_cell
 from planner.search.front import front
 
 if TYPE_CHECKING:
@@ -26,31 +27,32 @@ COLOURS = 8
 SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 MOST_NAMED = 7  # machines with a colour of their own; a longer legend says less
 MOST_BOUNDED = 2000  # drawn; more would make the page slow and show nothing else
+LETTERS = "abcdefgh"  # by which a terminal shows the named machines
+CROWD = "·"  # and plans that were considered only
 NARROW = 20  # characters of a name beside a bar, where there is little room
 
 
 def plan_words(plan: Plan) -> str:
     """A plan in two lines of a hover."""
-    return f"<b>{label(plan.cluster_text)}</b><br>batch {plan.batch}, {label(plan.exchange.words().plan)}"
+    strategy = label(strategy_words(plan) or "one device")
+    return f"<b>{label(plan.cluster_text)}</b><br>{strategy}, batch {plan.batch}"
 
 
-def scored_words(one: ScoredPlan) -> str:
+def scored_words(scored: ScoredPlan) -> str:
     """A simulated plan in the lines of a hover."""
-    prediction = one.prediction
-    marks = f"<br><b>{label(', '.join(one.marks))}</b>" if one.marks else ""
+    prediction = scored.prediction
+    marks = f"<br><b>{label(', '.join(scored.marks))}</b>" if scored.marks else ""
     half = (prediction.samples_per_s_high - prediction.samples_per_s_low) / 2
-    price = f"${one.usd_per_hour:,.2f} an hour, ${one.usd_per_million_samples:,.4g} a million samples<br>"
+    price = "".join(f"{words}, " for words in price_words(scored)).removesuffix(", ")
     return (
-        f"{plan_words(one.plan)}<br>{one.samples_per_s:,.4g} ± {half:,.2g} samples/s, "
-        f"{one.bound_share:.0%} of its bound<br>{price if one.priced else ''}"
-        f"{busiest(one)}: {label(resource_words(prediction.bottleneck, one.plan))}{marks}"
+        f"{plan_words(scored.plan)}<br>{rate(scored.samples_per_s)} ± {rate(half)} samples/s, "
+        f"{percent(scored.bound_share)} of its bound<br>{price + '<br>' if price else ''}"
+        f"{busiest(scored)}: {label(resource_words(prediction.bottleneck, scored.plan))}{marks}"
     )
 
 
 def _bounded_words(plan: Plan, usd_per_hour: float, bound: float) -> str:
-    return (
-        f"{plan_words(plan)}<br>at most {bound:,.4g} samples/s, ${usd_per_hour:,.2f} an hour; not simulated"
-    )
+    return f"{plan_words(plan)}<br>at most {rate(bound)} samples/s, {usd(usd_per_hour)}/h; not simulated"
 
 
 def pareto(
@@ -60,33 +62,37 @@ def pareto(
     *,
     chosen: ScoredPlan | None = None,
     marked: Sequence[ScoredPlan] = (),
-    beside: Sequence[ScoredPlan] = (),
+    further: Sequence[ScoredPlan] = (),
 ) -> Chart:
-    """Cost per million samples against samples/s: every plan that was looked at, and the front; `beside` are
-    plans that nobody asked about but that the answer names, as the choice with more workers."""
+    """Cost per million samples against samples/s: every plan that was considered, and the front; `further`
+    are plans beyond the search that the answer names, as the choice with more workers."""
     data: list[Spec] = []
     price = [usd_per_million_samples(usd, bound) for _, usd, bound in bounded]
     kept = sorted(np.argsort(price, kind="stable")[:MOST_BOUNDED].tolist())
     if kept:
         data.append(
             _points(
-                "at best (by the bound; not simulated)",
+                "upper bound (not simulated)",
                 [bounded[i][2] for i in kept],
                 [price[i] for i in kept],
                 [_bounded_words(*bounded[i]) for i in kept],
                 {"symbol": "circle-open", "size": 5, "color": "@faint", "opacity": 0.35},
+                meta=CROWD,
             )
         )
     if screened:
         data.append(
-            _scored("simulated roughly", screened, {"symbol": "circle", "size": 6, "color": "@faint"})
+            _scored(
+                "simulated roughly", screened, {"symbol": "circle", "size": 6, "color": "@faint"}, meta=CROWD
+            )
         )
-    if beside:
+    if further:
         data.append(
             _scored(
-                "the choice with other sizes",
-                beside,
+                "the choice at other sizes",
+                further,
                 {"symbol": "diamond-open", "size": 7, "color": "@soft"},
+                meta=CROWD,
             )
         )
     speed = np.array([one.samples_per_s for one in simulated])
@@ -97,28 +103,28 @@ def pareto(
     if others:
         count = len({one.plan.machine for one in others})
         words = f"{count} other machine{'s' if count > 1 else ''}"
-        data.append(_scored(words, others, {"symbol": "diamond", "size": 7, "color": "@soft"}))
+        data.append(_scored(words, others, {"symbol": "diamond", "size": 7, "color": "@soft"}, meta="+"))
     for index, hardware in enumerate(named):
         mine = [one for one in simulated if one.plan.machine == hardware]
-        symbol = SYMBOLS[index % len(SYMBOLS)]
-        data.append(
-            _scored(label(hardware), mine, {"symbol": symbol, "size": 9, "color": f"@c{index % COLOURS + 1}"})
-        )
+        symbol, colour = SYMBOLS[index % len(SYMBOLS)], f"@c{index % COLOURS + 1}"
+        look = {"symbol": symbol, "size": 9, "color": colour}
+        data.append(_scored(label(hardware), mine, look, meta=LETTERS[index]))
     if len(on_front) > 1:
         data.append(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": "front: nothing is faster and cheaper",
+                "name": "Pareto front",
                 "x": speed[on_front].tolist(),
                 "y": cost[on_front].tolist(),
                 "line": {"color": "@soft", "width": 1.5, "shape": "vh"},
                 "hoverinfo": "skip",
+                "meta": "skip",
             }
         )
     if chosen is not None:
         ring = {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}}
-        data.append(_scored("chosen", [chosen], ring))
+        data.append(_scored("chosen", [chosen], ring, meta="X"))
     x, y = (PlotScale.over([value for trace in data for value in trace[axis]]) for axis in "xy")
     data.append(_what_if_ring())
     layout = {
@@ -129,13 +135,13 @@ def pareto(
         "margin": {"l": 64, "r": 24, "t": 30, "b": 48},
     }
     narrow = {"xaxis": x.axis("samples/s"), "yaxis": y.axis("USD per million samples")}
-    drawn = len(kept) + len(screened) + len(simulated) + len(beside)
+    drawn = len(kept) + len(screened) + len(simulated) + len(further)
     left = len(bounded) - len(kept)
-    caption = f"{drawn:,} plans; right is faster, down is cheaper." + (
-        f" {left:,} more with a worse bound are not drawn." if left else ""
+    caption = f"{drawn:,} plans; further right is faster, further down is cheaper." + (
+        f" {left:,} more with worse bounds are not drawn." if left else ""
     )
     spec = {"data": data, "layout": layout, "narrow": narrow}
-    hint = "Point at one to see it; click a name to hide it."
+    hint = "Hover for details; click a name to hide it."
     return Chart("pareto", "Cost against speed", caption, spec, hint=hint)
 
 
@@ -147,20 +153,22 @@ def _named(plans: Iterable[ScoredPlan]) -> list[str]:
 def _what_if_ring() -> Spec:
     """Where the page's what-if points at; empty until it does."""
     marker = {"symbol": "circle-open", "size": 26, "color": "@c7", "line": {"width": 3}}
-    return {**_points("what-if", [], [], [], marker), "showlegend": False, "hoverinfo": "skip"}
+    return {**_points("what-if", [], [], [], marker, meta="skip"), "showlegend": False, "hoverinfo": "skip"}
 
 
-def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec) -> Spec:
+def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) -> Spec:
     return _points(
         name,
         [one.samples_per_s for one in plans],
         [one.usd_per_million_samples for one in plans],
         [scored_words(one) for one in plans],
         marker,
+        meta=meta,
     )
 
 
-def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec) -> Spec:
+def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec, *, meta: str) -> Spec:
+    """Points of a name; `meta` is how a terminal draws them."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -170,11 +178,12 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
         "text": text,
         "hovertemplate": "%{text}<extra></extra>",
         "marker": marker,
+        "meta": meta,
     }
 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
-    """What a million samples cost, split by the roles of machines, one bar a plan."""
+    """Cost per million samples, split by the roles of machines, one bar a plan."""
     roles = dict.fromkeys(cost.role for one in plans for cost in one.costs)
     parts = [
         (role, f"@c{at % COLOURS + 1}", [one.usd_of(role) or 0.0 for one in plans])
@@ -192,9 +201,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
             "customdata": hourly,
             "text": [plan_words(one.plan) for one in plans],
             "textposition": "none",
-            "hovertemplate": "%{text}<br>"
-            + name
-            + ": $%{x:,.2f} a million samples, $%{customdata:,.2f} an hour"
+            "hovertemplate": "%{text}<br>" + name + ": $%{x:,.3~g} per million samples, $%{customdata:,.2f}/h"
             "<extra></extra>",
             "marker": {"color": colour},
         }
@@ -211,8 +218,8 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
         },
         "narrow": narrow_rows(names),
     }
-    caption = "Each plan's price by the hour over its throughput; what lives on worker nodes costs nothing."
-    title = "Where the money goes" if len(roles) > 1 else "What a million samples cost"
+    caption = "Each plan's price by the hour over its throughput; servers on worker machines cost nothing."
+    title = "Cost by role" if len(roles) > 1 else "Cost per million samples"
     return Chart("cost", title, caption, spec, wide)
 
 
@@ -233,7 +240,7 @@ def _short(text: str, most: int = 44) -> str:
 
 def narrow_rows(names: Sequence[str]) -> Spec:
     """Names of bars in two lines at most, and room for them."""
-    lines = [wrapped(name, NARROW).split("\n") for name in names]
+    lines = [broken_cell(name, NARROW) for name in names]
     short = [
         label(first) + (f"<br>{label(_short(' '.join(rest), NARROW))}" if rest else "")
         for first, *rest in lines
@@ -259,7 +266,7 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
             "customdata": [label(str(name)) for name in names],
             "text": [f"{share:.0%}" for share in shares],
             "textposition": "auto",
-            "hovertemplate": "%{customdata}: %{x:.1%} used<extra></extra>",
+            "hovertemplate": "%{customdata}: %{x:.1%} busy<extra></extra>",
             "marker": {"color": ["@mark" if name == top and is_full(one) else "@c1" for name in names]},
         }
     ]
@@ -267,11 +274,15 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
     layout = {
         "height": max(180, 90 + 30 * len(names)),
         "bargap": 0.35,
-        "xaxis": {"range": [0, 1], "tickformat": ".0%", "title": {"text": "used"}},
+        "xaxis": {"range": [0, 1], "tickformat": ".0%", "title": {"text": "busy"}},
         "yaxis": row_axis([label(word) for word in words]),
     }
     spec = {"data": data, "layout": layout, "narrow": narrow_rows(words)}
     what = resource_words(top, one.plan)
-    full = f"The bottleneck, in red, is {what}." if is_full(one) else f"None is full; the busiest is {what}."
-    caption = f"{full} Links: of their capacity; others: of the time."
-    return Chart("utilisation", "How busy each resource is", caption, spec, wide)
+    full = (
+        f"The bottleneck, in red, is {what}."
+        if is_full(one)
+        else f"No resource is full; the busiest is {what}."
+    )
+    caption = f"{full} Links: share of their capacity; others: share of the time."
+    return Chart("utilisation", "Utilization of each resource", caption, spec, wide)

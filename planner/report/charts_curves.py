@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.report.answer_words import resource_words
 from planner.report.charts import COLOURS, scored_words
+from planner.report.format import count, percent, rate, signed
 from planner.report.page import Chart, Spec, label
+from planner.report.phrases import resource_words
 
 if TYPE_CHECKING:
-    from planner.answers.results import Saturation
+    from collections.abc import Sequence
+
+    from planner.answers.results import Saturation, SaturationPoint
 
 
 def workers_curve(curve: Saturation) -> Chart:
@@ -20,7 +23,7 @@ def workers_curve(curve: Saturation) -> Chart:
     one = speed[0] / workers[0]
     data: list[Spec] = [
         _line(
-            "ideal: as many times the first",
+            "linear scaling",
             workers,
             [one * w for w in workers],
             {"color": "@faint", "dash": "dot"},
@@ -38,8 +41,8 @@ def workers_curve(curve: Saturation) -> Chart:
             "x": workers,
             "y": speed,
             "text": [
-                f"{scored_words(p.scored)}<br>efficiency {p.efficiency:.0%}, "
-                f"the last adds {p.marginal_samples_per_s:+,.3g} samples/s"
+                f"{scored_words(p.scored)}<br>efficiency {percent(p.efficiency)}, "
+                f"the last worker adds {signed(p.marginal_samples_per_s)} samples/s"
                 for p in points
             ],
             "hovertemplate": "%{text}<extra></extra>",
@@ -57,10 +60,15 @@ def workers_curve(curve: Saturation) -> Chart:
             "marker": {"size": 8, "color": "@c1"},
         },
     ]
+    chosen, saturated = curve.chosen, curve.saturation_workers
+    data.append(_marked(f"recommended: {chosen.workers}", [chosen], "X", "@mark"))
+    if saturated not in (None, chosen.workers):
+        at_saturation = [point for point in points if point.workers == saturated]
+        data.append(_marked(f"saturates at {saturated}", at_saturation, "S", "@c1"))
     top = 1.08 * max([*speed, *(point.scored.bound_samples_per_s for point in points)])
     layout: Spec = {
         "height": 380,
-        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 12 else None},
+        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 12 else None, "tickformat": "d"},
         "yaxis": {"title": {"text": "samples/s"}, "range": [0, top]},
         "shapes": [],
         "annotations": [],
@@ -69,7 +77,7 @@ def workers_curve(curve: Saturation) -> Chart:
         layout["shapes"].append(_rule("y", curve.ceiling_samples_per_s, "@c2"))
         layout["annotations"].append(
             _rule_label(
-                f"ceiling: {curve.ceiling_samples_per_s:,.4g}",
+                f"ceiling: {rate(curve.ceiling_samples_per_s)}",
                 x=0.01,
                 xref="paper",
                 y=curve.ceiling_samples_per_s,
@@ -91,8 +99,8 @@ def workers_curve(curve: Saturation) -> Chart:
         )
     confidence = points[0].scored.prediction.confidence
     caption = (
-        f"Bars are {confidence:.0%} intervals. Saturated: one more worker adds less than "
-        f"{curve.threshold:.0%} of what a single one gives."
+        f"Error bars: {percent(confidence)} intervals of the simulation. Saturated: one more worker adds "
+        f"less than {percent(curve.threshold)} of what a single one gives."
     )
     return Chart("workers", "Throughput against workers", caption, {"data": data, "layout": layout})
 
@@ -117,12 +125,10 @@ def utilisation_curve(curve: Saturation) -> Chart:
     layout = {
         "height": 320,
         "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 12 else None},
-        "yaxis": {"range": [0, 1.03], "tickformat": ".0%", "title": {"text": "used"}},
+        "yaxis": {"range": [0, 1.03], "tickformat": ".0%", "title": {"text": "busy"}},
     }
-    caption = "What reaches 100% first is what saturates."
-    return Chart(
-        "busy", "How busy each resource is, against workers", caption, {"data": data, "layout": layout}
-    )
+    caption = "The resource that reaches 100% first saturates."
+    return Chart("busy", "Utilization against workers", caption, {"data": data, "layout": layout})
 
 
 def sizes_curve(curve: Saturation) -> Chart:
@@ -149,14 +155,26 @@ def sizes_curve(curve: Saturation) -> Chart:
     workers = plans[0].plan.workers
     need = curve.size_advised
     pays = (
-        "How many pay off is within the error." if need is None else f"Coloured: as many as pay off, {need}."
+        "How many pay off is within the error." if need is None else f"Coloured: {need}, as many as pay off."
     )
     best = f" under its best {words.size_choice}" if words.size_choice else ""
-    caption = (
-        f"With {workers} worker{'s' if workers > 1 else ''}, each number of {words.size_noun}s{best}. {pays}"
-    )
+    caption = f"With {count(workers, 'worker')}, each number of {words.size_noun}s{best}. {pays}"
     title = f"Throughput against {words.size_noun}s"
     return Chart("servers", title, caption, {"data": data, "layout": layout}, False)
+
+
+def _marked(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
+    """Points of the curve that stand out; `meta` is how a terminal draws them."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [point.workers for point in points],
+        "y": [point.scored.samples_per_s for point in points],
+        "hoverinfo": "skip",
+        "marker": {"symbol": "circle-open", "size": 16, "color": colour, "line": {"width": 3}},
+        "meta": meta,
+    }
 
 
 def _line(name: str, x: list[Any], y: list[float], line: Spec) -> Spec:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from planner.report.page import Chart, Spec, label
+from planner.report.page import Chart, Picture, Spec, label
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from planner.answers.timeline import Timeline
+    from planner.search.request import Request
+    from planner.search.scored import ScoredPlan
 
 MOST_BARS = 600  # on one resource; more are shown as bins, the busier the darker
 BINS = 400
@@ -157,3 +159,10 @@ def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
             bar.bytes += size * here / (end - start) if end > start else 0.0
             bar.parts.append((here, names[op]))
     return [bar for bar in bins if bar.busy_s]
+
+
+def step_picture(request: Request, scored: ScoredPlan) -> Picture:
+    """The step of a plan, which is simulated once more when it is drawn."""
+    from planner.answers.timeline import timeline_of
+
+    return Picture(lambda: step_timeline(timeline_of(request, scored.plan, steps=1)), still=False)

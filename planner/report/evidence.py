@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 import planner
-from planner.report.output import Column, Format, Table
+from planner.report.output import Format
+from planner.report.page import Column, Table
 from planner.validation.evidence import Compared, Evidence, Figures, Part, Statement
 
 MOST_REASONS = 12

@@ -9,7 +9,8 @@ from pathlib import Path
 import planner
 from planner.files.atomic import write_file
 from planner.report.evidence import by_source, readme_table, suite_lines, suite_tables, worst_rows
-from planner.report.output import Format, Table, render
+from planner.report.output import Format, render
+from planner.report.page import Table
 from planner.report.validation import summary, validation_tables
 from planner.report.validation_document import TITLES, drift, moved
 from planner.validation.evidence import Evidence
@@ -44,12 +45,13 @@ def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) 
 
 def write_html(found: Sequence[Evidence], path: Path) -> None:
     """A page with every suite's tables."""
-    from planner.report.page import Page, render_page
+    from planner.report.html import render_page
+    from planner.report.page import Page
 
     tables = [suite_lines(found), *(table for one in found for table in suite_tables(one))]
     page = Page(
         title="Validation: published and measured runs beside predictions",
-        answer=f"{sum(len(one.rows) for one in found)} runs in {len(found)} suites.",
+        headline=f"{sum(len(one.rows) for one in found)} runs in {len(found)} suites.",
         tables=tables,
         command="planner validate",
     )

@@ -1,247 +1,307 @@
-"""`--html`: each answer as a page that says it in a sentence and shows it in charts.
+"""Pages as one HTML file: no network, light and dark, printable, everything from files escaped.
 
-`page_of(result)` makes the page, `write_html(result, path)` writes it whole or not at all.
+Scripts are known by their hashes in the page's content security policy, so that the browser itself refuses to
+fetch anything or to run a script that came in with a name or a note. `assets/tables.js` makes headings into
+buttons that sort, and folds long tables; without it the whole table stands there. On a narrow screen a row
+becomes a card, whose names come from `data-label`, and roles keep it a table for those who hear it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import planner
+from planner.files.atomic import write_file
 from planner.note import Note
-from planner.report import charts, charts_curves
-from planner.report.answer_words import busiest, rate, resource_words, usd
-from planner.report.answers import tables_of
-from planner.report.charts_step import step_timeline
-from planner.report.decision import cost_words
-from planner.report.output import Section, Table
-from planner.report.page import Chart, Figure, Page, write_page
-from planner.report.what_if import what_if
-from planner.units import format_seconds
+from planner.report.page import CHOICE, Chart, Column, Figure, Page, Remark, Table
 
-if TYPE_CHECKING:
-    from planner.answers.questions import Simulation
-    from planner.answers.results import Comparison, Recommendation, Saturation
-    from planner.search.request import Request
-    from planner.search.scored import ScoredPlan
-
-MOST_BARS = 12
+FEW_ALIKE = 3  # sentences about one thing that are shown; more are folded
+MOST_ROWS = 2000  # of a table; JSON and CSV have all
+FEW_COLUMNS = 3  # fit on a telephone as they are
+CROWDED = 9  # columns, beyond which words and figures may break into lines
+SHORT, LONG = 22, 14  # characters: a cell that stays on one line of a screen; one that is long for a card
+SPARE = 3  # of a column (`Column.spare`) that a crowded table does without where it would have to be scrolled
+BAR = "#4a86d0"  # seen on black and on white
+_LEADING = re.compile(r"[-+]?\$?\s*([\d,]*\.?\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 
 
-def write_html(result: Any, path: Path | str, command: str = "") -> None:
-    """Write the report of a result; `command` is shown as the way to get it again."""
-    write_page(page_of(result, command), path)
-
-
-def page_of(result: Any, command: str = "") -> Page:
-    """The page of any of the answers."""
-    from planner.answers.questions import Simulation
-    from planner.answers.results import Comparison, Recommendation, Saturation
-    from planner.answers.sweep import SweepResult
-    from planner.servers.order_request import OrderAnswer
-
-    if isinstance(result, SweepResult):
-        from planner.report.html_tables import sweep_page
-
-        return sweep_page(result, command)
-    if isinstance(result, OrderAnswer):
-        from planner.servers.report.html_order import order_page
-
-        return order_page(result, command)
-    kinds: dict[type, Callable[[Any], Page]] = {
-        Recommendation: _recommendation,
-        Comparison: _comparison,
-        Saturation: _saturation,
-        Simulation: _simulation,
-    }
-    page = kinds[type(result)](result)
-    tables = tables_of(result)
-    return replace(
-        page,
-        answer=tables[0].title,
-        tables=[_whole(tables[0], page.tables[0].title), *(t for t in tables[1:] if t.rows)],
-        assumptions=[
-            *((Section.LOOKED_AT.value, str(note)) for note in _notes(tables, Section.LOOKED_AT)),
-            *(_headed(note) for note in _notes(tables, Section.ASSUMED)),
-        ],
-        next=list(map(str, _notes(tables, Section.NEXT))),
+def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") -> Page:
+    """Tables as a page: the title of the first is the answer, tables of sentences alone are remarks."""
+    first, *others = [tables] if isinstance(tables, Table) else tables
+    lines = first.title.splitlines() or [title]
+    remarks = [Remark("", first.notes)] if not first.rows else []
+    remarks += [Remark(table.title, table.notes) for table in others if not table.rows]
+    return Page(
+        title,
+        headline=lines[0],
+        facts=[[line] for line in lines[1:]],
+        tables=[replace(first, title=""), *(table for table in others if table.rows)],
+        then=remarks,
         command=command,
     )
 
 
-def _notes(tables: Sequence[Table], section: Section) -> list[str | Note]:
-    return [note for table in tables if table.section is section for note in table.notes]
+def render_page(page: Page) -> str:
+    """The page as HTML."""
+    first, *others = [_table(_cut(table)) for table in page.tables if table.rows] or [""]
+    charts = page.charts
+    what_if = page.what_if() if page.what_if is not None else {}
+    made = f"Made by planner {planner.__version__}" + ("; charts drawn by plotly.js." if charts else ".")
+    body = [
+        f"<h1>{escape(page.title)}</h1>",
+        *_answer(page),
+        _figures(page.figures),
+        _remarks(page.why),
+        first,
+        _remarks(page.then),
+        _WHAT_IF if what_if else "",
+        *_charts(charts),
+        *others,
+        _assumptions(page.assumptions),
+        _command(page.command),
+        f'<ul class="about"><li>{escape(made)}</li></ul>',
+    ]
+    data = {"charts": {chart.key: chart.spec for chart in charts}, "what-if": what_if}
+    scripts = [_asset("plotly-basic.min.js"), _asset("page.js")] if charts else []
+    scripts += [_asset("tables.js")]
+    scripts += [_asset("what_if.js")] if what_if else []
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"img-src data: blob:; script-src {' '.join(repr(_hash(script)) for script in scripts)}"
+    )
+    held = [
+        f'<script type="application/json" id="{key}">{script_json(value)}</script>'
+        for key, value in data.items()
+        if value
+    ]
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(page.title)}</title>
+<style>{_asset("page.css")}</style>
+</head>
+<body>
+<main>
+{chr(10).join(part for part in body if part)}
+</main>
+{chr(10).join([*held, *(f"<script>{script}</script>" for script in scripts)])}
+</body>
+</html>
+"""
 
 
-def _headed(note: str | Note) -> tuple[str, str]:
-    """What a sentence is about and what it says."""
-    return (note.heading, note.text) if isinstance(note, Note) else ("", note)
+def write_page(page: Page, path: Path | str) -> None:
+    """Write a page whole or not at all."""
+    write_file(path, render_page(page))
 
 
-def _whole(table: Table, title: str) -> Table:
-    """The table with every row: a page can sort and fold what a screen has no room for."""
-    shown = {row.get("cluster") for row in table.rows}
-    more = [row for row in table.records if "_run" in row and row["cluster"] not in shown]
-    return replace(table, rows=[*table.rows, *more], title=title, rest=None if more else table.rest)
+def script_json(value: Any) -> str:
+    """JSON that can stand inside a script element: no character of it can end the element."""
+    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _figures(one: ScoredPlan, request: Request) -> list[Figure]:
-    """The plan in boxes: how fast, what the job takes and costs, what limits."""
-    from planner.answers.jobs import training_of
+def _finite(value: Any) -> Any:
+    """The value with numbers that JSON knows: what is not finite becomes null, which plotly leaves out."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value.item() if hasattr(value, "item") else value
 
-    training, top = training_of(request), one.prediction.bottleneck
-    low, high = one.range or (one.samples_per_s, one.samples_per_s)
-    sure = one.range is not None
+
+@cache
+def _asset(name: str) -> str:
+    return files("planner.report").joinpath("assets", name).read_text("utf-8")
+
+
+def _hash(script: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _answer(page: Page) -> list[str]:
+    others = [" · ".join(cells) for cells in page.facts]
+    rest = f'<p class="also">{"<br>".join(map(escape, others))}</p>' if others else ""
+    return [f'<p class="answer">{escape(page.answer)}</p>', rest]
+
+
+def _remarks(remarks: Sequence[Remark]) -> str:
+    """Labelled paragraphs; one without a label is a list."""
+    rows = "".join(
+        f"<div><dt>{escape(remark.label)}</dt><dd>"
+        + "".join(f"<p>{escape(sentence)}</p>" for sentence in remark.sentences if sentence)
+        + "</dd></div>"
+        for remark in remarks
+        if any(remark.sentences)
+    )
+    return f'<dl class="remarks">{rows}</dl>' if rows else ""
+
+
+def _cut(table: Table) -> Table:
+    if len(table.rows) <= MOST_ROWS:
+        return table
+    left = f"The first {MOST_ROWS:,} of {len(table.rows):,} rows; JSON and CSV have all."
+    return replace(table, rows=table.rows[:MOST_ROWS], notes=[*table.notes, left])
+
+
+def _figures(figures: Sequence[Figure]) -> str:
+    if not figures:
+        return ""
+    items = "".join(
+        f"<div><dt>{escape(figure.name)}</dt><dd>{escape(figure.value)}"
+        + (f"<small>{escape(figure.more)}</small>" if figure.more else "")
+        + "</dd></div>"
+        for figure in figures
+    )
+    return f'<dl class="figures">{items}</dl>'
+
+
+def _charts(charts: Sequence[Chart]) -> list[str]:
+    if not charts:
+        return []
     out = [
-        Figure(
-            "samples/s",
-            rate(one.samples_per_s),
-            f"{rate(low)} to {rate(high)} in nine of ten runs" if sure else "",
+        "<noscript><p>The charts need JavaScript; the tables do not.</p></noscript>",
+        '<div class="charts">',
+    ]
+    for chart in charts:
+        height = chart.spec["layout"].get("height", 360)
+        words = escape(f"{chart.title}. {chart.caption}")
+        out.append(
+            f'<figure class="{"wide" if chart.wide else "half"}"><h2>{escape(chart.title)}</h2>'
+            f'<div class="chart" id="chart-{escape(chart.key)}" data-chart="{escape(chart.key)}" '
+            f'style="height:{height}px" role="img" aria-label="{words}"></div>'
+            f"<figcaption>{escape(' '.join(filter(None, [chart.caption, chart.hint])))}</figcaption></figure>"
         )
-    ]
-    if training is not None:
-        took, cost = training.seconds(one), training.usd(one)
-        times = [one.samples_per_s / high, one.samples_per_s / low]
-        between = "{} to {}".format(*(format_seconds(took * by) for by in times)) if sure else ""
-        out.append(Figure(training.words, format_seconds(took), between))
-        if cost is not None:
-            between = "${} to ${}".format(*(usd(cost * by) for by in times)) if sure else ""
-            out.append(Figure("it costs", f"${usd(cost)}", between))
-    if one.priced:
-        price, _, unit = cost_words(one).partition(" ")
-        out.append(Figure(unit, price))
-        out.append(Figure("an hour", f"${one.usd_per_hour:,.2f}"))
-    used = one.prediction.utilisation.get(top, 0.0)
-    return [*out, Figure(busiest(one), f"{used:.0%}", resource_words(top, one.plan))]
+    return [*out, "</div>"]
 
 
-def _step(request: Any, one: ScoredPlan) -> Chart:
-    from planner.answers.timeline import timeline_of
-
-    return step_timeline(timeline_of(request, one.plan, steps=1))
-
-
-def _bars(plans: Sequence[ScoredPlan], wanted: Sequence[ScoredPlan] = ()) -> list[ScoredPlan]:
-    """A few plans for bars: those wanted, then the cheapest, in the order of cost."""
-    kept = list({one.plan.key: one for one in [*wanted, *plans]}.values())[:MOST_BARS]
-    return sorted(kept, key=lambda one: (one.usd_per_million_samples, one.plan.key))
+def _table(table: Table) -> str:
+    title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
+    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    return f'<section>{title}<div class="table">{table_html(table)}</div>{notes}</section>'
 
 
-def every_plan(
-    result: Recommendation | Comparison,
-    chosen: ScoredPlan,
-    marked: Sequence[ScoredPlan],
-    beside: Sequence[ScoredPlan] = (),
-) -> Chart:
-    """The front with every plan that was looked at, each once."""
-    drawn = {one.plan.key: one for one in [*result.everything, *marked, chosen]}
-    others = {one.plan.key: one for one in beside if one.plan.key not in drawn}
-    known = drawn.keys() | others.keys()
-    return charts.pareto(
-        list(drawn.values()),
-        [one for one in result.bounded if one[0].key not in known],
-        [one for one in result.screened if one.plan.key not in known],
-        chosen=chosen,
-        marked=marked,
-        beside=list(others.values()),
+def _assumptions(assumptions: Sequence[Note]) -> str:
+    """One row a subject; a subject with many sentences shows the first, the others on demand."""
+    if not assumptions:
+        return ""
+    about: dict[str, list[str]] = {}
+    for note in assumptions:
+        about.setdefault(note.heading, []).append(note.text)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{_sentences(texts)}</td></tr>'
+        for name, texts in about.items()
+    )
+    return (
+        "<section><h2>Assumptions</h2>"
+        f'<div class="table"><table class="assumptions"><tbody>{rows}</tbody></table></div></section>'
     )
 
 
-def beside(result: Recommendation) -> list[ScoredPlan]:
-    """What was simulated to say how the choice scales and what to change next."""
-    curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
-    return [*curve, *(change.scored for change in result.changes)]
+def _sentences(texts: Sequence[str]) -> str:
+    shown = [f"<p>{escape(text)}</p>" for text in texts]
+    if len(texts) <= FEW_ALIKE:
+        return "".join(shown)
+    return f"{shown[0]}<details><summary>and {len(texts) - 1} more</summary>{''.join(shown[1:])}</details>"
 
 
-def _recommendation(result: Recommendation) -> Page:
-    one = result.chosen
-    bars = _bars(result.plans, [one, *(plan for plan in result.plans if plan.marks)])
-    pictures = [every_plan(result, one, result.plans, beside(result))]
-    if result.saturation is not None:
-        pictures.append(charts_curves.workers_curve(result.saturation))
-    pictures += [
-        charts.cost_split(bars, [b.plan.cluster_text for b in bars], wide=True),
-        charts.utilisation(one, wide=True),
-        _step(result.request, one),
-    ]
-    return Page(
-        f"planner recommend: {one.plan.model}",
-        "",
-        _figures(one, result.request),
-        what_if=what_if(
-            [one, *result.plans, *result.everything, *beside(result)],
-            result.request,
-            goal=result.request.goal,
-        ),
-        charts=pictures,
-        tables=[Table([], title="Plans")],
+def _command(command: str) -> str:
+    if not command:
+        return ""
+    return f"<section><h2>Command</h2><pre><code>{escape(command)}</code></pre></section>"
+
+
+def table_html(table: Table) -> str:
+    """The rows and columns of a table; its title and notes are the page's."""
+    columns = table.shown()
+    kinds = [kind_of(column, table.rows) for column in columns]
+    head = "".join(
+        f'<th role="columnheader" scope="col" class="{kind}">{escape(column.heading)}</th>'
+        for column, kind in zip(columns, kinds, strict=True)
+    )
+    body = "\n".join(
+        f'<tr role="row"{_chosen(row)}>'
+        + "".join(_cell(column, row, kind) for column, kind in zip(columns, kinds, strict=True))
+        + "</tr>"
+        for row in table.rows
+    )
+    kind = f' class="{size_of(len(columns))}"' if len(columns) > FEW_COLUMNS else ""
+    return (
+        f'<table role="table"{kind}><thead role="rowgroup"><tr role="row">{head}</tr></thead>\n'
+        f'<tbody role="rowgroup">{body}</tbody></table>'
     )
 
 
-def _unmarked(result: Comparison) -> Comparison:
-    """A comparison marks the best plans of every machine, which among all plans they are not."""
-    plans = [replace(one, marks=()) for one in [*result.everything, *result.rows]]
-    return replace(result, everything=plans)
+def size_of(columns: int) -> str:
+    """How a table of more than a few columns is set: cards on a telephone; closer where it is crowded."""
+    return "many crowded" if columns > CROWDED else "many"
 
 
-def _comparison(result: Comparison) -> Page:
-    best, goal = result.chosen, result.request.goal
-    return Page(
-        f"planner compare: {best.plan.model}",
-        "",
-        _figures(best, result.request),
-        what_if=what_if([*result.rows, *result.everything], result.request, goal=goal),
-        charts=[
-            every_plan(_unmarked(result), replace(best, marks=("choice",)), ()),
-            charts.cost_split(result.rows, [row.plan.cluster_text for row in result.rows], wide=True),
-            charts.utilisation(best, wide=True),
-            _step(result.request, best),
-        ],
-        tables=[Table([], title="The best plan of each machine")],
+def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | None:
+    """The number that a cell is sorted by: its value, or what a figure begins with; None for words."""
+    value = row.get(column.key)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    leading = _LEADING.match(column.cell(row)) if figure else None
+    if leading is None:
+        return None
+    return float(leading[1].replace(",", "")) * (-1 if leading[0].startswith("-") else 1)
+
+
+def kind_of(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
+    """How a column is set: a figure, words that stay on one line, words that need room, names that break last
+    of all, or a mere sign; and whether a narrower window does without it."""
+    spare = column.spare >= SPARE
+    if column.side(rows) == "right":
+        return "number spare" if spare else "number"
+    longest = max(len(column.cell(row)) for row in rows)
+    if longest <= 1 and not column.heading:
+        return "sign"
+    kinds = (
+        ("short", longest <= SHORT),
+        ("long", longest > LONG),
+        ("name", column.whole),
+        ("spare", spare),
     )
+    return " ".join(word for word, holds in kinds if holds)
 
 
-def _saturation(result: Saturation) -> Page:
-    points = result.points
-    at = result.chosen
-    bars = [p.scored for p in points]
-    pictures = [charts_curves.workers_curve(result)]
-    if result.sizes:
-        pictures.append(charts_curves.sizes_curve(result))
-    pictures += [
-        replace(charts.utilisation(at.scored), title=f"How busy each resource is at {_count(at.workers)}"),
-        charts_curves.utilisation_curve(result),
-    ]
-    if at.scored.priced:
-        pictures.append(charts.pareto(bars, chosen=at.scored))
-        pictures.append(charts.cost_split(bars, [_count(p.workers) for p in points], wide=True))
-    pictures.append(_step(result.request, at.scored))
-    return Page(
-        f"planner saturation: {points[0].scored.plan.model}",
-        "",
-        [Figure("saturates at", _count(result.saturation_workers)), *_figures(at.scored, result.request)],
-        what_if=what_if([*bars, *(one for _, one in result.sizes)], result.request),
-        charts=pictures,
-        tables=[Table([], title="Throughput against workers")],
-    )
+def _cell(column: Column, row: Mapping[str, Any], kind: str) -> str:
+    number = sort_value(column, row, kind.startswith("number"))
+    value = "" if number is None else f' data-value="{number:.12g}"'
+    name = f' data-label="{escape(column.heading)}"' if column.heading else ""
+    return f'<td role="cell" class="{kind}"{name}{value}>{_inside(column.cell(row))}</td>'
 
 
-def _count(workers: int | None) -> str:
-    return "not reached" if workers is None else f"{workers} worker{'s' if workers != 1 else ''}"
+def _inside(text: str) -> str:
+    """What a cell shows: a bar of characters, as a terminal needs it, becomes one of the page."""
+    if not text or set(text) != {"█"}:
+        return escape(text)
+    look = f"display:inline-block;height:0.75em;width:{0.6 * len(text):.1f}em;background:{BAR}"
+    return f'<span aria-hidden="true" style="{look}"></span>'
 
 
-def _simulation(result: Simulation) -> Page:
-    one = result.scored
-    return Page(
-        f"planner simulate: {one.plan.model}",
-        "",
-        _figures(one, result.request),
-        charts=[
-            *([charts.cost_split([one], [one.plan.cluster_text])] if one.priced else []),
-            charts.utilisation(one),
-            _step(result.request, one),
-        ],
-        tables=[Table([], title="Figures")],
-    )
+def _chosen(row: Mapping[str, Any]) -> str:
+    return ' class="choice"' if row.get("_choice") == CHOICE else ""
+
+
+_WHAT_IF = """<section id="what-if-section" hidden><h2>What if</h2>
+<form id="what-if-form"></form><p id="what-if-answer" role="status" aria-live="polite"></p>
+<div class="table" id="what-if-table"></div></section>"""

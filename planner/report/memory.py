@@ -18,7 +18,7 @@ from planner.device.precision import Precision, precision_named
 from planner.device.recompute import RECOMPUTE_MODES, Recompute
 from planner.errors import unknown_name
 from planner.model import Model
-from planner.report.output import Column, Table
+from planner.report.page import Column, Table
 
 BAR = 24  # characters
 GIB = 2**30

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from planner.files.printable import printable
 from planner.model import Layer, Model
 from planner.model.layers import workloads
-from planner.report.output import Column, Table
+from planner.report.page import Column, Table
 from planner.units import MIB
 
 if TYPE_CHECKING:

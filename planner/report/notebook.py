@@ -1,15 +1,15 @@
-"""An answer in a notebook: the sentences and tables of the terminal, and its charts as still pictures."""
+"""An answer in a notebook: its page as a fragment of HTML, charts as still pictures, assumptions folded."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any
 
-from planner.report.answers import tables_of
-from planner.report.html_table import table_html
-from planner.report.output import Section, Table
-from planner.report.page import Chart
+from planner.report.answers import page_of
+from planner.report.html import table_html
+from planner.report.page import Chart, Remark, Table
 from planner.report.svg import chart_svg
 
 STYLE = """<style>
@@ -23,53 +23,41 @@ MOST_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
 
 
 def notebook_html(result: Any) -> str:
-    """A result as HTML for a notebook: the answer, its charts, what follows; what it rests on folded."""
-    first, *others = tables_of(result)
-    parts = [_table(first), *map(chart_svg, charts_of(result))]
-    for table in others:
-        if table.section is Section.ASSUMED:
-            inner = _table(replace(table, title=""))
-            parts.append(f"<details><summary>What this rests on</summary>{inner}</details>")
-        else:
-            parts.append(_table(table))
-    return f'<div class="planner-answer">{STYLE}\n' + "\n".join(parts) + "</div>"
+    """A result as HTML for a notebook: the answer, its charts, what follows; assumptions folded."""
+    page = page_of(result)
+    first, *others = page.tables
+    parts = [f"<p><b>{escape(page.answer)}</b></p>"]
+    parts += [f"<p>{escape(' · '.join(cells))}</p>" for cells in page.facts]
+    parts += [_remarks(page.why), _table(first), *map(chart_svg, charts_of(result))]
+    parts += [_remarks(page.then), *map(_table, others)]
+    if page.assumptions:
+        inner = "".join(f"<p>{escape(str(note))}</p>" for note in page.assumptions)
+        parts.append(f"<details><summary>Assumptions</summary>{inner}</details>")
+    return f'<div class="planner-answer">{STYLE}\n' + "\n".join(filter(None, parts)) + "</div>"
 
 
 def charts_of(result: Any) -> list[Chart]:
-    """The charts of an answer that need nothing simulated anew."""
-    from planner.answers.questions import Simulation
-    from planner.answers.results import Comparison, Recommendation, Saturation
-    from planner.answers.sweep import SweepResult
-    from planner.report import charts, charts_curves
-    from planner.report.html import beside, every_plan
-    from planner.servers.order_request import OrderAnswer
-    from planner.servers.report.html_order import throughput
+    """The charts of an answer that need nothing simulated anew and say something without a pointer."""
+    return [picture.draw() for picture in page_of(result).pictures if picture.still]
 
-    match result:
-        case Recommendation():
-            plain = replace(result, bounded=())  # thousands of points that a still picture cannot name
-            front = every_plan(plain, result.chosen, result.plans, beside(result))
-            curve = result.saturation
-            return [front] if curve is None else [front, charts_curves.workers_curve(curve)]
-        case Comparison():
-            return [every_plan(replace(result, bounded=()), result.chosen, ())]
-        case Saturation():
-            return [charts_curves.workers_curve(result)]
-        case Simulation():
-            return [charts.utilisation(result.scored)]
-        case OrderAnswer():
-            return [throughput(result.comparison)]
-        case SweepResult():
-            priced = [one for one in result.rows if one.priced]
-            return [charts.pareto(priced)] if len(priced) > 1 else []
-        case _:
-            return []
+
+def _remarks(remarks: Iterable[Remark]) -> str:
+    return "".join(
+        f"<p><b>{escape(remark.label)}</b> {escape(sentence)}</p>"
+        for remark in remarks
+        for sentence in remark.sentences
+        if sentence
+    )
 
 
 def _table(table: Table) -> str:
-    said = [f"<p><b>{escape(line)}</b></p>" for line in table.title.splitlines()]
+    lines = [f"<p><b>{escape(line)}</b></p>" for line in table.title.splitlines()]
     if table.rows:
-        said.append(table_html(replace(table, rows=table.rows[:MOST_ROWS])))
+        lines.append(table_html(replace(table, rows=table.rows[:MOST_ROWS])))
         if len(table.rows) > MOST_ROWS:
-            said.append(f"<p>The first {MOST_ROWS} of {len(table.rows):,} rows.</p>")
-    return "".join([*said, *(f"<p>{escape(note)}</p>" for note in table.sentences)])
+            lines.append(f"<p>The first {MOST_ROWS} of {len(table.rows):,} rows.</p>")
+    return "".join([*lines, *_notes(table.notes)])
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    return [f"<p>{escape(note)}</p>" for note in notes]

@@ -1,34 +1,35 @@
-"""Plots for a terminal: the saturation curve and the Pareto front, readable at 80 columns and without colour.
+"""Charts in a terminal, readable at 80 columns and without colour.
 
 Lines are drawn in braille, two by four dots a character; points are characters of their own, so that series
-differ even where colour is off. Thirty lines of drawing need no library; rich decides about colour. Colours
-are of the 256 that terminals have fixed, each with a contrast of at least 3 to black and to white.
+differ even where colour is off. A trace of a chart says in `meta` by which character its points are drawn, or
+`skip`. Colours are of the 256 that terminals have fixed, each with a contrast of at least 3 to black and
+white.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import unescape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from planner.files.printable import printable
+from planner.report.format import rate
+from planner.report.page import Chart, Spec
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from planner.answers.results import Recommendation, Saturation
-    from planner.search.scored import ScoredPlan
-
 WIDTH, HEIGHT = 80, 16
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # dots of a character by row and column
 PATTERNS = {"solid": 1, "dashed": 3, "dotted": 6}  # every how many dots
-LETTERS = "abcdefgh"  # of the machines that are named; others share a sign
+CROWD = "·"  # of points that matter only between the others: they stretch no axis
 COLOURS = tuple(f"color({number})" for number in (32, 166, 29, 133, 136, 62, 30, 162))
 GREY, OTHERS = "color(244)", "color(243)"
 CHOICE = "bold color(231) on color(160)"  # white on red, wherever it stands
+DASHES = {"dash": "dashed", "dot": "dotted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,86 +71,64 @@ class PlotAxis:
         if self.log and self.high > 6 * self.low:  # over less the ticks of a linear axis are apart too
             tens = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for digits in ((1, 2, 5), (1, 3), (1,)):
-                found = [
+                inside = [
                     d * 10.0**ten for ten in tens for d in digits if self.low <= d * 10.0**ten <= self.high
                 ]
-                if 2 <= len(found) <= most:
-                    return found
-            return found
+                if 2 <= len(inside) <= most:
+                    return inside
+            return inside
         rough = (self.high - self.low) / most
         ten = 10.0 ** math.floor(math.log10(rough))
         step = next(d * ten for d in (1, 2, 5, 10) if d * ten >= rough)
         return [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-def saturation_plot(result: Saturation, width: int = WIDTH) -> Text:
-    """Throughput against workers: simulated, bound and ideal."""
-    points = [(point.workers, point.scored.samples_per_s) for point in result.points]
-    bound = [(point.workers, point.scored.bound_samples_per_s) for point in result.points]
-    one = points[0][1] / points[0][0]
-    top = max(y for _, y in [*points, *bound]) * 1.05
-    ideal = [(w, one * w) for w in (points[0][0], min(points[-1][0], top / one))]
-    saturated, chosen = result.saturation_workers, result.chosen.workers
-    words = f"saturates at {saturated}" if chosen == saturated else f"the choice: {chosen}"
-    marked = [Series(words, [point for point in points if point[0] == chosen], "X", CHOICE)]
-    if saturated not in (None, chosen):
-        full = [point for point in points if point[0] == saturated]
-        marked.insert(0, Series(f"saturates at {saturated}", full, "S", COLOURS[0]))
-    return _plot(
-        [
-            Series("bound", bound, style=COLOURS[1], line="dashed"),
-            Series("ideal", ideal, style=GREY, line="dotted"),
-            Series("simulated", points, "o", COLOURS[0], "solid"),
-            *marked,
-        ],
-        PlotAxis("workers", points[0][0] - 0.5, points[-1][0] + 0.5),
-        PlotAxis.over("samples/s", [top]),
-        width,
-        whole=True,
-    )
+def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
+    """A chart of points and lines as text."""
+    layout = chart.spec["layout"]
+    traces = [trace for trace in chart.spec["data"] if trace.get("meta") != "skip" and len(trace["x"])]
+    series = [part for trace in traces for part in _series(trace)]
+    solid = [part for part in series if part.glyph != CROWD] or series
+    x, y = (_axis(layout[f"{key}axis"], solid, place) for place, key in enumerate("xy"))
+    inside = [
+        Series(part.name, [at for at in part.points if _inside(at, x, y)], part.glyph, part.style, part.line)
+        for part in series
+    ]
+    whole = all(float(value) == int(value) for part in solid for value, _ in part.points)
+    return _plot(inside, x, y, width, whole=whole and not x.log)
 
 
-def pareto_plot(result: Recommendation, width: int = WIDTH) -> Text:
-    """Cost against throughput: every plan that was simulated, a letter for each of the machines that matter
-    most, the plans that were only looked at, as far as they fall between these, and the choice."""
-    from planner.hardware.prices.cluster_cost import usd_per_million_samples
-
-    chosen = result.chosen
-    simulated = list({one.plan.key: one for one in [*result.plans, *result.everything]}.values())
-    x = PlotAxis.over("samples/s", [one.samples_per_s for one in [*simulated, chosen]], log=True)
-    y = PlotAxis.over(
-        "USD per million samples", [one.usd_per_million_samples for one in [*simulated, chosen]], log=True
-    )
-    seen = [(bound, usd_per_million_samples(usd, bound)) for _, usd, bound in result.bounded]
-    seen += [_point(one) for one in result.screened]
-    inside = [(px, py) for px, py in seen if x.low <= px <= x.high and y.low <= py <= y.high]
-    marked = [one for one in result.plans if one.marks]
-    names = list(dict.fromkeys(one.plan.machine for one in [chosen, *marked, *simulated]))[: len(LETTERS)]
-    others = [one for one in simulated if one.plan.machine not in names]
-    series = [Series("looked at", inside, "·", GREY)]
-    series.append(Series("other machines", [_point(one) for one in others], "+", OTHERS))
-    for letter, colour, name in zip(LETTERS, COLOURS, sorted(names), strict=False):
-        mine = [_point(one) for one in simulated if one.plan.machine == name]
-        series.append(Series(name, mine, letter, colour))
-    series.append(Series(f"the choice: {chosen.plan.cluster_text}", [_point(chosen)], "X", CHOICE))
-    return _plot(series, x, y, width)
+def _series(trace: Spec) -> Iterable[Series]:
+    """The line and the points of a trace, the name with the last."""
+    points = [(float(x), float(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
+    name, look = unescape(trace.get("name", "")), trace.get("line") or trace.get("marker") or {}
+    marks = "markers" in trace["mode"]
+    style = _style(look.get("color", "@c1"))
+    if "lines" in trace["mode"]:
+        line = DASHES.get(look.get("dash", ""), "solid")
+        yield Series("" if marks else name, points, "", style, line)
+    if marks:
+        yield Series(name, points, trace.get("meta", "o"), style)
 
 
-def _point(one: ScoredPlan) -> tuple[float, float]:
-    return one.samples_per_s, one.usd_per_million_samples
+def _style(colour: str) -> str:
+    named = {"@mark": CHOICE, "@faint": GREY, "@soft": OTHERS}
+    return named.get(colour) or COLOURS[(int(colour[2:]) - 1) % len(COLOURS)]
 
 
-def show_plot(plot: Callable[[int], Text]) -> None:
-    """Print a plot, given its width, to a terminal that can show it; elsewhere nothing."""
-    if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):
-        return
-    from rich.console import Console
-    from rich.text import Text
+def _axis(spec: Spec, series: Sequence[Series], place: int) -> PlotAxis:
+    values = [point[place] for part in series for point in part.points]
+    title = (spec.get("title") or {}).get("text", "")
+    if spec.get("type") == "log":
+        return PlotAxis.over(title, [value for value in values if value > 0], log=True)
+    if spec.get("tickformat") == "d":
+        return PlotAxis(title, min(values) - 0.5, max(values) + 0.5)
+    top = spec["range"][1] if "range" in spec else max(values)
+    return PlotAxis.over(title, [top])
 
-    console = Console(highlight=False, markup=False)
-    drawn = plot(min(console.width, WIDTH))
-    console.print()
-    console.print(Text(drawn.plain) if console.no_color else drawn, no_wrap=True, overflow="crop")
+
+def _inside(point: tuple[float, float], x: PlotAxis, y: PlotAxis) -> bool:
+    return x.low <= point[0] <= x.high and y.low <= point[1] <= y.high
 
 
 def _plot(series: Sequence[Series], x: PlotAxis, y: PlotAxis, width: int, *, whole: bool = False) -> Text:
@@ -178,7 +157,7 @@ def _plot(series: Sequence[Series], x: PlotAxis, y: PlotAxis, width: int, *, who
         if all(char == " " for char in line[max(0, start - 1) : start + len(text) + 1]):
             line[start : start + len(text)] = text
     out.append(f"{'':>{margin}}  " + "".join(line).rstrip() + f"\n{'':>{margin}}  {x.title}\n")
-    return _legend(out, [one for one in series if one.points], margin, width)
+    return _legend(out, [part for part in series if part.points and part.name], margin, width)
 
 
 def _cells(
@@ -186,26 +165,25 @@ def _cells(
 ) -> dict[tuple[int, int], tuple[str, str]]:
     """Which character stands where; later series cover earlier ones, points cover lines."""
     cells: dict[tuple[int, int], tuple[str, str]] = {}
-    for one in series:
-        if not one.line:
+    for part in series:
+        if not part.line:
             continue
         dots: dict[tuple[int, int], int] = {}
-        for across, down in _line(one, x, y, columns):
+        for across, down in _line(part, x, y, columns):
             cell = down // 4, across // 2
             dots[cell] = dots.get(cell, 0) | BRAILLE[down % 4][across % 2]
-        cells |= {cell: (chr(0x2800 + bits), one.style) for cell, bits in dots.items()}
-    for one in series:
-        for px, py in one.points if one.glyph else ():
-            if (px > 0 and py > 0) or not (x.log or y.log):
-                cells[_row(y.at(py)), round(x.at(px) * (columns - 1))] = one.glyph, one.style
+        cells |= {cell: (chr(0x2800 + bits), part.style) for cell, bits in dots.items()}
+    for part in series:
+        for px, py in part.points if part.glyph else ():
+            cells[_row(y.at(py)), round(x.at(px) * (columns - 1))] = part.glyph, part.style
     return cells
 
 
-def _line(one: Series, x: PlotAxis, y: PlotAxis, columns: int) -> Iterable[tuple[int, int]]:
+def _line(part: Series, x: PlotAxis, y: PlotAxis, columns: int) -> Iterable[tuple[int, int]]:
     """The dots of the line through the points, from the left, some left out by the pattern."""
-    every = PATTERNS[one.line]
+    every = PATTERNS[part.line]
     wide, high = 2 * columns - 1, 4 * HEIGHT - 1
-    dots = [(x.at(px) * wide, (1 - y.at(py)) * high) for px, py in one.points]
+    dots = [(x.at(px) * wide, (1 - y.at(py)) * high) for px, py in part.points]
     drawn = 0
     for (x0, y0), (x1, y1) in pairwise(dots):
         steps = max(1, math.ceil(max(abs(x1 - x0), abs(y1 - y0))))
@@ -221,20 +199,20 @@ def _row(share: float) -> int:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
+    return rate(value) if value >= 100 else f"{value:g}"
 
 
 def _legend(out: Text, series: Sequence[Series], margin: int, width: int) -> Text:
     used = margin + 2
     out.append(" " * used)
-    for one in series:
-        sign = one.glyph or {"solid": "⠒⠒", "dashed": "⠒ ⠒", "dotted": "⠂ ⠂"}[one.line]
-        name = printable(one.name)[: max(8, width - margin - 8)]
+    for part in series:
+        sign = part.glyph or {"solid": "⠒⠒", "dashed": "⠒ ⠒", "dotted": "⠂ ⠂"}[part.line]
+        name = printable(part.name)[: max(8, width - margin - 8)]
         length = len(sign) + len(name) + 4
         if used + length > width:
             out.append("\n" + " " * (margin + 2))
             used = margin + 2
-        out.append(sign, one.style)
+        out.append(sign, part.style)
         out.append(f" {name}   ")
         used += length
     return out

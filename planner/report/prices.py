@@ -9,7 +9,7 @@ from planner.hardware import Hardware, Price
 from planner.hardware.prices.age import age_days, old_prices
 from planner.hardware.prices.changes import Changes
 from planner.hardware.prices.importing import FAR, ImportedPrices
-from planner.report.output import Column, Table
+from planner.report.page import Column, Table
 
 
 def providers_table(machines: Sequence[Hardware]) -> Table:

@@ -1,4 +1,4 @@
-"""Tables of a profile and of the fits made from profiles."""
+"""Tables of profiles, of fits made from them, and of calibrations of a machine."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
+from planner.calibrate.accelerator import AcceleratorCalibration
+from planner.calibrate.compute import ComputeCalibration
+from planner.calibrate.network import NetworkCalibration
 from planner.device.recorded.summary import RecordingsBeside, RecordingSummary
-from planner.report.output import Column, Table
+from planner.report.page import Column, Table
 from planner.servers.network.overhead import Overhead
 from planner.servers.network.window import WindowFit
 from planner.simulator.step.summary import Summary
@@ -200,3 +203,51 @@ def _window_row(name: str, fit: WindowFit) -> dict[str, Any]:
         "step_window_high_bytes": seen[-1] if seen else None,
         "transfers": fit.transfers,
     }
+
+
+def compute_table(fitted: ComputeCalibration) -> Table:
+    """Threads against the time of one multiply-add, in cache and out of it."""
+    rows = [
+        {
+            "threads": at + 1,
+            "muladd_s": fitted.muladd_s * inside,
+            "muladd_out_of_cache_s": fitted.muladd_out_of_cache_s * outside,
+            "interference": inside,
+            "interference_out_of_cache": outside,
+        }
+        for at, (inside, outside) in enumerate(
+            zip(fitted.interference, fitted.interference_out_of_cache, strict=True)
+        )
+    ]
+    columns = [
+        Column("threads"),
+        Column("muladd_s", "multiply-add", format_seconds, "right"),
+        Column("interference", "C_interf"),
+        Column("muladd_out_of_cache_s", "out of cache", format_seconds, "right"),
+        Column("interference_out_of_cache", "C_interf"),
+    ]
+    notes = [
+        f"Last-level cache {format_bytes(fitted.cache_bytes)}; activation {format_seconds(fitted.act_s)}, "
+        f"error term {format_seconds(fitted.err_s)} a neuron.",
+        f"Matrix-matrix multiply-add with all cores busy: {format_seconds(fitted.matrix_s)} in cache, "
+        f"{format_seconds(fitted.matrix_out_of_cache_s)} out of it.",
+    ]
+    return Table(rows, columns, f"{fitted.cpu}, {fitted.cores} cores", notes)
+
+
+def network_table(fitted: NetworkCalibration) -> Table:
+    """Latency by concurrent connections, and the bandwidth in words."""
+    rows = [{"connections": at + 1, "latency_s": value} for at, value in enumerate(fitted.latency_s)]
+    columns = [Column("connections"), Column("latency_s", "one-way latency", format_seconds, "right")]
+    return Table(rows, columns, f"{fitted.host}: {format_bandwidth(fitted.bytes_per_s)} by {fitted.method}")
+
+
+def accelerator_table(fitted: AcceleratorCalibration) -> Table:
+    """Formats against what large matrix products reach."""
+    rows = [{"format": name, "tflops": round(flops / 1e12, 2)} for name, flops in fitted.matmul_flops.items()]
+    columns = [Column("format"), Column("tflops", "TFLOP/s of matrix products", align="right")]
+    notes = [
+        f"Large copies move {fitted.copy_bytes_per_s / 1e9:,.0f} GB/s; a kernel takes "
+        f"{format_seconds(fitted.launch_s)} to launch; {fitted.software}."
+    ]
+    return Table(rows, columns, fitted.name, notes)

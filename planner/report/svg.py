@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from planner.report.charts import CROWD
 from planner.report.page import Chart, Spec
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 720, 64, 16, 10, 44
@@ -48,7 +49,8 @@ class _Axis:
 
 def chart_svg(chart: Chart) -> str:
     """The chart with its title, a legend of two or more series, and its caption below."""
-    layout, data = chart.spec["layout"], [one for one in chart.spec["data"] if len(one["x"])]
+    layout = chart.spec["layout"]
+    data = [trace for trace in chart.spec["data"] if len(trace["x"]) and trace.get("meta") != CROWD]
     legend = _legend(data)
     height = layout.get("height", 360)
     top = TOP + 18 * len(legend)

@@ -1,68 +1,112 @@
-"""The result of a sweep: the cheapest and the fastest plan of each model, then every plan in a table."""
+"""The page of a sweep: the cheapest and the fastest plan of each model, and every plan in a table."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from planner.report.answer_words import plan_row, rate, usd
-from planner.report.decision import beside_words, busy_words, run_words
-from planner.report.output import Column, Table
+from planner.report import charts
+from planner.report.format import money, rate, span
+from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
+from planner.report.phrases import beside_words, busy_words, cost_words, run_words, strategy_words
+from planner.report.what_if import what_if
 
 if TYPE_CHECKING:
     from planner.answers.sweep import SweepResult
     from planner.search.scored import ScoredPlan
 
-VARYING = {"model": "model", "batch": "batch", "_how": "computed in", "mode": "mode", "policy": "policy"}
-VARYING |= {"placement": "placement"}
-FEW = 4  # models that are spoken of one by one
+VARYING = {"model": "model", "batch": "batch", "_how": "precision", "mode": "mode", "policy": "policy"}
+VARYING |= {"placement": "placement"}  # columns that people need only where they differ
+FEW_MODELS = 4  # that are named one by one
+MOST_ROWS = 40  # on a screen
 
 
-def sweep_tables(result: SweepResult) -> list[Table]:
-    """CSV and JSON hold every plan; columns that people need only where they differ are shown only there."""
+def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
+    """Every plan that was scored, cheapest first."""
     rows = [_row(scored, result) for scored in result.rows]
     rows.sort(key=lambda row: (row["usd_per_million_samples"], row["model"], row["cluster"]))
-    varying = [Column(key, title) for key, title in VARYING.items() if len({row[key] for row in rows}) > 1]
-    ranged = any(row["_range"] is not None for row in rows)
+    differ = [Column(key, title) for key, title in VARYING.items() if len({row[key] for row in rows}) > 1]
     columns = [
-        *(column for column in varying if column.key == "model"),
-        Column("_workers", "machines"),
-        Column("_run", "run as"),
-        *(column for column in varying if column.key != "model"),
+        *(column for column in differ if column.key == "model"),
+        Column("_machines", "machines", whole=True),
+        Column("_run", "run as", whole=True, enough=16),
+        *(column for column in differ if column.key != "model"),
         Column("samples_per_s", "samples/s", show=rate),
-        *([Column("_range", "range", align="right", spare=True)] if ranged else []),
-        Column("usd_per_hour", "USD/h", show=usd),
-        Column("usd_per_million_samples", "USD/M", show=usd),
-        Column("_limit", "limited by", spare=True),
+        *([Column("_range", "range", align="right", spare=2)] if any(row["_range"] for row in rows) else []),
+        Column("usd_per_hour", "$/h", show=money, spare=1),
+        Column("usd_per_million_samples", "$/M samples", show=money),
+        Column("_limit", "busiest", spare=3),
     ]
+    models = list(dict.fromkeys(plan.plan.model for plan in result.rows))
     notes = [f"{len(rows):,} of {result.total:,} plans scored, {len(result.refused):,} refused."]
-    notes += [f"Left out: {count:,} {reason}." for reason, count in result.dropped.items()]
+    notes += [f"Left out: {number:,} {reason}." for reason, number in result.dropped.items()]
     if result.partial:
-        notes.append("Interrupted: run the same command again to go on.")
-    return [Table(rows, columns, title=_answer(result), notes=notes)]
+        notes.append("Interrupted: run the same command again to resume.")
+    best = min(result.rows, key=lambda plan: plan.usd_per_million_samples)
+    request = result.request
+    brief = rows[:MOST_ROWS] if len(rows) > MOST_ROWS else None
+    return Page(
+        "planner sweep",
+        "Cheapest",
+        f"{best.plan.model} on {best.plan.cluster_text}, {strategy_words(best.plan) or '1 device'}",
+        [[f"{rate(best.samples_per_s)} samples/s", cost_words(best)]],
+        [Remark("Best", _best_words(result, models))],
+        [Table(rows, columns, notes=notes, brief=brief)],
+        figures=[
+            Figure("plans scored", f"{len(result.rows):,}", f"of {result.total:,}"),
+            Figure("models", f"{len(models):,}"),
+            Figure("machines", f"{len({plan.plan.machine for plan in result.rows}):,}"),
+            Figure("cheapest per sample", best.plan.machine, best.plan.cluster_text),
+        ],
+        what_if=(
+            (lambda: what_if(result.rows, request, goal="cheapest"))
+            if len(models) == 1 and request is not None
+            else None
+        ),
+        pictures=_pictures(result, models),
+        data=result.as_dict,
+    )
 
 
-def _row(one: ScoredPlan, result: SweepResult) -> dict[str, Any]:
-    words = one.plan.exchange.words()
-    return plan_row(one) | {
-        "_run": words.cell if result.request is None else run_words(one.plan, result.request),
-        "_how": one.plan.how or "fp32",
-        "_range": None if one.range is None else "{} to {}".format(*map(rate, one.range)),
-        "_limit": busy_words(one),
+def _pictures(result: SweepResult, models: list[str]) -> list[Picture]:
+    """Cost against speed for each of a few models."""
+
+    def drawn(place: int, model: str, priced: list[ScoredPlan]) -> Chart:
+        chart = charts.pareto(priced)
+        if len(models) == 1:
+            return chart
+        return replace(chart, key=f"pareto-{place}", title=f"{chart.title}: {model}")
+
+    out = []
+    for place, model in enumerate(models[:FEW_MODELS]):
+        priced = [plan for plan in result.rows if plan.priced and plan.plan.model == model]
+        if len(priced) > 1:
+            out.append(Picture(lambda place=place, model=model, priced=priced: drawn(place, model, priced)))  # type: ignore[misc]
+    return out
+
+
+def _row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
+    plan, request = scored.plan, result.request
+    return scored.as_dict() | {
+        "_machines": plan.machines_text.partition(" (")[0],
+        "_run": plan.exchange.words().cell if request is None else run_words(plan, request),
+        "_how": plan.how or "fp32",
+        "_range": None if scored.range is None else span(*scored.range),
+        "_limit": busy_words(scored),
     }
 
 
-def _answer(result: SweepResult) -> str:
-    """A line a model: what is cheapest and what is fastest of all that was scored."""
-    models = dict.fromkeys(one.plan.model for one in result.rows)
-    lines = [f"Every plan of {', '.join(models)}, cheapest a sample first."]
-    for model in list(models)[:FEW]:
-        mine = [one for one in result.rows if one.plan.model == model]
+def _best_words(result: SweepResult, models: list[str]) -> list[str]:
+    """A sentence each for the cheapest and the fastest plan of every model."""
+    lines = []
+    for model in models[:FEW_MODELS]:
+        plans = [plan for plan in result.rows if plan.plan.model == model]
         of = f" for {model}" if len(models) > 1 else ""
-        cheapest = min(mine, key=lambda one: one.usd_per_million_samples)
-        fastest = max(mine, key=lambda one: one.samples_per_s)
+        cheapest = min(plans, key=lambda plan: plan.usd_per_million_samples)
+        fastest = max(plans, key=lambda plan: plan.samples_per_s)
         if cheapest is fastest:
-            lines.append(beside_words(f"The cheapest a sample and the fastest{of}", None, cheapest))
+            lines.append(beside_words(f"Cheapest per sample and fastest{of}", None, cheapest))
             continue
-        lines.append(beside_words(f"The cheapest a sample{of}", None, cheapest))
-        lines.append(beside_words(f"The fastest{of}", None, fastest))
-    return "\n".join(lines)
+        lines.append(beside_words(f"Cheapest per sample{of}", None, cheapest))
+        lines.append(beside_words(f"Fastest{of}", None, fastest))
+    return lines

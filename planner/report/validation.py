@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import planner
-from planner.report.output import Column, Format, Table
+from planner.report.output import Format
+from planner.report.page import Column, Table
 from planner.validation.row import Row, Value
 
 FEW_SOURCES = 2
@@ -64,11 +65,12 @@ def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
 def write_validation_html(rows: Sequence[Row], path: Path) -> None:
     """A page with every table."""
     from planner.files.atomic import write_file
-    from planner.report.page import Page, render_page
+    from planner.report.html import render_page
+    from planner.report.page import Page
 
     page = Page(
         title="Validation: published and measured figures beside ours",
-        answer=summary(rows),
+        headline=summary(rows),
         tables=validation_tables(rows)[:-1],
         command="planner validate",
     )

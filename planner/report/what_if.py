@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.report.answer_words import usd
-from planner.report.decision import decision_row, run_words, speed
-from planner.report.html_table import kind_of, size_of
-from planner.report.output import Column
-from planner.report.page import Spec
-from planner.report.recommendation import columns_of
+from planner.report.format import usd
+from planner.report.html import kind_of, size_of
+from planner.report.page import Column, Spec
+from planner.report.phrases import plan_columns, plan_row, price_words, run_words, speed_words
 from planner.units import format_bandwidth
 
 if TYPE_CHECKING:
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
-GOALS = (("fastest", "the fastest"), ("cheapest", "the cheapest a sample"))
-BEST = {"fastest": "fastest", "cheapest": "cheapest a sample"}
+GOALS = (("fastest", "the fastest"), ("cheapest", "the cheapest per sample"))
+BEST = {"fastest": "fastest", "cheapest": "cheapest per sample"}
 MOST = 400  # plans; the page would grow and nobody slides through more
 
 
@@ -38,10 +36,8 @@ def what_if(plans: Sequence[ScoredPlan], request: Request, *, goal: str = "faste
     sliders = [slider for slider in (_slider(key, at, limits.get(key)) for key in _NAMES) if slider]
     if len(kept) < 2 or not sliders:
         return {}
-    rows = [decision_row(one, kept[0], request, training) for one in kept]
-    columns = [
-        column for column in columns_of(rows, training, request) if column.key not in ("_choice", "_why")
-    ]
+    rows = [plan_row(one, kept[0], request, training) for one in kept]
+    columns = plan_columns(rows, training, request)
     priced = all(one.priced for one in kept)
     goals = GOALS if priced else GOALS[:1]
     return {
@@ -68,12 +64,12 @@ def _at(one: ScoredPlan, request: Request) -> dict[str, float | None]:
     }
 
 
-_NAMES = {"workers": "workers", "batch": "batch of a worker", "usd": "USD an hour", "network": "network"}
+_NAMES = {"workers": "workers", "batch": "batch per worker", "usd": "price", "network": "network"}
 
 
 def _words(key: str, value: float) -> str:
     if key == "usd":
-        return f"at most ${usd(value)}"
+        return f"at most {usd(value)}/h"
     if key == "network":
         return f"at most {format_bandwidth(value)}"
     return f"{value:,.0f}" if key == "batch" else f"at most {value:,.0f}"
@@ -106,7 +102,6 @@ def _point(
     request: Request,
 ) -> Spec:
     how = f", {one.plan.computed}" if one.plan.computed else ""
-    price = f" for ${one.usd_per_hour:,.2f} an hour, ${usd(one.usd_per_million_samples)} a million samples"
     return {
         "at": at,
         "x": one.samples_per_s,
@@ -114,5 +109,5 @@ def _point(
         "rank": {"fastest": -one.samples_per_s, "cheapest": one.usd_per_million_samples},
         "cells": [column.cell(row) for column in columns],
         "text": f"{one.plan.cluster_text}: {run_words(one.plan, request)}{how}, batch {one.plan.batch}, "
-        f"{speed(one)} samples/s{price if one.priced else ''}.",
+        f"{', '.join([speed_words(one), *price_words(one)])}.",
     }

@@ -65,6 +65,7 @@ class OrderRequest:
 class OrderAnswer(Shown):
     """The comparison, the profile it is about, and what was tuned."""
 
+    page_maker = "planner.servers.report.orders.order_page"
     comparison: OrderComparison
     profile: Profile
     title: str

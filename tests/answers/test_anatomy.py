@@ -13,7 +13,7 @@ from planner.answers.questions import Simulation, simulation_for
 from planner.answers.scenario import parse_request
 from planner.device.mfu import recomputed_macs
 from planner.model.catalog import load_model
-from planner.report.answers import simulation_tables
+from planner.report.answers import page_of
 from planner.search.cases import Cases
 from planner.search.device_memory import peak_memory
 from planner.search.request import model_of
@@ -111,7 +111,7 @@ def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> Non
 
 def test_the_screen_shows_parts_and_memory() -> None:
     found = simulated(**EIGHT, workers=16, recompute="full")
-    by_title = {table.title: table for table in simulation_tables(found)}
+    by_title = {table.title: table for table in page_of(found).tables}
     names = [row["part"] for row in by_title["The step of a device"].rows]
     assert names[0].startswith("compute (")
     assert names[1:] == ["communication, exposed", "optimizer", "the step"]

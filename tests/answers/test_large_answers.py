@@ -9,9 +9,9 @@ from planner.answers.launching import launch_of
 from planner.answers.questions import simulation_for
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
-from planner.report.answer_words import usd
-from planner.report.html import page_of
-from planner.report.recommendation import comparison_tables
+from planner.report.answers import page_of
+from planner.report.assumed import notes_of
+from planner.report.format import usd
 
 
 def test_a_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> None:
@@ -27,7 +27,7 @@ def test_a_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> No
     machines = {row.plan.machine: row.plan.workers for row in found.rows}
     assert {"p5.48xlarge", "p4de.24xlarge", "p6-b200.48xlarge"} <= machines.keys()
     assert machines["p5.48xlarge"] > 8
-    said = " ".join(map(str, found.assumptions))
+    said = " ".join(found.as_dict()["assumptions"])
     assert "lambda-8x-h100-sxm5" in said
     assert "do not hold it on one machine, and no network figure is published" in said
 
@@ -36,7 +36,7 @@ def test_machines_that_hold_nothing_that_is_asked_for_are_named() -> None:
     words = {"hardware": "p5.48xlarge,p6-b200.48xlarge", "workers": "8", "global_batch": 512}
     found = planner.compare("llama3-70b", **words, interval_width=0.05)
     assert [row.plan.machine for row in found.rows] == ["p6-b200.48xlarge"]
-    (note,) = [str(note) for note in found.assumptions if "not hold" in str(note)]
+    (note,) = [str(note) for note in notes_of(found.assumptions) if "not hold" in str(note)]
     assert "p5.48xlarge does not hold it with up to 8 workers as asked for" in note
 
 
@@ -47,9 +47,9 @@ def test_a_comparison_by_speed_takes_the_cheapest_of_those_that_are_as_fast() ->
     assert found.request.goal == "balanced"
     assert {row.plan.machine for row in found.rows} == set(machines.split(","))
     assert found.chosen.plan.machine == "p5.48xlarge"
-    (table, *_) = comparison_tables(found)
-    (column,) = [one for one in table.columns if one.heading.startswith("spot")]
-    assert column.heading == "spot USD/B tokens"
+    (table, *_) = page_of(found).tables
+    (column,) = [column for column in table.columns if column.heading.startswith("spot")]
+    assert column.heading == "spot $/B"
     shown = sorted(row["_spot"] for row in table.rows if row["_spot"])
     assert shown == pytest.approx(sorted(paid / 1e6 / 8192 * 1e9 for paid in found.spot.values()))
 
@@ -58,7 +58,7 @@ def test_a_machine_is_left_out_for_one_reason() -> None:
     found = planner.compare(
         "llama3-70b", hardware="p5e.48xlarge,p5en.48xlarge", workers="32", interval_width=0.05
     )
-    said = [str(note) for note in found.assumptions if "p5e.48xlarge" in str(note)]
+    said = [str(note) for note in notes_of(found.assumptions) if "p5e.48xlarge" in str(note)]
     assert len(said) == 1
     assert "no on-demand price" in said[0]
 
@@ -103,17 +103,17 @@ def test_what_misses_a_deadline_is_not_told_of_money() -> None:
 def test_a_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
     scenario = parse_request(model="gpt2", hardware="g5.xlarge", workers=1)
     answer = simulation_for(scenario)
-    figures = {one.name: one.value for one in page_of(answer).figures}
-    assert figures["a billion tokens"] == f"${usd(answer.scored.usd_per_billion_tokens)}"
+    figures = {figure.name: figure.value for figure in page_of(answer).figures}
+    assert figures["per billion tokens"] == usd(answer.scored.usd_per_billion_tokens)
     images = simulation_for(parse_request(model="resnet50", hardware="g5.xlarge", workers=1))
-    figures = {one.name: one.value for one in page_of(images).figures}
-    assert figures["a million samples"] == f"${usd(images.scored.usd_per_million_samples)}"
+    figures = {figure.name: figure.value for figure in page_of(images).figures}
+    assert figures["per million samples"] == usd(images.scored.usd_per_million_samples)
 
 
 def test_what_a_budget_leaves_out_is_not_said_to_be_too_small() -> None:
     words = {"hardware": "p5.48xlarge,p4de.24xlarge", "workers": "32", "budget": 200, "interval_width": 0.05}
     found = planner.compare("llama3-70b", **words)
-    said = " ".join(map(str, found.assumptions))
+    said = " ".join(found.as_dict()["assumptions"])
     assert "p5.48xlarge has no plan that holds it within the limits asked for" in said
 
 
@@ -125,5 +125,5 @@ def test_a_deadline_stands_before_machines_that_are_too_small() -> None:
 
 def test_a_framework_says_nothing_of_cpus() -> None:
     scenario = parse_request(model="resnet50", hardware="c5.4xlarge", workers=2, framework="xla")
-    said = simulation_for(scenario).assumptions
-    assert any("--framework says nothing of CPUs" in str(note) for note in said)
+    said = notes_of(simulation_for(scenario).assumptions)
+    assert any("--framework does not apply to CPUs" in str(note) for note in said)

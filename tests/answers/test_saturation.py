@@ -9,8 +9,9 @@ import planner
 from planner.answers.questions import one_plan, saturation_for, simulation_for
 from planner.answers.saturation import _advised, _few
 from planner.errors import BadInput, Infeasible
-from planner.report.answer_words import saturation_words
-from planner.report.answers import saturation_tables
+from planner.report.answers import page_of
+from planner.report.assumed import notes_of
+from planner.report.saturation import saturation_sentence
 from planner.search.request import Request
 from planner.simulator.resource import COMPUTATION, Resource, ResourceKind
 
@@ -60,7 +61,7 @@ def test_one_worker_that_another_does_not_help_is_not_what_saturates():
     assert curve.points[0].scored.prediction.bottleneck == COMPUTATION
     assert curve.bottleneck == curve.points[1].scored.prediction.bottleneck
     assert curve.bottleneck.kind is ResourceKind.LINK
-    assert "What saturates is the NICs." in saturation_tables(curve)[0].title
+    assert _limit(curve) == "the NICs (saturated)."
 
 
 def test_what_does_not_saturate_has_a_limit_that_comes_next():
@@ -71,15 +72,14 @@ def test_what_does_not_saturate_has_a_limit_that_comes_next():
     last = curve.points[-1].scored.prediction
     assert curve.saturation_workers is None
     assert last.bottleneck == COMPUTATION
-    words = saturation_tables(curve)[0].title
-    assert "What saturates" not in words
     direction = {
         Resource(ResourceKind.DOWNLINK, 0): "sending parameters from",
         Resource(ResourceKind.UPLINK, 0): "receiving gradients at",
     }
     assert curve.limits_next in direction
     assert last.utilisation[curve.limits_next] == max(last.utilisation[link] for link in direction)
-    assert f"What would limit next is {direction[curve.limits_next]} server 0" in words
+    assert _limit(curve).startswith(f"{direction[curve.limits_next]} server 0")
+    assert _limit(curve).endswith("would saturate next.")
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +119,15 @@ def test_servers_within_the_error_are_not_judged(inception3):
     assert _advised(by_servers, 0.05) == 2
     assert _advised(by_servers, 0.12) == 1
     unclear = replace(inception3, sizes=by_servers, size_advised=None)
-    assert saturation_tables(unclear)[1].title == (
-        "Whether 1 server is enough for 2 workers is a close call: 2 servers give +9.6 ± 0.6%, and what "
-        "counts is 10%."
+    assert page_of(unclear).tables[1].title == (
+        "Whether 1 server is enough for 2 workers is a close call: 2 servers add +9.6 ± 0.6%, the "
+        "threshold is 10%."
     )
+
+
+def _limit(curve):
+    (remark,) = [remark for remark in page_of(curve).then if remark.label == "Limit"]
+    return remark.sentences[0]
 
 
 def measured(prediction, mean, half_width):
@@ -211,17 +216,18 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
     result = simulation_for(request)
     assert result.scored.plan.batch == 16
     assert result.scored.prediction.samples_per_s <= result.scored.bound_samples_per_s
-    assert any("your profile" in note.text for note in result.assumptions)
+    assert any("your profile" in text for text in result.as_dict()["assumptions"])
 
 
 def test_a_fall_is_explained_and_one_worker_is_one_worker():
     """Two workers on g5.xlarge take turns, three fall into step."""
     found = planner.saturation("inception3", hardware="g5.xlarge", exchange="servers", max_workers=3)
-    (note,) = saturation_tables(found)[0].notes
-    assert re.match(r"3 workers give [12]\d% less than 2: they fall into step", note)
+    said = [sentence for remark in page_of(found).why for sentence in remark.sentences]
+    assert re.match(r"3 workers are [12]\d% slower than 2: they fall into lockstep", said[-1])
     alone = replace(found, points=found.points[:1], saturation_workers=None)
-    assert "does not saturate up to 1 worker with" in saturation_tables(alone)[0].title
-    assert not saturation_tables(alone)[0].notes
+    said = [sentence for remark in page_of(alone).why for sentence in remark.sentences]
+    assert "does not saturate up to 1 worker with" in said[0]
+    assert not any("lockstep" in sentence for sentence in said)
 
 
 def test_a_brief_look_at_many_points_takes_the_first_few_and_every_doubling() -> None:
@@ -258,11 +264,11 @@ def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_d
     assert {plan.exchange.kind for plan in plans} == {"sharded"}
     assert [plan.recompute for plan in plans] == ["full", *["none"] * 7]  # as little as each needs
     assert plans[-1].workers == 64
-    note = str(curve.assumptions[0])
+    note = str(notes_of(curve.assumptions)[0])
     assert note.startswith("Memory: 1 worker of p5.48xlarge cannot hold llama3-8b as it is asked for: ")
     assert "points begin with 8 workers, by sharded data parallelism, with full recompute" in note
     assert "with full recompute, none from 16 workers on" in note
-    assert note in "\n".join(str(one) for table in saturation_tables(curve) for one in table.notes)
+    assert note in list(map(str, page_of(curve).assumptions))
     rates = [point.scored.samples_per_s for point in curve.points]
     assert rates[1] > 2.2 * rates[0]
     assert max(rates) <= curve.ceiling_samples_per_s
@@ -289,7 +295,7 @@ def test_what_is_named_stays_as_it_is():
 
 def test_what_fits_says_nothing_of_memory():
     curve = saturation_for(replace(ALEXNET, exchanges=(("allreduce", {}),), servers=None), max_workers=2)
-    assert not [note for note in curve.assumptions if str(note).startswith("Memory")]
+    assert not [note for note in notes_of(curve.assumptions) if str(note).startswith("Memory")]
 
 
 def test_a_global_batch_stays_the_same_however_many_share_it():
@@ -305,10 +311,10 @@ def test_a_global_batch_stays_the_same_however_many_share_it():
         (96, 1),
     ]
     assert {plan.samples_per_step * plan.replicas for plan in plans} == {96}
-    said = saturation_words(curve, "p5.48xlarge")
-    assert said.endswith("up to 96 workers, which is as many as share a global batch of 96.")
+    said = saturation_sentence(curve, "p5.48xlarge")
+    assert said.endswith("up to 96 workers, the most that divide a global batch of 96.")
     fewer = replace(curve, points=curve.points[:2])
-    assert saturation_words(fewer, "p5.48xlarge") == "p5.48xlarge does not saturate up to 16 workers."
+    assert saturation_sentence(fewer, "p5.48xlarge") == "p5.48xlarge does not saturate up to 16 workers."
     fastest = max(point.scored.samples_per_s for point in curve.points)
     assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
     with pytest.raises(BadInput, match="--global-batch 96"):
@@ -328,14 +334,13 @@ def test_too_few_workers_are_refused_and_not_recommended():
 def test_a_large_model_without_a_machine_gets_one_that_is_full_of_devices():
     curve = saturation_for(Request(model="llama3-8b"), jobs=2, max_workers=8)
     assert curve.points[0].scored.plan.machine == "p5.48xlarge"
-    assert (
-        str(curve.assumptions[0]) == "Machines: p5.48xlarge, as none is named; --hardware or --gpu chooses."
-    )
+    first = str(notes_of(curve.assumptions)[0])
+    assert first == "Machines: p5.48xlarge by default; --hardware or --gpu chooses another."
     by_device = one_plan(Request(model="llama3-8b", gpu="L4"), joined=True)  # one of them alone is cheaper
     assert by_device.workers_per_machine == 8
     assert one_plan(Request(model="gpt2", gpu="A100"), joined=True).workers_per_machine == 1
     small = saturation_for(Request(model="gpt2"), max_workers=2)
-    assert str(small.assumptions[0]).startswith("Machines: g5.xlarge, as none is named")
+    assert str(notes_of(small.assumptions)[0]).startswith("Machines: g5.xlarge by default")
 
 
 def test_choices_of_another_exchange_are_refused():

@@ -16,7 +16,7 @@ from planner.device.rates.times import computation_s
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.report.calibrate import accelerator_table
+from planner.report.profile import accelerator_table
 
 FOUND = AcceleratorCalibration(
     "NVIDIA Test", "nvidia", 24e9, {"fp32": 50e12, "bf16": 160e12}, 850e9, 5e-6, "torch 2"

@@ -144,3 +144,11 @@ def twenty_machines():
         saturation=None,
         changes=[],
     )
+
+
+def shown(answer, width=1000, **about):
+    """What a terminal shows of an answer, with all assumptions."""
+    from planner.report.answers import page_of
+    from planner.report.terminal import screen_lines
+
+    return "\n".join(line.plain for line in screen_lines(page_of(answer, **about), width))

@@ -9,8 +9,9 @@ from report_answers import HOSTILE, NOTE, many_plans, recommended, twenty_machin
 from test_html import KINDS, page
 
 import planner
-from planner.report.html import beside, page_of
-from planner.report.page import write_page
+from planner.report.answers import page_of
+from planner.report.html import write_page
+from planner.report.recommend import _further
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -115,7 +116,7 @@ def test_as_many_points_as_plans_and_pointing_at_one_shows_it(browser, tmp_path)
     opened(browser, page_of(result), tmp_path / "page.html")
     everything = [*result.everything, *result.screened, *result.plans]
     plans = {one.plan.key for one in everything} | {plan.key for plan, _, _ in result.bounded}
-    plans |= {one.plan.key for one in beside(result)}
+    plans |= {one.plan.key for one in _further(result)}
     assert sum(points(browser)) == len(plans) + 2  # and the rings of the choice and of the what-if
     ring = browser.find_elements(By.CSS_SELECTOR, "#chart-pareto .scatterlayer path.point")[-2]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", ring)
@@ -140,7 +141,7 @@ def test_a_hostile_name_shows_as_text(browser, tmp_path):
     assert problems == []
     assert browser.find_elements(By.TAG_NAME, "img") == []
     assert HOSTILE in browser.find_element(By.TAG_NAME, "h1").text
-    assert NOTE in browser.find_element(By.CLASS_NAME, "next").text
+    assert NOTE in browser.find_element(By.CLASS_NAME, "also").text
     assert browser.title == f"planner models: {HOSTILE}"
 
 
@@ -268,15 +269,16 @@ def test_the_what_if_shows_the_best_plan_within_its_sliders(browser, tmp_path):
     made = page("recommend")
     opened(browser, made, tmp_path / "page.html")
     answer = browser.find_element(By.ID, "what-if-answer")
-    fastest = max(made.what_if["points"], key=lambda point: point["x"])
+    points = made.what_if()["points"]
+    fastest = max(points, key=lambda point: point["x"])
     assert answer.text.startswith(fastest["text"])
     browser.find_element(By.ID, "what-if-workers").send_keys(Keys.HOME)  # as few as there are
-    fewest = min(point["at"]["workers"] for point in made.what_if["points"])
-    few = [point for point in made.what_if["points"] if point["at"]["workers"] == fewest]
-    assert 0 < len(few) < len(made.what_if["points"])
+    fewest = min(point["at"]["workers"] for point in points)
+    few = [point for point in points if point["at"]["workers"] == fewest]
+    assert 0 < len(few) < len(points)
     best = max(few, key=lambda point: point["x"])
     assert answer.text.startswith(best["text"])
-    assert f"of {len(few)} of the {len(made.what_if['points'])} plans" in answer.text
+    assert f"of {len(few)} of the {len(points)} plans" in answer.text
     ring = browser.execute_script(
         "return document.getElementById('chart-pareto').data.find(t => t.name === 'what-if').x[0]"
     )

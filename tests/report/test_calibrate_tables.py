@@ -5,7 +5,7 @@ import pytest
 from planner.calibrate.accelerator import AcceleratorCalibration
 from planner.calibrate.compute import ComputeCalibration
 from planner.calibrate.network import NetworkCalibration
-from planner.report.calibrate import accelerator_table, compute_table, network_table
+from planner.report.profile import accelerator_table, compute_table, network_table
 
 COMPUTE = ComputeCalibration(
     cpu="Some CPU",

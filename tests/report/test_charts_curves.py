@@ -29,7 +29,7 @@ def test_as_many_servers_as_pay_off_are_coloured():
     assert bars["y"] == [one.samples_per_s for _, one in curve.sizes]
     assert bars["marker"]["color"] == ["@faint", "@c1", "@faint"]
     assert chart.caption.startswith("With 1 worker, each number of servers")
-    assert chart.caption.endswith("Coloured: as many as pay off, 2.")
+    assert chart.caption.endswith("Coloured: 2, as many as pay off.")
     assert chart.title == "Throughput against servers"
     assert sizes_curve(with_sizes(2, workers=2)).caption.startswith("With 2 workers, each number of servers")
 

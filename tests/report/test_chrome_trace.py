@@ -10,8 +10,7 @@ import pytest
 from report_answers import simulated
 
 from planner.answers.timeline import timeline_of, traced
-from planner.report.chrome import write_chrome
-from planner.report.link_use import link_use
+from planner.report.chrome import link_use, write_chrome
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.resource import FABRIC

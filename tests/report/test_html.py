@@ -27,12 +27,15 @@ from report_answers import (
 
 from planner.answers.timeline import timeline_of
 from planner.model.catalog import load_model
-from planner.report import answer_words, charts, charts_step, html, html_layers
+from planner.note import Note, Topic
+from planner.report import charts, charts_step, format, layer_pages, phrases
+from planner.report.answers import page_of, write_html
 from planner.report.charts_step import BINS, _bars
-from planner.report.html import page_of, write_html
-from planner.report.html_layers import model_page, profile_page
-from planner.report.html_tables import MOST_ROWS, partition_page, tables_page
-from planner.report.page import label, render_page, script_json
+from planner.report.html import MOST_ROWS, render_page, script_json, tables_page
+from planner.report.layer_pages import model_page, profile_page
+from planner.report.page import label
+from planner.report.recommend import _further
+from planner.servers.report.partition import partition_page
 from planner.simulator.resource import COMPUTATION
 from planner.simulator.step.summary import summarize
 from planner.units import format_seconds
@@ -84,10 +87,13 @@ def test_a_page_is_one_file_that_says_how_to_get_it_again(kind):
     assert found.addresses == []
     assert found.handlers == []
     assert "img" not in found.tags
-    scripts = 1 + 3 * bool(made.charts) + 2 * bool(made.what_if)  # tables; charts, plotly, ours; sliders
+    scripts = (
+        1 + 3 * bool(made.charts) + (2 if made.what_if and made.what_if() else 0)
+    )  # tables; charts, plotly, ours; sliders
     assert found.tags.count("script") == scripts
     assert COMMAND in found.text
-    assert all(line in found.text for line in made.answer.splitlines())
+    assert made.answer in found.text
+    assert all(cell in found.text for cells in made.facts for cell in cells)
     assert len(text.encode()) < 2e6
 
 
@@ -135,7 +141,7 @@ def test_every_plan_that_was_looked_at_is_drawn():
     result = recommended()
     keys = {one.plan.key for one in [*result.everything, *result.screened, *result.plans]}
     keys |= {plan.key for plan, _, _ in result.bounded}
-    beside = {one.plan.key for one in html.beside(result)} - keys
+    beside = {one.plan.key for one in _further(result)} - keys
     assert plans_drawn(result) == len(keys) + len(beside)
     assert result.simulated <= len(keys)
     assert result.considered == len(keys) + sum(
@@ -152,7 +158,8 @@ def test_a_comparison_draws_every_plan_too():
 def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
     result = saturated()
     spec = next(chart for chart in page_of(result).charts if chart.key == "workers").spec
-    ideal, bound, simulated_line = spec["data"]
+    ideal, bound, simulated_line, *marked = spec["data"]
+    assert marked[0]["x"] == [result.chosen.workers]
     one = result.points[0].scored.samples_per_s
     assert ideal["y"] == pytest.approx([one * point.workers for point in result.points])
     assert bound["y"] == [point.scored.bound_samples_per_s for point in result.points]
@@ -193,7 +200,7 @@ def test_the_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
 
 @pytest.mark.parametrize("count", [16, 17, 24, 25])
 def test_bars_are_named_where_there_is_room(count):
-    chart = html_layers._bars("key", "title", "MiB", [(f"layer{i}", "words", 1.0) for i in range(count)])
+    chart = layer_pages._bars("key", "title", "MiB", [(f"layer{i}", "words", 1.0) for i in range(count)])
     assert ("ticktext" in chart.spec["layout"]["xaxis"]) == (count <= 24)
     assert ("ticktext" in chart.spec["narrow"]["xaxis"]) == (count <= 16)
 
@@ -226,20 +233,20 @@ def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
         used = dict.fromkeys(one.prediction.utilisation, 0.1) | {COMPUTATION: share}
         scored = replace(one, prediction=replace(one.prediction, utilisation=used, bottleneck=COMPUTATION))
         chart = charts.utilisation(scored)
-        cards = {one.name: (one.value, one.more) for one in html._figures(scored, simulated().request)}
+        cards = {one.name: (one.value, one.more) for one in phrases.figures(scored, simulated().request)}
         return cards, chart.caption, chart.spec["data"][0]["marker"]["color"], charts.scored_words(scored)
 
     cards, caption, colours, hover = page(0.41)
-    assert cards["busiest"] == ("41%", "the workers' computation")
+    assert cards["busiest"] == ("41%", "compute")
     assert "bottleneck" not in cards
-    assert caption.startswith("None is full; the busiest is the workers' computation.")
+    assert caption.startswith("No resource is full; the busiest is compute.")
     assert "@mark" not in colours
-    assert "<br>busiest: the workers" in hover
+    assert "<br>busiest: compute" in hover
     cards, caption, colours, hover = page(0.8)
-    assert cards["bottleneck"] == ("80%", "the workers' computation")
-    assert caption.startswith("The bottleneck, in red, is the workers' computation.")
+    assert cards["bottleneck"] == ("80%", "compute")
+    assert caption.startswith("The bottleneck, in red, is compute.")
     assert colours.count("@mark") == 1
-    assert "<br>bottleneck: the workers" in hover
+    assert "<br>bottleneck: compute" in hover
 
 
 def test_a_page_of_a_model_has_shares_and_no_bars_of_characters():
@@ -255,24 +262,30 @@ def test_a_page_of_a_model_has_shares_and_no_bars_of_characters():
 
 
 def test_money_is_shown_with_as_many_digits_as_it_needs():
-    assert [answer_words.usd(value) for value in (1234.5, 0.1, 0.0123)] == ["1,234.50", "0.10", "0.012"]
-    assert [answer_words.rate(value) for value in (1234.5, 100, 99.94)] == ["1,234", "100", "99.9"]
-    assert [answer_words.usd_or_never(value) for value in (999_999, 1e6, float("inf"))] == [
-        "999,999.00",
-        "-",
-        "-",
-    ]
+    assert [format.usd(value) for value in (1234.5, 100, 43.921, 0.1, 0.0123)] == [
+        "$1,234", "$100", "$43.92", "$0.10", "$0.012",
+    ]  # fmt: skip
+    assert [format.rate(value) for value in (21342, 1234.5, 100, 99.94)] == ["21,300", "1,230", "100", "99.9"]
+    assert [format.money(value) for value in (999_999, float("inf"))] == ["999,999", "-"]
+    assert [format.listed(list("abcd"), most) for most in (1, 3, 4)] == [
+        "a and 3 more", "a, b, c and 1 more", "a, b, c and d",
+    ]  # fmt: skip
+    assert [format.ratio(value) for value in (0.42, 3.14, 12.3)] == ["0.42x", "3.1x", "12.3x"]
+    assert [format.signed(value) for value in (1240.0, -185.1)] == ["+1,240", "-185"]
+    assert format.limit_usd(50.0) == "$50"
 
 
 def test_a_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
-    full = replace(page_of(simulated(), COMMAND), assumptions=[("Price", "one & only")], command=COMMAND)
+    full = replace(
+        page_of(simulated(), COMMAND), assumptions=[Note(Topic.PRICE, "one & only")], command=COMMAND
+    )
     text = render_page(full)
-    assert "<h2>What this rests on</h2>" in text
+    assert "<h2>Assumptions</h2>" in text
     assert '<tr><th scope="row">Price</th><td><p>one &amp; only</p></td></tr>' in text
-    assert "<h2>How to get this again</h2>" in text
+    assert "<h2>Command</h2>" in text
     bare = render_page(replace(full, assumptions=[], command=""))
-    assert "What this rests on" not in bare
-    assert "How to get this again" not in bare
+    assert "<h2>Assumptions" not in bare
+    assert "<h2>Command" not in bare
 
 
 def test_a_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
@@ -283,9 +296,9 @@ def test_a_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
         result.rows
     )
     assert len(made.tables[0].rows) == len(result.rows)
-    assert len(made.what_if["points"]) == len(result.rows)
+    assert len(made.what_if()["points"]) == len(result.rows)
     cheapest = min(result.rows, key=lambda one: one.usd_per_million_samples)
-    assert f"${answer_words.usd(cheapest.usd_per_million_samples)} a million samples" in made.answer
+    assert f"{format.usd(cheapest.usd_per_million_samples)} per million samples" in made.facts[0]
     assert made.figures[-1].more == cheapest.plan.cluster_text
 
 
@@ -298,7 +311,7 @@ def test_several_models_have_a_chart_each_and_no_sliders():
     for chart in made.charts:
         drawn = [trace for trace in chart.spec["data"] if trace["mode"] == "markers"]
         assert sum(len(trace["x"]) for trace in drawn) == len(other)
-    assert made.what_if == {}
+    assert made.what_if is None
 
 
 def test_the_parts_of_an_epoch_add_up_in_the_chart():
@@ -312,20 +325,19 @@ def test_the_parts_of_an_epoch_add_up_in_the_chart():
 
 
 def test_a_table_that_is_too_long_for_a_page_says_so():
-    from planner.report.output import Table
+    from planner.report.page import Table
 
     rows = [{"place": place} for place in range(MOST_ROWS + 5)]
     made = tables_page([Table(rows, title="Many")], "planner hardware")
-    assert len(made.tables[0].rows) == MOST_ROWS
-    assert made.tables[0].notes == [
-        f"The first {MOST_ROWS:,} of {MOST_ROWS + 5:,} rows; JSON and CSV have all."
-    ]
+    text = render_page(made)
+    assert text.count("<tr") == MOST_ROWS + 1
+    assert f"The first {MOST_ROWS:,} of {MOST_ROWS + 5:,} rows; JSON and CSV have all." in text
     assert made.answer == "Many"
 
 
-def test_what_was_looked_at_stands_with_what_the_answer_rests_on():
+def test_what_was_looked_at_stands_with_the_assumptions():
     made = page("recommend")
-    about = dict(made.assumptions)
-    assert f"{recommended().considered:,} plans considered" in about["Looked at"]
-    assert not any("plans considered" in note for note in made.next)
-    assert made.next[0].startswith(("The bottleneck is", "No resource is full"))
+    about = {note.heading: note.text for note in made.assumptions}
+    assert f"{recommended().considered:,} plans considered" in about["Search"]
+    bottleneck, _ = made.then
+    assert bottleneck.label == "Bottleneck"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.report.html_table import kind_of, sort_value, table_html
-from planner.report.output import Column, Table
+from planner.report.html import kind_of, sort_value, table_html
+from planner.report.page import Column, Table
 
 ROWS = [
     {"_choice": "", "name": "a", "words": "sending parameters", "rate": 1234.5, "_said": "1,234 ± 1%"},

@@ -10,14 +10,16 @@ import jsonschema
 import pytest
 
 import planner
-from planner.answers.jobs import Limit, Training, missed, training_of, usual_words
+from planner.answers.assumptions import UsualJob
+from planner.answers.jobs import Limit, Training, missed, training_of, usual_job
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.model.catalog import load_model
 from planner.note import Topic
-from planner.report.answers import tables_of
+from planner.report.answers import page_of
+from planner.report.assumed import notes_of, sentence
+from planner.report.format import usd
 from planner.report.output import to_json
-from planner.report.recommendation import recommendation_tables
 from planner.search.rank import CONFIDENCE
 from planner.search.request import Request
 
@@ -74,14 +76,13 @@ def test_all_answers_open_with_what_to_run_and_what_the_job_takes(
         (curve, curve.chosen.scored),
         (simulated, simulated.scored),
     ):
-        first, second, *_ = tables_of(answer)[0].title.splitlines()
+        page = page_of(answer)
         training = training_of(answer.request)
         assert training is not None
-        assert first.startswith("Rent ")
-        assert scored.plan.machine in first
-        assert " an hour" in first
-        assert second.startswith(f"{training.words} take")
-        assert f"${training.usd(scored):,.2f}" in second
+        assert page.headline.startswith(f"{scored.plan.machines} x {scored.plan.machine}")
+        assert any("/h" in cell for cell in page.facts[0])
+        assert page.facts[1][0].startswith(f"{training.words} in ")
+        assert f" for {usd(training.usd(scored) or 0)}" in page.facts[1][0]
 
 
 def test_json_has_the_job_of_every_plan(
@@ -109,18 +110,18 @@ def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compa
     times_s = sorted(training.confident_s(row, CONFIDENCE) for row in compared.rows)
     assert times_s[0] < times_s[1]
     tight = replace(compared, request=replace(compared.request, deadline_s=(times_s[0] + times_s[1]) / 2))
-    rows = tables_of(tight)[0].rows
+    rows = page_of(tight).tables[0].rows
     late = [row for row in rows if row["misses"] == Limit.LATE]
     assert len(late) >= len(compared.rows) - 1
-    assert all(Limit.LATE in row["_why"] and not row["_choice"] for row in late)
+    assert all(Limit.LATE in row["_label"] and not row["_choice"] for row in late)
     (chosen,) = [row for row in rows if row["_choice"]]
     assert not chosen["misses"]
     assert [row["misses"] for row in tight.as_dict()["plans"]].count(Limit.LATE) == len(compared.rows) - 1
 
 
 def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_below(curve: Saturation) -> None:
-    rows = tables_of(curve)[0].rows
-    over = [row["workers"] for row in rows if Limit.BUDGET in row["_marks"]]
+    rows = page_of(curve).tables[0].rows
+    over = [row["workers"] for row in rows if Limit.BUDGET in row["_label"]]
     assert over == [row["workers"] for row in rows if row["usd_per_hour"] > 2.1]
     assert over
     assert curve.chosen.workers == min(over) - 1 == curve.as_dict()["chosen_workers"]
@@ -129,7 +130,7 @@ def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_belo
 
 def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Saturation) -> None:
 
-    late_s = Training(EPOCH, "", several=True).confident_s(curve.points[1].scored, CONFIDENCE)
+    late_s = Training(EPOCH, "").confident_s(curve.points[1].scored, CONFIDENCE)
     asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=late_s * 1.01)
     found = replace(curve, request=asked).chosen
     fine = [point for point in curve.points if not missed(point.scored, asked, training_of(asked))]
@@ -138,12 +139,12 @@ def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Satur
 
 
 def test_one_plan_says_which_limit_it_misses_and_how_stale_it_is(simulated: Simulation) -> None:
-    title = tables_of(simulated)[0].title
-    assert "It costs more than the $0.01 that may be spent." in title
+    title = "\n".join(cell for cells in page_of(simulated).facts for cell in cells)
+    assert "Over the spending limit of $0.01." in title
     assert simulated.as_dict()["plan"]["misses"] == Limit.SPEND
     assert f"{simulated.scored.prediction.staleness_mean:.1f} updates old on average" in title
-    assert "on spot machines" in title
-    counted = [note.text for note in simulated.assumptions if note.topic is Topic.SPOT]
+    assert "/h (spot)" in title
+    counted = [note.text for note in notes_of(simulated.assumptions) if note.topic is Topic.SPOT]
     assert len(counted) == 1
     assert "AWS Spot Advisor" in counted[0]
 
@@ -156,8 +157,9 @@ def sequences() -> Recommendation:
 
 
 def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -> None:
-    table = recommendation_tables(sequences)[0]
-    assert {"tokens/s", "USD/B tokens"} <= {column.heading for column in table.columns}
+    page = page_of(sequences)
+    (table,) = page.tables
+    assert {"tokens/s", "$/B tokens"} <= {column.heading for column in table.columns}
     length = sequences.chosen.sequence_length
     assert length
     for row in table.rows:
@@ -165,10 +167,9 @@ def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -
         assert row["usd_per_billion_tokens"] == pytest.approx(
             row["usd_per_hour"] / 3600 / row["tokens_per_s"] * 1e9
         )
-    first, second, *_ = table.title.splitlines()
-    assert "a billion tokens" in first
-    assert second.startswith("1 billion tokens take ")
-    assert "Job: 1 billion tokens, unless" in sequences.as_dict()["assumptions"][0]
+    assert page.facts[0][-1].endswith(" per billion tokens")
+    assert page.facts[1][0].startswith("1 billion tokens in ")
+    assert "Job: 1 billion tokens by default" in sequences.as_dict()["assumptions"][0]
     assert sequences.as_dict()["recommendation"]["job_tokens"] == 1e9
 
 
@@ -176,11 +177,11 @@ def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -
     ("model", "asked", "words", "tokens"),
     [
         ("llama3-70b", None, "1 billion tokens", 1e9),  # its epoch would be years
-        ("llama3-70b", 15e12 / 8192, "One epoch", 15e12),
+        ("llama3-70b", 15e12 / 8192, "1 epoch", 15e12),
         ("llama3-70b", 300e6 / 8192, "300 million tokens", 300e6),
         ("gpt2", 1000.0, "1,000 samples", 1000 * 1024.0),
         ("gpt2", None, "1 billion tokens", 1e9),
-        ("resnet50", None, "One epoch", None),
+        ("resnet50", None, "1 epoch", None),
     ],
 )
 def test_the_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
@@ -190,10 +191,10 @@ def test_the_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
     training = training_of(request)
     assert training is not None
     assert (training.words, training.tokens) == (words, tokens)
-    said = usual_words(request)
-    assert bool(said) == (words == "1 billion tokens")
-    if model == "llama3-70b" and said:
-        assert said.endswith("; an epoch of llama3-70b has 15 trillion.")
+    usual = usual_job(request)
+    assert (usual is not None) == (words == "1 billion tokens")
+    if model == "llama3-70b" and usual:
+        assert sentence(UsualJob(*usual)).endswith("; an epoch of llama3-70b has 15 trillion.")
 
 
 def test_an_epoch_of_fewer_tokens_is_the_job() -> None:
@@ -204,7 +205,7 @@ def test_an_epoch_of_fewer_tokens_is_the_job() -> None:
 
 
 def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendation) -> None:
-    usual, asked = recommendation_tables(sequences)[0], recommendation_tables(sequences, energy=True)[0]
+    usual, asked = (page_of(sequences, energy=energy).tables[0] for energy in (False, True))
     names = [column.heading for column in asked.columns if column not in usual.columns]
     assert names == ["kWh/M", "kg CO2e/M"]
     for plan in sequences.as_dict()["plans"]:
@@ -215,9 +216,7 @@ def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendat
         assert kwh / hours / (watts / 1000) == pytest.approx(1.15, abs=0.15)
         assert plan["kg_co2e_per_million_samples"] / kwh == pytest.approx(0.38, abs=0.1)
         assert "PUE" in plan["energy_method"]
-    assert any(
-        note.startswith("Energy: ") for table in recommendation_tables(sequences) for note in table.sentences
-    )
+    assert any(note.topic is Topic.ENERGY for note in page_of(sequences).assumptions)
 
 
 def test_a_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself(curve: Saturation) -> None:
@@ -225,9 +224,9 @@ def test_a_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself
     first = curve.points[0].scored
     asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=EPOCH / first.samples_per_s * 1.001)
     near = replace(curve, request=asked, points=curve.points[:1], saturation_workers=1, sizes=())
-    table = tables_of(near)[0]
-    assert "with probability 50%" in table.title
-    assert "misses the deadline" in table.rows[0]["_marks"]
-    assert "One device alone" not in table.title
-    easy = replace(near, request=replace(asked, deadline_s=1e9))
-    assert "with probability >99%" in tables_of(easy)[0].title
+    page = page_of(near)
+    assert page.facts[1][0].endswith(": 50%")
+    assert "misses the deadline" in page.tables[0].rows[0]["_label"]
+    assert not any("One device" in text for remark in page.why for text in remark.sentences)
+    easy = page_of(replace(near, request=replace(asked, deadline_s=1e9)))
+    assert easy.facts[1][0].endswith(": >99%")

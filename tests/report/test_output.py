@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from planner.errors import BadInput
 from planner.files.atomic import write_file
 from planner.files.printable import plain_where_needed
-from planner.report.output import Column, Format, Table, check_writable, emit, render, rich_of
+from planner.report.output import Format, check_writable, emit, render
+from planner.report.page import Column, Table
+from planner.report.phrases import row_style
+from planner.report.terminal import column_widths, fitting_columns, table_text
 
 ROWS = [{"name": "a|b", "bytes": 1024, "share": 0.5}, {"name": "downlink[0]", "bytes": None, "share": 1.0}]
 COLUMNS = [Column("name", "Name"), Column("bytes", "KiB", lambda b: f"{b / 1024:.1f}")]
@@ -134,45 +137,35 @@ def test_an_output_that_cannot_be_is_refused_early(tmp_path):
         check_writable(tmp_path)
 
 
-def test_the_choice_stands_out_and_reasons_have_their_own_colours():
-    from planner.report.decision import why_style
-
+def test_table_text_choice_stands_out_and_missed_limits_are_red():
     rows = [
-        {"_choice": ">", "_why": "choice"},
-        {"_choice": "", "_why": "dearer", "misses": None},
-        {"_choice": "", "_why": "late", "misses": "misses the deadline"},
+        {"_choice": ">", "_label": "recommended"},
+        {"_choice": "", "_label": "cheapest", "misses": None},
+        {"_choice": "", "_label": "late", "misses": "misses the deadline"},
     ]
-    assert [why_style(row) for row in rows] == ["bold green", "dim", "red"]
-    group = rich_of([Table(rows, [Column("_why", "", style=why_style)], title="First.\nSecond.")], 80)
-    first, second, empty, grid = group.renderables[:4]
-    assert (str(first), str(first.style), str(second), str(second.style), str(empty)) == (
-        "First.", "bold", "Second.", "", "",
-    )  # fmt: skip
-    assert [row.style for row in grid.rows] == ["bold", "", ""]
+    assert [row_style(row) for row in rows] == ["bold green", "dim", "red"]
+    lines = table_text(Table(rows, [Column("_label", "", style=row_style)], title="First.\nSecond."), 80)
+    assert [(line.plain, str(line.style)) for line in lines[:2]] == [("First.", "bold"), ("Second.", "")]
+    assert [str(line.spans[0].style) for line in lines[2:]] == ["bold bold green", "dim", "red"]
 
 
-def test_of_spare_columns_the_highest_goes_first_and_words_need_not_stand_in_one_line():
-    from planner.report.output import _fitting
-
+def test_fitting_columns_leave_out_spare_ones_highest_first():
     row = {"a": "x" * 20, "b": "y" * 20, "c": "z" * 20, "why": "word " * 10}
     columns = [
         Column("a"), Column("b", spare=2), Column("c", spare=1), Column("why", enough=12),
     ]  # fmt: skip
 
     def left(width: int) -> str:
-        return "".join(column.key[0] for column in _fitting(Table([row], columns), width))
+        return "".join(column.key[0] for column in fitting_columns(Table([row], columns), width))
 
-    assert [left(width) for width in (90, 70, 50)] == ["abcw", "acw", "aw"]
+    assert [left(width) for width in (90, 70, 50, 36, 25)] == ["abcw", "acw", "aw", "aw", ""]
 
 
-def test_names_break_after_other_words():
-    from planner.report.wrapping import wrapped_columns
-
-    names, words = ["machines", "3 x g7e.2xlarge (4)"], ["why", "misses the deadline by far"]
-    found = wrapped_columns([names, words], [False, False], 32, [True, False])
-    assert found[0] == names
-    assert "\n" in found[1][1]
-    assert "\n" in wrapped_columns([names, words], [False, False], 22, [False, False])[0][1]
+def test_column_widths_whole_columns_give_way_last():
+    rows = [{"names": "3 x g7e.2xlarge + 1 server", "why": "misses the deadline by far"}]
+    table = Table(rows, [Column("names", whole=True), Column("why")])
+    assert column_widths(table, table.columns, 40) == [26, 12]
+    assert column_widths(table, table.columns, 30) == [20, 8]
 
 
 def test_csv_says_true_and_false_in_words_and_lists_in_brackets():

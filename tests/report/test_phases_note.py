@@ -1,6 +1,6 @@
 from dataclasses import dataclass
 
-from planner.report.phases import falling
+from planner.report.saturation import falling
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ def rate(mean, half):
 
 def test_the_first_fall_beyond_the_intervals_is_explained():
     said = falling([(1, rate(94, 1)), (2, rate(183, 6)), (3, rate(154, 9)), (4, rate(100, 1))])
-    assert said.startswith("3 workers give 16% less than 2: they fall into step")
+    assert said.startswith("3 workers are 16% slower than 2: they fall into lockstep")
 
 
 def test_what_the_intervals_allow_is_no_fall():
@@ -26,4 +26,4 @@ def test_what_the_intervals_allow_is_no_fall():
 
 def test_workers_that_exchange_together_do_not_take_turns():
     said = falling([(1, rate(62, 1)), (2, rate(31, 1))], takes_turns=False)
-    assert said.startswith("2 workers give 50% less than 1: exchanging gradients takes longer")
+    assert said.startswith("2 workers are 50% slower than 1: exchanging gradients takes longer")

@@ -10,57 +10,54 @@ import pytest
 from report_answers import recommended, saturated
 from rich.text import Text
 
-from planner.report import plots
+from planner.report.answers import page_of
+from planner.report.charts import LETTERS, pareto
+from planner.report.page import Page, Picture
 from planner.report.plots import (
     CHOICE,
     COLOURS,
-    LETTERS,
-    Axis,
+    PlotAxis,
     Series,
     _legend,
     _line,
     _number,
     _plot,
-    pareto_plot,
-    saturation_plot,
-    show_plot,
+    chart_plot,
 )
+from planner.report.terminal import show_plots
 
 
-def test_the_ideal_line_goes_through_the_first_point_and_grows_with_workers(monkeypatch):
-    drawn = {}
+def plotted(result, width=80):
+    (picture,) = [picture for picture in page_of(result).pictures if picture.plotted]
+    return chart_plot(picture.draw(), width)
 
-    def kept(series, *axes, **others):
-        drawn.update({one.name: one.points for one in series})
-        return Text()
 
-    monkeypatch.setattr(plots, "_plot", kept)
+def test_workers_curve_linear_scaling_goes_through_the_first_point():
     whole = saturated()  # a curve need not begin with one worker
     result = replace(whole, points=whole.points[1:], saturation_workers=None)
-    saturation_plot(result)
+    (picture,) = [picture for picture in page_of(result).pictures if picture.plotted]
     first = result.points[0]
     assert first.workers > 1
-    (begin, low), (end, high) = drawn["ideal"]
-    assert (begin, low) == pytest.approx((first.workers, first.scored.samples_per_s))
-    assert high / end == pytest.approx(first.scored.samples_per_s / first.workers)
-    assert begin < end <= result.points[-1].workers
+    linear = next(trace for trace in picture.draw().spec["data"] if trace["name"] == "linear scaling")
+    per_worker = first.scored.samples_per_s / first.workers
+    assert linear["y"] == pytest.approx([per_worker * workers for workers in linear["x"]])
 
 
 @pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize(("plot", "result"), [(saturation_plot, saturated), (pareto_plot, recommended)])
-def test_a_plot_is_never_wider_than_the_terminal(plot, result, width):
-    lines = plot(result(), width).plain.splitlines()
+@pytest.mark.parametrize("result", [saturated, recommended])
+def test_a_plot_is_never_wider_than_the_terminal(result, width):
+    lines = plotted(result(), width).plain.splitlines()
     assert max(map(len, lines)) <= width
     assert 18 <= len(lines) <= 26
 
 
 def test_the_curve_marks_every_point_and_where_it_saturates():
     result = saturated()
-    text = saturation_plot(result).plain
+    text = plotted(result).plain
     body = text.split("└")[0].partition("\n")[2]
     assert body.count("o") + body.count("X") == len(result.points)
     assert body.count("X") == 1
-    assert f"saturates at {result.saturation_workers}" in text
+    assert f"recommended: {result.chosen.workers}" in text
     ticks = text.split("└")[1].splitlines()[1].split()
     assert ticks == [str(point.workers) for point in result.points]
 
@@ -68,8 +65,8 @@ def test_the_curve_marks_every_point_and_where_it_saturates():
 def test_the_choice_is_marked_where_nothing_saturates_and_where_a_deadline_chooses_less():
     result = saturated()
     open_end = replace(result, saturation_workers=None)
-    text = saturation_plot(open_end).plain
-    assert f"X the choice: {open_end.chosen.workers}" in text
+    text = plotted(open_end).plain
+    assert f"X recommended: {open_end.chosen.workers}" in text
     assert "saturates" not in text
     assert text.split("└")[0].partition("\n")[2].count("X") == 1
     last = result.points[-1].workers
@@ -77,13 +74,13 @@ def test_the_choice_is_marked_where_nothing_saturates_and_where_a_deadline_choos
         result, saturation_workers=last, request=replace(result.request, deadline_s=1e12, samples=1e6)
     )
     assert late.chosen.workers != late.saturation_workers
-    text = saturation_plot(late).plain
+    text = plotted(late).plain
     assert f"S saturates at {late.saturation_workers}" in text
-    assert f"X the choice: {late.chosen.workers}" in text
+    assert f"X recommended: {late.chosen.workers}" in text
 
 
 def test_ticks_stand_below_the_points_that_they_name():
-    body, _, axis = saturation_plot(saturated()).plain.partition("└")
+    body, _, axis = plotted(saturated()).plain.partition("└")
     lines = [line for line in body.splitlines()[1:] if line.strip()]
     left = max(line.index(mark) for line in lines for mark in "│┤" if mark in line)
     marks = sorted(column for line in lines for column, char in enumerate(line) if char in "oX")
@@ -94,7 +91,7 @@ def test_ticks_stand_below_the_points_that_they_name():
 def test_higher_throughput_is_drawn_higher():
     result = saturated()
     rows = {}
-    for number, line in enumerate(saturation_plot(result).plain.split("└")[0].splitlines()[1:]):
+    for number, line in enumerate(plotted(result).plain.split("└")[0].splitlines()[1:]):
         for column, char in enumerate(line):
             if char in "oX":
                 rows[column] = number
@@ -106,13 +103,13 @@ def test_higher_throughput_is_drawn_higher():
 
 def test_the_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
     result = recommended()
-    text = pareto_plot(result).plain
+    text = plotted(result).plain
     body, legend = text.split("└")
     assert body.count("X") == 1
     machines = sorted({one.plan.machine for one in result.everything})
     for letter, hardware in zip("ab", machines, strict=True):
         assert f"{letter} {hardware}" in legend
-    assert f"X the choice: {result.chosen.plan.cluster_text}" in legend
+    assert "X chosen" in legend
 
 
 def _luminance(number):
@@ -128,11 +125,7 @@ def _luminance(number):
 
 
 def test_colours_can_be_seen_on_black_and_on_white():
-    used = {
-        span.style
-        for text in (saturation_plot(saturated()), pareto_plot(recommended()))
-        for span in text.spans
-    }
+    used = {span.style for text in (plotted(saturated()), plotted(recommended())) for span in text.spans}
     assert {CHOICE, *COLOURS[:2]} <= used
     assert len(set(COLOURS)) == len(COLOURS) == len(LETTERS)
     for style in {*COLOURS, *used} - {CHOICE}:
@@ -149,21 +142,21 @@ def test_with_many_machines_the_legend_stays_short():
         replace(one, plan=replace(one.plan, machine=f"kind{index}.xlarge"))
         for index, one in enumerate((list(result.everything) * 30)[:30])
     ]
-    drawn = pareto_plot(replace(result, everything=many, plans=many[:12]), 80).plain
+    drawn = chart_plot(pareto(many, chosen=result.chosen, marked=many[:12]), 80).plain
     assert len(drawn.splitlines()) <= 26
     legend = drawn.split("└")[1]
-    assert "+ other machines" in legend
+    assert " other machines" in legend
     assert legend.count("kind") <= len(LETTERS)
-    assert "X the choice" in legend
+    assert "X chosen" in legend
 
 
 @pytest.mark.parametrize(
     ("axis", "ticks"),
     [
-        (Axis("x", 0, 10), [0, 2, 4, 6, 8, 10]),
-        (Axis("x", 3, 40, log=True), [5, 10, 20]),
-        (Axis("x", 0.1, 1000, log=True), [0.1, 1, 10, 100, 1000]),
-        (Axis("x", 0.71, 1.1, log=True), [0.8, 0.9, 1, 1.1]),
+        (PlotAxis("x", 0, 10), [0, 2, 4, 6, 8, 10]),
+        (PlotAxis("x", 3, 40, log=True), [5, 10, 20]),
+        (PlotAxis("x", 0.1, 1000, log=True), [0.1, 1, 10, 100, 1000]),
+        (PlotAxis("x", 0.71, 1.1, log=True), [0.8, 0.9, 1, 1.1]),
     ],
 )
 def test_ticks_are_round(axis, ticks):
@@ -171,14 +164,17 @@ def test_ticks_are_round(axis, ticks):
 
 
 def test_left_out_where_stdout_is_no_terminal(capsys):
-    show_plot(lambda width: pytest.fail("drawn"))
+    show_plots(Page("page", pictures=[Picture(lambda: pytest.fail("drawn"), plotted=True)]))
     assert capsys.readouterr().out == ""
 
 
 SHOW = """
-from rich.text import Text
-from planner.report.plots import show_plot
-show_plot(lambda width: Text(f"width {width}", style="red"))
+from planner.report.page import Chart, Page, Picture
+from planner.report.terminal import show_plots
+axes = {key: {"title": {"text": key}} for key in ("xaxis", "yaxis")}
+data = [{"mode": "markers", "name": "points", "x": [1, 2], "y": [3, 4], "marker": {"color": "@c1"}}]
+chart = Chart("key", "title", "", {"data": data, "layout": axes})
+show_plots(Page("page", pictures=[Picture(lambda: chart, plotted=True)]))
 """
 
 
@@ -194,30 +190,31 @@ def test_a_terminal_gets_the_plot_with_colour_unless_told(variables, colour):
     text = os.read(parent, 4096).decode()
     os.close(parent)
     assert done.stderr == b""
-    assert "width 70" in text
+    assert "points" in text
+    assert "─" * 3 in text
     assert ("\x1b[" in text) is colour
 
 
 def test_a_legend_breaks_where_the_terminal_ends_and_only_there():
-    text = saturation_plot(saturated(), 60).plain.split("└")[1]
+    text = plotted(saturated(), 60).plain.split("└")[1]
     legend = [line for line in text.splitlines() if any(sign in line for sign in "⠒⠂X")]
     assert len(legend) > 1
-    wide = saturation_plot(saturated(), 400).plain.split("└")[1]
+    wide = plotted(saturated(), 400).plain.split("└")[1]
     assert sum(any(sign in line for sign in "⠒⠂X") for line in wide.splitlines()) == 1
 
 
 def test_axes_begin_at_zero_unless_they_are_logarithmic():
-    plain = Axis.over("x", [3, 10, 5])
+    plain = PlotAxis.over("x", [3, 10, 5])
     assert (plain.low, plain.high, plain.log) == (0.0, pytest.approx(10.2), False)
     assert plain.at(5.1) == pytest.approx(0.5)
-    assert Axis.over("x", [0]).high == 1.0
-    log = Axis.over("x", [3, 300], log=True)
+    assert PlotAxis.over("x", [0]).high == 1.0
+    log = PlotAxis.over("x", [3, 300], log=True)
     assert (log.low, log.high, log.log) == (pytest.approx(3 / 1.1), pytest.approx(330), True)
     assert log.at(30) == pytest.approx(0.5)
 
 
 def test_dashed_lines_leave_dots_out_and_solid_ones_do_not():
-    axis = Axis("x", 0, 1)
+    axis = PlotAxis("x", 0, 1)
     dots = {
         line: set(_line(Series("one", [(0, 0), (1, 1)], line=line), axis, axis, 40))
         for line in ("solid", "dashed", "dotted")
@@ -255,8 +252,8 @@ def test_a_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_hold
 @pytest.mark.parametrize("high", [7, 3000, 99_000, 2_500_000, 9_000_000, 70_000_000])
 def test_numbers_below_an_axis_do_not_touch(high):
     for width in range(40, 101):
-        x = Axis("x", 0, high)  # of large numbers some have no room
-        plot = _plot([Series("one", [(1, 1)], "o")], x, Axis("y", 0, 1), width).plain
+        x = PlotAxis("x", 0, high)  # of large numbers some have no room
+        plot = _plot([Series("one", [(1, 1)], "o")], x, PlotAxis("y", 0, 1), width).plain
         shown = plot.split("└")[1].splitlines()[1].split()
         assert shown
         assert set(shown) <= {_number(tick) for tick in x.ticks(100)} | {

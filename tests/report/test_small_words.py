@@ -13,11 +13,10 @@ from planner.model.catalog import load_model
 from planner.report import check
 from planner.report.anatomy import anatomy_tables
 from planner.report.charts_step import _kind, _lane
-from planner.report.diff import diff_tables
+from planner.report.html import FEW_ALIKE, _sentences
 from planner.report.models import model_tables
-from planner.report.notebook import charts_of
-from planner.report.output import _plain, to_json
-from planner.report.page import FEW_ALIKE, _sentences
+from planner.report.output import to_json
+from planner.report.page import plain_text
 from planner.report.plots import PlotAxis
 from planner.report.prices import imports_table
 from planner.report.validation_document import moved
@@ -27,8 +26,8 @@ from planner.simulator.step import DOWNLINK, UPLINK, WORKER
 
 
 def test_values_of_a_table_in_words():
-    assert _plain([True, False, 1234567, 0.123456, "x"]) == "yes, no, 1,234,567, 0.1235, x"
-    assert _plain((1, 2)) == "1, 2"
+    assert plain_text([True, False, 1234567, 0.123456, "x"]) == "yes, no, 1,234,567, 0.1235, x"
+    assert plain_text((1, 2)) == "1, 2"
 
 
 def test_json_holds_what_numpy_and_paths_hold():
@@ -45,15 +44,12 @@ def test_many_sentences_alike_are_folded_behind_the_first():
     assert text.endswith("<p>last</p></details>")
 
 
-def test_what_was_not_asked_for_has_neither_tables_nor_charts():
+def test_anatomy_tables_of_nothing_are_empty():
     assert anatomy_tables(None) == []
-    assert charts_of("no answer") == []
 
 
 def test_ticks_of_many_powers_of_ten_are_the_powers():
-    assert PlotAxis("", 1.0, 1e6, log=True).ticks(3) == [
-        10.0**n for n in range(7)
-    ]  # all, as nothing is fewer
+    assert PlotAxis("", 1.0, 1e6, log=True).ticks(3) == [10.0**n for n in range(7)]
     assert PlotAxis("", 1.0, 1e3, log=True).ticks(5) == [1.0, 10.0, 100.0, 1000.0]
     assert PlotAxis("", 1.0, 20.0, log=True).ticks(5) == [1.0, 2.0, 5.0, 10.0, 20.0]
     assert PlotAxis("", 1.0, 100.0, log=True).ticks(5) == [1.0, 3.0, 10.0, 30.0, 100.0]
@@ -77,7 +73,7 @@ def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
         note="",
     )
     monkeypatch.setattr(check, "load", lambda: [run, SimpleNamespace(**vars(run) | {"note": "at night"})])
-    first = "2026-11-18  T4, one machine, alexnet in fp32: 900 of 1,000 samples/s, x 0.9"
+    first = "2026-11-18  T4, one machine, alexnet in fp32: 900 of 1,000 samples/s, factor 0.9"
     assert list(check.kept_lines()) == [f"1  {first}", f"2  {first} (at night)"]
 
 
@@ -93,15 +89,17 @@ def test_a_figure_has_moved_by_two_percent_or_in_words():
 def test_what_two_answers_run_otherwise_is_listed_after_the_figures():
     speed = ChangedFigure("samples/s", "100", "150", 1.5)
     setting = ChangedFigure("workers", "1", "2")
-    figures, settings = diff_tables(Difference((setting,), (speed,), apart=True))
+    page = check.diff_page(Difference((setting,), (speed,), apart=True))
+    figures, settings = page.tables
+    assert page.answer == "Change: +50.0% samples/s"
     assert [row["name"] for row in figures.rows] == ["samples/s"]
     assert figures.columns[-1].cell(figures.rows[0]) == "+50.0%"
     assert not figures.notes
-    assert settings.title == "Run otherwise"
+    assert settings.title == "Settings that differ"
     assert settings.rows == [{"name": "workers", "old": "1", "new": "2", "ratio": None}]
-    figures, same = diff_tables(Difference((), (speed,), apart=False))
-    assert same.title == "Both run the same."
-    assert figures.notes == ["The ranges do not tell the speeds apart: a run may show the other order."]
+    page = check.diff_page(Difference((), (speed,), apart=False))
+    assert page.then[0].sentences == ["the same."]
+    assert page.tables[0].notes == ["The speeds are statistically tied: a run may show the other order."]
 
 
 def imported(prices, counting, far=0, left_out=None):

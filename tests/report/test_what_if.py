@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from report_answers import compared, recommended, saturated, simulated
 
-from planner.report.html import page_of
+from planner.report.answers import page_of
+from planner.report.format import usd
 from planner.report.what_if import what_if
 
 
 def test_every_point_is_a_plan_that_was_simulated():
     result = recommended()
-    spec = page_of(result).what_if
+    spec = page_of(result).what_if()
     known = {
         (one.samples_per_s, one.usd_per_million_samples)
         for one in [*result.everything, *result.plans, *(point.scored for point in result.saturation.points)]
@@ -24,7 +25,7 @@ def test_every_point_is_a_plan_that_was_simulated():
 
 def test_a_slider_has_the_values_of_the_plans_and_any():
     result = compared()
-    spec = page_of(result).what_if
+    spec = page_of(result).what_if()
     plans = [*result.rows, *result.everything]
     sliders = {slider["key"]: slider for slider in spec["sliders"]}
     workers = sorted({one.plan.workers for one in plans})
@@ -47,18 +48,18 @@ def test_it_begins_within_the_budget_that_was_asked_for():
 
 def test_words_and_cells_are_those_of_the_answer():
     result = saturated()
-    spec = page_of(result).what_if
+    spec = page_of(result).what_if()
     headings = [column["title"] for column in spec["columns"]]
     assert headings[:2] == ["machines", "run as"]
     one = result.points[1].scored
     point = next(point for point in spec["points"] if point["x"] == one.samples_per_s)
     assert one.plan.cluster_text in point["text"]
-    assert f"${one.usd_per_hour:,.2f} an hour" in point["text"]
-    assert point["cells"][headings.index("USD/h")] == f"{one.usd_per_hour:.2f}"
+    assert f"{usd(one.usd_per_hour)}/h" in point["text"]
+    assert point["cells"][headings.index("$/h")] == usd(one.usd_per_hour).removeprefix("$")
     assert point["rank"] == {"fastest": -one.samples_per_s, "cheapest": one.usd_per_million_samples}
 
 
 def test_one_plan_leaves_nothing_to_ask():
     result = simulated()
     assert what_if([result.scored], result.request) == {}
-    assert page_of(result).what_if == {}
+    assert page_of(result).what_if is None

@@ -7,9 +7,9 @@ import pytest
 from planner.device.precision import precision_named
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
-from planner.report.folding import folded
 from planner.report.memory import TrainingSettings, layouts
-from planner.report.output import Section, Table
+from planner.report.page import Page
+from planner.report.terminal import brief_notes, page_text
 
 
 def test_devices_share_what_their_stage_shares_and_gather_two_blocks_ahead() -> None:
@@ -27,16 +27,13 @@ def test_devices_share_what_their_stage_shares_and_gather_two_blocks_ahead() -> 
     assert last.buffers_bytes == pytest.approx(2 * largest * training.precision.parameter_bytes)
 
 
-def test_three_sentences_of_prices_and_of_computing_are_shown_and_all_of_other_topics() -> None:
+def test_brief_notes_keep_the_topics_that_matter_and_count_the_others() -> None:
     def notes(topic: Topic) -> list[Note]:
         return [Note(topic, f"{topic} {at}.") for at in range(5)]
 
     every = [*notes(Topic.PRICE), *notes(Topic.COMPUTE), *notes(Topic.PLAN)]
-    (shown,) = folded([Table.of_notes(Section.ASSUMED, every)], explain=False)
-    topics = [note.topic for note in shown.notes if isinstance(note, Note)]
-    assert {topic: topics.count(topic) for topic in set(topics)} == {
-        Topic.PRICE: 3,
-        Topic.COMPUTE: 3,
-        Topic.PLAN: 5,
-    }
-    assert shown.notes[-1] == "4 more with --explain, and all names."
+    page = Page("page", assumptions=every)
+    topics = [note.topic for note in brief_notes(page)]
+    assert {topic: topics.count(topic) for topic in set(topics)} == {Topic.PRICE: 5, Topic.COMPUTE: 1}
+    assert page_text(page, 80, explain=False)[-1].plain.strip() == "--explain lists 9 more assumptions."
+    assert len(page_text(page, 80)) == 15

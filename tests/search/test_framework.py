@@ -10,6 +10,7 @@ import planner
 from planner.answers.questions import saturation_for, simulation_for
 from planner.device.rates.constants import constants
 from planner.errors import BadInput
+from planner.report.assumed import notes_of
 from planner.search.request import Request
 
 CUT = Request(
@@ -24,14 +25,14 @@ CUT = Request(
 
 
 def compute_notes(answer) -> list[str]:
-    return [str(note) for note in answer.assumptions if str(note).startswith("Compute")]
+    return [str(note) for note in notes_of(answer.assumptions) if str(note).startswith("Compute")]
 
 
 def test_a_cut_model_is_faster_with_megatron_core_and_says_so():
     usual, named = (simulation_for(one) for one in (CUT, replace(CUT, framework="transformer-engine")))
     assert 1.15 < named.scored.samples_per_s / usual.scored.samples_per_s < 1.8
     assert any("synthesized for transformer-engine" in note for note in compute_notes(named))
-    assert any("--framework transformer-engine" in note for note in compute_notes(usual))
+    assert any("--framework transformer-engine" in str(note) for note in notes_of(usual.assumptions))
     assert not any("--framework" in note for note in compute_notes(named))
     # what PyTorch does not compute again, it does
     done, less = (one.anatomy.hfu / one.anatomy.mfu for one in (named, usual))
@@ -65,13 +66,13 @@ def test_convolutional_networks_have_it_too_and_old_devices_leave_their_own_fit(
 def test_all_questions_take_it():
     words = {"framework": "transformer-engine", "interval_width": 0.05}
     found = planner.recommend("gpt2-xl", hardware="p5.48xlarge", budget=60, **words)
-    assert "transformer-engine" in " ".join(map(str, found.assumptions))
+    assert "transformer-engine" in " ".join(map(str, notes_of(found.assumptions)))
     assert found.as_dict()["request"]["framework"] == "transformer-engine"
     both = planner.compare("gpt2-xl", hardware="p5.48xlarge,p4d.24xlarge", **words)
-    assert "transformer-engine" in " ".join(map(str, both.assumptions))
+    assert "transformer-engine" in " ".join(map(str, notes_of(both.assumptions)))
     asked = Request(model="gpt2-xl", hardware=("p5.48xlarge",), framework="ngc")
     curve = saturation_for(asked, max_workers=16)
-    assert "synthesized for ngc" in " ".join(map(str, curve.assumptions))
+    assert "synthesized for ngc" in " ".join(map(str, notes_of(curve.assumptions)))
 
 
 def test_one_that_is_not_known_names_those_that_are():

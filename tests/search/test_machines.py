@@ -12,6 +12,7 @@ from planner.errors import BadInput, Infeasible, PlannerError
 from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
 from planner.note import Reason, Verb
+from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.machines import machine_names
@@ -116,4 +117,5 @@ def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None
         answer = recommend_for(request, jobs=1, advice=False, trials=trials)
         assert answer.chosen.plan.machine in names
         assert {one.plan.workers for one in answer.everything} <= {1, 8}
-    assert any("no network figure is published of lambda-" in note.text for note in answer.assumptions)
+    texts = [note.text for note in notes_of(answer.assumptions)]
+    assert any("no network bandwidth is published for lambda-" in text for text in texts)

@@ -10,6 +10,7 @@ from planner.answers.recommend import recommend_for
 from planner.answers.sweep import sweep
 from planner.cli._app import app
 from planner.errors import BadInput
+from planner.report.assumed import notes_of
 from planner.search.request import Request
 
 MACHINE = """
@@ -60,7 +61,7 @@ def test_absolute_paths_and_threads_in_python(lab):
         "alexnet", hardware=str(lab), batch=64, workers=4, servers=1, interval_width=0.1, jobs=2
     )
     assert found.chosen.plan.machine == "lab-4xt4"
-    assert any("lab-4xt4 $2/h" in note.text for note in found.assumptions)
+    assert any("lab-4xt4 $2.00/h" in note.text for note in notes_of(found.assumptions))
 
 
 def test_a_sweep_takes_a_file(lab, tmp_path):
@@ -95,7 +96,7 @@ def test_a_price_without_region_and_date_is_said_without_them(tmp_path):
     found = planner.recommend(
         "alexnet", hardware=str(tmp_path / "lab.toml"), workers="1", servers="1", interval_width=0.1
     )
-    assert "Price: lab $0.8/h on demand, estimated." in map(str, found.assumptions)
+    assert "Price: lab $0.80/h, on demand (estimated)." in map(str, notes_of(found.assumptions))
 
 
 @pytest.mark.parametrize("trials", [None, 40])

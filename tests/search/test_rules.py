@@ -18,6 +18,7 @@ from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
 from planner.parallel.data import ParameterServers
 from planner.parallel.plan import Plan
+from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.rank import CONFIDENCE
 from planner.search.request import Request, model_of
@@ -187,7 +188,7 @@ def test_synchronous_training_is_recommended_where_it_is_asked_for() -> None:
     assert {one.plan.exchange.mode for one in found.everything} == {"sync"}  # type: ignore[attr-defined]
     assert found.chosen.prediction.staleness_max == 0
     assert found.chosen.as_dict()["mode"] == "sync"
-    assert "Training: synchronous SGD with parameter servers." in map(str, found.assumptions)
+    assert "Training: synchronous SGD with parameter servers." in map(str, notes_of(found.assumptions))
 
 
 def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None:

@@ -14,6 +14,7 @@ from planner.answers.recommend import recommend_for
 from planner.errors import Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
+from planner.report.assumed import sentence
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 from planner.search.sizes import MICRO_BATCHES, batches
@@ -29,7 +30,7 @@ def scored() -> ScoredPlan:
 
 def test_a_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan) -> None:
     speed, price = scored.samples_per_s, scored.usd_per_hour
-    job = Training(speed * 3600, "an hour", several=False)
+    job = Training(speed * 3600, "an hour")
     assert job.seconds(scored) == pytest.approx(3600)
     assert job.usd(scored) == pytest.approx(price)
     late_s = job.confident_s(scored, 0.9)
@@ -66,9 +67,9 @@ def test_where_no_plan_is_fast_enough_the_fastest_is_named() -> None:
 
 def test_whose_machines_were_looked_at_is_said_where_nobody_named_them() -> None:
     (note,) = _whose(Request(model="alexnet"))
-    assert note.text.startswith("of AWS, and your own;")
+    assert sentence(note).startswith("of AWS, and your own;")
     (note,) = _whose(Request(model="alexnet", gpu="A100"))
-    assert note.text.startswith("of every provider with A100, as --gpu asks for;")
+    assert sentence(note).startswith("of every provider with A100;")
     assert _whose(Request(model="alexnet", providers=("gcp",))) == []
     assert _whose(SMALL) == []
 

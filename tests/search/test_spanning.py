@@ -18,6 +18,7 @@ from planner.model.catalog import load_model
 from planner.parallel.data import ParameterServers
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
+from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
@@ -65,7 +66,7 @@ def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wi
     alone = recommend_for(replace(request_wide, workers_per_replica=(1,)), jobs=2, advice=False)
     assert answer.chosen.samples_per_s > 1.5 * alone.chosen.samples_per_s
     assert answer.considered > alone.considered
-    assert any("share one copy of the model" in note.text for note in answer.assumptions)
+    assert any("workers share a replica" in note.text for note in notes_of(answer.assumptions))
     everything = recommend_for(request_wide, jobs=2, exhaustive=True, advice=False)
     assert answer.simulated < everything.simulated
     for goal in ("fastest", "cheapest", "balanced"):  # the pruning loses nothing

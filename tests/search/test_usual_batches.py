@@ -8,6 +8,7 @@ from planner.answers.questions import one_plan, recommend, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
 from planner.model.catalog import load_model
+from planner.report.assumed import notes_of
 from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
@@ -53,7 +54,7 @@ def test_where_the_own_batch_does_not_fit_the_largest_that_does_is_taken():
     assert {plan.batch for plan in plans} == {64}
     found = simulation_for(Request(model="resnext101-32x4d", hardware=("g4dn.xlarge",), formats=("fp32",)))
     assert found.scored.plan.batch == 64
-    assert any("the model's own 128 does not fit" in str(note) for note in found.assumptions)
+    assert any("the model's default of 128 does not fit" in str(note) for note in notes_of(found.assumptions))
 
 
 def test_one_plan_keeps_the_own_batch():
@@ -69,16 +70,16 @@ def test_the_answer_says_what_all_take_and_how_it_was_chosen():
     request = parse_request(model="resnet50", hardware="p5.48xlarge", workers="8")
     answer = recommend_for(request, advice=False)
     assert answer.chosen.plan.batch == 256
-    said = [str(note) for note in answer.assumptions if str(note).startswith("Batch")]
+    said = [str(note) for note in notes_of(answer.assumptions) if str(note).startswith("Batch")]
     assert len(said) == 1
-    assert "own 64, or 128 or 256" in said[0]
-    assert "8,192 samples a step (Goyal et al. 2017)" in said[0]
-    from planner.report.decision import batch_words
+    assert "default of 64 per GPU, or 128 or 256" in said[0]
+    assert "8,192 samples (Goyal et al. 2017)" in said[0]
+    from planner.report.phrases import batch_words
 
-    assert batch_words(answer.chosen.plan) == "batch 256, 2,048 in all"
+    assert batch_words(answer.chosen.plan) == "global batch 2,048 (256 per replica)"
     kept = recommend("resnet50", hardware="p5.48xlarge", workers="8", batch="64")
     assert kept.chosen.plan.batch == 64
-    assert not any(str(note).startswith("Batch") for note in kept.assumptions)
+    assert not any(str(note).startswith("Batch") for note in notes_of(kept.assumptions))
 
 
 def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed_again() -> None:

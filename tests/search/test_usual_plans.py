@@ -17,6 +17,7 @@ from planner.parallel.collectives import Gloo
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
+from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans
@@ -98,7 +99,7 @@ def test_the_network_of_collectives_is_said_and_counts() -> None:
     for network in ("tcp", "rdma", None):
         request = parse_request(model="vgg16", network=network, **words)  # type: ignore[arg-type]
         answer = simulation_for(request)
-        (said,) = [note.text for note in answer.assumptions if "between machines over" in note.text]
+        (said,) = [note.text for note in notes_of(answer.assumptions) if "between machines over" in note.text]
         assert ("TCP, without RDMA" in said) == (network == "tcp")
         found[network] = answer.scored.samples_per_s
     assert found["rdma"] == found[None]

@@ -84,9 +84,9 @@ def command(
     planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit
     """
     from planner.files.atomic import write_file
+    from planner.report.answers import page_of
     from planner.report.output import emit
     from planner.servers.order_request import OrderRequest, exported, order_for
-    from planner.servers.report.orders import order_table
 
     request = OrderRequest(
         model=model,
@@ -117,5 +117,5 @@ def command(
         answer = order_for(request, progress=report)
     if export is not None:
         write_file(export, exported(answer))
-    emit(order_table(answer.comparison, answer.title, barrier, answer.tuned), format, output)
+    emit(page_of(answer), format, output)
     write_pictures(answer, html=html)

@@ -84,8 +84,8 @@ def command(
     data = partition_data(result, dnn, machine, request, prediction) if wanted else None
     emit(tables, format, output, data=data)
     if html is not None:
-        from planner.report.html_tables import partition_page
-        from planner.report.page import write_page
+        from planner.report.html import write_page
+        from planner.servers.report.partition import partition_page
 
         write_page(partition_page(tables, dnn.name, command_line()), html)
         say(f"report in {html}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.report.output import Column, Table
+from planner.report.charts import narrow_rows, row_axis
+from planner.report.format import rate
+from planner.report.page import Chart, Column, Page, Remark, Spec, Table, chart, label
 from planner.servers.partition.search import PartitionPlan, PartitionRequest, PartitionResult, epoch_samples
 from planner.simulator.prediction import Prediction
 from planner.units import format_bytes, format_seconds
@@ -55,8 +58,7 @@ def _split_table(
     title = (
         f"{model.name} on {best.machines} x {hardware.name}: {_count(best.replicas, 'replica')} of "
         f"{_count(best.workers, 'worker')}, {_count(best.servers, 'server')}: "
-        f"{format_seconds(best.epoch_s)} an epoch, "
-        f"{best.samples_per_s:,.4g} samples/s"
+        f"{format_seconds(best.epoch_s)} per epoch, {rate(best.samples_per_s)} samples/s"
     )
     notes = [
         f"An epoch is {epoch_samples(model, request):,} samples, "
@@ -66,7 +68,7 @@ def _split_table(
             else f"as the file of {model.name} says; --samples changes it."
         ),
         (
-            f"Reading: {format_seconds(best.epoch_s)} an epoch if replicas take turns, "
+            f"Reading: {format_seconds(best.epoch_s)} per epoch if replicas read one after another, "
             f"{format_seconds(best.worst_epoch_s)} if all read from one server at once."
             if best.servers
             else "One machine holds one replica, which reads from no server; `planner recommend` also looks "
@@ -79,9 +81,10 @@ def _split_table(
     if prediction is not None:
         notes.insert(
             0,
-            f"Simulated, with replicas that compute while others read and write their gradients: "
-            f"{prediction.samples_per_s:,.4g} samples/s (95% between {prediction.samples_per_s_low:,.4g} and "
-            f"{prediction.samples_per_s_high:,.4g}); busiest: {prediction.bottleneck}.",
+            f"Simulated, with replicas that overlap compute with others' reads and writes: "
+            f"{rate(prediction.samples_per_s)} samples/s (95%: "
+            f"{rate(prediction.samples_per_s_low)} - {rate(prediction.samples_per_s_high)}); "
+            f"busiest: {prediction.bottleneck}.",
         )
     if best.gap > 5e-5:
         notes.append(f"Where branches meet, the mapping may be {best.gap:.2%} above the best at most.")
@@ -163,7 +166,7 @@ def _plans_table(result: PartitionResult, request: PartitionRequest, runner_ups:
     best, worst = result.plans[0], result.plans[-1]
     rows = [_plan_row(plan, best) for plan in _runner_ups(result.plans, runner_ups)]
     columns = [
-        Column("workers", "workers a replica"),
+        Column("workers", "workers per replica"),
         Column("replicas"),
         Column("servers"),
         Column("machines"),
@@ -221,3 +224,55 @@ def partition_data(
         "dynamic_programmes": result.programmes,
         "constants": result.constants,
     }
+
+
+def partition_page(tables: Sequence[Table], model: str, command: str = "") -> Page:
+    """A partition: where the time of an epoch goes, and of each layer."""
+    split, layers, plans = tables
+    parts = [row for row in split.rows if row["part"] != "epoch"]
+    per_layer = ("layer", "compute_ms_per_sample", "network_ms_per_sample")
+    return Page(
+        f"planner partition: {model}",
+        headline=f"{split.title}.",
+        tables=[replace(plans, notes=()), replace(split, title="Time of an epoch", notes=()), layers],
+        then=[Remark("Notes", [*split.notes, *plans.notes])],
+        pictures=[
+            chart(_stacked("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))),
+            chart(_stacked("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
+        ],
+        command=command,
+    )
+
+
+def _stacked(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
+    """A bar for each row: computation, and communication after it."""
+    name, *values = keys
+    data: list[Spec] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": words,
+            "y": list(range(len(rows))),
+            "x": [row[value] for row in rows],
+            "text": [_took(row[value], unit) for row in rows],
+            "textposition": "none",
+            "hovertemplate": f"{words}: %{{text}}<extra></extra>",
+            "marker": {"color": colour},
+        }
+        for value, words, colour in zip(values, ("compute", "communication"), ("@c3", "@c2"), strict=True)
+    ]
+    names = [str(row[name]) for row in rows]
+    layout = {
+        "barmode": "stack",
+        "bargap": 0.3,
+        "height": max(180, 110 + 26 * len(rows)),
+        "xaxis": {"title": {"text": unit}},
+        "yaxis": row_axis(list(map(label, names))),
+    }
+    total = sum(row[value] for row in rows for value in values)
+    caption = f"{_took(total, unit)} in all."
+    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows(names)})
+
+
+def _took(value: float, unit: str) -> str:
+    return format_seconds(value if unit == "s" else value / 1e3)

@@ -1,4 +1,4 @@
-"""Pages of `planner models NAME --html` and `planner profile show FILE --html`: where time and bytes are."""
+"""The pages of one model and of one profile: where time and bytes are, layer by layer and op by op."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.note import Note, Topic
 from planner.report.models import layer_rows, model_tables
-from planner.report.output import Table
-from planner.report.page import Chart, Figure, Page, Spec, label
+from planner.report.page import Chart, Figure, Page, Remark, Spec, Table, chart, label
 from planner.report.profile import profile_tables
 from planner.simulator.resource import ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
@@ -48,18 +48,18 @@ def model_page(model: Model, command: str = "") -> Page:
         )
     return Page(
         f"planner models: {model.name}",
-        answer + ".",
-        [
+        headline=answer + ".",
+        figures=[
             Figure("layers", f"{len(rows):,}"),
             Figure("tensors", f"{len(model.tensors):,}"),
             Figure("parameters", f"{model.parameters:,}"),
             Figure("size", format_bytes(model.bytes)),
             Figure("forward, one sample", f"{model.macs / 1e9:,.3g} GMACs"),
         ],
-        next=[text for text in (model.description,) if text],
-        charts=pictures,
+        facts=[[model.description]] if model.description else [],
+        pictures=list(map(chart, pictures)),
         tables=[*map(_without_bars, tables[1:]), replace(tables[0], title="Layers")],
-        assumptions=[("Source", model.source)] if model.source else [],
+        assumptions=[Note(Topic.SOURCE, model.source)] if model.source else [],
         command=command,
     )
 
@@ -84,8 +84,8 @@ def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
     order = profile.topological_order()
     pictures = [_resources(summary)]
     for kind, key, title, colour in (
-        (WORKER, "ops", "The worker's ops, one by one", "@c3"),
-        (PS, "updates", "The servers' updates, one by one", "@c4"),
+        (WORKER, "ops", "Ops of the worker, in order", "@c3"),
+        (PS, "updates", "Updates of the servers, in order", "@c4"),
     ):
         mine = order[(profile.resource[order] == kind) & (mean[order] > 0)]
         bars = [
@@ -99,8 +99,8 @@ def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
         if bars:
             pictures.append(_bars(key, title, "ms", bars, colour))
     for kind, key, title, colour in (
-        (DOWNLINK, "downloads", "Parameters that arrive, one by one", "@c1"),
-        (UPLINK, "uploads", "Gradients that leave, one by one", "@c2"),
+        (DOWNLINK, "downloads", "Parameters downloaded, in order", "@c1"),
+        (UPLINK, "uploads", "Gradients uploaded, in order", "@c2"),
     ):
         mine = np.flatnonzero(profile.resource == kind)
         bars = [
@@ -123,20 +123,20 @@ def profile_page(profile: Profile, summary: Summary, command: str = "") -> Page:
         answer += f": communication takes {ratio:.2f} times as long as computation"
     return Page(
         f"planner profile: {summary.model or 'profile'}",
-        answer + ".",
-        [
+        headline=answer + ".",
+        figures=[
             Figure("steps", f"{summary.steps:,}"),
             Figure("ops", f"{summary.ops:,}"),
             Figure("tensors", f"{summary.tensors:,}"),
             Figure("servers", f"{summary.servers:,}"),
             Figure("critical path", format_seconds(summary.critical_path_s)),
         ],
-        next=[*summary.suspicious],
-        charts=pictures,
+        then=[Remark("Suspicious", summary.suspicious)],
+        pictures=list(map(chart, pictures)),
         tables=[replace(table, title=table.title.capitalize()) for table in tables[1:] if table.rows],
         assumptions=[
-            ("Source", f"{summary.source or 'unknown'} ({summary.basis})"),
-            *(("Note", note) for note in summary.notes),
+            Note(Topic.SOURCE, f"{summary.source or 'unknown'} ({summary.basis})"),
+            *(Note(Topic.WARNING, note) for note in summary.notes),
         ],
         command=command,
     )
@@ -168,7 +168,7 @@ def _resources(summary: Summary) -> Chart:
     layout = {
         "height": 110 + 36 * len(uses),
         "bargap": 0.35,
-        "xaxis": {"title": {"text": "ms a step"}},
+        "xaxis": {"title": {"text": "ms per step"}},
         "yaxis": {"autorange": "reversed", "showgrid": False},
     }
     caption = "Means over steps; a link's time is its bytes over the bandwidth, for one worker alone."
@@ -203,7 +203,7 @@ def _bars(
         {
             "type": "scatter",
             "mode": "lines",
-            "name": "so far, of the total",
+            "name": "running share",
             "x": places,
             "y": (np.cumsum(values) / total).tolist(),
             "yaxis": "y2",
@@ -236,6 +236,6 @@ def _bars(
         "showlegend": False,
         "margin": {"l": 64, "r": 56, "t": 30, "b": 24},
     }
-    caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in all; the grey line adds them up."
+    caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in total; grey: running share."
     narrow = {"xaxis": named if len(names) <= VERY_FEW else bare}
     return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow})

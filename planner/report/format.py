@@ -1,0 +1,95 @@
+"""One style for every number that people read: significant digits, thousands separators, units.
+
+JSON and CSV carry full precision; nothing here is for programs.
+"""
+
+from __future__ import annotations
+
+import math
+
+from planner.units import format_seconds
+
+SIGNIFICANT = 3
+
+
+def rate(value: float) -> str:
+    """Three significant digits with thousands separators: `21,300`, `98.2`, `0.0123`."""
+    if not math.isfinite(value) or value == 0:
+        return "-" if value else "0"
+    if abs(value) < 100:
+        return f"{value:.{SIGNIFICANT}g}"
+    digits = SIGNIFICANT - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, min(0, digits)):,.0f}"
+
+
+def signed(value: float) -> str:
+    """A rate with its sign: `+1,240`, `-185`."""
+    return ("-" if value < 0 else "+") + rate(abs(value))
+
+
+def money(value: float) -> str:
+    """Dollars without the sign, for columns: `1,761`, `43.92`, `0.012`."""
+    if not math.isfinite(value):
+        return "-"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if value >= 0.1 or value == 0 else f"{value:.2g}"
+
+
+def usd(value: float) -> str:
+    """Dollars: `$1,761`, `$43.92`, `$0.012`."""
+    return f"${money(value)}"
+
+
+def limit_usd(value: float) -> str:
+    """Dollars as a limit was given: `$50`, `$2.5`."""
+    return f"${value:,.6g}"
+
+
+def usd_span(low: float, high: float) -> str:
+    """`$59.51 - $173`."""
+    return f"{usd(low)} - {usd(high)}"
+
+
+def span(low: float, high: float) -> str:
+    """`17,400 - 26,100`."""
+    return f"{rate(low)} - {rate(high)}"
+
+
+def percent(share: float) -> str:
+    """A share without decimals: `93%`."""
+    return f"{share:.0%}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 worker`, `4 workers`, `1,024 workers`."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
+
+
+def listed(names: list[str], most: int = 3) -> str:
+    """`a, b and c`, or `a, b, c and 4 more`."""
+    named, more = names[:most], len(names) - most
+    if more > 0:
+        return f"{', '.join(named)} and {more} more"
+    return " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+
+
+def ratio(value: float) -> str:
+    """How many times: `3.1x`, `0.42x`, `12x`."""
+    return f"{value:.2g}x" if value < 10 else f"{rate(value)}x"
+
+
+__all__ = [
+    "count",
+    "format_seconds",
+    "limit_usd",
+    "listed",
+    "money",
+    "percent",
+    "rate",
+    "ratio",
+    "signed",
+    "span",
+    "usd",
+    "usd_span",
+]

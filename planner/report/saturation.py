@@ -1,0 +1,248 @@
+"""The page of `saturation`: throughput against workers, where it saturates, and how many servers pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from planner.note import Note, Topic
+from planner.report import charts
+from planner.report.assumed import notes_of
+from planner.report.charts_curves import sizes_curve, utilisation_curve, workers_curve
+from planner.report.charts_step import step_picture
+from planner.report.format import count, money, percent, rate, signed
+from planner.report.page import Column, Figure, Page, Picture, Remark, Table
+from planner.report.phrases import (
+    ENERGY,
+    alone_words,
+    beside_words,
+    busy_words,
+    energy_words,
+    fact_lines,
+    figures,
+    headline,
+    job_columns,
+    plan_row,
+    resource_words,
+    row_style,
+)
+from planner.report.what_if import what_if
+
+if TYPE_CHECKING:
+    from planner.answers.jobs import Training
+    from planner.answers.results import Saturation, SaturationPoint
+    from planner.search.rungs import Score
+    from planner.search.scored import ScoredPlan
+
+FEW_POINTS = 16  # rows that a screen has room for
+
+
+def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
+    """The page of a saturation curve."""
+    from planner.answers.jobs import training_of
+
+    request, chosen = result.request, result.chosen.scored
+    training = training_of(request)
+    rows = []
+    for point in result.points:
+        row = {**plan_row(point.scored, chosen, request, training), **point.as_dict(request)}
+        rows.append({**row, "_label": ", ".join(_labels(point, result))})
+    columns = [
+        Column("_label", "", style=row_style, enough=14),
+        Column("workers", "workers"),
+        Column("samples_per_s", "samples/s", show=rate),
+        *([Column("_range", "range", align="right", spare=4)] if rows[0]["_range"] else []),
+        Column("efficiency", "efficiency", show=percent),
+        Column("marginal_samples_per_s", "marginal", show=signed, spare=1),
+        *(job_columns(chosen.priced) if training is not None else []),
+        *_prices(result.points[0].scored, hourly=training is None),
+        *(ENERGY if energy else []),
+        Column("_limit", "busiest", spare=5),
+    ]
+    points = [(point.workers, point.scored.prediction) for point in result.points]
+    turns = any(point.scored.plan.exchange.takes_turns for point in result.points)
+    why = [
+        _choice_words(result),
+        *_cheaper(result, training),
+        alone_words(chosen, result.baseline, training),
+        falling(points, takes_turns=turns),
+    ]
+    tables = [Table(rows, columns, brief=_few(rows))]
+    if result.sizes:
+        tables.append(_sizes_table(result))
+    words = energy_words(chosen)
+    return Page(
+        f"planner saturation: {chosen.plan.model}",
+        "So far" if result.partial else "Recommended",
+        headline(chosen.plan, request),
+        fact_lines(chosen, request, training),
+        [Remark("Saturation", [saturation_sentence(result, chosen.plan.machine)]), Remark("Why", why)],
+        tables,
+        [Remark("Limit", [_limit_words(result)])],
+        [
+            Note(Topic.PLAN, f"{chosen.plan.exchange.words().plan}."),
+            *([Note(Topic.ENERGY, words)] if words else []),
+            *notes_of(result.assumptions),
+        ],
+        energy,
+        [Figure("saturates at", _workers(result.saturation_workers)), *figures(chosen, request)],
+        lambda: what_if([*(p.scored for p in result.points), *(s for _, s in result.sizes)], request),
+        _pictures(result),
+        data=result.as_dict,
+    )
+
+
+def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The rows that a screen shows of a long curve: those with a label, and the others evenly thinned."""
+    if len(rows) <= FEW_POINTS:
+        return None
+    every = -(-len(rows) // (FEW_POINTS - 3))
+    last = len(rows) - 1
+    return [row for place, row in enumerate(rows) if row["_label"] or place % every == 0 or place == last]
+
+
+def _choice_words(result: Saturation) -> str:
+    """Why so many workers, unless the saturation sentence says it."""
+    if result.request.deadline_s is not None:
+        return "Cheapest number of workers that meets the deadline."
+    if result.chosen.workers == result.saturation_workers:
+        return ""
+    if result.chosen is result.points[-1]:
+        return "The most workers that were tried."
+    return "The most workers within the limits."
+
+
+def _cheaper(result: Saturation, training: Training | None) -> list[str]:
+    """The number of workers with the lowest cost per sample, where it is another."""
+    if not result.points[0].scored.priced:
+        return []
+    best = min(result.points, key=lambda point: point.scored.usd_per_million_samples)
+    return [] if best is result.chosen else [beside_words("The cheapest per sample", training, best.scored)]
+
+
+def _labels(point: SaturationPoint, result: Saturation) -> list[str]:
+    from planner.answers.jobs import missed, training_of
+
+    training = training_of(result.request)
+    limit = missed(point.scored, result.request, training)
+    labels = ["> recommended"] if point is result.chosen else []
+    labels += ["saturated"] if point.workers == result.saturation_workers else []
+    labels += [] if limit is None else [limit.value]
+    return labels
+
+
+def _prices(scored: ScoredPlan, *, hourly: bool) -> list[Column]:
+    """The columns of prices, where there are any."""
+    if not scored.priced:
+        return []
+    per_hour = Column("usd_per_hour", "$/h", show=money, spare=0 if hourly else 3)
+    return [per_hour, Column("usd_per_million_samples", "$/M samples", show=money)]
+
+
+def saturation_sentence(curve: Saturation, hardware: str) -> str:
+    """At how many workers throughput saturates."""
+    last = curve.points[-1]
+    noun = last.scored.plan.exchange.words().size_noun
+    these = f" with these {noun}s" if noun else ""
+    if curve.saturation_workers is None:
+        plan, batch = last.scored.plan, curve.request.global_batch
+        if batch is not None and plan.accumulate == 1:
+            these = f", the most that divide a global batch of {batch:,}"
+        return f"{hardware} does not saturate up to {count(last.workers, 'worker')}{these}."
+    ceiling = f"; ceiling {rate(curve.ceiling_samples_per_s)} samples/s" if noun else ""
+    return (
+        f"{hardware} saturates at {count(curve.saturation_workers, 'worker')}{these}: one more adds less "
+        f"than {percent(curve.threshold)} of a single one{ceiling}."
+    )
+
+
+def _limit_words(curve: Saturation) -> str:
+    last = curve.points[-1].scored
+    if curve.saturation_workers is not None:
+        return f"{resource_words(curve.bottleneck, last.plan)} (saturated)."
+    link = curve.limits_next
+    used = last.prediction.utilisation[link]
+    return f"{resource_words(link, last.plan)} ({percent(used)} busy) would saturate next."
+
+
+def falling(points: Iterable[tuple[int, Score]], *, takes_turns: bool = True) -> str:
+    """A sentence for the first number of workers that gives less than one fewer, beyond their intervals;
+    empty where none does. `takes_turns`: workers reach servers each at its own time, so that they can fall
+    into lockstep (docs/simulator.md)."""
+    for (few, before), (more, after) in pairwise(points):
+        if after.samples_per_s_high < before.samples_per_s_low:
+            share = 1 - after.samples_per_s / before.samples_per_s
+            less = f"{more} workers are {percent(share)} slower than {few}: "
+            if not takes_turns:
+                return f"{less}exchanging gradients takes longer than another worker's compute saves."
+            return (
+                f"{less}they fall into lockstep, all download and then all upload, so each direction of the "
+                f"servers' links idles half of the time; {few} workers stay out of phase."
+            )
+    return ""
+
+
+def _sizes_table(result: Saturation) -> Table:
+    """How many are enough of what the exchange can have more of, as servers."""
+    words = result.sizes[0][1].plan.exchange.words()
+    rows = [
+        {
+            **scored.as_dict(),
+            "_count": number,
+            "_limit": busy_words(scored),
+            "_placed": scored.plan.exchange.record().get(words.size_choice),
+        }
+        for number, scored in result.sizes
+    ]
+    workers = count(result.sizes[0][1].plan.workers, "worker")
+    need = result.size_advised
+    if need is None:
+        title = _close_call(result, workers)
+    else:
+        adds = f"one more adds less than {percent(result.threshold)}"
+        title = f"{count(need, words.size_noun)} {'is' if need == 1 else 'are'} enough for {workers}: {adds}."
+    columns = [
+        Column("_count", f"{words.size_noun}s"),
+        *([Column("_placed", f"best {words.size_choice}")] if words.size_choice else []),
+        Column("samples_per_s", "samples/s", show=rate),
+        *_prices(result.sizes[0][1], hourly=True),
+        Column("_limit", "busiest", spare=1),
+    ]
+    return Table(rows, columns, title=title)
+
+
+def _close_call(result: Saturation, workers: str) -> str:
+    from planner.search.rungs import gain
+
+    (fewer, now), (number, more) = result.sizes[-2:]
+    noun = now.plan.exchange.words().size_noun
+    added, error = gain(now.prediction, more.prediction)
+    return (
+        f"Whether {count(fewer, noun)} {'is' if fewer == 1 else 'are'} enough for {workers} is a close call: "
+        f"{count(number, noun)} add {100 * added:+.1f} ± {100 * error:.1f}%, the threshold is "
+        f"{percent(result.threshold)}."
+    )
+
+
+def _workers(workers: int | None) -> str:
+    return "not reached" if workers is None else count(workers, "worker")
+
+
+def _pictures(result: Saturation) -> list[Picture]:
+    points, chosen = result.points, result.chosen
+    bars = [point.scored for point in points]
+    busy = f"Utilization of each resource with {_workers(chosen.workers)}"
+    out = [Picture(lambda: workers_curve(result), plotted=True)]
+    if result.sizes:
+        out.append(Picture(lambda: sizes_curve(result), still=False))
+    out += [
+        Picture(lambda: replace(charts.utilisation(chosen.scored), title=busy), still=False),
+        Picture(lambda: utilisation_curve(result), still=False),
+    ]
+    if chosen.scored.priced:
+        out.append(Picture(lambda: charts.pareto(bars, chosen=chosen.scored), still=False))
+        names = [_workers(point.workers) for point in points]
+        out.append(Picture(lambda: charts.cost_split(bars, names, wide=True), still=False))
+    return [*out, step_picture(result.request, chosen.scored)]

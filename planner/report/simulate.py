@@ -1,0 +1,149 @@
+"""The page of `simulate`: one plan's prediction, where the time goes and what a device holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from planner.note import Note, Topic
+from planner.report import charts
+from planner.report.anatomy import anatomy_tables
+from planner.report.assumed import notes_of
+from planner.report.charts_step import step_picture
+from planner.report.format import format_seconds, percent, rate, span
+from planner.report.page import Column, Page, Picture, Remark, Table
+from planner.report.phrases import (
+    alone_words,
+    bottleneck_words,
+    energy_words,
+    fact_lines,
+    figures,
+    headline,
+    resource_words,
+)
+
+if TYPE_CHECKING:
+    from planner.answers.questions import Simulation
+
+
+def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
+    """The page of one simulated plan."""
+    from planner.answers.jobs import training_of
+
+    scored, prediction, request = result.scored, result.scored.prediction, result.request
+    training = training_of(request)
+    used = [
+        {"resource": str(resource), "used": share, "what": resource_words(resource, scored.plan)}
+        for resource, share in prediction.utilisation.items()
+    ]
+    rows = [{"figure": name, "value": value} for name, value in _figure_rows(result)]
+    tables = [
+        Table(rows, [Column("figure", ""), Column("value", "")], records=[_record(result)]),
+        Table(
+            used,
+            [
+                Column("what", "resource"),
+                Column("used", "busy", show=percent),
+                Column("resource", "key", spare=1),
+            ],
+            title="Utilization",
+        ),
+        *anatomy_tables(result.anatomy),
+    ]
+    alone = alone_words(scored, result.baseline, training)
+    words = energy_words(scored)
+    return Page(
+        f"planner simulate: {scored.plan.model}",
+        "Predicted",
+        headline(scored.plan, request),
+        fact_lines(scored, request, training),
+        [Remark("Bottleneck", [bottleneck_words(scored)]), Remark("Scaling", [alone])],
+        tables,
+        (),
+        [
+            Note(Topic.PLAN, f"{scored.plan.exchange.words().plan}."),
+            *(Note(None, text) for text in prediction.notes),
+            *([Note(Topic.ENERGY, words)] if words else []),
+            *notes_of(result.assumptions),
+        ],
+        energy,
+        figures(scored, request),
+        None,
+        [
+            *(
+                [Picture(lambda: charts.cost_split([scored], [scored.plan.cluster_text]), still=False)]
+                if scored.priced
+                else []
+            ),
+            Picture(lambda: charts.utilisation(scored)),
+            step_picture(request, scored),
+        ],
+        data=result.as_dict,
+    )
+
+
+def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
+    """The figures of a prediction by name."""
+    scored, prediction = result.scored, result.scored.prediction
+    quantiles = ", ".join(
+        f"{name} {format_seconds(value)}" for name, value in prediction.step_s_quantiles.items()
+    )
+    half = (prediction.samples_per_s_high - prediction.samples_per_s_low) / 2 / prediction.samples_per_s
+    rows = []
+    if scored.range is not None and scored.error is not None:
+        rows.append(("90% range", f"{span(*scored.range)} samples/s ({scored.error.basis})"))
+    if scored.tokens_per_s is not None:
+        rows.append(("throughput", f"{rate(scored.samples_per_s)} samples/s"))
+    rows += _mfu_row(result)
+    rows += [
+        (
+            "upper bound",
+            f"{rate(scored.bound_samples_per_s)} samples/s, {percent(scored.bound_share)} reached",
+        ),
+        ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
+    ]
+    if prediction.staleness_max:
+        rows.append(
+            (
+                "staleness",
+                f"{prediction.staleness_mean:.1f} updates on average, {prediction.staleness_max} at most",
+            )
+        )
+    rows.append(
+        (
+            "simulated",
+            f"{prediction.runs} runs, {prediction.steps:,} steps, {prediction.events:,} events "
+            f"({prediction.engine}); sampling error ±{half:.1%} ({percent(prediction.confidence)} interval)",
+        )
+    )
+    return rows
+
+
+def _mfu_row(result: Simulation) -> list[tuple[str, str]]:
+    """MFU, and HFU where activations are recomputed."""
+    anatomy, plan = result.anatomy, result.scored.plan
+    if anatomy is None or anatomy.mfu is None:
+        return []
+    hfu = "" if anatomy.hfu is None else f"; HFU {percent(anatomy.hfu)} with recomputation"
+    return [("MFU", f"{percent(anatomy.mfu)} of the {plan.precision.compute} peak{hfu}")]
+
+
+def _record(result: Simulation) -> dict[str, Any]:
+    """The row of CSV."""
+    from planner.answers.jobs import training_of
+
+    scored, prediction = result.scored, result.scored.prediction
+    record = scored.as_dict() | {
+        "precision": prediction.precision,
+        **{f"step_s_{name}": value for name, value in prediction.step_s_quantiles.items()},
+        "staleness_max": prediction.staleness_max,
+        "runs": prediction.runs,
+        "steps": prediction.steps,
+        "events": prediction.events,
+    }
+    del record["marks"]  # of a plan among others
+    if result.samples_per_epoch:
+        epoch_s = result.samples_per_epoch / scored.samples_per_s * scored.time_factor
+        spent = scored.usd_per_million_samples * result.samples_per_epoch / 1e6
+        record |= {"epoch_s": epoch_s, "epoch_usd": spent if scored.priced else None}
+    training = training_of(result.request)
+    return record if training is None else record | training.figures(scored)

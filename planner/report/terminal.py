@@ -1,0 +1,331 @@
+"""Pages and tables as text for a terminal: labelled paragraphs, aligned columns, no word or number ever
+split.
+
+A table that is too wide gives up its spare columns first, then breaks headings, then cells between words; in
+a pane that is narrower than that, each row becomes a block of `heading  value` lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from planner.files.printable import printable, printable_lines
+from planner.note import LeftOut, Note, Topic
+from planner.report.page import CHOICE, Column, Page, Remark, Table
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+GAP = 2  # between columns
+LABEL = 13  # columns of a label, with the gap after it
+PROSE = 110  # columns of a sentence, however wide the terminal is
+_UNIT = re.compile(r"^(?:<|~|\$)?[-+]?[\d.,]")  # how a cell begins that is one figure with its unit
+_COUNTED = re.compile(r"^(\d[\d,]*) x ")  # `6 x g7e.2xlarge`: the count stays with the name
+
+KEPT = (  # topics worth a line on a screen; --explain shows the others
+    Topic.JOB,
+    Topic.MACHINES,
+    Topic.PRICE,
+    Topic.PRICES,
+    Topic.COMPUTE,
+    Topic.BATCH,
+    Topic.INPUT,
+    Topic.WARNING,
+    Topic.SPOT,
+    Topic.MEASURED,
+)
+FEW = 3  # machines that a sentence has room for
+
+
+def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
+    """The lines of a page."""
+    from rich.text import Text
+
+    lines: list[Text] = []
+    if page.headline:
+        label = _padded(page.verdict) if page.verdict else ""
+        for number, line in enumerate(_wrapped(page.headline, width - len(label))):
+            lines.append(Text((label if not number else " " * len(label)) + line, style="bold"))
+    for cells in page.facts:
+        lines += _cells(cells, width)
+    blocks = [_remarks(page.why, width)]
+    blocks += [table_text(table.short(), width) for table in page.tables]
+    notes = page.assumptions if explain else brief_notes(page)
+    said = [str(note) for note in notes]
+    more = len(page.assumptions) - sum(_counted(note) for note in notes)
+    if more > 0:
+        said.append(f"--explain lists {more} more assumption{'s' if more > 1 else ''}.")
+    blocks.append(_remarks([*page.then, *([Remark("Assumes", said)] if said else [])], width))
+    for block in filter(None, blocks):
+        lines += [*([Text()] if lines else []), *block]
+    return lines
+
+
+def brief_notes(page: Page) -> list[Note]:
+    """The assumptions that matter to most readers, machines left out for one reason joined."""
+    wanted = (*KEPT, Topic.ENERGY) if page.energy else KEPT
+    kept = [replace(note, text=note.brief or note.text) for note in page.assumptions if note.topic in wanted]
+    computes = [note for note in kept if note.topic is Topic.COMPUTE]  # one for each device, the choice first
+    kept = [note for note in kept if note not in computes[1:]]
+    return [*kept, *_joined([note for note in page.assumptions if isinstance(note, LeftOut)])]
+
+
+def _joined(left: Sequence[LeftOut]) -> Sequence[Note]:
+    """Machines that were left out, in one sentence: how many for each reason, the most first."""
+    if len(left) < 2 and all(len(note.machines) <= FEW for note in left):
+        return left
+    parts = [
+        f"{note.machines[0]} {note.reason}"
+        if len(note.machines) == 1
+        else f"{len(note.machines)} ({note.machines[0]}, ...) {note.reason}"
+        for note in sorted(left, key=lambda note: -len(note.machines))
+    ]
+    machines = tuple(name for note in left for name in note.machines)
+    text = f"{len(machines)} machines: {'; '.join(parts)}."
+    return [LeftOut(Topic.LEFT_OUT, text, machines=machines, reason="", joins=len(left))]
+
+
+def _counted(note: Note) -> int:
+    return note.joins if isinstance(note, LeftOut) else 1
+
+
+def _cells(cells: Sequence[str], width: int) -> list[Text]:
+    """Figures side by side, as many to a line as fit."""
+    from rich.text import Text
+
+    lines = [""]
+    for cell in map(printable, cells):
+        joined = f"{lines[-1]}     {cell}" if lines[-1] else f"  {cell}"
+        if len(joined) <= width or not lines[-1]:
+            lines[-1] = joined
+        else:
+            lines.append(f"  {cell}")
+    return [Text(f"  {part}") for line in lines for part in _wrapped(line.strip(), width - 2)]
+
+
+def _remarks(remarks: Iterable[Remark], width: int) -> list[Text]:
+    """Labels at the left, sentences beside them."""
+    from rich.text import Text
+
+    out: list[Text] = []
+    for remark in remarks:
+        label = _padded(remark.label)
+        for sentence in filter(None, remark.sentences):
+            for part in _wrapped(sentence, width - LABEL):
+                line = Text(label, style="bold")
+                line.append(part, style="not bold")
+                out.append(line)
+                label = " " * LABEL
+    return out
+
+
+def _padded(label: str) -> str:
+    return f"{printable(label):<{LABEL - 2}}  "
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines of a sentence; words stay whole even where one is wider than the screen."""
+    whole = []
+    for line in printable_lines(text).split("\n"):
+        if len(line) <= width:
+            whole.append(line)
+        else:
+            whole += wrap(
+                line,
+                max(1, min(width, PROSE)),
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return whole
+
+
+def table_text(table: Table, width: int) -> list[Text]:
+    """The lines of a table with its title and its notes."""
+    from rich.text import Text
+
+    lines: list[Text] = []
+    if table.title:
+        for number, line in enumerate(_wrapped(table.title, width)):
+            lines.append(Text(line, style="" if number else "bold"))
+    if table.rows:
+        columns = fitting_columns(table, width)
+        lines += _grid(table, columns, width) if columns else _blocks(table, width)
+    lines += [Text(line) for note in table.notes for line in _wrapped(note, width)]
+    return lines
+
+
+def fitting_columns(table: Table, width: int) -> list[Column]:
+    """The columns to show; none where not even those that are never left out fit."""
+    columns = list(table.shown())
+    spares = sorted((c for c in reversed(columns) if c.spare), key=lambda c: -c.spare)
+    for spare in [None, *spares]:
+        columns = [column for column in columns if column is not spare]
+        wanted = sum(_natural(column, table.rows) for column in columns) + GAP * (len(columns) - 1)
+        if wanted <= width:
+            return columns
+    least = sum(_floor(column, table.rows) for column in columns) + GAP * (len(columns) - 1)
+    return columns if least <= width else []
+
+
+def _natural(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
+    """The width that a column wants: its widest cell, less where its words may break, its heading in
+    words."""
+    cells = [column.cell(row) for row in rows]
+    widest = max(map(len, cells))
+    if column.enough is not None:
+        widest = max(min(widest, column.enough), *map(_longest, cells))
+    return max(widest, _longest(column.heading))
+
+
+def _floor(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
+    return max(_longest(column.heading), *(_least(column, row, rows) for row in rows))
+
+
+def _least(column: Column, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
+    """The width that a cell can do with: a figure stays with its unit."""
+    cell = column.cell(row)
+    figure = column.side(rows) == "right" and _UNIT.match(cell)
+    return len(cell) if figure else _longest(cell)
+
+
+def _longest(text: str) -> int:
+    return max((len(word) for word in _words(text)), default=0)
+
+
+def _words(text: str) -> list[str]:
+    """The parts of a cell that stay whole; a count stays with what it counts."""
+    counted = _COUNTED.match(text)
+    if counted is None:
+        return text.split()
+    first, *others = text[counted.end() :].split()
+    return [counted[0] + first, *others]
+
+
+def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[int]:
+    """Widths that fit side by side: the widest column gives way first, `whole` ones last, none below what its
+    longest word needs."""
+    widths = [_natural(column, table.rows) for column in columns]
+    floors = [_floor(column, table.rows) for column in columns]
+    room = width - GAP * (len(columns) - 1)
+    for whole in (False, True):
+        while sum(widths) > room:
+            giving = [
+                place
+                for place, column in enumerate(columns)
+                if widths[place] > floors[place] and (whole or not column.whole)
+            ]
+            if not giving:
+                break
+            widths[max(giving, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _grid(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
+    from rich.text import Text
+
+    widths = column_widths(table, columns, width)
+    sides = [column.side(table.rows) for column in columns]
+    lines: list[Text] = []
+
+    def add(cells: Sequence[str], styles: Sequence[str], bottom: bool = False) -> None:
+        broken = [broken_cell(cell, room) for cell, room in zip(cells, widths, strict=True)]
+        height = max(map(len, broken))
+        for number in range(height):
+            line = Text()
+            for place, parts in enumerate(broken):
+                index = number - (height - len(parts) if bottom else 0)
+                part = parts[index] if 0 <= index < len(parts) else ""
+                padded = part.rjust(widths[place]) if sides[place] == "right" else part.ljust(widths[place])
+                line.append(padded, style=styles[place])
+                line.append("" if place == len(columns) - 1 else " " * GAP)
+            line.rstrip()
+            lines.append(line)
+
+    if any(column.heading for column in columns):
+        add([column.heading for column in columns], ["bold"] * len(columns), bottom=True)
+        lines.append(Text("─" * min(width, sum(widths) + GAP * (len(widths) - 1)), style="dim"))
+    for row in table.rows:
+        strong = "bold " if row.get("_choice") == CHOICE else ""
+        styles = [strong + (c.style(row) if callable(c.style) else c.style) for c in columns]
+        add([column.cell(row) for column in columns], styles)
+    return lines
+
+
+def broken_cell(text: str, width: int) -> list[str]:
+    """Lines of at most `width`, broken between words."""
+    if len(text) <= width:
+        return [text]
+    lines: list[str] = []
+    for word in _words(text):
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines or [""]
+
+
+def _blocks(table: Table, width: int) -> list[Text]:
+    """Each row as lines of `heading  value`, for a pane that no grid fits."""
+    from rich.text import Text
+
+    columns = [column for column in table.shown() if not column.spare]
+    room = max((len(column.heading) for column in columns), default=0) + GAP
+    longest = max(len(word) for row in table.rows for c in columns for word in ["", *c.cell(row).split()])
+    lines: list[Text] = []
+    for number, row in enumerate(table.rows):
+        if number:
+            lines.append(Text())
+        strong = "bold" if row.get("_choice") == CHOICE else ""
+        for column in columns:
+            value, heading = column.cell(row), column.heading
+            if not value.strip():
+                continue
+            if not heading or room + longest > width:
+                lines += [Text(part, style="bold") for part in _wrapped(heading, width) if part]
+                lines += [Text(part, style=strong) for part in _wrapped(value, width)]
+                continue
+            parts = _wrapped(value, width - room)
+            lines += [
+                Text(f"{'' if place else heading:<{room}}{part}", style=strong)
+                for place, part in enumerate(parts)
+            ]
+    return lines
+
+
+def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain: bool = True) -> list[Text]:
+    """The lines of a page, or of tables one below the other."""
+    from rich.text import Text
+
+    if isinstance(result, Page):
+        return page_text(result, width, explain=explain)
+    tables = [result] if isinstance(result, Table) else result
+    lines: list[Text] = []
+    for table in tables:
+        block = table_text(table.short(), width)
+        lines += [*([Text()] if lines and block else []), *block]
+    return lines
+
+
+def show_plots(page: Page, most: int = 80) -> None:
+    """Print the page's plotted pictures to a terminal that can show them."""
+    import sys
+
+    if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from planner.report.plots import chart_plot
+
+    console = Console(highlight=False, markup=False)
+    for picture in page.pictures:
+        if picture.plotted:
+            drawn = chart_plot(picture.draw(), min(console.width, most))
+            console.print()
+            console.print(Text(drawn.plain) if console.no_color else drawn, no_wrap=True, overflow="crop")
