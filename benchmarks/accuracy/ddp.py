@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.validation.ddp import DdpResult, compare
-from planner.validation.ddp_data import DATA
+from planner.validation.ddp import DATA, DdpResult, compare
 
 # What must hold: mean and worst error of DDP points, mean of every group, mean of either kind of FSDP.
 MEAN, WORST, GROUP, FSDP, BLOCKING = 0.02, 0.08, 0.04, 0.04, 0.12

@@ -13,7 +13,6 @@ nothing of batch, sequence or layout are left out, and counted.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import statistics
 import sys
@@ -23,47 +22,51 @@ from pathlib import Path
 import numpy as np
 
 from planner.device.memory import FRAMEWORK_BYTES
-from planner.validation.large_runs import read_run
-from planner.validation.memory_runs import MemoryPoint, points, predicted_peak
-from planner.validation.training import training_rows
+from planner.validation import memory
+from planner.validation.own import own_rows
+from planner.validation.reader import published_runs, read_rows
+from planner.validation.run import Run
 
 GIB = 2**30
 CHOICES = list(
     itertools.product(np.arange(1.0, 1.13, 0.01), np.arange(1.0, 1.31, 0.025), np.arange(0.5, 3.1, 0.25))
-)  # fragmentation, that where layers are cut, GiB of a group
+)  # fragmentation, that where layers are sharded, GiB of a group
 CAPPED = 0.5  # a run that is farther off says nothing more
+Points = list[tuple[Run, float]]  # with the predicted peak in GiB
 
 
-def left_out(rows: dict[str, dict[str, str]], found: list[MemoryPoint]) -> None:
+def left_out(points: Points) -> None:
     """Errors with constants that were chosen without the source of a run."""
-    held, groups, cut = [], [], []
-    for point in found:
-        row = rows[point.id]
-        part = predicted_peak(row)
-        run = read_run(row) if row["arch"] == "llm" else None
-        tensor, pipeline = (run.tensor, run.pipeline) if run else (1, 1)
-        replicas = run.replicas if run else int(row["devices"])
+    held, groups, sharded = [], [], []
+    for run, _ in points:
+        part = memory.peak_memory(run)
         known = part.states_bytes + part.buffers_bytes + part.activations_bytes + part.workspace_bytes
+        assert run.layout is not None
         held.append(known / GIB)
-        groups.append((replicas > 1) + (tensor > 1) + (pipeline > 1))
-        cut.append(tensor * pipeline > 1)
-    many, of_group, measured = np.array(held), np.array(groups), np.array([p.measured_gib for p in found])
-    source = np.array([point.source for point in found])
+        groups.append((run.layout.replicas > 1) + (run.layout.tensor > 1) + (run.layout.pipeline > 1))
+        sharded.append(run.layout.kind == "cut")
+    many, of_group = np.array(held), np.array(groups)
+    measured = np.array([run.memory_gib for run, _ in points])
+    source = np.array([run.source for run, _ in points])
 
     def predicted(choice: tuple[float, float, float]) -> np.ndarray:
-        whole, where_cut, group_gib = choice
-        return np.where(cut, where_cut, whole) * many + FRAMEWORK_BYTES["gpu"] / GIB + group_gib * of_group
+        whole, where_sharded, group_gib = choice
+        return (
+            np.where(sharded, where_sharded, whole) * many
+            + FRAMEWORK_BYTES["gpu"] / GIB
+            + group_gib * of_group
+        )
 
     off = np.minimum(np.abs(np.log([predicted(choice) / measured for choice in CHOICES])), CAPPED)
-    error = np.zeros(len(found))
+    error = np.zeros(len(points))
     for name in np.unique(source):
         others = [other for other in np.unique(source) if other != name]
         best = CHOICES[int(np.argmin(sum(off[:, source == other].mean(1) for other in others)))]
         mine = source == name
         error[mine] = (predicted(best) / measured - 1)[mine]
         print(f"without {name}: " + ", ".join(f"{value:.3g}" for value in best))
-    transformers = np.array(["ResNet" not in point.group for point in found])
-    for words, mine in (("all", np.full(len(found), True)), ("transformers", transformers)):
+    transformers = np.array([run.arch != "cnn" for run, _ in points])
+    for words, mine in (("all", np.full(len(points), True)), ("transformers", transformers)):
         size = np.abs(error[mine])
         print(
             f"source left out, {words}: median {np.median(size):.1%}, 90th {np.quantile(size, 0.9):.1%}, "
@@ -79,35 +82,36 @@ def main() -> int:
     parser.add_argument("--left-out", action="store_true", help="constants without the source of each run")
     parser.add_argument("--rows", action="store_true", help="print every row")
     arguments = parser.parse_args()
-    if arguments.data is None:
-        rows = [dict(row) for row in training_rows()]
-    else:
-        with arguments.data.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+    runs = published_runs()[0] if arguments.data is None else read_rows(own_rows(arguments.data)[0])[0]
     left: Counter[str] = Counter()
-    found = list(points(rows, left))
-    groups: dict[str, list[MemoryPoint]] = defaultdict(list)
-    for point in found:
-        groups[point.group].append(point)
-        groups["all"].append(point)
-        groups["all transformers" if "ResNet" not in point.group else "all convolutional"].append(point)
+    points: Points = []
+    for run in runs:
+        found = memory.peak_gib(run)
+        if isinstance(found, str):
+            left[found] += run.memory_gib is not None
+        else:
+            points.append((run, found))
+    groups: dict[str, Points] = defaultdict(list)
+    for run, gib in points:
+        kind = "all convolutional" if run.arch == "cnn" else "all transformers"
+        for name in (memory.group_of(run), "all", kind):
+            groups[name].append((run, gib))
     print(f"{'group':60} {'rows':>4} {'median':>7} {'90th':>6} {'worst':>6} {'bias':>6} {'refused':>8}")
     for name, members in groups.items():
-        errors = sorted(abs(point.error) for point in members)
+        signed = [gib / (run.memory_gib or 1.0) - 1 for run, gib in members]
+        errors = sorted(map(abs, signed))
         ninth = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
-        bias = statistics.median(point.error for point in members)
-        refused = sum(point.refused for point in members) / len(members)
+        refused = sum(memory.fits(run, gib) is False for run, gib in members) / len(members)
         print(
             f"{name:60} {len(members):4} {statistics.median(errors):7.1%} {ninth:6.1%} {errors[-1]:6.1%} "
-            f"{bias:+6.1%} {refused:8.1%}"
+            f"{statistics.median(signed):+6.1%} {refused:8.1%}"
         )
     if arguments.rows:
-        for point in found:
-            gib = f"{point.measured_gib:.2f} GiB, {point.predicted_gib:.2f} predicted ({point.error:+.1%})"
-            print(f"{point.id} {point.group}: {gib}")
+        for run, gib in points:
+            print(f"{run.id} {memory.group_of(run)}: {run.memory_gib:.2f} GiB, {gib:.2f} predicted")
     if arguments.left_out:
-        left_out({row["id"]: row for row in rows}, found)
-    print("left out: " + "; ".join(f"{count} x {why}" for why, count in left.most_common()))
+        left_out(points)
+    print("left out: " + "; ".join(f"{count} x {why}" for why, count in left.most_common() if count))
     return 0
 
 

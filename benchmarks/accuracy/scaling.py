@@ -11,16 +11,17 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from planner.validation import scaling_rows
-from planner.validation.figures import read_table
-from planner.validation.scaling import ScalingResult, Settings, predict
-from planner.validation.scaling_rows import ScalingRun
-from planner.validation.training import training_rows
+from planner.validation import scaling
+from planner.validation.own import own_rows
+from planner.validation.reader import published_runs, read_rows
+from planner.validation.run import Run
+from planner.validation.scaling import Pair, Settings, link_of, predict_s
 
 # What must hold, median and 90th percentile: in one machine, and across machines.
 ONE_MACHINE, ACROSS = (0.03, 0.12), (0.05, 0.20)
@@ -31,7 +32,28 @@ GRID = tuple(Settings(*values) for values in product(JITTERS, JITTERS_S, WIDTHS)
 STORED = Path(__file__).parents[2] / "planner" / "validation" / "data" / "scaling.toml"
 
 
-def chosen(errors: dict[Settings, list[ScalingResult]], keep: Callable[[ScalingRun], bool]) -> Settings:
+@dataclass(frozen=True)
+class ScalingResult:
+    """A pair with the step that some settings predict."""
+
+    pair: Pair
+    predicted_s: float
+
+    @property
+    def run(self) -> Run:
+        return self.pair.run
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted_s / self.pair.run_s - 1)
+
+    @property
+    def linear(self) -> float:
+        """The error of scaling without loss."""
+        return abs(self.pair.linear_s / self.pair.run_s - 1)
+
+
+def chosen(errors: dict[Settings, list[ScalingResult]], keep: Callable[[Run], bool]) -> Settings:
     """The settings with the least mean error, large errors cut at a fifth: a run that is far off for reasons
     of its own must not decide."""
 
@@ -70,15 +92,15 @@ def table(results: list[ScalingResult]) -> bool:
     print(f"{'median / 90th percentile of the error':38} {'runs':>4}  {'predicted':>15}   {'linear':>15}")
     groups: dict[str, list[ScalingResult]] = defaultdict(list)
     for one in results:
-        groups[one.run.link].append(one)
+        groups[link_of(one.run)].append(one)
     for name, found in sorted(groups.items()):
         line(name, found)
-    inside = [one for one in results if one.run.nodes == 1]
-    across = [one for one in results if one.run.nodes > 1]
+    inside = [one for one in results if one.run.machines == 1]
+    across = [one for one in results if one.run.machines > 1]
     print()
     line("one machine", inside)
     line("several machines, network known", across)
-    known = [one for one in across if one.run.gradient_bytes]
+    known = [one for one in across if one.run.software.gradient_bytes]
     line("  and width of gradients known", known)
     print()
     holds = True
@@ -114,11 +136,10 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="store the settings for `planner validate`")
     parser.add_argument("--worst", type=int, default=0, help="list so many of the worst runs")
     arguments = parser.parse_args()
-    rows = training_rows() if arguments.data is None else read_table(arguments.data)
-    pairs = scaling_rows.pairs(rows)
+    runs = published_runs()[0] if arguments.data is None else read_rows(own_rows(arguments.data)[0])[0]
+    pairs = [pair for pair in scaling.pairs(runs, {}) if not pair.run.recalled]
     errors = {
-        settings: [ScalingResult(base, run, predict(base, run, settings)) for base, run in pairs]
-        for settings in GRID
+        settings: [ScalingResult(pair, predict_s(pair, settings)) for pair in pairs] for settings in GRID
     }
     everything = chosen(errors, lambda run: True)
     print(f"settings by all sources: {everything}\n")
@@ -129,8 +150,8 @@ def main() -> int:
     holds = table(results)
     for one in sorted(results, key=lambda one: -one.error)[: arguments.worst]:
         print(
-            f"{one.run.id} {one.run.source} {one.run.arch} {one.run.format} {one.base.devices} -> "
-            f"{one.run.devices}: {one.predicted_s / one.run.step_s - 1:+.0%}, {one.run.link}"
+            f"{one.run.id} {one.run.source} {one.run.arch} {one.pair.base.devices} -> "
+            f"{one.run.devices}: {one.predicted_s / one.pair.run_s - 1:+.0%}, {link_of(one.run)}"
         )
     return 0 if holds else 1
 

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fit_runs import FitRun as Run
+from fit_runs import one_machine_runs, single_device_runs
 from large_fit import large_fit_runs, layout_fit_runs
 from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
 from rates_solver import Solver
@@ -33,7 +35,6 @@ from planner.device.rates.device import CLASS, basis_for, family_of
 from planner.device.rates.kernels import network_of
 from planner.files.atomic import write_file
 from planner.files.folders import shipped_folder
-from planner.validation.training import Run, one_machine_runs, single_device_runs
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -43,7 +44,7 @@ SETTINGS = tomllib.loads((HERE / "rates_settings.toml").read_text())
 HEAD = "# Written by benchmarks/fit/calibrate_rates.py; docs/rates.md tells what the figures mean.\n\n"
 LEAST_OF_A_KIND = 5  # runs of a device that are worth a fit without them
 LEAST_ROWS = 10  # of a kind of network, for errors of its own
-LAYOUTS = "layouts "  # how ids of layouts begin (`planner.validation.layout_runs.left_out_id`)
+LAYOUTS = "layouts "  # how ids of layouts begin (`planner.validation.reader`)
 RECORDED_SIGMA = 0.02  # between steps of one recording (docs/synthesis.md: 1.1% to 2.5%)
 
 

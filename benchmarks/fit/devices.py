@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from fit_runs import FitRun as Run
+from fit_runs import kind_of, one_machine_runs, predicted_step_s, single_device_runs
 from large_fit import large_fit_runs
 
 from planner.device.rates.constants import constants
 from planner.device.rates.device import family_of
 from planner.validation.devices import framework_factor, published
-from planner.validation.rates import kind_of, predicted_step_s
-from planner.validation.training import Run, one_machine_runs, single_device_runs
 
 LEFT_OUT = Path(__file__).parents[2] / "planner" / "validation" / "data" / "rates_left_out.csv"
 OLD = ("V100", "P100", "K80-1GPU", "M60-1GPU")

@@ -9,9 +9,10 @@ sends, collectives that nothing hides) by the constants that are shipped, so tha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+
+from fit_runs import FitRun, predicted_step_s
 
 from planner.device.computation import WAIT
 from planner.errors import BadInput
@@ -20,17 +21,17 @@ from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import OPTIMIZER, stage_of
 from planner.validation.figures import packed_table
-from planner.validation.large_runs import LargeRun, read_runs, untuned
-from planner.validation.large_steps import exchange_of, framework, predicted, site_of
-from planner.validation.layout_runs import left_out_id, read_layouts
-from planner.validation.rates import predicted_step_s
-from planner.validation.training import Run, training_rows
+from planner.validation.layouts import LAYOUT_SOURCE, read_layouts
+from planner.validation.predict import RunStep, exchange_of, predicted, site_of
+from planner.validation.reader import published_runs
+from planner.validation.run import Run
 
 
-def large_fit_runs() -> Iterator[Run]:
+def large_fit_runs() -> Iterator[FitRun]:
     """All that the package can predict."""
-    runs, _ = read_runs(row for row in training_rows() if not untuned(row))
-    for run in runs:
+    for run in published_runs()[0]:
+        if run.arch != "llm":
+            continue
         try:
             if (found := fit_run(run)) is not None:
                 yield found
@@ -38,28 +39,24 @@ def large_fit_runs() -> Iterator[Run]:
             continue
 
 
-def layout_fit_runs() -> Iterator[Run]:
+def layout_fit_runs() -> Iterator[FitRun]:
     """One model sharded in every way on one machine; small models, which launches and sums take long for."""
-    for layout in read_layouts(packed_table("layouts.csv.gz"), Counter()):
-        if (found := fit_run(layout.run)) is not None:
-            yield replace(found, id=left_out_id(layout.run))
+    for run in read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)[0]:
+        if (found := fit_run(run)) is not None:
+            assert run.fit_id is not None
+            yield replace(found, id=run.fit_id)
 
 
-def fit_run(run: LargeRun) -> Run | None:
-    """A run as one that computes a micro-batch on the layers of its slowest stage; None: no such machine."""
-    site, step = site_of(run), predicted(run)
-    if site is None or step is None:
+def fit_run(run: Run) -> FitRun | None:
+    """A run as one that computes a micro-batch on the layers of its slowest stage; None: not expressed."""
+    step = predicted(run)
+    if not isinstance(step, RunStep) or run.model is None or run.layout is None or run.precision is None:
         return None
-    work, _ = stage_of(
-        run.model,
-        run.micro_batch,
-        site,
-        run.precision,
-        recompute=run.recompute,
-        framework=framework(run),
-        sequence=run.sequence,
-    )
-    part = run.mesh.shard(run.model).model
+    assert run.batch is not None
+    assert run.step_s is not None
+    site, tier = site_of(run), run.software.tier
+    work, _ = stage_of(run.model, run.batch, site, run.precision, recompute=run.recompute, framework=tier)
+    part = run.layout.mesh.shard(run.model).model
     first, last = work.stages[work.stage], work.stages[work.stage + 1]
     layers = [
         layer for layer, unit in zip(part.layers, chain_of(part).unit, strict=True) if first <= unit < last
@@ -69,15 +66,15 @@ def fit_run(run: LargeRun) -> Run | None:
     replicas = data_parallel_group(site)
     exchange = exchange_of(run, replicas) if replicas.workers > 1 else None
     shards = exchange.shards(replicas) if isinstance(exchange, Sharded) else 1
-    alone = Run(
+    alone = FitRun(
         run.id,
         run.source,
         run.series,
         replace(part, layers=tuple(layers)),
-        run.micro_batch,
+        run.batch,
         site.hardware.device,
         run.precision,
-        framework(run),
+        tier,
         OPTIMIZER,
         "synthetic",
         None,

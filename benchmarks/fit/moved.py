@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 from calibrate_rates import attention, decoded, unfitted, usable
+from fit_runs import FitRun as Run
+from fit_runs import kind_of, one_machine_runs, single_device_runs
 from large_fit import large_fit_runs, layout_fit_runs
 from rates_fit import Array, prior
 from rates_solver import Solver
@@ -35,8 +37,6 @@ from planner.device.rates.device import family_of
 from planner.device.rates.kernels import network_of
 from planner.device.recorded.rescale import relatives
 from planner.files.atomic import write_file
-from planner.validation.rates import kind_of
-from planner.validation.training import Run, one_machine_runs, single_device_runs
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ROOT / "planner" / "validation" / "data" / "moved.csv"

@@ -30,6 +30,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from fit_runs import FitRun as Run
 
 from planner.device.rates.constants import RateConstants
 from planner.device.rates.device import (
@@ -45,7 +46,6 @@ from planner.device.rates.kernels import CONVOLUTIONS, MATMUL, MEMORY, kernels_o
 from planner.device.rates.times import kernel_s, needs_conversion, step_of, update_bytes
 from planner.device.recompute import recomputed_layers
 from planner.model.layers import KERNEL_KINDS
-from planner.validation.training import Run
 
 Array = npt.NDArray[np.float64]
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from fit_runs import FitRun as Run
 from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework
 
 from planner.device.rates.constants import RateConstants
 from planner.device.rates.device import CLASS, family_of
 from planner.device.rates.kernels import network_of
-from planner.validation.training import Run
 
 Flags = npt.NDArray[np.bool_]
 ROW_SIGMA = {"cnn": 0.05, "transformer": 0.15}

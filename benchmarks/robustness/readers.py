@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -103,22 +102,21 @@ def _prices(path: Path) -> Any:
 
 def _runs(path: Path) -> Any:
     """A user's table of runs, as every suite reads it."""
-    from planner.validation.large_runs import read_runs
-    from planner.validation.memory_runs import points
-    from planner.validation.own_runs import own_rows
-    from planner.validation.scaling_rows import pairs
-    from planner.validation.training import runs_of
+    from planner.validation import memory, scaling
+    from planner.validation.own import own_rows
+    from planner.validation.predict import obstacle
+    from planner.validation.reader import read_rows
 
     rows, _ = own_rows(path)
-    refused: Counter[str] = Counter()
-    return list(runs_of(rows)), read_runs(rows), list(pairs(rows, refused)), list(points(rows, refused))
+    runs, _ = read_rows(rows)
+    return [obstacle(run) for run in runs], scaling.pairs(runs, {}), [memory.peak_gib(run) for run in runs]
 
 
 def _layouts(path: Path) -> Any:
     from planner.validation.figures import read_table
-    from planner.validation.layout_runs import read_layouts
+    from planner.validation.layouts import read_layouts
 
-    return read_layouts(read_table(path), Counter())
+    return read_layouts(read_table(path), path.stem)
 
 
 def _step_times(path: Path) -> Any:

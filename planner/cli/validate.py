@@ -32,7 +32,7 @@ def command(
         typer.Option(
             "--suite",
             metavar="NAME",
-            help="Only this suite: papers, servers, allreduce, sharded, devices, memory or layouts.",
+            help="Only this suite: papers, servers, allreduce, throughput, sharded, devices, memory...",
         ),
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Also list every run.")] = False,
@@ -148,24 +148,23 @@ def _checks(asked: SuitesAsked, to: To) -> bool:
 
 
 def _own(asked: SuitesAsked, to: To) -> None:
-    from planner.report.evidence import evidence_data, evidence_tables
-    from planner.validation.own_runs import own_evidence, own_layouts
+    from planner.report.evidence import account_table, evidence_data, evidence_tables
+    from planner.validation.own import own_evidence, own_layouts
 
-    found = (own_evidence(asked.runs) if asked.runs else []) + (
-        own_layouts(asked.layouts) if asked.layouts else []
-    )
+    made = [own(path) for own, path in ((own_evidence, asked.runs), (own_layouts, asked.layouts)) if path]
+    found = [one for evidences, _ in made for one in evidences]
+    accounts = [account for _, account in made]
+    tables = [account_table(account) for account in accounts]
     if to.output is not None:  # every run goes to the file, the figures to the terminal
         written = Format.csv if to.format is Format.table else to.format
-        emit(
-            evidence_tables(found, rows=True, format=written),
-            written,
-            to.output,
-            data=evidence_data(found, rows=True),
-        )
-        emit(evidence_tables(found, rows=asked.rows), Format.table)
+        every = evidence_tables(found, rows=True, format=written, accounts=accounts)
+        emit(every, written, to.output, data=evidence_data(found, rows=True, accounts=accounts))
+        emit([*evidence_tables(found, rows=asked.rows), *tables], Format.table)
         return
-    tables = evidence_tables(found, rows=asked.rows, format=to.format)
-    emit(tables, to.format, data=evidence_data(found, rows=asked.rows))
+    shown = evidence_tables(found, rows=asked.rows, format=to.format, accounts=accounts)
+    if to.format is not Format.csv:
+        shown += tables
+    emit(shown, to.format, data=evidence_data(found, rows=asked.rows, accounts=accounts))
 
 
 def _suites(asked: SuitesAsked, to: To) -> bool:
@@ -197,8 +196,7 @@ def _suites(asked: SuitesAsked, to: To) -> bool:
 
 def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     """The evidence of the suites asked for, and the rows of those that are checked row by row."""
-    from planner.servers.validation import papers_suite as papers
-    from planner.servers.validation import servers_suite as servers
+    from planner.servers.validation import suites as of_servers
     from planner.validation import validate
     from planner.validation.suites import SUITES, evidence
 
@@ -207,13 +205,11 @@ def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     with progress(asked.quiet) as report:
         for done, name in enumerate(chosen, 1):
             if name == "papers":
-                mine = validate(papers.PAPERS, jobs=asked.jobs)
+                mine = validate(of_servers.PAPERS, jobs=asked.jobs)
                 rows += mine
-                found.append(papers.evidence_of(mine))
-            elif name == "servers":
-                rows += validate(["testbed"], jobs=asked.jobs)
-                found.append(servers.found())
+                found.append(of_servers.papers_evidence(mine))
             else:
+                rows += validate(["testbed"], jobs=asked.jobs) if name == "servers" else []
                 found.append(evidence(name))
             report(f"compared {name}", done, len(chosen))
     return found, rows

@@ -17,9 +17,11 @@ def _called() -> dict[str, str]:
     }
 
 
-def name_called(words: str) -> str:
-    """The catalogue's name of a device; the words themselves where it is none of its drivers' names."""
-    return _called().get(" ".join(words.lower().split()), words)
+def name_called(words: str, memory_gb: str = "") -> str:
+    """The catalogue's name of a device, by any of its names and, where that leaves it open, by its memory;
+    the words themselves where it has none of them."""
+    name = " ".join(words.lower().split())
+    return _called().get(f"{name}/{memory_gb}", _called().get(name, words))
 
 
 def names_machine(words: str) -> bool:

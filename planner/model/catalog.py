@@ -6,7 +6,10 @@ A user's folder may hold the files itself or a folder `models`; a name there hid
 from __future__ import annotations
 
 import os
-from functools import lru_cache
+import re
+import tomllib
+from functools import cache, lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
@@ -38,6 +41,24 @@ def model_names() -> tuple[str, ...]:
     return tuple(model_paths())
 
 
+def plain_name(words: str) -> str:
+    """A network's name however it is written: Llama-3-8B, LLAMA3_8B, llama3 8b."""
+    return re.sub(r"[^a-z0-9.]", "", words.lower())
+
+
+@cache
+def _called() -> dict[str, str]:
+    text = (files("planner.model") / "network_names.toml").read_text("utf-8")
+    names = tomllib.loads(text)["networks"]
+    return {plain_name(called): name for name, words in names.items() for called in words}
+
+
+def model_called(words: str) -> str:
+    """The catalogue's name of a network that is published under another; the words themselves where it has
+    none."""
+    return words if words in model_paths() else _called().get(plain_name(words), words)
+
+
 def load_model(name_or_path: str | Path) -> Model:
     """A model by its name in the catalogue (`vgg11`) or from a file (`./mine.toml`, `./config.json`)."""
     name = str(name_or_path)
@@ -47,6 +68,7 @@ def load_model(name_or_path: str | Path) -> Model:
             raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
     else:
         paths = model_paths()
+        name = model_called(name)
         if name not in paths:
             hint = "`planner models` lists them; a file of your own is given by its path"
             raise unknown_name("model", name, paths, hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ import planner
 from planner.report.output import Format
 from planner.report.page import Column, Table
 from planner.validation.evidence import Compared, Evidence, Figures, Part, Statement
+from planner.validation.own import Account
 
 MOST_REASONS = 12
 MOST_WORST = 10
@@ -98,10 +100,26 @@ def figures_data(of: Figures) -> dict[str, Any]:
     return asdict(of)
 
 
-def evidence_data(found: Sequence[Evidence], *, rows: bool = False) -> dict[str, Any]:
+def account_table(account: Account) -> Table:
+    """What became of every row of a user's table."""
+    reasons = Counter(account.skipped.values()).most_common()
+    lines = [{"what": "compared", "rows": account.compared}]
+    lines += [{"what": f"skipped: {reason}", "rows": count} for reason, count in reasons]
+    share = account.compared / max(account.given, 1)
+    return Table(
+        lines,
+        [Column("what", "Rows"), Column("rows", "Count", align="right")],
+        title=f"{account.given:,} rows given, {account.compared:,} compared ({share:.0%})",
+    )
+
+
+def evidence_data(
+    found: Sequence[Evidence], *, rows: bool = False, accounts: Sequence[Account] = ()
+) -> dict[str, Any]:
     """The summary for programs."""
     return {
         "version": planner.__version__,
+        **({"accounts": [asdict(account) for account in accounts]} if accounts else {}),
         "suites": {
             one.suite: {
                 "title": one.title,
@@ -127,11 +145,22 @@ def evidence_data(found: Sequence[Evidence], *, rows: bool = False) -> dict[str,
 
 
 def evidence_tables(
-    found: Sequence[Evidence], *, rows: bool = False, format: Format = Format.table
+    found: Sequence[Evidence],
+    *,
+    rows: bool = False,
+    format: Format = Format.table,
+    accounts: Sequence[Account] = (),
 ) -> list[Table]:
-    """What the command prints: one line a suite where there are several, else the suite's tables."""
+    """What the command prints: one line a suite where there are several, else the suite's tables. In CSV
+    rows that no suite compares stand at the end, with the reason."""
     if format is Format.csv:
-        return [Table([row_data(one.suite, row) for one in found for row in one.rows])]
+        lines = [row_data(one.suite, row) for one in found for row in one.rows]
+        if accounts and lines:
+            empty = dict.fromkeys(lines[0])
+            lines = [line | {"skipped": None} for line in lines]
+            skipped = (item for account in accounts for item in account.skipped.items())
+            lines += [empty | {"id": id, "skipped": reason} for id, reason in skipped]
+        return [Table(lines)]
     tables = [suite_lines(found)] if len(found) > 1 else []
     if len(found) == 1 or rows:
         for one in found:

@@ -9,7 +9,77 @@ reports and the command line import it.
 
 from __future__ import annotations
 
-from planner.validation.row import Row
-from planner.validation.suite import names, validate
+import importlib
+from collections.abc import Sequence
+from functools import cache
 
-__all__ = ["Row", "names", "validate"]
+from planner.errors import BadInput, unknown_name
+from planner.progress import Progress, silent
+from planner.search.executors import executor_of
+from planner.validation.figures import figures
+from planner.validation.row import Check, CheckName, Row, RowName
+
+__all__ = ["Row", "checks", "known_rows", "names", "validate"]
+
+OF_SERVERS = (
+    "li",
+    "tictac",
+    "yan",
+    "prophet",
+    "ordering_abstract",
+    "testbed",
+)
+SOURCES = (*OF_SERVERS, "devices", "large")
+
+
+@cache
+def checks() -> dict[CheckName, Check]:
+    """Every check, in the order of the report."""
+    found: dict[CheckName, Check] = {}
+    for source in SOURCES:
+        package = "planner.servers.validation" if source in OF_SERVERS else "planner.validation"
+        module = importlib.import_module(f"{package}.{source}")
+        found |= {CheckName(source, name): check for name, check in module.CHECKS.items()}
+    return found
+
+
+def names() -> list[str]:
+    """What can be asked for: papers, checks, and checks of one paper."""
+    return list(dict.fromkeys([*SOURCES, *(key.check for key in checks()), *map(str, checks())]))
+
+
+def chosen(asked: Sequence[str]) -> list[CheckName]:
+    """The checks that the names stand for; all without names."""
+    known = names()
+    for name in asked:
+        if name not in known:
+            raise unknown_name("validation", name, known, hint="one of " + ", ".join(known))
+    return [key for key in checks() if not asked or set(asked) & {str(key), *key}]
+
+
+def validate(
+    asked: Sequence[str] = (),
+    *,
+    jobs: int | None = None,
+    progress: Progress = silent,
+) -> list[Row]:
+    """The rows of the checks asked for, in a fixed order whatever the number of threads."""
+    keys = chosen(asked)
+    rows: list[Row] = []
+    with executor_of(None, jobs) as pool:
+        results = pool.map(lambda key: checks()[key](), keys)
+        for done, (key, found) in enumerate(zip(keys, results, strict=True), 1):
+            rows += found
+            progress(f"checked {key}", done, len(keys))
+    known = known_rows()
+    stale = [str(name) for name in known.keys() - {row.name for row in rows} if name.of in keys]
+    if stale:
+        raise BadInput(
+            f"planner/validation/data/known.toml lists rows that do not exist: {', '.join(sorted(stale))}"
+        )
+    return [row.listed(known[row.name]) if row.name in known else row for row in rows]
+
+
+def known_rows() -> dict[RowName, str]:
+    """The rows that are listed as not holding, with the reason."""
+    return {RowName(*name.split("/")): reason for name, reason in figures("known").items()}

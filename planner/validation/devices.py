@@ -24,9 +24,11 @@ from planner.model.catalog import load_model, model_names
 from planner.servers.synthesis import kernel_rates
 from planner.validation import row
 from planner.validation.figures import DATA, figures, table
-from planner.validation.rates import kind_of, log_error, predicted_step_s
+from planner.validation.predict import RunStep, kind_of, predicted
+from planner.validation.reader import published_runs, throughput_runs
 from planner.validation.row import Row, RowName
-from planner.validation.training import Run, one_machine_runs, single_device_runs
+from planner.validation.run import Run
+from planner.validation.suites import is_alone
 
 FITTED, UNSEEN = 0.15, 0.25
 LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
@@ -203,18 +205,20 @@ def cpus() -> list[Row]:
 def runs() -> list[Row]:
     """Runs in every precision: one row for each family of devices, kind of network and precision, the run of
     the median error. `benchmarks/fit/devices.py` tells what they are with a source or a device left out."""
-    groups: dict[tuple[str, str, str], list[tuple[float, Run]]] = defaultdict(list)
-    for run in (*single_device_runs(), *one_machine_runs()):
-        if not run.unexplained:
+    groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
+    for run in (*published_runs()[0], *throughput_runs()):
+        step = predicted(run) if is_alone(run) else ""
+        if isinstance(step, RunStep) and run.device and run.precision and run.step_s:
             key = (family_of(run.device, constants()), kind_of(run), run.precision.name)
-            groups[key].append((abs(log_error(run)), run))
+            groups[key].append((abs(math.log(step.seconds / run.step_s)), run, step))
     rows = []
     for (family, kind, precision), found in sorted(groups.items()):
-        _, run = sorted(found, key=lambda pair: pair[0])[len(found) // 2]
+        _, run, step = sorted(found, key=lambda one: one[0])[len(found) // 2]
+        assert run.model is not None
         rows.append(
             row.near(
                 run.per_s,
-                run.batch / predicted_step_s(run),
+                run.samples_per_step / step.seconds,
                 UNSEEN,
                 unit="samples/s",
                 name=RowName("devices", "runs", f"{family}-{kind}-{precision}"),

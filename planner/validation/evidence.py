@@ -2,18 +2,19 @@
 
 A `Compared` is one run: what was measured, what we predict, the range that we state, what we predict with
 constants chosen without the run's source, and what a rule of thumb says. `Figures` are those of many. Runs
-that a suite cannot express are counted by the reason (`Evidence.refused`), never dropped in silence.
+that a suite cannot express stand in `Evidence.skipped` with the reason, never dropped in silence.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+OTHER_KIND = "of another kind"  # why a suite passes a run over that is none of its own
 Target = tuple[float, float]  # median and nine in ten of the error
 
 
@@ -118,8 +119,13 @@ class Evidence:
     rows: Sequence[Compared]
     targets: dict[str, Target] = field(default_factory=dict)
     statements: Sequence[Statement] = ()
-    refused: Counter[str] = field(default_factory=Counter)
+    skipped: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Runs of the suite that cannot be compared, by the reason."""
+        return Counter(reason for reason in self.skipped.values() if reason != OTHER_KIND)
 
     @property
     def parts(self) -> list[Part]:

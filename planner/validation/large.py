@@ -1,28 +1,122 @@
-"""Large models: shapes that published runs agree on (`large_shapes`) and simple rules beside our errors
-(`large_baselines`), as claims that hold."""
+"""Large models: shapes that predictions must have, whatever their error, as claims that hold.
+
+- ZeRO-3 on 384 V100 in machines of 16, a model of 138 billion parameters, 2,048 tokens a device: 20, 32, 36
+  and 48 Tflop/s a device at 100, 200, 400 and 800 Gbit/s a machine (DeepSpeed, ZeRO++, 2023): an eighth of
+  the network leaves less than half.
+- With a small micro-batch a device gets less done the more devices there are, with a large one it does not.
+- Shards inside machines beat shards over a thousand ranks, where a machine can hold them; most so where
+  shards are whole tensors that their owners send (ZeRO-1 of InternEvo).
+- Where communication matters, predictions are nearer than the rules of thumb that people use.
+
+The first three are closed forms of the exchange that plans are bounded by, a few milliseconds each.
+"""
 
 from __future__ import annotations
 
-from planner.validation import large_shapes, row
-from planner.validation.large_steps import predicted
+from collections.abc import Sequence
+from dataclasses import replace
+
+from planner.device.precision import BF16, FP16, Precision
+from planner.hardware import Hardware
+from planner.hardware.catalog import load_hardware
+from planner.model import Model
+from planner.model.catalog import load_model
+from planner.parallel.data import Job, Site
+from planner.parallel.data.fsdp import Sharded
+from planner.parallel.replica import replica_computation
+from planner.validation import row
+from planner.validation.networks import Dimensions, transformer
+from planner.validation.predict import RunStep, machine, predicted
+from planner.validation.reader import published_runs
 from planner.validation.row import About, Check, Row, RowName
-from planner.validation.suites.sharded import evidence_of
-from planner.validation.training import training_rows
+from planner.validation.run import Run
+from planner.validation.suites import evidence
 
 HOW = "closed form of the exchange that plans are bounded by"
 ZERO = "ZeRO++ (DeepSpeed, 2023), read off its figures"
+NETWORKS_GBIT = (100, 200, 400, 800)
+PUBLISHED_TFLOPS = (20, 32, 36, 48)  # at those networks
+DEVICES = (8, 64, 256, 1024)
+OWNER_DEVICES, OWNER_PASSES = (16, 128, 1024), 4
 SHARE = 0.2  # of what 800 Gbit/s give; the figures are read off a chart
 FALLS, STAYS, FASTER = 0.6, 0.9, 1.2
 OWNERS = 0.2  # of the published ratio
 
 
+def per_device(
+    model: Model,
+    hardware: Hardware,
+    devices: int,
+    batch: int,
+    exchange: Sharded,
+    *,
+    precision: Precision = BF16,
+) -> float:
+    """Samples per second of one device, at most, with full recomputation."""
+    site = Site(hardware, devices)
+    once = replica_computation(model, batch, site, precision, recompute="full")
+    (rate,) = Sharded.bounds([Job(exchange, once, site)])
+    return float(rate) / devices
+
+
+def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, float]:
+    """Samples per second of one of 384 V100 with ZeRO-3, by the network of a machine of 16."""
+    model = transformer(Dimensions("gpt", 12288, 76, 96, 51200), 2048, "gpt-138b")
+    return {
+        gbit: per_device(
+            model, machine("V100-SXM2-32GB", 16, gbit / 8 * 1e9), 384, 1, Sharded(), precision=FP16
+        )
+        for gbit in gbit_per_s
+    }
+
+
+def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]]:
+    """Samples per second of one A100 with FSDP, by micro-batch and for each number of devices."""
+    model, hardware = _seven_billion()
+    return {
+        batch: [per_device(model, hardware, devices, batch, Sharded()) for devices in DEVICES]
+        for batch in batches
+    }
+
+
+def rates_over_all_and_inside(batch: int = 1, devices: int = 1024) -> tuple[float, float]:
+    """Samples per second of one of so many A100, with shards over all of them and inside machines."""
+    model, hardware = _seven_billion()
+    over_all = Sharded()
+    inside = replace(over_all, within="machine")
+    return (
+        per_device(model, hardware, devices, batch, over_all),
+        per_device(model, hardware, devices, batch, inside),
+    )
+
+
+def _seven_billion() -> tuple[Model, Hardware]:
+    return load_model("llama2-7b").with_sequence_length(2048), load_hardware("p4d.24xlarge")
+
+
+def owner_pairs() -> dict[int, tuple[Run, Run]]:
+    """Published runs that differ in whether owners of tensors are among all ranks or inside machines, by
+    their devices."""
+    alike: dict[tuple[int, int | None], dict[bool, Run]] = {}
+    for run in published_runs()[0]:
+        layout = run.layout
+        if layout is None or not layout.whole_tensors or run.unknown:
+            continue
+        if layout.tensor == 1 and run.recompute == "none" and run.accumulate == OWNER_PASSES:
+            alike.setdefault((run.devices, run.batch), {})[layout.within_machine] = run
+    return {
+        devices: (both[False], both[True])
+        for (devices, _), both in sorted(alike.items(), key=lambda pair: pair[0][0])
+        if len(both) == 2 and devices in OWNER_DEVICES
+    }
+
+
 def network() -> list[Row]:
     """ZeRO-3 by the network of a machine, as a share of what the widest gives."""
-    rates = large_shapes.networks()
-    widest = large_shapes.NETWORKS_GBIT[-1]
+    rates = network_rates()
+    widest = NETWORKS_GBIT[-1]
     rows = []
-    for gbit, tflops in zip(large_shapes.NETWORKS_GBIT, large_shapes.PUBLISHED_TFLOPS, strict=True):
-        published = tflops / large_shapes.PUBLISHED_TFLOPS[-1]
+    for gbit, tflops in zip(NETWORKS_GBIT, PUBLISHED_TFLOPS, strict=True):
         if gbit != widest:
             about: About = {
                 "name": RowName("large", "network", str(gbit)),
@@ -30,6 +124,7 @@ def network() -> list[Row]:
                 "how": HOW,
                 "source": ZERO,
             }
+            published = tflops / PUBLISHED_TFLOPS[-1]
             rows.append(row.close(published, rates[gbit] / rates[widest], SHARE, **about))
     return rows
 
@@ -37,9 +132,10 @@ def network() -> list[Row]:
 def micro_batch() -> list[Row]:
     """What a device of 1,024 does of what one of 8 does, by micro-batch."""
     rows = []
-    for batch, rates in large_shapes.micro_batches().items():
+    found = micro_batch_rates()
+    for batch, rates in found.items():
         kept = rates[-1] / rates[0]
-        falls = batch == min(large_shapes.micro_batches())
+        falls = batch == min(found)
         about: About = {
             "name": RowName("large", "micro_batch", str(batch)),
             "what": f"FSDP of a 7B on A100, micro-batch {batch}: a device of 1,024 against one of 8",
@@ -53,7 +149,7 @@ def micro_batch() -> list[Row]:
 
 def within() -> list[Row]:
     """Shards inside machines against shards over all ranks."""
-    over_all, inside = large_shapes.inside_machines()
+    over_all, inside = rates_over_all_and_inside()
     about: About = {
         "name": RowName("large", "within", "1024"),
         "what": "FSDP of a 7B on 1,024 A100, micro-batch 1: shards inside machines against over all ranks",
@@ -67,8 +163,10 @@ def within() -> list[Row]:
 def owners() -> list[Row]:
     """ZeRO-1 that sends whole tensors over all ranks against inside machines, as a step of the latter."""
     rows = []
-    for devices, (over_all, inside) in large_shapes.owner_pairs().items():
-        ours = [step.seconds for run in (over_all, inside) if (step := predicted(run)) is not None]
+    for devices, (over_all, inside) in owner_pairs().items():
+        ours = [step.seconds for run in (over_all, inside) if isinstance(step := predicted(run), RunStep)]
+        assert over_all.step_s is not None
+        assert inside.step_s is not None
         about: About = {
             "name": RowName("large", "owners", str(devices)),
             "what": f"InternLM 7B on {devices:,} A100, owners of tensors among all against inside machines",
@@ -84,13 +182,13 @@ def owners() -> list[Row]:
 def rules() -> list[Row]:
     """Our median error where communication matters, beside those of rules that people use."""
     rows = []
-    for statement in evidence_of(training_rows()).statements:
+    for statement in evidence("sharded").statements:
         assert statement.target is not None
         about: About = {
             "name": RowName("large", "rules", statement.name.rsplit(" of ", 1)[-1].replace(" ", "_")),
             "what": statement.name,
             "how": "median errors of published runs, their sources left out of the fit",
-            "source": "planner/validate/data/training.csv.gz",
+            "source": "planner/validation/data/training.csv.gz",
         }
         rows.append(row.at_most(1.0, statement.value, statement.target, **about))
     return rows

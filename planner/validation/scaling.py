@@ -2,13 +2,16 @@
 
 From the smallest run of a series (mostly one device) we predict the step time of its larger ones: its step,
 less what exchange it has itself, is the computation; `AllReduce` is lowered on the machines that the row
-describes and simulated. Three settings are not in any row: how much steps of equal devices vary, as a share
-of the step and in seconds of the host, and how wide gradients are where training computes in 16 bits. They
-are chosen on all other sources and applied to the one left out. Linear scaling stands beside.
+describes and simulated. A pair has the same series, micro-batch and number format, and rates in the same
+unit, whatever it is. Three settings are not in any row: how much steps of equal devices vary, as a share of
+the step and in seconds of the host, and how wide gradients are where training computes in 16 bits. They are
+chosen on all other sources and applied to the one left out. Linear scaling stands beside.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -16,10 +19,12 @@ import numpy as np
 
 from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.device.precision import BF16, FP32
+from planner.hardware import Device, Fabric, Hardware, bare_machine
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
 from planner.simulator import simulate
-from planner.validation.scaling_rows import ScalingRun
+from planner.validation.predict import FABRICS
+from planner.validation.run import Run
 
 LAYERS = 32
 ONE_BUCKET = 10**12
@@ -36,33 +41,140 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingResult:
-    base: ScalingRun
-    run: ScalingRun
-    predicted_s: float
+class Pair:
+    """A run and the smallest one of its series, with their seconds per step: those of as many samples per
+    device, or of as many of whatever the series counts."""
+
+    base: Run
+    run: Run
 
     @property
-    def error(self) -> float:
-        return abs(self.predicted_s / self.run.step_s - 1)
+    def base_s(self) -> float:
+        return _step_s(self.base)
 
     @property
-    def linear(self) -> float:
-        """The error of scaling without loss."""
-        return abs(self.base.step_s / self.base.passes * self.run.passes / self.run.step_s - 1)
+    def run_s(self) -> float:
+        return _step_s(self.run)
+
+    @property
+    def linear_s(self) -> float:
+        """The step by scaling without loss."""
+        return self.base_s / passes(self.base) * passes(self.run)
 
 
-def computation_of(run: ScalingRun, pass_s: float, settings: Settings) -> Computation:
+def passes(run: Run) -> int:
+    """Micro-batches of a step; a single device exchanges nothing, so that its step is one."""
+    return run.accumulate if run.devices > 1 else 1
+
+
+def _step_s(run: Run) -> float:
+    """Seconds per step, up to a factor that a series shares (samples or tokens)."""
+    assert run.rate_per_s is not None
+    assert run.batch is not None
+    return run.batch * passes(run) * run.devices / run.rate_per_s
+
+
+def devices_per_machine(run: Run) -> int:
+    """Devices of a machine that take part."""
+    return max(run.devices // run.machines, 1)
+
+
+def fabric_of(run: Run) -> Fabric | None:
+    """The links between the devices of a machine that take part."""
+    part = FABRICS.get(f"{run.links.fabric} of {devices_per_machine(run)}") if run.links.meshed else None
+    return part or FABRICS.get(run.links.fabric)
+
+
+def link_of(run: Run) -> str:
+    """The kind of network, as tables group by it."""
+    if run.machines == 1:
+        fabric = fabric_of(run)
+        if fabric is None:
+            return "one machine, not stated"
+        return f"one machine, {'PCIe' if fabric.kind == 'pcie' else 'NVLink'}"
+    rate = run.links.network_bytes_per_s
+    if rate is None:
+        return "machines, network not known"
+    return f"machines, {rate * 8 / 1e9:.0f} Gbit/s {run.links.basis}"
+
+
+def machine_of(run: Run) -> Hardware:
+    """The machine that a row describes."""
+    rate = run.links.network_bytes_per_s
+    return bare_machine(
+        f"{run.links.fabric or 'one device'} x {devices_per_machine(run)}",
+        run.device or Device("published", "gpu", {"fp32": 1e13}, 16e9),
+        device_count=devices_per_machine(run),
+        nic_burst_bytes_per_s=rate,
+        nic_baseline_bytes_per_s=rate,
+        fabric=fabric_of(run),
+        rdma=not run.links.sockets,
+    )
+
+
+def obstacle(run: Run) -> str:
+    """Why the scaling of a run cannot be judged, "" where it can."""
+    if run.layout is None or run.layout.kind != "plain":
+        return "not plain data parallelism"
+    if run.doubtful.startswith("micro-batch x"):
+        return run.doubtful
+    for value, name in (
+        (run.rate_per_s, "rate"),
+        (run.batch, "micro-batch"),
+        (run.parameters, "number of parameters"),
+    ):
+        if value is None:
+            return f"no {name} is stated"
+    return ""
+
+
+def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
+    """Each run beside the smallest one of its series, micro-batch and format; what cannot be paired is in
+    `refused` with the reason."""
+    by_series: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if reason := obstacle(run):
+            refused[run.id] = reason
+        else:
+            by_series[run.series].append(run)
+    found = []
+    for series in by_series.values():
+        for run in series:
+            alike = [
+                one
+                for one in series
+                if one.devices < run.devices and (one.batch, one.precision) == (run.batch, run.precision)
+            ]
+            if run.devices == 1:
+                refused[run.id] = "a single device: where its series begins"
+            elif not alike:
+                refused[run.id] = "no smaller run of its series"
+            elif not _has_network(run):
+                refused[run.id] = "the network is not stated"
+            else:
+                found.append(Pair(min(alike, key=lambda one: one.devices), run))
+    return found
+
+
+def _has_network(run: Run) -> bool:
+    if run.machines == 1:
+        return run.links.fabric in FABRICS
+    return run.links.network_bytes_per_s is not None
+
+
+def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
     """Micro-batches that exchange nothing, then one: equal layers, a third of the time forward."""
     n = LAYERS
+    assert run.parameters is not None
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
-    once_s = np.array([(run.passes - 1) * pass_s] + [forward] * n + [backward] * n)
-    narrow = (run.gradient_bytes or settings.width) == 2
+    once_s = np.array([(passes(run) - 1) * pass_s] + [forward] * n + [backward] * n)
+    narrow = (run.software.gradient_bytes or settings.width) == 2
     each = max(round(run.tensors / n), 1)
     elements = max(round(run.parameters / n / each), 1)
     return Computation(
         model="published",
         batch=1,
-        names=("earlier", *(f"forward{at}" for at in range(n)), *(f"backward{at}" for at in range(n))),
+        names=("earlier", *(f"forward{index}" for index in range(n)), *(f"backward{i}" for i in range(n))),
         role=np.array([OTHER] + [FORWARD] * n + [BACKWARD] * n, np.uint8),
         layer=np.full(2 * n + 1, -1, np.int32),
         layers=(),
@@ -70,35 +182,38 @@ def computation_of(run: ScalingRun, pass_s: float, settings: Settings) -> Comput
         dep_index=np.arange(2 * n, dtype=np.int32),
         durations_s=once_s[None, :],
         parameters=tuple(
-            Parameter(f"w{at}.{part}", elements, (1 + at,), 2 * n - at)
-            for at in range(n)
+            Parameter(f"w{index}.{part}", elements, (1 + index,), 2 * n - index)
+            for index in range(n)
             for part in range(each)
         ),
         optimizer_s=0.0,
         precision=BF16 if narrow else FP32,
         once_s=once_s,
-        stands_for=(float(run.passes),),
+        stands_for=(float(passes(run)),),
     )
 
 
 @cache
-def step_s(run: ScalingRun, pass_s: float, settings: Settings) -> float:
+def step_s(run: Run, pass_s: float, settings: Settings) -> float:
     """The predicted step of a run whose micro-batch takes so long on a device alone."""
     if run.devices == 1:
-        return pass_s * run.passes
-    if run.gradient_bytes and settings.width != run.gradient_bytes:
-        return step_s(run, pass_s, replace(settings, width=run.gradient_bytes))
-    exchange = AllReduce(jitter=settings.jitter, jitter_s=settings.jitter_s, cycle_s=run.cycle_s)
-    if not run.overlaps:
+        return pass_s * passes(run)
+    width = run.software.gradient_bytes
+    if width and settings.width != width:
+        return step_s(run, pass_s, replace(settings, width=width))
+    exchange = AllReduce(jitter=settings.jitter, jitter_s=settings.jitter_s, cycle_s=run.software.cycle_s)
+    if not run.software.overlaps:
         exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET)
-    case = exchange.lower(computation_of(run, pass_s, settings), Site(run.machine, run.devices))
+    site = Site(machine_of(run), run.devices)
+    case = exchange.lower(computation_of(run, pass_s, settings), site)
     found = simulate(case.profile, case.cluster, case.policy, joins=case.joins, max_steps=300)
     return run.devices / found.samples_per_s
 
 
-def predict(base: ScalingRun, run: ScalingRun, settings: Settings) -> float:
-    """The step of `run`, by the computation that the step of `base` leaves room for."""
-    pass_s = base.step_s / base.passes
+def predict_s(pair: Pair, settings: Settings) -> float:
+    """The step of a run, by the computation that the step of the smallest leaves room for."""
+    base, run = pair.base, pair.run
+    pass_s = pair.base_s / passes(base)
     if base.devices > 1:
-        pass_s -= (step_s(base, pass_s, settings) - base.step_s) / base.passes
-    return step_s(run, max(pass_s, base.step_s / base.passes / 2), settings)
+        pass_s -= (step_s(base, pass_s, settings) - pair.base_s) / passes(base)
+    return step_s(run, max(pass_s, pair.base_s / passes(base) / 2), settings)

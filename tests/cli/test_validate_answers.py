@@ -10,8 +10,7 @@ import pytest
 from planner.cli.validate import SuitesAsked, To, answer
 from planner.errors import BadInput
 from planner.report.output import Format
-from planner.servers.validation import papers_suite as papers
-from planner.servers.validation import servers_suite as servers
+from planner.servers.validation import suites as of_servers
 from planner.validation import row
 from planner.validation.evidence import Compared, Evidence
 from planner.validation.suites import SUITES
@@ -40,8 +39,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr("planner.validation.validate", validate)
     monkeypatch.setattr("planner.validation.suites.evidence", small)
-    monkeypatch.setattr(papers, "evidence_of", lambda _: small("papers"))
-    monkeypatch.setattr(servers, "found", lambda: small("servers"))
+    monkeypatch.setattr(of_servers, "papers_evidence", lambda _: small("papers"))
     return asked
 
 
@@ -70,7 +68,7 @@ def test_suites_are_those_asked_for_or_all(checked, capsys) -> None:
     assert checked == []
     answer(suites(), to(Format.json))
     assert list(json.loads(capsys.readouterr().out)["suites"]) == list(SUITES)
-    assert checked == [papers.PAPERS, ["testbed"]]
+    assert checked == [of_servers.PAPERS, ["testbed"]]
 
 
 def test_runs_are_listed_where_they_are_asked_for(checked, capsys) -> None:

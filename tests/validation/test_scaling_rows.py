@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from planner.validation.scaling_rows import FABRICS, pairs
-from planner.validation.training import training_rows
+from dataclasses import replace
+
+from planner.validation.predict import FABRICS
+from planner.validation.reader import published_runs, read_run, training_rows
+from planner.validation.run import Run
+from planner.validation.scaling import link_of, machine_of, pairs
+
+RUNS = [pair.run for pair in pairs(published_runs()[0], {})]
 
 
 def test_runs_are_grouped_by_their_links() -> None:
-    runs = [run for _, run in pairs(training_rows())]
-    inside = {run.fabric: run.link for run in runs if run.nodes == 1}
+    inside = {run.links.fabric: link_of(run) for run in RUNS if run.machines == 1}
     assert inside
     for fabric, link in inside.items():
         assert link == f"one machine, {'PCIe' if FABRICS[fabric].kind == 'pcie' else 'NVLink'}"
     assert set(inside.values()) == {"one machine, PCIe", "one machine, NVLink"}
-    assert all(run.link.startswith("machines, ") for run in runs if run.nodes > 1)
+    assert all(link_of(run).startswith("machines, ") for run in RUNS if run.machines > 1)
 
 
 def test_sockets_have_no_rdma() -> None:
+    row = next(row for row in training_rows() if row["id"] == RUNS[0].id)
     for network, sockets in (("TCP", True), ("Ethernet", True), ("IB and Ethernet", False), ("", False)):
-        rows = [{**row, "inter_net": network} for row in training_rows()]
-        assert {run.machine.rdma for _, run in pairs(rows)} == {not sockets}
+        run = read_run({**row, "inter_net": network})
+        assert isinstance(run, Run)
+        assert machine_of(run).rdma is not sockets
+
+
+def test_every_run_is_paired_or_says_why_not() -> None:
+    runs, skipped = published_runs()[0], {}
+    found = pairs(runs, skipped)
+    assert len(found) + len(skipped) == len(runs)
+    assert all(skipped.values())
+
+
+def test_rates_in_any_unit_are_paired_alike() -> None:
+    """A series in tokens or frames per second scales as one in samples does."""
+    pair = next(pair for pair in pairs(published_runs()[0], {}) if pair.run.network == "Transformer-XL base")
+    assert pair.run.recalled
+    faster = replace(pair.run, rate_per_s=(pair.run.rate_per_s or 0.0) * 2)
+    assert replace(pair, run=faster).run_s == pair.run_s / 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,12 @@ from planner.report.evidence import evidence_data, readme_table, suite_lines
 from planner.report.evidence_pages import page_of, pages_drift, write_pages
 from planner.report.output import Format, render
 from planner.validation.evidence import Compared, Evidence, Part, figures_of, ranged_by_others
-from planner.validation.figures import packed_table
-from planner.validation.large_runs import read_runs
-from planner.validation.large_steps import framework, predicted, rule_of_thumb_s
-from planner.validation.layout_runs import LayoutChoice, choices, read_layouts
-from planner.validation.own_runs import filled, own_evidence, own_layouts
-from planner.validation.suites import SUITES, evidence, layouts
-from planner.validation.training import training_rows
+from planner.validation.figures import filled, packed_table
+from planner.validation.layouts import LayoutChoice, choices, read_layouts, regret_statements
+from planner.validation.own import own_evidence, own_layouts
+from planner.validation.predict import RunStep, predicted, rule_of_thumb_s
+from planner.validation.reader import published_runs
+from planner.validation.suites import SUITES, evidence
 
 
 def one(id: str, source: str, measured: float, predicted: float, **more: float) -> Compared:
@@ -73,7 +71,7 @@ def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
     assert [choice.group for choice in made] == ["g"]
     assert made[0].regret == pytest.approx(0.25)
     assert made[0].correlation == pytest.approx(0.5)
-    stated = {each.name: each for each in layouts.statements([*made, LayoutChoice("h", 2, 0.0, None)])}
+    stated = {each.name: each for each in regret_statements([*made, LayoutChoice("h", 2, 0.0, None)])}
     assert stated["mean regret"].value == pytest.approx(0.125)
     assert stated["mean regret"].reached is False
     assert stated["worst regret"].reached is True
@@ -115,20 +113,23 @@ def test_devices_that_no_fit_has_seen_are_met_as_well_as_was_asked_and_none_is_o
 
 def test_layouts_that_cannot_be_read_are_counted() -> None:
     shipped = packed_table("layouts.csv.gz")[0]
-    refused: Counter[str] = Counter()
     broken = [shipped | {"tensor": "3"}, shipped | {"iteration_ms": ""}, shipped | {"hidden": "many"}]
-    assert read_layouts(broken, refused) == []
-    assert refused == Counter(
-        ["tensor x data x pipeline are not its GPUs", "no iteration_ms is given", "a figure is no number"]
-    )
+    runs, refused = read_layouts(broken, "mine")
+    assert runs == []
+    assert [(one.id, one.reason) for one in refused] == [
+        ("line 2", "tensor x data x pipeline are not its GPUs"),
+        ("line 3", "no iteration_ms is given"),
+        ("line 4", "a figure is no number"),
+    ]
 
 
 def test_a_hopper_run_with_transformer_engine_has_its_own_framework() -> None:
-    runs = {run.id: run for run in read_runs(training_rows())[0]}
-    assert framework(runs["T1895"]) == "transformer-engine"
-    assert framework(runs["T1760"]) == "megatron-deepspeed"
+    runs = {run.id: run for run in published_runs()[0]}
+    assert runs["T1895"].software.tier == "transformer-engine"
+    assert runs["T1760"].software.tier == "megatron-deepspeed"
     step, rule = predicted(runs["T1895"]), rule_of_thumb_s(runs["T1895"])
-    assert step is not None
+    assert isinstance(step, RunStep)
+    assert runs["T1895"].step_s is not None
     assert step.seconds == pytest.approx(runs["T1895"].step_s, rel=0.15)
     assert rule is not None
     assert 0.5 < rule / runs["T1895"].step_s < 2
@@ -160,17 +161,42 @@ OWN = {
 
 def test_own_runs_give_the_same_figures(tmp_path: Path) -> None:
     path = own_table(tmp_path / "mine.csv", [OWN, OWN | {"global_batch": "63"}, OWN | {"device": "TPU"}])
-    found = {each.suite: each for each in own_evidence(path)}
-    assert set(found) == {"sharded"}
+    evidences, account = own_evidence(path)
+    found = {each.suite: each for each in evidences}
+    assert set(found) == {"sharded", "devices"}  # sharded over one machine counts in both
     row = found["sharded"].rows[0]
     assert (row.id, row.source, row.part) == ("line 2", "mine", "FSDP and ZeRO")
     assert 0.5 < row.predicted / 4.2 < 2
-    assert found["sharded"].refused == Counter(
-        [
-            "micro-batch x accumulation x replicas is not the global batch",
-            "the device TPU is not in the catalogue",
-        ]
-    )
+    assert (account.given, account.compared) == (3, 1)
+    assert account.skipped == {
+        "line 3": "micro-batch x accumulation x replicas is not the global batch",
+        "line 4": "the device TPU is not in the catalogue",
+    }
+
+
+def test_every_row_of_an_own_table_is_accounted_for(tmp_path: Path) -> None:
+    strange = [{"precision": "int3"}, {"device": "TPU"}, {"model": "nothing"}, {"devices": "x"}]
+    path = own_table(tmp_path / "mine.csv", [OWN, *(OWN | change for change in strange)])
+    out = tmp_path / "out.csv"
+    answer(SuitesAsked((), (), False, path, None, False, None, True), To(Format.csv, out, None, None, None))
+    lines = list(csv.DictReader(out.open(newline="")))
+    assert {line["id"] for line in lines} == {f"line {number}" for number in range(2, 7)}
+    assert {line["id"]: line["skipped"] for line in lines if line["skipped"]} == {
+        "line 3": "the precision int3 is not modelled",
+        "line 4": "the device TPU is not in the catalogue",
+        "line 5": "the network is not in the catalogue",
+        "line 6": "devices is 'x', not a whole number from 1 on",
+    }
+
+
+def test_an_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> None:
+    """Ids are numbers of lines, which say nothing of a line of ours."""
+    rows = packed_table("layouts.csv.gz")[:40]
+    shipped = {row.id: row for row in evidence("layouts").rows}
+    (found,), account = own_layouts(own_table(tmp_path / "mine.csv", rows[20:]))
+    assert (account.given, account.compared) == (20, 20)
+    assert all(row.left_out is None for row in found.rows)
+    assert [row.predicted for row in found.rows] == [shipped[f"line {n}"].predicted for n in range(22, 42)]
 
 
 def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
@@ -179,7 +205,7 @@ def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
     asked = SuitesAsked((), (), False, path, None, False, None, True)
     assert answer(asked, To(Format.table, out, None, None, None)) is False
     lines = list(csv.DictReader(out.open(newline="")))
-    assert [line["id"] for line in lines] == ["line 2"]
+    assert {line["id"] for line in lines} == {"line 2"}
     assert float(lines[0]["measured"]) == 4.2
     assert float(lines[0]["predicted"]) > 0
     answer(asked, To(Format.json, out, None, None, None))
@@ -189,7 +215,7 @@ def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
 
 def test_what_is_missing_follows_from_other_columns() -> None:
     full = filled(OWN | {"strategy": "", "pp": "2", "devices": "16"}, 7, "mine")
-    assert (full["id"], full["strategy_norm"], full["nodes"], full["arch"]) == ("line 7", "3d", "2", "llm")
+    assert (full["id"], full["strategy_norm"], full["arch"]) == ("line 7", "3d", "llm")
     assert filled(OWN | {"strategy": "", "devices": "1"}, 2, "mine")["strategy_norm"] == "single"
 
 
@@ -216,7 +242,7 @@ def small() -> Evidence:
         peers="",
         rows=ROWS,
         targets={"p": (0.15, 0.5)},
-        refused=Counter({"too odd": 3}),
+        skipped=dict.fromkeys("xyz", "too odd"),
     )
 
 
@@ -260,13 +286,11 @@ def test_a_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> Non
         OWN | {"micro_batch": "1.5"},
         OWN | {"device_mem_gb": "40/80"},
     ]
-    (found,) = own_evidence(own_table(tmp_path / "mine.csv", rows))
+    (found, _), account = own_evidence(own_table(tmp_path / "mine.csv", rows))
     assert [row.id for row in found.rows] == ["line 2", "line 5"]  # which of both memories it is stays open
-    assert found.refused == Counter(
-        [
-            "step_time_s is 'about 4', not a number above zero",
-            "micro_batch is '1.5', not a whole number from 1 on",
-        ]
-    )
+    assert account.skipped == {
+        "line 3": "step_time_s is 'about 4', not a number above zero",
+        "line 4": "micro_batch is '1.5', not a whole number from 1 on",
+    }
     with pytest.raises(BadInput, match=r"no row can be compared .*not a number above zero"):
         own_evidence(own_table(tmp_path / "bad.csv", [OWN | {"step_time_s": "nan"}]))

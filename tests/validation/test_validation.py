@@ -13,9 +13,8 @@ from planner.errors import BadInput
 from planner.report.output import Format, render
 from planner.report.validation import summary, validation_tables
 from planner.report.validation_document import document, drift
-from planner.validation import Row, names, validate
+from planner.validation import Row, checks, known_rows, names, validate
 from planner.validation.figures import figures
-from planner.validation.suite import checks, known_rows
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAPERS, SERVERS = DOCS / "validation-papers.md", DOCS / "validation-servers.md"

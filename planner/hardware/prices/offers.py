@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from planner.errors import BadInput, unknown_name
 from planner.hardware import Device, Hardware, Price
+from planner.hardware.device_names import name_called
 
 CHEAPEST = "cheapest"
 
@@ -130,6 +131,8 @@ def is_called(device: Device, words: str) -> bool:
     (`A100-80GB`, `H100-SXM`)."""
     if device.kind != "gpu":
         return False
+    if name_called(words) == device.name:
+        return True
     have, asked = device.name.lower().split("-"), words.lower().replace("_", "-").replace(" ", "-").split("-")
     for length in range(1, len(have) + 1):
         if "".join(have[:length]) == "".join(asked):  # RTX4090 is RTX-4090, and A10 is no A100

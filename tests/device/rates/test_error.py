@@ -63,9 +63,11 @@ def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
 
 def _networks() -> dict[str, str]:
     from planner.device.rates.kernels import network_of
-    from planner.validation.training import one_machine_runs, single_device_runs
+    from planner.validation.reader import published_runs, throughput_runs
+    from planner.validation.suites import is_alone
 
-    return {run.id: network_of(run.model) for run in (*single_device_runs(), *one_machine_runs())}
+    runs = (run for run in (*published_runs()[0], *throughput_runs()) if is_alone(run))
+    return {run.id: network_of(run.model) for run in runs if run.model is not None}
 
 
 def test_the_stored_figures_name_their_day_and_rows() -> None:

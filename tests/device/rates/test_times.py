@@ -17,7 +17,7 @@ from planner.hardware import Device
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.model.layers import KERNEL_KINDS, workloads
-from planner.validation.training import device_named
+from planner.validation.networks import device_named
 
 V100 = load_hardware("p3.2xlarge").device
 A100 = load_hardware("p4de.24xlarge").device

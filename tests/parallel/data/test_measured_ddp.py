@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from planner.validation import ddp, ddp_data
+from planner.validation import ddp
 
-CONFIGS = ddp_data.configs(ddp_data.DATA)
-POINTS = {(point.config, point.workers): point for point in ddp_data.points(ddp_data.DATA)}
+CONFIGS = ddp.configs(ddp.DATA)
+POINTS = {(point.config, point.workers): point for point in ddp.points(ddp.DATA)}
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ POINTS = {(point.config, point.workers): point for point in ddp_data.points(ddp_
     ],
 )
 def test_a_measured_step_is_predicted(config: str, workers: int, within: float) -> None:
-    predicted_s = ddp.predict(CONFIGS[config], workers, ddp_data.DATA)
+    predicted_s = ddp.predict(CONFIGS[config], workers, ddp.DATA)
     assert predicted_s == pytest.approx(POINTS[config, workers].step_s, rel=within)
 
 
@@ -70,7 +70,7 @@ def test_an_imported_profile_keeps_its_buckets(workers: int, within: float) -> N
     assert [bucket.bytes for bucket in exchange.buckets(computation)] == pytest.approx(made, abs=4)
     assert len(replace(exchange, bucket_bytes=10**9).buckets(computation)) == 2
     assert computation.optimizer_s > 0
-    case = exchange.lower(computation, ddp.site_of(config, workers, ddp_data.DATA))
+    case = exchange.lower(computation, ddp.site_of(config, workers, ddp.DATA))
     found = ddp.simulate(case.profile, case.cluster, case.policy, joins=case.joins)
     assert workers / found.samples_per_s == pytest.approx(
         POINTS["resnet50_200_r05", workers].step_s, rel=within

@@ -1,0 +1,159 @@
+"""Published runs as the fit of kernel rates reads them: what one device computes, and what is added to it.
+
+    step = (max(computation, communication) + taken x min(both)) x repeated + exposed, x slower
+
+Of runs of one device all but the computation is nothing; those that are sharded over one machine gather and
+reduce parameters beside it; those of `large_fit` are a stage of a pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.device.rates.kernels import network_of
+from planner.device.rates.times import computation_s, framework_named
+from planner.device.recompute import recomputed_layers
+from planner.parallel.contention import ACCESSES, MEMORY_SHARE
+from planner.parallel.data.joint import slowest_factor, usual_sigma
+from planner.validation.predict import obstacle
+from planner.validation.reader import published_runs, throughput_runs
+from planner.validation.suites import is_alone
+
+if TYPE_CHECKING:
+    from planner.device.precision import Precision
+    from planner.device.recompute import Recompute
+    from planner.hardware import Device
+    from planner.model import Model
+    from planner.validation.run import Run
+
+# Bytes per second that all-gather and reduce-scatter move between the devices of one machine (bus bandwidth).
+FABRIC_GBYTE_PER_S = {
+    **{"A100": 235, "H100": 367, "H200": 367, "B200": 682, "GB200": 682},
+    **{"MI300X": 313, "MI325X": 313},
+}
+
+
+@dataclass(frozen=True)
+class FitRun:
+    """One published run of one device. `unexplained`: why no setting explains it, "" where one does."""
+
+    id: str
+    source: str
+    series: str
+    model: Model
+    batch: int
+    device: Device
+    precision: Precision
+    framework: str
+    optimizer: str
+    input: str
+    channels_last: bool | None
+    step_s: float
+    note: str
+    update_share: float = 1.0  # of an optimizer's pass that falls to one batch on one device
+    communication_s: float = 0.0  # of one batch, between the devices of one machine, beside the computation
+    taken: float = 0.0  # of the time of that communication, what computing loses to it
+    recompute: Recompute = "none"
+    flash: bool | None = None
+    repeated: float = 1.0  # micro-batches of a step, and those that a pipeline's stage waits for
+    exposed_s: float = 0.0  # of a step, that no computation hides
+    slower: float = 1.0  # that the slowest of several devices is than their mean
+    unexplained: str = ""
+
+    @property
+    def per_s(self) -> float:
+        return self.batch / self.step_s
+
+
+@cache
+def alone() -> tuple[FitRun, ...]:
+    runs = (*published_runs()[0], *throughput_runs())
+    return tuple(made for run in runs if is_alone(run) and (made := fit_run_of(run)) is not None)
+
+
+def single_device_runs() -> tuple[FitRun, ...]:
+    """Runs of one device that the catalogue's networks and devices can express."""
+    return tuple(run for run in alone() if not run.communication_s)
+
+
+def one_machine_runs() -> tuple[FitRun, ...]:
+    """Transformers that are sharded over the devices of one machine with a fast fabric."""
+    return tuple(run for run in alone() if run.communication_s)
+
+
+def fit_run_of(run: Run) -> FitRun | None:
+    """A run of one device, or sharded over those of a machine; None where the package cannot express it."""
+    if run.model is None or run.device is None or run.precision is None or run.layout is None:
+        return None
+    if run.batch is None or run.step_s is None or (not run.doubtful and obstacle(run)):
+        return None
+    rate = FABRIC_GBYTE_PER_S.get(run.device_name.split("-")[0], 0) * 1e9
+    if run.devices > 1 and not rate:
+        return None
+    communication_s = taken = 0.0
+    if run.devices > 1:
+        passes = 3.0 if run.layout.stage == 3 else 2.0 / run.accumulate
+        sent = 2 * run.model.parameters * (run.devices - 1) / run.devices
+        communication_s = passes * sent / rate
+        taken = min(ACCESSES * rate / (MEMORY_SHARE * (run.device.memory_bytes_per_s or rate)), 1.0)
+    several = run.devices > 1
+    return FitRun(
+        run.id,
+        run.source,
+        run.series,
+        run.model,
+        run.batch,
+        run.device,
+        run.precision,
+        run.software.tier,
+        run.software.optimizer,
+        run.software.input,
+        run.software.channels_last,
+        run.step_s / run.accumulate,
+        run.note,
+        update_share=1 / run.accumulate / run.devices,
+        communication_s=communication_s,
+        taken=taken,
+        recompute=run.recompute,
+        flash=run.software.flash,
+        slower=slowest_factor(usual_sigma(run.step_s, run.accumulate), run.devices) if several else 1.0,
+        unexplained=run.doubtful,
+    )
+
+
+def predicted_step_s(run: FitRun) -> float:
+    """Seconds of a step: computation, its part of the update, communication beside it, for each of its
+    batches; and what nothing hides."""
+    time = computation_s(
+        run.model,
+        run.batch,
+        run.device,
+        run.precision,
+        run.framework,
+        optimizer=run.optimizer,
+        input="files" if run.input == "files" else "synthetic",
+        channels_last=run.channels_last,
+        flash=run.flash,
+    )
+    step_s = time.step_s - (1 - run.update_share) * time.optimizer_s
+    again = recomputed_layers(run.model, run.recompute, framework_named(run.framework).stops_early)
+    step_s += float(time.forward_s[again].sum())
+    beside_s = run.communication_s
+    step_s = max(step_s, beside_s) + run.taken * min(step_s, beside_s)
+    return (step_s * run.repeated + run.exposed_s) * run.slower
+
+
+def kind_of(run: FitRun) -> str:
+    """CNN, BERT or LLM, as errors are told apart."""
+    if network_of(run.model) == "cnn":
+        return "CNN"
+    return "BERT" if run.model.name.startswith("bert") else "LLM"
+
+
+def log_error(run: FitRun) -> float:
+    """log(predicted step / published step)."""
+    return float(np.log(predicted_step_s(run) / run.step_s))

@@ -1,0 +1,183 @@
+"""One model sharded in every way on one machine: how good is the layout that we would choose.
+
+A table has measured iterations by tensor, data and pipeline degree. The suite states the errors of the steps,
+and the regret of choosing by them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.device.precision import precision_named
+from planner.device.recompute import RECOMPUTE_MODES
+from planner.errors import BadInput
+from planner.hardware.device_names import name_called
+from planner.validation.evidence import Compared, Evidence, Statement
+from planner.validation.figures import MOST_WHOLE, NUMBERS, TEXTS, WHOLE, packed_table
+from planner.validation.networks import Dimensions, device_named, transformer
+from planner.validation.reader import WHOLE_POSITIONS, Refused
+from planner.validation.run import Layout, Row, Run, software_of
+from planner.validation.suites import compare_runs, evidence_from
+
+MEAN_REGRET, WORST_REGRET = 0.04, 0.25
+# vTrain's layouts: VIA-Research/vTrain data/ground_truth_single.csv @f8dda847 (MIT), GPT models with
+# Megatron-DeepSpeed on up to 8 A100 with NVLink, fp16, full recomputation, attention that writes its scores.
+LAYOUT_SOURCE = "VIA-Research/vTrain"
+LAYOUT_DEFAULTS = {"device": "A100-SXM4-40GB", "precision": "fp16", "recompute": "full"}
+LAYOUT_FRAMEWORK = "Megatron-DeepSpeed"
+LAYOUT_VOCABULARY = 51200
+LAYOUT_COUNTS = (
+    *("gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq_length"),
+    *("tensor", "data", "pipeline"),
+)
+
+
+def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refused]]:
+    """Layouts of a table, with `group` what the layouts of one choice share: model, devices, batch. A user's
+    table may give `device`, `precision`, `recompute` and `framework` a row."""
+    runs: list[Run] = []
+    refused: list[Refused] = []
+    for line, row in enumerate(rows, 2):
+        found = _layout_run(row, f"line {line}", source)
+        if isinstance(found, Run):
+            runs.append(found)
+        else:
+            refused.append(Refused(f"line {line}", source, found))
+    return runs, refused
+
+
+def _layout_run(row: Row, id: str, source: str) -> Run | str:
+    for key in (*LAYOUT_COUNTS, "iteration_ms"):
+        if not row.get(key, "").strip():
+            return f"no {key} is given"
+    given = {key: row.get(key) or usual for key, usual in LAYOUT_DEFAULTS.items()}
+    given["recompute"] = row.get("recompute") or row.get("checkpointing") or LAYOUT_DEFAULTS["recompute"]
+    try:
+        of = {key: int(float(row[key])) for key in LAYOUT_COUNTS}
+        step_s = float(row["iteration_ms"]) / 1e3
+    except (ValueError, OverflowError):
+        return "a figure is no number"
+    try:
+        precision = precision_named(given["precision"])
+    except BadInput:
+        return f"the precision {given['precision']} is not modelled"
+    if not (min(*of.values(), step_s) > 0 and max(*of.values(), step_s) <= MOST_WHOLE):
+        return f"a figure is not above 0, or beyond {MOST_WHOLE:,}"
+    if of["tensor"] * of["data"] * of["pipeline"] != of["gpus"]:
+        return "tensor x data x pipeline are not its GPUs"
+    if of["global_batch"] % (of["micro_batch"] * of["data"]):
+        return "micro-batch x data does not divide the global batch"
+    if given["recompute"] not in RECOMPUTE_MODES:
+        return f"recompute {given['recompute']!r} is not known"
+    text = row.get("framework") or LAYOUT_FRAMEWORK
+    size = f"{of['hidden']}x{of['layers']}"
+    flash = text != LAYOUT_FRAMEWORK
+    dimensions = Dimensions("gpt", of["hidden"], of["layers"], of["heads"], LAYOUT_VOCABULARY, flash=flash)
+    device_name = name_called(given["device"])
+    words = {"framework": text, "source_id": source, "arch": "llm", "device": device_name}
+    row = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | words | {"precision_norm": given["precision"]}
+    model = transformer(dimensions, of["seq_length"], f"GPT {size}")
+    device = device_named(device_name)
+    return Run(
+        id=id,
+        fit_id=f"layouts {id}" if source == LAYOUT_SOURCE else None,
+        source=source,
+        series=size,
+        arch="llm",
+        network=model.name,
+        model=model,
+        parameters=model.parameters,
+        device_name=device_name,
+        device=device,
+        devices=of["gpus"],
+        layout=Layout(
+            replicas=of["data"],
+            tensor=of["tensor"],
+            pipeline=of["pipeline"],
+            whole_positions=bool(WHOLE_POSITIONS.search(text)),
+        ),
+        batch=of["micro_batch"],
+        accumulate=of["global_batch"] // (of["micro_batch"] * of["data"]),
+        precision=precision,
+        recompute=given["recompute"],
+        software=software_of(row, model),
+        step_s=step_s,
+        group=f"GPT {size}, {of['seq_length']} tokens, {of['gpus']} GPUs, "
+        f"batch {of['global_batch']}, {device_name}",
+        unknown=() if device is not None else (f"the device {device_name} is not in the catalogue",),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChoice:
+    """A group of layouts of the same model, devices and batch: how much slower the one that we would choose
+    is than the best, and how well all of them are ranked (None for fewer than three)."""
+
+    group: str
+    layouts: int
+    regret: float
+    correlation: float | None
+
+
+def shipped() -> Evidence:
+    """What the suite finds in what ships."""
+    runs, refused = read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)
+    return layouts_evidence(runs, {one.id: one.reason for one in refused})
+
+
+def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    """Errors of the steps, and the regret of choosing by them."""
+    rows = compare_runs(runs, skipped, lambda run: True, lambda run: f"{run.devices} GPUs")
+    rows = [replace(row, rule=None) for row in rows]
+    groups = {run.id: run.group for run in runs}
+    made = choices(rows, groups)
+    apart = choices([replace(row, predicted=row.left_out or row.predicted) for row in rows], groups)
+    known = any(row.left_out is not None for row in rows)
+    statements = [*regret_statements(made), *(regret_statements(apart, "left out: ") if known else [])]
+    found = evidence_from("layouts", rows, skipped, statements)
+    return replace(found, notes=[f"{len(made)} choices between layouts of the same model, GPUs and batch."])
+
+
+def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
+    """What we would choose in each group of at least two layouts; `groups` by the rows' ids."""
+    members: dict[str, list[Compared]] = defaultdict(list)
+    for row in rows:
+        members[groups[row.id]].append(row)
+    found = []
+    for name, mine in members.items():
+        if len(mine) < 2:
+            continue
+        chosen = min(mine, key=lambda row: row.predicted)
+        best = min(row.measured for row in mine)
+        ranked = _correlation(mine) if len(mine) > 2 else None
+        found.append(LayoutChoice(name, len(mine), chosen.measured / best - 1, ranked))
+    return found
+
+
+def _correlation(rows: Sequence[Compared]) -> float:
+    """Spearman's, of predicted and measured times."""
+    columns = [row.predicted for row in rows], [row.measured for row in rows]
+    ranks = [np.argsort(np.argsort(values)) for values in columns]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def regret_statements(made: Sequence[LayoutChoice], prefix: str = "") -> list[Statement]:
+    regrets = [one.regret for one in made]
+    ranked = [one.correlation for one in made if one.correlation is not None]
+    found = []
+    if regrets:
+        mean, worst = float(np.mean(regrets)), max(regrets)
+        best = float(np.mean([regret < 1e-9 for regret in regrets]))
+        found += [
+            Statement(name=f"{prefix}mean regret", value=mean, target=MEAN_REGRET, peer="Calculon 9.7%"),
+            Statement(name=f"{prefix}worst regret", value=worst, target=WORST_REGRET, peer="Calculon 53%"),
+            Statement(name=f"{prefix}choices that are the best measured one", value=best),
+        ]
+    if ranked:
+        name = f"{prefix}rank correlation, mean of groups"
+        found.append(Statement(name=name, value=float(np.mean(ranked)), percent=False))
+    return found

@@ -1,0 +1,189 @@
+"""Networks of published runs: the catalogue's by any of their names, transformers by their dimensions, and
+those of `data/networks/`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib.resources import as_file
+from pathlib import Path
+from typing import Any, Literal
+
+from planner.errors import BadInput
+from planner.files.folders import shipped_folder
+from planner.files.tomlfile import TomlSource, read
+from planner.hardware import Device
+from planner.model import AttentionShape, Model
+from planner.model.catalog import load_model, model_called, model_paths, plain_name
+from planner.model.netlist import build_model
+from planner.validation.figures import DATA, figures
+from planner.validation.run import Row, has_flash_attention
+
+Family = Literal["gpt", "llama", "mpt"]
+BASES: dict[Family, str] = {"gpt": "gpt2", "llama": "llama2-7b", "mpt": "mpt-125m"}
+FLAGS = re.compile(r"hidden (?P<hidden>\d+) layers (?P<layers>\d*)(?: heads (?P<heads>\d*))?")
+VOCABULARY = re.compile(r"vocab (?P<size>\d+)(?P<thousands>k?)")
+WHOLE_HEAD = ("milabench", "HuggingFace")  # code that applies BERT's vocabulary head to all positions
+LONGEST = 10**7  # tokens of a sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """A decoder as people write it down. `flash`: attention never writes its scores to memory. `tied`: the
+    last product reads the table of embeddings (None: as the family's own models do)."""
+
+    family: Family
+    hidden: int
+    layers: int
+    heads: int
+    vocabulary: int
+    kv_heads: int | None = None
+    inner: int | None = None
+    flash: bool = True
+    tied: bool | None = None
+
+
+@lru_cache(maxsize=512)
+def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
+    """The model of these dimensions, for samples of so many tokens."""
+    base = read(shipped_folder("models") / f"{BASES[of.family]}.toml")
+    values: dict[str, Any] = dict(base.data)
+    inner = of.inner or 4 * of.hidden
+    first, block, *rest = (dict(layer) for layer in values["layers"] if "positions" not in layer)
+    first |= {"embedding": of.vocabulary, "features": of.hidden}
+    block |= {"repeat": of.layers, "heads": of.heads, "width": of.hidden, "inner": inner}
+    if of.family == "llama":
+        keys = (of.kv_heads or of.heads) * of.hidden // of.heads
+        block |= {"kv_heads": of.kv_heads or of.heads, "queries": of.hidden, "keys": keys}
+    else:
+        block |= {"qkv": 3 * of.hidden}
+    for layer in rest:
+        if "linear" in layer:
+            layer["linear"] = of.vocabulary
+            if of.tied:
+                layer["tied"] = first["name"]
+    values["layers"] = [first, block, *rest]
+    values["sequence_length"] = tokens
+    attention = dict(values.get("defaults", {}).get("attention", {}))
+    values["defaults"] = {**values.get("defaults", {}), "attention": {**attention, "flash": of.flash}}
+    values.pop("base", None)
+    path = Path(f"{name or of.family}.toml")
+    return build_model(TomlSource(path, base.text, values), values)
+
+
+@cache
+def network_named(name: str) -> Model | None:
+    """A model of the catalogue, or one of `data/networks/`, by any of its names."""
+    known = model_called(name)
+    if known in model_paths():
+        return load_model(known)
+    with as_file(DATA / "networks") as folder:
+        path = folder / f"{known}.toml"
+        return _read_network(path) if path.is_file() else None
+
+
+def _read_network(path: Path) -> Model:
+    from planner.model.netlist import read_model
+
+    def base(name: str) -> Path | None:
+        beside = path.with_name(f"{name}.toml")
+        return beside if beside.is_file() else model_paths().get(name)
+
+    return read_model(path, base)
+
+
+def network_of(row: Row, inferred: list[str]) -> Model | str:
+    """The network that a row trained, for its sequence length; or why there is none."""
+    dimensions = _dimensions(row, inferred)
+    if dimensions is not None:
+        if not row["seq_or_image"].isdigit():
+            return "no sequence length is stated"
+        try:
+            return transformer(dimensions, min(int(row["seq_or_image"]), LONGEST), row["model"])
+        except BadInput as error:
+            return f"its dimensions give no network: {error}"
+    model = network_named(row["model"])
+    if model is None:
+        return "the network is not in the catalogue"
+    if model.sequence_length is None:
+        return model
+    length = row["seq_or_image"]
+    if not (length.isascii() and length.isdigit() and 0 < int(length) <= LONGEST):
+        return "no sequence length is stated"
+    headless = model.name.startswith("bert") and not row["framework"].startswith(WHOLE_HEAD)
+    return _of_length(model_called(row["model"]), int(length), headless, has_flash_attention(row))
+
+
+@lru_cache(maxsize=256)  # hundreds of rows ran tens of networks
+def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
+    """BERT's vocabulary head (`headless`): fine-tuning has none, and pre-training by NVIDIA's and DeepSpeed's
+    code applies it to the masked positions alone (15%, one percent of the arithmetic)."""
+    model = network_named(name)
+    assert model is not None
+    layers = model.with_sequence_length(tokens).layers
+    if headless:
+        layers = tuple(
+            one for one in layers if not one.name.startswith("cls.predictions") and one.name != "loss"
+        )
+    layers = tuple(
+        replace(one, detail=replace(one.detail, flash=flash and one.detail.flash))
+        if isinstance(one.detail, AttentionShape)
+        else one
+        for one in layers
+    )
+    return replace(model.with_sequence_length(tokens), layers=layers)
+
+
+def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
+    if row["arch"] != "llm":
+        return None
+    flash = has_flash_attention(row)
+    if stated := FLAGS.search(row["flags"]):
+        hidden, size = int(stated["hidden"]), VOCABULARY.search(row["flags"])
+        vocabulary = int(size["size"]) * (1000 if size["thousands"] else 1) if size else 51200
+        vocabulary = -(-vocabulary // 128) * 128
+        layers = int(stated["layers"] or 0)
+        if not layers and row["params_total"]:  # a layer has twelve times the square of its width
+            layers = round((float(row["params_total"]) - vocabulary * hidden) / (12 * hidden**2))
+            inferred.append(f"{layers} layers")
+        heads = int(stated["heads"] or 0) or _usual_heads(hidden)
+        return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash) if layers > 0 else None
+    found = _by_name().get(plain_name(row["model"]))
+    return None if found is None else Dimensions(**found, flash=flash)
+
+
+@cache
+def _by_name() -> dict[str, dict[str, Any]]:
+    return {plain_name(name): of for name, of in figures("networks")["models"].items()}
+
+
+def _usual_heads(hidden: int) -> int:
+    """So many that a head is as near to 128 features as can be."""
+    return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
+
+
+@cache
+def device_named(name: str) -> Device | None:
+    """A device of the catalogue, or one of those beside it that runs were published of."""
+    entry = _catalogue_devices().get(name) or figures("reading")["other_devices"].get(name)
+    if entry is None or "tflops" not in entry:
+        return None
+    return Device(
+        name,
+        "gpu",
+        {format: value * 1e12 for format, value in entry["tflops"].items()},
+        memory_bytes=float(entry.get("memory_bytes", entry.get("memory_gib", 0) * 2**30)),
+        memory_bytes_per_s=entry["memory_gbyte_per_s"] * 1e9,
+        memory_kind=entry.get("memory_kind"),
+        matmul_flops={format: value * 1e12 for format, value in entry.get("matmul_tflops", {}).items()},
+        matmul_source=entry.get("matmul_source", ""),
+        year=entry.get("year"),
+        vendor=entry.get("vendor", ""),
+    )
+
+
+@cache
+def _catalogue_devices() -> dict[str, Any]:
+    devices: dict[str, Any] = read(shipped_folder("hardware") / "devices.toml").data["devices"]
+    return devices

@@ -1,0 +1,109 @@
+"""A user's own tables of measured runs and layouts, read and compared as the published ones are.
+
+Columns are those of `data/training.csv.gz` (docs/how-sure.md lists them); what is missing is empty or follows
+from other columns, what is unknown is ignored. Every row is accounted for (`Account`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from planner.errors import BadInput
+from planner.validation.evidence import OTHER_KIND, Evidence
+from planner.validation.figures import filled, read_table, wrong_figure
+from planner.validation.layouts import layouts_evidence, read_layouts
+from planner.validation.reader import Refused, published_runs, read_rows
+from planner.validation.run import Row, Run
+from planner.validation.suites import OF_RUNS, evidence_of
+
+NEEDED = ("model", "device", "devices")
+
+
+def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
+    """The rows of a user's file with every column, those that are missing from others where they follow; rows
+    with a figure that is none are refused."""
+    rows = read_table(path)
+    if not rows:
+        raise BadInput(f"{path} has no rows; give a CSV file with a header and a run a line")
+    for name in NEEDED:
+        if name not in rows[0]:
+            raise BadInput(f"{path} has no column {name}; it needs {', '.join(NEEDED)} and others by the run")
+    found: list[Row] = []
+    refused = []
+    for line, row in enumerate(rows, 2):
+        full = filled(row, line, path.stem)
+        if wrong := wrong_figure(full):
+            refused.append(Refused(full["id"], full["source_id"], wrong))
+        else:
+            found.append(full)
+    return found, refused
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Every row of a user's table: those that some suite compares, and the others with the reason."""
+
+    given: int
+    compared: int
+    skipped: Mapping[str, str]
+
+
+def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
+    """What each suite says of a user's runs, without suites that compare none of them, and what became of
+    every row."""
+    rows, unread = own_rows(path)
+    runs, refused = read_rows(rows)
+    runs = [replace(run, fit_id=_fit_id(run)) for run in runs]
+    reasons = {one.id: one.reason for one in (*unread, *refused)}
+    found = [evidence_of(name, runs, reasons) for name in OF_RUNS]
+    compared = {row.id for one in found for row in one.rows}
+    skipped = {id: _reason(id, found) for one in found for id in one.skipped if id not in compared}
+    account = Account(len(rows) + len(unread), len(compared), skipped)
+    kept = [one for one in found if one.rows]
+    if not kept:
+        raise BadInput(f"{path}: no row can be compared ({_most(skipped)})")
+    return kept, account
+
+
+def _reason(id: str, found: Sequence[Evidence]) -> str:
+    """Why no suite compares a row: what that suite says that it belongs to."""
+    said = [one.skipped[id] for one in found if id in one.skipped]
+    said = [reason for reason in said if reason not in (OTHER_KIND, "no memory is stated")]
+    general = ("not plain data parallelism", "no smaller run of its series")
+    return next((reason for reason in said if reason not in general), said[0] if said else "of no known kind")
+
+
+def _most(skipped: Mapping[str, str]) -> str:
+    ranked = Counter(skipped.values()).most_common(3)
+    return "; ".join(f"{count} x {reason}" for reason, count in ranked) or "it has none"
+
+
+@cache
+def _shipped() -> Mapping[str, Run]:
+    return {run.id: run for run in published_runs()[0]}
+
+
+def _fit_id(run: Run) -> str | None:
+    """What the fit calls a run of a user's table that is one of the shipped ones; None for every other."""
+    same = _shipped().get(run.id)
+    alike = same is not None and (same.source, same.series, same.step_s) == (
+        run.source,
+        run.series,
+        run.step_s,
+    )
+    return run.id if alike else None
+
+
+def own_layouts(path: Path) -> tuple[list[Evidence], Account]:
+    """What `layouts` says of a user's table; nothing that was fitted to ours corrects it."""
+    runs, refused = read_layouts(read_table(path), path.stem)
+    found = layouts_evidence(
+        [replace(run, fit_id=None) for run in runs], {one.id: one.reason for one in refused}
+    )
+    if not found.rows:
+        raise BadInput(f"{path}: no row can be compared ({_most(found.skipped)})")
+    return [found], Account(len(runs) + len(refused), len(found.rows), found.skipped)

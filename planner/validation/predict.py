@@ -1,0 +1,314 @@
+"""The step of a published run as answers give it: the plan that the row describes, at mean durations.
+
+A plan's exchange is lowered on its machines and simulated by the functions that `planner simulate` calls. One
+thing is done once instead of by sampling: steps are all alike, which a few of them tell, and the wait for the
+slowest replica is added as the expectation that the simulation draws (`slowest_factor`); both agree within
+half a percent (tests/validation/test_predict.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from planner.answers.anatomy import step_breakdown
+from planner.device.computation import Computation
+from planner.device.computation.transform import accumulated, steadied
+from planner.device.rates.constants import Error, constants, error_of
+from planner.device.rates.device import basis_of
+from planner.device.rates.kernels import network_of
+from planner.device.rates.times import computation_s, framework_named
+from planner.errors import BadInput
+from planner.hardware import Fabric, Hardware, bare_machine
+from planner.hardware.catalog import match_hardware
+from planner.parallel.data import Site
+from planner.parallel.data.ddp import AllReduce
+from planner.parallel.data.fsdp import Sharded
+from planner.parallel.data.joint import slowest_factor, usual_sigma
+from planner.parallel.data.owned import Owned
+from planner.parallel.device import device_computation
+from planner.parallel.mesh import data_parallel_group
+from planner.simulator.simulate import Effort
+from planner.simulator.simulate import predict as simulate_case
+from planner.validation.figures import table
+from planner.validation.run import Run
+
+ALIKE = Effort(max_steps=20, first_runs=2)
+BUCKET_BYTES = 2**30  # InternEvo's reduce_bucket_size, 512 Mi elements of two bytes
+RULE_SHARE = 0.4  # of the peak, in the rule of thumb
+
+# Bytes per second of a machine's NICs together where a run does not state them: those of the maker's own.
+USUAL_NETWORK = {"V100": 100e9, "A100": 200e9}
+USUAL_SINCE = 400e9
+MOST_NICS, LEAST_NIC_BYTES_PER_S = 8, 12.5e9  # one a device, of 100 Gbit/s at least
+
+# Of a device, each way: kind, topology, bytes per second, measured curve.
+FABRICS = {
+    "nvlink2": Fabric("nvlink", "mesh", 150e9, "published", ""),
+    # Boards of eight V100 without a switch: some of a device's six links lead to the others that take part.
+    "nvlink2 of 2": Fabric("nvlink", "mesh", 50e9, "published", ""),
+    "nvlink2 of 4": Fabric("nvlink", "mesh", 100e9, "published", ""),
+    "nvlink3": Fabric("nvswitch", "switch", 300e9, "published", "", curve="a100-sxm"),
+    "nvlink4": Fabric("nvswitch", "switch", 450e9, "published", "", curve="h100-sxm"),
+    "nvlink5": Fabric("nvswitch", "switch", 900e9, "published", "", curve="b200-sxm"),
+    "nvlink?": Fabric("nvlink", "mesh", 150e9, "estimated", ""),
+    "pcie3": Fabric("pcie", "pcie", 15.8e9, "published", ""),
+    "pcie4": Fabric("pcie", "pcie", 31.5e9, "published", ""),
+    "pcie5": Fabric("pcie", "pcie", 63e9, "published", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Seconds of a step, with the error of the rates that it rests on; `slower` is by how much the slowest
+    replica is behind the mean of all, which the seconds have in them; `exposed` the share of communication
+    that no computation hides."""
+
+    seconds: float
+    error: Error
+    slower: float = 1.0
+    exposed: float = 0.0
+
+
+def obstacle(run: Run) -> str:
+    """Why the step of a run cannot be predicted, "" where it can."""
+    if run.unknown or run.doubtful:
+        return run.doubtful or run.unknown[0]
+    assert run.device is not None
+    assert run.precision is not None
+    if run.precision.compute not in run.device.flops:
+        return f"{run.device.name} does not compute in {run.precision.compute}"
+    if run.devices > 1 and machine_of(run).fabric is None and run.devices_per_machine > 1:
+        return "how the devices of its machine are joined is not known"
+    return ""
+
+
+@cache
+def predicted(run: Run) -> RunStep | str:
+    """The step of a run, or why the package refuses it."""
+    if reason := obstacle(run):
+        return reason
+    try:
+        return _alone(run) if run.devices == 1 else _together(run)
+    except BadInput as error:
+        return f"refused by the package: {error}"
+
+
+def _error(run: Run, basis: str | None = None) -> Error:
+    assert run.model is not None
+    assert run.device is not None
+    assert run.precision is not None
+    network = network_of(run.model)
+    return error_of(basis or basis_of(run.device, run.precision, network, constants()), network)
+
+
+def _alone(run: Run) -> RunStep:
+    """A device alone: its computation, and one update for all micro-batches of a step."""
+    assert run.model is not None
+    assert run.device is not None
+    assert run.precision is not None
+    assert run.batch is not None
+    software = run.software
+    time = computation_s(
+        run.model,
+        run.batch,
+        run.device,
+        run.precision,
+        software.tier,
+        optimizer=software.optimizer,
+        input="files" if software.input == "files" else "synthetic",
+        channels_last=software.channels_last,
+        flash=software.flash,
+    )
+    once_s = time.step_s - time.optimizer_s
+    if run.recompute != "none":
+        site = Site(machine_of(run), 1)
+        plain = micro_batch_of(run.read_as(recompute="none"), site)
+        once_s += float(micro_batch_of(run, site).durations_s.sum() - plain.durations_s.sum())
+    return RunStep(once_s * run.accumulate + time.optimizer_s, _error(run))
+
+
+def _together(run: Run) -> RunStep:
+    site = site_of(run)
+    computation = accumulated(micro_batch_of(run, site), run.accumulate)
+    replicas = data_parallel_group(site)
+    assert run.layout is not None
+    exposed = 0.0
+    if replicas.workers == 1:
+        seconds = float(computation.durations_s.sum()) + computation.optimizer_s
+    else:
+        exchange = replace(exchange_of(run, replicas), jitter=0.0)
+        case = exchange.lower(computation, replicas)
+        found = simulate_case(case, ALIKE)
+        seconds = computation.batch * replicas.workers / found.samples_per_s
+        parts = step_breakdown(case.profile, found)
+        exposed = parts.communication_s / max(parts.step_s, 1e-12)
+    slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.layout.replicas, run.layout.mesh.stages)
+    return RunStep(seconds * slower, _error(run), slower, exposed)
+
+
+def micro_batch_of(run: Run, site: Site) -> Computation:
+    """What a device of the slowest stage computes in one micro-batch, at the mean of steps."""
+    assert run.model is not None
+    assert run.precision is not None
+    assert run.batch is not None
+    return steadied(
+        device_computation(
+            run.model,
+            run.batch,
+            site,
+            run.precision,
+            recompute=run.recompute,
+            framework=run.software.tier,
+            brief=True,
+        )
+    )
+
+
+def site_of(run: Run) -> Site:
+    """The machines of a run, and how a replica is spread over them."""
+    assert run.layout is not None
+    return Site(machine_of(run), run.devices, mesh=run.layout.mesh)
+
+
+def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
+    """The exchange of a run on the site of its replicas."""
+    assert run.layout is not None
+    assert run.precision is not None
+    layout, software = run.layout, run.software
+    if not layout.stage:
+        if run.arch == "llm":
+            return AllReduce(copied=False)  # Megatron's gradients are made in the buffers that are sent
+        plain = AllReduce(cycle_s=software.cycle_s)
+        if software.gradient_bytes == 2:
+            plain = replace(plain, gradients="fp16")
+        whole = 10**12  # a single bucket, after the backward pass
+        return plain if software.overlaps else replace(plain, bucket_bytes=whole, first_bucket_bytes=whole)
+    gradients = framework_named(software.tier).gradients.get(run.precision.compute, "auto")
+    exchange: Owned | Sharded
+    if layout.whole_tensors and layout.stage == 1:
+        exchange = Owned(bucket_bytes=BUCKET_BYTES, gradients=gradients)
+    else:
+        exchange = Sharded(stage=layout.stage, each_pass=layout.stage == 3, gradients=gradients)
+    inside = replace(exchange, within="machine")
+    return inside if layout.within_machine and not inside.refusal(site) else exchange
+
+
+def machine_of(run: Run) -> Hardware:
+    """The machine of a run: the catalogue's with most of such devices, with the network of the run."""
+    rate = run.links.network_bytes_per_s
+    sockets = run.links.sockets
+    return machine(run.device_name, run.devices_per_machine, rate, run.links.fabric, sockets=sockets, run=run)
+
+
+def machine(
+    device: str,
+    devices: int,
+    network_bytes_per_s: float | None = None,
+    fabric: str = "",
+    *,
+    sockets: bool = False,
+    run: Run | None = None,
+) -> Hardware:
+    """A machine with so many devices, and a network of the rate given or usual, with RDMA unless it is one of
+    `sockets`. A device that no machine of the catalogue has stands in a bare one with the fabric's class."""
+    base = _largest().get(device)
+    if base is None:
+        assert run is not None
+        assert run.device is not None
+        base = bare_machine(device, run.device, fabric=FABRICS.get(fabric))
+    rate = network_bytes_per_s or USUAL_NETWORK.get(device.split("-", maxsplit=1)[0], USUAL_SINCE)
+    network: dict[str, Any] = {
+        "nic_baseline_bytes_per_s": rate,
+        "nic_burst_bytes_per_s": rate,
+        "network_curves": {},
+    }
+    if sockets:
+        return replace(base, device_count=devices, rdma=False, rdma_bytes_per_s=None, nics=1, **network)
+    return replace(
+        base,
+        device_count=devices,
+        rdma=True,
+        rdma_kind="InfiniBand",  # or RoCE; hardly one of them ran on EFA
+        rdma_bytes_per_s=rate,
+        nics=max(1, min(MOST_NICS, int(rate / LEAST_NIC_BYTES_PER_S))),
+        **network,
+    )
+
+
+@cache
+def _largest() -> dict[str, Hardware]:
+    """For each GPU the machine with most of them; of equals AWS's, whose fabrics are measured."""
+    found: dict[str, Hardware] = {}
+    for one in match_hardware(("*",)):
+        best = found.get(one.device.name)
+        if one.device.kind != "gpu":
+            continue
+        if best is None or (one.device_count, one.provider == "aws") > (
+            best.device_count,
+            best.provider == "aws",
+        ):
+            found[one.device.name] = one
+    return found
+
+
+@cache
+def _left_out() -> dict[str, tuple[float, str]]:
+    """What leaving a run's source out of the fit adds to log(predicted), and the basis there, by the run's
+    id."""
+    return {
+        row["id"]: (float(row["source"]) - float(row["seen"]), row["source_basis"])
+        for row in table("rates_left_out.csv")
+        if row["source"]
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RangedStep:
+    """A step with the range that is stated of it: nine in ten published steps lie between `low_s` and
+    `high_s`. `left_s` is the step by a fit that had not seen the run's source; None: no fit has seen it."""
+
+    step: RunStep
+    left_s: float | None
+    low_s: float
+    high_s: float
+
+
+def with_range(run: Run) -> RangedStep | str:
+    """The prediction of a run with its range, or why there is none. Where an important setting is not
+    published, the range covers every reading of it."""
+    step = predicted(run)
+    if isinstance(step, str):
+        return step
+    shift, basis = _left_out().get(run.fit_id or "", (None, None))
+    left_s = None if shift is None else step.seconds * math.exp(shift)
+    error = step.error if run.devices > 1 or basis is None else _error(run, basis)
+    readings = [found for other in run.readings if isinstance(found := predicted(other), RunStep)]
+    centres = [step.seconds, *(found.seconds for found in readings)]
+    ranges = [error.range_of(math.exp(-(shift or 0.0)) / seconds) for seconds in centres]
+    low_s, high_s = 1 / max(high for _, high in ranges), 1 / min(low for low, _ in ranges)
+    return RangedStep(step, left_s, low_s, high_s)
+
+
+def rule_of_thumb_s(run: Run) -> float | None:
+    """6 (8 where the forward pass is computed twice) x multiply-adds per sample, of language models x
+    parameters per token, over 0.4 of the peak."""
+    assert run.device is not None
+    assert run.precision is not None
+    assert run.model is not None
+    peak = run.device.flops.get(run.precision.compute)
+    if peak is None:
+        return None
+    passes = 8 if run.recompute == "full" else 6
+    each = run.model.macs if run.arch != "llm" else run.model.parameters * (run.model.sequence_length or 1)
+    return passes * each * run.samples_per_step / (RULE_SHARE * peak * run.devices)
+
+
+def kind_of(run: Run) -> str:
+    """CNN, BERT or LLM, as errors are told apart."""
+    assert run.model is not None
+    if network_of(run.model) == "cnn":
+        return "CNN"
+    return "BERT" if run.model.name.startswith("bert") else "LLM"

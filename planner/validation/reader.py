@@ -1,0 +1,367 @@
+"""Runs from tables: the one reader of all published rows and of a user's own.
+
+    runs, refused = read_rows(shipped("training.csv.gz"))
+
+A table has the columns of `data/training.csv.gz` (docs/how-sure.md lists them), of vTrain's layouts, or of
+`data/throughput.csv`. Every row becomes a `Run` or a `Refused` with the reason; a run whose network, device
+or layout is not known says so in `unknown`, because scaling can be judged without them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from planner.device.precision import Precision, precision_named
+from planner.device.recompute import RECOMPUTE_MODES, Recompute
+from planner.errors import BadInput
+from planner.hardware.device_names import name_called
+from planner.model import Model
+from planner.validation.figures import count, figures, number, packed_table, table, wrong_figure
+from planner.validation.networks import device_named, network_named, network_of
+from planner.validation.run import TENSORS, Layout, Links, Row, Run, Software, other_tier, software_of
+
+STAGES = {"zero3/fsdp": 3, "zero2": 2, "zero1": 1}
+LANGUAGE = ("llm", "llm-moe", "llm-lora")
+INTERLEAVED = re.compile(r"\bVP (?P<stages>\d+)")
+# Frameworks whose pipelines are interleaved, and those from before positions were cut beside features (2022).
+INTERLEAVES = re.compile(r"Megatron-LM(?!.*2020)|Megatron-Core|NeMo|NEMO|NVIDIA Release|Bridge")
+WHOLE_POSITIONS = re.compile(r"Megatron-DeepSpeed|Megatron-LM.*(2020|2021)")
+USUAL_BLOCKS = 2  # of an interleaved stage
+IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
+WHOLE_TENSORS = re.compile(r"InternEvo")  # hybrid_zero_optim.py of InternLM/InternEvo
+MICRO_BATCH = "micro-batch x accumulation x replicas is not the global batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row that is no run, and why."""
+
+    id: str
+    source: str
+    reason: str
+
+
+@cache
+def training_rows() -> tuple[Row, ...]:
+    """All published rows, as collected."""
+    return tuple(packed_table("training.csv.gz"))
+
+
+@cache
+def published_runs() -> tuple[tuple[Run, ...], tuple[Refused, ...]]:
+    """The runs of `training.csv.gz`, and the rows that are none."""
+    runs, refused = read_rows(training_rows())
+    return tuple(replace(run, fit_id=run.id) for run in runs), tuple(refused)
+
+
+def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
+    """The runs among rows with every column, and what could not be read."""
+    runs: list[Run] = []
+    refused: list[Refused] = []
+    for row in rows:
+        found = read_run(row)
+        if isinstance(found, Run):
+            runs.append(found)
+        else:
+            refused.append(Refused(row["id"], row["source_id"], found))
+    return runs, refused
+
+
+def read_run(row: Row) -> Run | str:
+    """A row as a run, or the reason why it is none."""
+    if wrong := wrong_figure(row):
+        return wrong
+    devices = count(row["devices"])
+    if devices is None:
+        return "no number of devices is stated"
+    try:
+        precision = precision_named(row["precision_norm"])
+    except BadInput:
+        return f"the precision {row['precision_norm']} is not modelled"
+    known = figures("reading")
+    inferred: list[str] = []
+    network = network_of(row, inferred)
+    model = None if isinstance(network, str) else network
+    device_name = name_called(row["device"], row["device_mem_gb"])
+    device = device_named(device_name)
+    layout = _layout(row, model, devices, inferred)
+    reasons = [reason for reason in (*_unmodelled(row), network, layout) if isinstance(reason, str)]
+    if device is None:
+        reasons.append(f"the device {row['device']} is not in the catalogue")
+    stated = known["stated"].get(row["series"], {}).get(row["model"], {})
+    batch = _micro_batch(row, stated, devices, inferred)
+    placed = layout if isinstance(layout, Layout) else None
+    accumulate = _accumulate(row, model, batch, placed)
+    if isinstance(accumulate, str):
+        reasons.append(accumulate)
+        accumulate = 1
+    if batch is None:
+        reasons.append("no micro-batch is stated")
+    run = Run(
+        id=row["id"],
+        source=row["source_id"],
+        series=row["series"],
+        arch=row["arch"],
+        network=row["model"],
+        model=model,
+        parameters=_parameters(row),
+        tensors=len(model.tensors) if model is not None and row["arch"] not in LANGUAGE else TENSORS,
+        device_name=device_name,
+        device=device,
+        devices=devices,
+        machines=count(row["nodes"]) or -(-devices // (count(row["devices_per_node"]) or devices)),
+        devices_per_machine=count(row["devices_per_node"]) or 8,
+        links=_links(row),
+        layout=placed,
+        batch=batch,
+        accumulate=accumulate,
+        precision=precision,
+        recompute=_recompute(row, inferred),
+        software=software_of(row, model),
+        memory_gib=number(row["memory_gib"]),
+        device_gib=number(row["device_mem_gb"]),
+        note=row["note"],
+        doubtful=_doubtful(row),
+        unknown=tuple(dict.fromkeys(reasons)),
+        inferred=tuple(inferred),
+    )
+    step_s = _step_s(row, run)
+    if step_s is None:
+        run = replace(run, unknown=(*run.unknown, "no rate that can be turned into seconds"))
+    recalled = not (row["samples_per_s_global"] and row["params_total"])
+    run = replace(run, step_s=step_s, rate_per_s=_rate_per_s(row), recalled=recalled)
+    return replace(run, readings=tuple(_readings(row, run)))
+
+
+def _readings(row: Row, run: Run) -> Iterable[Run]:
+    """The run as it may also have been, where an important setting is not published: recomputation of large
+    models, the compiler of TensorFlow."""
+    if row["ckpt_norm"] == "unknown" and row["arch"] in LANGUAGE and run.device is not None:
+        yield run.read_as(recompute="full")
+    if tier := other_tier(row):
+        yield run.read_as(software=replace(run.software, tier=tier))
+
+
+def _doubtful(row: Row) -> str:
+    """Why no setting explains a row, "" where one does."""
+    known = figures("reading")
+    if reason := known["doubtful"].get(row["id"]):
+        return str(reason)
+    if row["arch"] == "llm" and (reason := known["doubtful_sources"].get(row["source_id"])):
+        return str(reason)
+    if "LDDL" in row["note"]:
+        return "sequences are sorted by length, so that fewer tokens are computed than counted"
+    if "TF32 flag has no effect" in row["note"]:
+        return "labelled tf32 and computed in fp32"
+    if row["arch"] in LANGUAGE and "not tuned" in row["note"]:
+        return "its source says that the machines were not tuned yet"
+    return ""
+
+
+def _unmodelled(row: Row) -> Iterable[str]:
+    if row["precision_norm"] == "fp4":
+        yield "four-bit training is not modelled"
+    if row["cp"] not in ("", "1"):
+        yield "sequences cut over devices (context parallelism) are not modelled"
+    if "ZeRO++" in row["strategy"] or "offload" in row["strategy"]:
+        yield "compressed collectives and offloading are not modelled"
+    if row["arch"] == "llm-lora":
+        yield "training of adapters (LoRA) is not modelled"
+
+
+def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) -> Layout | str:
+    tensor, pipeline = (count(row[key]) or 1 for key in ("tp", "pp"))
+    replicas = count(row["dp"]) or devices // (tensor * pipeline)
+    if tensor * pipeline * replicas != devices:
+        return f"degrees {tensor} x {pipeline} x {replicas} are not its {devices} devices"
+    if row["arch"] not in LANGUAGE and row["strategy_norm"] not in STAGES:
+        return Layout(replicas=replicas, tensor=tensor, pipeline=pipeline)
+    blocks = 0 if model is None else len(model.blocks)
+    text = row["strategy"]
+    stage = STAGES.get(row["strategy_norm"], 0)
+    if not stage and ("zero1" in text or "dist-opt" in text or "param gather" in row["flags"]):
+        stage = 1  # Megatron's distributed optimizer
+    return Layout(
+        replicas=replicas,
+        tensor=tensor,
+        pipeline=pipeline,
+        interleave=_interleave(row, blocks, pipeline, inferred) if pipeline > 1 else 1,
+        stage=stage,
+        within_machine=bool(IN_MACHINE.search(text)),
+        whole_tensors=bool(WHOLE_TENSORS.search(row["framework"])),
+        whole_positions=bool(WHOLE_POSITIONS.search(row["framework"])),
+    )
+
+
+def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> int:
+    """Stages a device has, as stated. Megatron's own tables and NVIDIA's configurations interleave wherever
+    there is a pipeline; those that state how have one to four blocks a stage, most of them two."""
+    known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
+    if "interleave" in known:
+        return int(known["interleave"])
+    if stated := INTERLEAVED.search(row["flags"]):
+        return int(stated["stages"])
+    if not INTERLEAVES.search(row["framework"]):
+        return 1
+    stages = max(1, blocks // pipeline // USUAL_BLOCKS)
+    if stages > 1:
+        inferred.append(f"{stages} stages a device")
+    return stages
+
+
+def _micro_batch(row: Row, stated: Mapping[str, Any], devices: int, inferred: list[str]) -> int | None:
+    batch = count(row["micro_batch"]) or stated.get("micro_batch")
+    if batch is not None:
+        return int(batch)
+    if row["arch"] in LANGUAGE:
+        if not row["micro_batch"]:
+            inferred.append("micro-batch 1")
+        return 1
+    whole = count(row["global_batch"])
+    accumulate = count(row["grad_accum"]) or 1
+    return whole // (devices * accumulate) or None if whole else None
+
+
+def _accumulate(row: Row, model: Model | None, batch: int | None, layout: Layout | None) -> int | str:
+    """Micro-batches of a step. A single device that trains images takes one: what its table accumulates is
+    the batch of several devices."""
+    if row["arch"] in LANGUAGE:
+        whole = count(row["global_batch"])
+        if whole is None:
+            stated = row["micro_batch"] and row["grad_accum"]
+            return count(row["grad_accum"]) or 1 if stated else "no global batch is stated"
+        if layout is None or batch is None:
+            return 1
+        return MICRO_BATCH if whole % (batch * layout.replicas) else whole // (batch * layout.replicas)
+    if series := figures("reading")["accumulated"].get(row["series"].split("|")[0]):
+        return int(series["batches"])
+    text = model is not None and model.sequence_length is not None
+    return count(row["grad_accum"]) or 1 if text or row["devices"] != "1" else 1
+
+
+def _links(row: Row) -> Links:
+    network = row["inter_net"].lower()
+    rate = number(row["inter_gbps_per_node"])
+    if row["arch"] == "llm" and (known := figures("reading")["network_rates"].get(row["source_id"])):
+        rate = float(known["gbit_per_s"])
+    return Links(
+        fabric=row["intra_class"],
+        network_bytes_per_s=None if rate is None else rate * 1e9 / 8,
+        basis=row["inter_basis"],
+        sockets="tcp" in network or ("ethernet" in network and "ib" not in network),
+        meshed=row["device"] == "V100-SXM2",  # those of DGX-2, SXM3, have a switch
+    )
+
+
+def _parameters(row: Row) -> float | None:
+    known = number(row["params_total"])
+    return known or figures("networks")["parameters"].get(row["model"])
+
+
+def _recompute(row: Row, inferred: list[str]) -> Recompute:
+    said = row["ckpt_norm"]
+    if said == "unknown":
+        inferred.append("no recompute")
+    return said if said in RECOMPUTE_MODES else "none"
+
+
+def _step_s(row: Row, run: Run) -> float | None:
+    """Seconds of a step, as printed or from what was printed. Floating operations are the model's (6 for each
+    parameter and token, and attention) or the hardware's, with the forward pass counted twice where it was
+    computed twice."""
+    samples, tokens = number(row["samples_per_s_global"]), number(row["tokens_per_s_global"])
+    if samples and run.arch not in LANGUAGE:
+        return run.samples_per_step / samples
+    if seconds := number(row["step_time_s"]):
+        return seconds
+    if tokens and run.model is not None and run.model.sequence_length:
+        return run.tokens_per_step / tokens
+    if samples:
+        return run.samples_per_step / samples
+    unit, value = row["metric_unit"], number(row["metric_value"])
+    if value is None or run.model is None:
+        return None
+    flops = 6.0 * run.model.macs * run.samples_per_step  # forward and twice backward, two a multiply-add
+    if unit.startswith("TFLOP/s/GPU"):
+        if "hardware" in unit and run.recompute == "full":
+            flops *= 4 / 3
+        return flops / (value * 1e12 * run.devices)
+    if unit == "MFU %" and (peak := number(row["peak_tflops"])):
+        return flops / (value / 100 * peak * 1e12 * run.devices)
+    return None
+
+
+def _rate_per_s(row: Row) -> float | None:
+    """Samples per second of all devices, where the rate is one of samples, or of parts of a known number to a
+    sample (tokens, frames)."""
+    if rate := number(row["samples_per_s_global"]):
+        return rate
+    value, unit = number(row["tokens_per_s_global"]), "tokens/s"
+    if value is None:
+        value, unit = number(row["metric_value"]), row["metric_unit"].partition(" (")[0]
+    if value is None or not unit.endswith(("/s", "/ms", "/s/GPU")):
+        return None
+    if unit.endswith("/GPU"):
+        value *= int(row["devices"])
+    if unit.startswith(("samples", "sequences", "images", "volumes")):
+        return value
+    parts = number(row["seq_or_image"]) if unit.startswith("tokens") else None
+    parts = parts or figures("reading")["parts_of_a_sample"].get(row["model"])
+    return value / parts if parts else None
+
+
+@cache
+def throughput_runs() -> tuple[Run, ...]:
+    """Rows of throughput.csv; those without a batch, of other image sizes or frameworks are left out."""
+    runs = (_throughput_run(row, line) for line, row in enumerate(table("throughput.csv"), 2))
+    return tuple(run for run in runs if run is not None)
+
+
+def _throughput_run(row: Row, line: int) -> Run | None:
+    name = row["framework"]
+    tier = "mxnet" if name in ("MXNet 1.2", "MXNet 0.9") else None
+    if name.startswith("TensorFlow") and "NVIDIA" not in name:
+        tier = "tensorflow-1.1" if name == "TensorFlow 1.1" else "tensorflow"
+    if name == "Torch7":
+        tier = "torch7"
+    device_name = name_called(row["device"])
+    model, device, precision = network_named(row["model"]), device_named(device_name), _format(row)
+    if model is None or device is None or tier is None or not row["batch"] or "256" in row["note"]:
+        return None
+    if precision is None or precision.compute not in device.flops:  # half precision without units for it
+        return None
+    key = f"{row['device']}, {name}, {row['model']}, {row['precision']}"
+    doubtful = figures("reading")["doubtful_throughput"].get(key, "")
+    if tier == "mxnet" and row["model"] == "alexnet" and row["role"] != "fit":
+        doubtful = "AlexNet falls off at large batches on every device: limited by its input"
+    batch = int(row["batch"])
+    optimizer = {"torch7": "none", "mxnet": "momentum"}.get(tier, "sgd")
+    return Run(
+        id=f"throughput.csv:{line}",
+        fit_id=f"throughput.csv:{line}",
+        source=f"{row['source'].split(' ')[0]} {name if tier == 'mxnet' else ''}".strip(),
+        series=f"{row['device']}|{name}|{row['model']}|{row['precision']}",
+        arch="cnn",
+        network=row["model"],
+        model=model,
+        parameters=model.parameters,
+        device_name=device_name,
+        device=device,
+        batch=batch,
+        precision=precision,
+        software=Software(tier=tier, text=name, optimizer=optimizer, input="synthetic"),
+        step_s=batch / float(row["images_per_s"]),
+        note=row["note"],
+        doubtful=doubtful,
+    )
+
+
+def _format(row: Row) -> Precision | None:
+    try:
+        return precision_named(row["precision"])
+    except BadInput:
+        return None

@@ -1,0 +1,282 @@
+"""A measured training run: what was trained, on what, how, with which software, and what was measured.
+
+`planner.validation.reader` makes runs of every table; the suites compare them with predictions. What a source
+leaves open is None, or named in `inferred` where a usual value stands for it.
+
+Software is told by its tier, which is what computes, not what the framework is called: TensorFlow with and
+without XLA are two; PyTorch from pip, compiled, in NVIDIA's containers with fused optimizers, and under
+Megatron with TransformerEngine are four. Rules are tried in order; the first that matches decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from planner.device.precision import Precision
+    from planner.device.recompute import Recompute
+    from planner.hardware import Device
+    from planner.model import Model
+    from planner.parallel.mesh import Mesh
+
+Row = Mapping[str, str]
+Kind = Literal["sharded", "cut", "plain"]
+TENSORS = 200  # of parameters, where the network is not known: most published ones have 160 to 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """`tier` is the framework of `planner.device.rates`; `text` what the source calls it. `gradient_bytes` of
+    an exchanged element (None: not stated), `overlaps` whether gradients leave during the backward pass,
+    `cycle_s` is Horovod's."""
+
+    tier: str
+    text: str = ""
+    optimizer: str = "adam"
+    input: str = "dali"
+    channels_last: bool | None = None
+    flash: bool | None = None
+    gradient_bytes: int | None = None
+    overlaps: bool = True
+    cycle_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """What joins devices: the fabric of a machine by its class, and the NICs of a machine together. `basis`
+    says how the network's rate is known; `sockets`: without RDMA; `meshed`: boards of eight V100 without a
+    switch, of whose links some lead to devices that do not take part."""
+
+    fabric: str = ""
+    network_bytes_per_s: float | None = None
+    basis: str = ""
+    sockets: bool = False
+    meshed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Degrees of parallelism. `stage` is ZeRO's, 0 for plain replicas; `within_machine`: shards stay inside
+    machines; `whole_tensors`: shards are whole tensors (InternEvo); `whole_positions`: ranks that share
+    layers do not cut positions (no sequence parallelism)."""
+
+    replicas: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    interleave: int = 1
+    stage: int = 0
+    within_machine: bool = False
+    whole_tensors: bool = False
+    whole_positions: bool = False
+
+    @property
+    def mesh(self) -> Mesh:
+        """How a replica is spread over devices."""
+        from planner.parallel.mesh import Mesh
+        from planner.parallel.pipeline import PipelineParallel
+        from planner.parallel.tensor import TensorParallel
+
+        tensor = TensorParallel(self.tensor, not self.whole_positions)
+        return Mesh((tensor, PipelineParallel(self.pipeline, self.interleave)))
+
+    @property
+    def kind(self) -> Kind:
+        if self.tensor * self.pipeline > 1:
+            return "cut"
+        return "sharded" if self.stage else "plain"
+
+
+# eq=False: a run is one row of a table, told apart by identity
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """One measured run. `model` is None where nobody has described the network, `device` where the catalogue
+    lacks it, `layout` where the degrees are not stated or not modelled, and `unknown` says why; `step_s` is
+    an optimizer step of `accumulate` micro-batches of `batch` on each replica, None where no rate that can be
+    turned into seconds was published. `doubtful`: why no setting explains the run, "" where one does.
+    `recalled`: its table does not state a rate in samples, or no number of parameters, which stand in
+    `data/reading.toml` and `data/networks.toml` as recalled. `group` is what layouts of one
+    choice share. `fit_id` is what the fit of kernel rates calls the run, None for one that it has not seen.
+    `readings` are the same run with open settings read another way."""
+
+    id: str
+    source: str
+    series: str
+    arch: str
+    network: str
+    model: Model | None = None
+    parameters: float | None = None
+    tensors: int = TENSORS
+    device_name: str
+    device: Device | None = None
+    devices: int = 1
+    machines: int = 1
+    devices_per_machine: int = 8
+    links: Links = Links()
+    layout: Layout | None = Layout()
+    batch: int | None = None
+    accumulate: int = 1
+    precision: Precision | None = None
+    recompute: Recompute = "none"
+    software: Software
+    step_s: float | None = None
+    rate_per_s: float | None = None
+    memory_gib: float | None = None
+    device_gib: float | None = None
+    recalled: bool = False
+    note: str = ""
+    group: str = ""
+    fit_id: str | None = None
+    doubtful: str = ""
+    unknown: tuple[str, ...] = ()
+    inferred: tuple[str, ...] = ()
+    readings: tuple[Run, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def samples_per_step(self) -> int:
+        replicas = self.layout.replicas if self.layout else self.devices
+        return replicas * self.accumulate * (self.batch or 1)
+
+    @property
+    def tokens_per_step(self) -> int:
+        length = None if self.model is None else self.model.sequence_length
+        return self.samples_per_step * (length or 1)
+
+    @property
+    def per_s(self) -> float:
+        """Samples per second of all devices."""
+        return self.samples_per_step / (self.step_s or float("inf"))
+
+    def read_as(self, **changes: object) -> Run:
+        """The run with an open setting read another way."""
+        return replace(self, readings=(), **changes)  # type: ignore[arg-type]
+
+
+# the software of a row
+
+HOPPER_AND_LATER = ("H100", "H200", "GH200", "B200", "GB200", "B300", "GB300")
+BEFORE_AMPERE = ("V100", "P100", "T4")  # FlashAttention does not run on them
+ELSEWHERE = "elsewhere"  # the source prints no software
+# A container of NVIDIA by its year and month, or a year: "NGC 22.11", "(Feb 2022)".
+CONTAINER = re.compile(r"(?<![\d.])([12]\d)\.(0[1-9]|1[0-2])(?!\d)")
+YEAR = re.compile(r"(?<!\d)(20[12]\d)(?!\d)")
+FLASH_SINCE = 2023  # of software that writes its own attention
+XLA = re.compile(r"\bXLA\b|MaxText|\bJAX\b|T5X")
+TIERS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("megatron-deepspeed", re.compile(r"^Megatron-DeepSpeed")),
+    ("fused", re.compile(r"MXNet(?! \d\.\d+ from pip)|transformer kernel")),
+    ("c", re.compile(r"llm\.c\b|\bC\+\+|\bCUDA C\b|ggml")),
+    ("tensorflow", re.compile(r"TensorFlow")),
+    ("ngc", re.compile(r"Paddle")),
+    ("megatron", re.compile(r"Megatron|NeMo|NEMO|Primus")),
+    ("pytorch-reentrant", re.compile(r"InternEvo")),
+    ("ngc", re.compile(r"^NVIDIA BERT")),
+)
+COMPILED = re.compile(r"torch\.compile|\bcompiled?\b|inductor", re.IGNORECASE)
+NVIDIA_EXAMPLES = ("nvidia-dle", "lambda")  # their own code, with fused norms and optimizers
+
+
+def year_of(text: str) -> int | None:
+    """The year of a release that a text names: written out, or as that of a container ("22.11")."""
+    if found := YEAR.search(text):
+        return int(found[1])
+    container = CONTAINER.search(text)
+    return 2000 + int(container[1]) if container else None
+
+
+def tier_of(row: Row) -> str:
+    """The tier of a row's software."""
+    tier = _tier_of(row)
+    engine = row["arch"] == "llm" and row["device"].startswith(HOPPER_AND_LATER)
+    return "transformer-engine" if engine and tier in ("megatron", "fused") else tier
+
+
+def _tier_of(row: Row) -> str:
+    text, flags = row["framework"], row.get("flags", "")
+    if TIERS[0][1].search(text):
+        return TIERS[0][0]
+    if row["source_id"].startswith("mlperf"):
+        return "fused"
+    if XLA.search(text) or (XLA.search(flags) and "no XLA" not in flags):
+        return "xla"
+    for tier, pattern in TIERS[1:]:
+        if pattern.search(text):
+            return tier
+    if COMPILED.search(flags) or COMPILED.search(text):
+        return "pytorch-compiled"
+    return "ngc" if row["source_id"] in NVIDIA_EXAMPLES else "pytorch"
+
+
+def other_tier(row: Row) -> str | None:
+    """The other tier that software may have been where its flags are not printed; None where nothing is open:
+    TensorFlow may have run with XLA."""
+    return "xla" if _tier_of(row) == "tensorflow" and not row.get("flags") else None
+
+
+def has_flash_attention(row: Row) -> bool:
+    """Whether attention is one kernel: that of language models since 2023, on devices that have it; BERT's
+    code of before did not."""
+    text = row["framework"]
+    if row["arch"] not in ("llm", "llm-moe", "llm-lora"):
+        return text.startswith("milabench")
+    old = (year_of(text) or FLASH_SINCE) < FLASH_SINCE
+    return not (old or text.startswith("Megatron-DeepSpeed") or row["device"].startswith(BEFORE_AMPERE))
+
+
+def software_of(row: Row, model: Model | None) -> Software:
+    """The software of a row and its settings."""
+    return Software(
+        tier=tier_of(row),
+        text=row["framework"],
+        optimizer=_optimizer(row, model),
+        input=_input(row),
+        channels_last=_channels_last(row),
+        flash=has_flash_attention(row) if model is not None and model.sequence_length else None,
+        gradient_bytes=_gradient_bytes(row),
+        overlaps=_overlaps(row),
+        cycle_s=_cycle_s(row),
+    )
+
+
+def _optimizer(row: Row, model: Model | None) -> str:
+    if "no optimizer" in row["optimizer"]:
+        return "none"
+    return "adam" if model is not None and model.sequence_length else "momentum"
+
+
+def _input(row: Row) -> str:
+    if "reads JPEG" in row["note"]:
+        return "files"
+    return "synthetic" if "no input pipeline" in row["note"] else "dali"
+
+
+def _channels_last(row: Row) -> bool:
+    """The layout of images; NVIDIA's examples have channels last in sixteen bits."""
+    if row["source_id"] == "nvidia-dle" or row["source_id"].startswith("mlperf"):
+        return row["precision_norm"] in ("fp16", "bf16")
+    return "NHWC" in row["flags"] or "channels_last" in row["note"]
+
+
+def _overlaps(row: Row) -> bool:
+    """DeepSpeed without ZeRO sums gradients after the backward pass. XLA compiles the pass into one cluster,
+    whose results are all there at its end."""
+    return "deepspeed" not in row["framework"].lower() and "XLA" not in row["flags"]
+
+
+def _cycle_s(row: Row) -> float:
+    """Horovod's default cycle: 5 ms, from release 0.21 of November 2020 on 1 ms (its changelog, #2468)."""
+    if row["strategy"] != "horovod":
+        return 0.0
+    container = CONTAINER.search(row["framework"])
+    return 5e-3 if container and container.groups() < ("20", "12") else 1e-3
+
+
+def _gradient_bytes(row: Row) -> int | None:
+    """Gradients are as wide as the parameters. DeepSpeed and MXNet keep those in 16 bits where they compute
+    so, and sum gradients in them; others do or do not, by release and script."""
+    if row["precision_norm"] not in ("fp16", "bf16", "fp8"):
+        return 4
+    return 2 if any(name in row["framework"].lower() for name in ("deepspeed", "mxnet")) else None

@@ -1,0 +1,388 @@
+"""The suites that compare published runs, and a user's own, with predictions.
+
+    planner.validation.suites.evidence("sharded").parts
+
+What a suite is about stands in `data/suites.toml`; here is which runs it takes, in which part they count, and
+which figures beside errors it states. A run that a suite cannot compare is in `Evidence.skipped` with the
+reason.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from planner.device.rates.constants import constants
+from planner.device.rates.device import family_of
+from planner.errors import unknown_name
+from planner.validation import ddp, memory, scaling
+from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, ninth, ranged_by_others
+from planner.validation.figures import figures, table
+from planner.validation.predict import RunStep, kind_of, predicted, rule_of_thumb_s, with_range
+from planner.validation.reader import LANGUAGE, published_runs, throughput_runs
+from planner.validation.run import Run
+
+SUITES = ("papers", "servers", "allreduce", "throughput", "sharded", "devices", "memory", "layouts")
+OF_RUNS = ("allreduce", "throughput", "sharded", "devices", "memory")  # that a table of runs can feed
+NVIDIA = ("nvidia", "")
+DEVICE_TARGET = (0.12, 0.35)  # of a device without runs
+BIASED, MOST_BIAS, LEAST_RUNS = ("A100", "H100"), 0.10, 4
+LOW, MOST_LOW = -0.15, 0.10  # of memory
+MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error that ours may be there
+KINDS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
+SHAPED = "PyTorch over shaped links"
+
+
+def evidence(name: str) -> Evidence:
+    """What the suite of this name finds in what ships."""
+    if name not in SUITES:
+        raise unknown_name("suite", name, SUITES)
+    if name in ("papers", "servers"):
+        from planner.servers.validation import suites as of_servers
+
+        return of_servers.evidence(name)
+    if name == "layouts":
+        from planner.validation import layouts
+
+        return layouts.shipped()
+    published, unread = published_runs()
+    skipped = {one.id: one.reason for one in unread}
+    return evidence_of(name, (*published, *throughput_runs()), skipped, shipped=True)
+
+
+def evidence_of(
+    name: str, runs: Sequence[Run], skipped: Mapping[str, str] | None = None, *, shipped: bool = False
+) -> Evidence:
+    """What a suite says of runs; `skipped` are rows that are none."""
+    make = {
+        "allreduce": _allreduce,
+        "throughput": _throughput,
+        "sharded": _sharded,
+        "devices": _devices,
+        "memory": _memory,
+    }[name]
+    found = make(runs, dict(skipped or {}))
+    if name == "allreduce" and shipped:
+        return replace(found, rows=ranged_by_others([*_measured_ddp(), *found.rows]))
+    return found
+
+
+def evidence_from(
+    name: str, rows: Sequence[Compared], skipped: Mapping[str, str], statements: Sequence[Statement] = ()
+) -> Evidence:
+    spec = figures("suites")[name]
+    targets = {part: (values[0], values[1]) for part, values in spec.get("targets", {}).items()}
+    return Evidence(
+        suite=name,
+        title=spec["title"],
+        quantity=spec["quantity"],
+        fitted=spec["fitted"],
+        rule=spec.get("rule", ""),
+        peers=spec.get("peers", ""),
+        rows=rows,
+        targets=targets,
+        statements=statements,
+        skipped=skipped,
+        notes=spec.get("notes", []),
+    )
+
+
+def compare_runs(
+    runs: Iterable[Run],
+    skipped: dict[str, str],
+    takes: Callable[[Run], bool],
+    part_of: Callable[[Run], str],
+) -> list[Compared]:
+    """The runs that a suite takes beside their predictions."""
+    rows = []
+    for run in runs:
+        if not takes(run):
+            skipped[run.id] = OTHER_KIND
+            continue
+        found = with_range(run)
+        if isinstance(found, str):
+            skipped[run.id] = found
+            continue
+        assert run.step_s is not None
+        rows.append(
+            Compared(
+                id=run.id,
+                source=run.source,
+                part=part_of(run),
+                what=words_of(run),
+                unit="s",
+                measured=run.step_s,
+                predicted=found.step.seconds,
+                low=found.low_s,
+                high=found.high_s,
+                left_out=found.left_s,
+                rule=rule_of_thumb_s(run),
+            )
+        )
+    return rows
+
+
+def words_of(run: Run) -> str:
+    """A run in words: network, batch, devices, number format, how it was spread, software."""
+    layout = run.layout
+    batch = f"batch {run.batch}" + (f" x {run.accumulate}" if run.accumulate > 1 else "")
+    spread = ""
+    if layout is not None and run.devices > 1:
+        degrees = f"tensor {layout.tensor}, pipeline {layout.pipeline}" if layout.kind == "cut" else ""
+        stage = f"ZeRO-{layout.stage}" if layout.stage else ""
+        spread = ", ".join(filter(None, (degrees, stage)))
+    precision = "" if run.precision is None else run.precision.name
+    name = run.network if run.model is None else run.model.name
+    devices = run.device_name if run.devices == 1 else f"{run.devices} x {run.device_name}"
+    return ", ".join(filter(None, (name, batch, devices, precision, spread, run.software.tier)))
+
+
+# devices
+
+
+def is_alone(run: Run) -> bool:
+    """Runs of one device, and language models that are sharded over those of one machine, as nobody publishes
+    large ones on one device."""
+    if run.devices == 1:
+        return True
+    sharded = run.layout is not None and run.layout.kind == "sharded"
+    return sharded and run.arch == "llm" and run.machines == 1
+
+
+def _device_part(run: Run) -> str:
+    assert run.device is not None
+    return kind_of(run) if run.device.vendor in NVIDIA else "other vendors"
+
+
+def _devices(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    rows = compare_runs(runs, skipped, is_alone, _device_part)
+    by_id = {run.id: run for run in runs}
+    mine = [by_id[row.id] for row in rows]
+    return evidence_from("devices", rows, skipped, [*_unknown_devices(mine), *_bias(mine, rows)])
+
+
+def _unknown_devices(runs: Sequence[Run]) -> list[Statement]:
+    """Errors of NVIDIA's devices by a fit that had seen no run of their family."""
+    known = {row["id"]: float(row["device"]) for row in table("rates_left_out.csv") if row["device"]}
+    off = [
+        abs(float(np.expm1(known[run.fit_id])))
+        for run in runs
+        if run.fit_id in known and run.device is not None and run.device.vendor in NVIDIA
+    ]
+    if not off:
+        return []
+    name = "NVIDIA device left out"
+    return [
+        Statement(name=f"{name}: median error", value=median(off), target=DEVICE_TARGET[0]),
+        Statement(name=f"{name}: nine in ten", value=ninth(off), target=DEVICE_TARGET[1]),
+    ]
+
+
+def _bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
+    """The largest bias of the devices that most rent, in any of their number formats."""
+    by: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run, row in zip(runs, rows, strict=True):
+        assert run.device is not None
+        assert run.precision is not None
+        by[family_of(run.device, constants()), run.precision.name].append(row.error)
+    found = [
+        abs(median(errors))
+        for (family, _), errors in by.items()
+        if family in BIASED and len(errors) >= LEAST_RUNS
+    ]
+    if not found:
+        return []
+    name = f"largest bias of {' or '.join(BIASED)} in a number format"
+    return [Statement(name=name, value=max(found), target=MOST_BIAS)]
+
+
+# throughput: data-parallel runs from scratch
+
+
+def _throughput(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    def takes(run: Run) -> bool:
+        plain = run.layout is None or run.layout.kind == "plain"
+        return run.devices > 1 and run.arch not in LANGUAGE and plain
+
+    def part(run: Run) -> str:
+        machines = "one machine" if run.machines == 1 else "several machines"
+        return f"{_device_part(run)}, {machines}"
+
+    return evidence_from("throughput", compare_runs(runs, skipped, takes, part), skipped)
+
+
+# large models
+
+
+def _sharded(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    def takes(run: Run) -> bool:
+        stage = run.layout is not None and run.layout.stage > 0
+        return run.arch in LANGUAGE or (stage and run.devices > 1)
+
+    rows = compare_runs(runs, skipped, takes, lambda run: KINDS[run.layout.kind] if run.layout else "")
+    by_id = {run.id: run for run in runs}
+    return evidence_from("sharded", rows, skipped, _shares([by_id[row.id] for row in rows], rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Errors on a run in which communication matters: ours and those of two rules people use. Constant MFU:
+    arithmetic over 0.4 of the peak. Linear scaling: what a device did in the smallest run of the same kind;
+    `anchored` is ours, taken from that run too as its ratio."""
+
+    ours: float
+    constant_mfu: float | None
+    linear: float | None = None
+    anchored: float | None = None
+
+
+def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
+    """The runs whose step is communication by more than a tenth, as predicted, beside both rules."""
+    by_id = {row.id: row for row in rows}
+    smallest = anchors(runs)
+    found = []
+    for run in runs:
+        row, step = by_id[run.id], predicted(run)
+        if not isinstance(step, RunStep) or step.exposed <= MATTERS:
+            continue
+        ours = abs(_left_out_s(row) / row.measured - 1)
+        rule = None if row.rule is None else abs(row.rule / row.measured - 1)
+        start = by_id.get(smallest[run.id].id) if run.id in smallest else None
+        if start is None:
+            found.append(Beside(ours, rule))
+            continue
+        base = smallest[run.id]
+        each, base_each = (one.tokens_per_step / one.devices for one in (run, base))
+        linear_s = start.measured * each / base_each
+        anchored_s = start.measured * _left_out_s(row) / _left_out_s(start)
+        found.append(Beside(ours, rule, abs(linear_s / row.measured - 1), abs(anchored_s / row.measured - 1)))
+    return found
+
+
+def _left_out_s(row: Compared) -> float:
+    return row.predicted if row.left_out is None else row.left_out
+
+
+def anchors(runs: Sequence[Run]) -> dict[str, Run]:
+    """The smallest run of the same kind, of runs that are not."""
+    series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.layout is None or run.model is None:
+            continue
+        what = (run.source, run.series, run.model.name, run.device_name, run.precision, run.recompute)
+        series[*what, run.layout.tensor, run.layout.pipeline, run.batch].append(run)
+    found: dict[str, Run] = {}
+    for alike in series.values():
+        least = min(alike, key=lambda run: run.devices)
+        found |= {run.id: least for run in alike if run.devices > least.devices}
+    return found
+
+
+def _shares(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
+    """Our median error as a share of each rule's, on the same runs."""
+    found = beside_rules(runs, rows)
+    out = []
+    for rule, ours, theirs in (
+        ("constant MFU", [one.ours for one in found], [one.constant_mfu for one in found]),
+        ("linear scaling", [one.anchored for one in found], [one.linear for one in found]),
+    ):
+        known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+        if known and (error := median(b for _, b in known)) > 0:
+            out.append(
+                Statement(
+                    name=f"where communication matters: error as a share of that of {rule}",
+                    value=median(a for a, _ in known) / error,
+                    target=MOST_SHARE,
+                )
+            )
+    return out
+
+
+# all-reduce
+
+
+def _measured_ddp() -> list[Compared]:
+    """Real steps of DDP and FSDP over shaped links, predicted from one rank's trace."""
+    results = ddp.compare()
+    alone = {one.config.name: one.point.step_s for one in results if one.point.workers == 1}
+    return [
+        Compared(
+            id=f"{one.config.name}-w{one.point.workers}",
+            source=one.config.name,
+            part=SHAPED,
+            what=f"{one.config.name}, {one.point.workers} ranks",
+            unit="s",
+            measured=one.point.step_s,
+            predicted=one.predicted_s,
+            rule=alone.get(one.config.name),
+        )
+        for one in results
+    ]
+
+
+def _allreduce(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    """Larger runs of a series predicted from its smallest; settings that no row states are those chosen on
+    all sources, and with the run's own left out."""
+    stored = figures("scaling")
+    everything = scaling.Settings(**stored["all"])
+    rows = []
+    for pair in scaling.pairs(runs, skipped):
+        run, base = pair.run, pair.base
+        without = stored["without"].get(run.source)
+        assert run.precision is not None
+        rows.append(
+            Compared(
+                id=run.id,
+                source=run.source,
+                part=_scaling_part(run),
+                what=f"{run.network} {run.precision.name}, {base.devices} to {run.devices} devices, "
+                f"{scaling.link_of(run)}",
+                unit="s",
+                measured=pair.run_s,
+                predicted=scaling.predict_s(pair, everything),
+                left_out=scaling.predict_s(pair, scaling.Settings(**without)) if without else None,
+                rule=pair.linear_s,
+            )
+        )
+    return evidence_from("allreduce", ranged_by_others(rows), skipped)
+
+
+def _scaling_part(run: Run) -> str:
+    if run.recalled:
+        return "rates in tokens or frames, or size recalled"
+    if run.machines == 1:
+        return "one machine"
+    known = ", gradients' width known" if run.software.gradient_bytes else ""
+    return f"several machines{known}"
+
+
+# memory
+
+
+def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    rows = []
+    for run in runs:
+        gib = memory.peak_gib(run)
+        if isinstance(gib, str):
+            skipped[run.id] = gib
+            continue
+        assert run.memory_gib is not None
+        rows.append(
+            Compared(
+                id=run.id,
+                source=run.source,
+                part="convolutional" if run.arch == "cnn" else "transformers",
+                what=memory.group_of(run),
+                unit="GiB",
+                measured=run.memory_gib,
+                predicted=gib,
+            )
+        )
+    low = sum(row.error < LOW for row in rows) / max(len(rows), 1)
+    name = "runs of which we say more than 15% too little"
+    statements = [Statement(name=name, value=low, target=MOST_LOW)] if rows else []
+    return evidence_from("memory", ranged_by_others(rows), skipped, statements)
