@@ -24,7 +24,7 @@ from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.servers.parameter_servers import ParameterServers
-from planner.simulator.bounds.loads import loads_of
+from planner.simulator.bounds import bounds_of
 
 STORED = Path(__file__).parent / "data" / "gate.json"
 CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"
@@ -71,7 +71,7 @@ def predicted() -> dict[str, float]:
                         else:
                             case = exchange.lower(computation, data_parallel_group(site))
                         key = f"{name} b{batch}, {workers} x {hardware.device.name}{said}, {exchange_name}"
-                        found[key] = loads_of(case).bound().samples_per_s
+                        found[key] = float(bounds_of([case], "fastest")[0])
     return found
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from cases import allreduce_case, random_case, random_joint_case
-from server_bounds import upper_bound, window_tolerance
+from cases import allreduce_case, random_case, random_joint_case, window_tolerance
 
 from planner.simulator import Case, simulate
-from planner.simulator.bounds.loads import bounds_of, loads_of
+from planner.simulator.bounds import bounds_of
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate_case
 
@@ -20,7 +19,8 @@ from planner.simulator.simulate import simulate_case
 def share_of_bound(seed: int, steps: int = 30) -> float:
     """Throughput of one run, whole steps of every worker, over the bound."""
     profile, cluster, policy, mode = random_case(seed)
-    bound = upper_bound(profile, cluster, policy, mode).samples_per_s
+    case = Case(profile=profile, cluster=cluster, policy=policy, mode=mode)
+    bound = float(bounds_of([case], "fastest")[0])
     result = run(profile, cluster, policy, mode, options=RunOptions(seed=seed, steps=steps))
     done = sum(len(ends) for ends in result.step_ends_s)
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
@@ -31,7 +31,7 @@ def share_of_mean_bound(seed: int) -> float:
     """The lower end of a prediction's 99.9% interval over the bound on the long run, less what a window that
     cuts steps may add."""
     profile, cluster, policy, mode = random_case(seed)
-    bound = upper_bound(profile, cluster, policy, mode, steps="mean").samples_per_s
+    bound = float(bounds_of([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)])[0])
     found = simulate(profile, cluster, policy, mode, seed=seed, max_steps=2000, confidence=0.999)
     return found.samples_per_s_low / bound / (1 + window_tolerance(found.steps, cluster.workers, found.runs))
 
@@ -40,7 +40,7 @@ def share_of_joint_bound(seed: int, steps: int = 20) -> float:
     """One run of a case with joint ops, whole steps of every worker, over its bound. The period of joint ops
     is between steps: n of them have n - 1."""
     case = random_joint_case(seed)
-    bound = loads_of(case).bound().samples_per_s
+    bound = float(bounds_of([case], "fastest")[0])
     result = run(case.profile, case.cluster, case.policy, options=RunOptions(seed=seed, steps=steps))
     done = sum(len(ends) for ends in result.step_ends_s)
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))

@@ -213,3 +213,9 @@ def allreduce_case(seed: int) -> Case:
     order = [list(range(len(ops)))] * steps
     profile = Profile.build(ops, durations, model="allreduce", batch=32, servers=1, order=order)
     return Case(profile=profile, cluster=cluster, policy=Fifo())
+
+
+def window_tolerance(steps: int, workers: int, runs: int = 1) -> float:
+    """By how much, relative, the rate in windows with so many steps in all may exceed a bound: one step that
+    began before the window for each worker and run."""
+    return workers * runs / max(1, steps)

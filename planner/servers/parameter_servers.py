@@ -218,12 +218,12 @@ class ParameterServers(Exchange):
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """The closed form for thousands of plans at once."""
-        from planner.servers.served_bounds import served_bounds
+        from planner.servers.bounds import served_bounds
 
         return served_bounds(jobs)
 
     def ceiling(self, computation: Computation, site: Site, *, links: bool = True) -> float:
-        from planner.servers.served_bounds import served_ceiling
+        from planner.servers.bounds import served_ceiling
 
         return served_ceiling(self, computation, site, links=links)
 

@@ -21,7 +21,7 @@ from planner.errors import BadInput
 from planner.files.byte_cache import ByteCache
 from planner.servers.moved_servers import on_servers
 from planner.servers.placement import MXNET_RULES, TensorPart, place_parameters
-from planner.simulator.bounds.paths import OP_BYTES
+from planner.simulator.paths import OP_BYTES
 from planner.simulator.step._profile import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
 COMMUNICATION = OpRole.COMMUNICATION

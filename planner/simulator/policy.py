@@ -13,7 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from planner.errors import BadInput
+from planner.simulator.step import DOWNLINK, Profile
 
 Mode = Literal["async", "sync"]
 DEFAULT_WINDOW_BYTES = 4 * 2**20
@@ -118,3 +122,20 @@ def overheads_s(policy: Policy) -> tuple[float, float]:
     """The overhead of a chunk on a downlink and on an uplink."""
     down = policy.download_overhead_s
     return policy.overhead_s if down is None else down, policy.overhead_s
+
+
+def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.float64]:
+    """Seconds that each transfer spends on its link besides its bytes. Blocks and Credit share the overhead
+    between transfers; none is counted for them, nor for an unknown policy, which keeps the bound valid."""
+    if policy is None:
+        return np.zeros(profile.ops)
+    chunks = np.zeros(profile.ops)
+    if isinstance(policy, Fifo | Ordered):
+        chunks += 1.0
+    elif isinstance(policy, Multiplexed):
+        chunks += 1.0 + (profile.bytes > policy.window_bytes)
+    elif isinstance(policy, Sliced):
+        chunks += np.ceil(profile.bytes / policy.slice_bytes)
+    down_s, up_s = overheads_s(policy)
+    each_s = np.where(profile.resource == DOWNLINK, down_s, up_s)
+    return np.where(profile.is_transfer, chunks * each_s, 0.0)

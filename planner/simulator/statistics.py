@@ -18,6 +18,7 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.simulator.run import RunResult
 
+MOST_ROWS = 48  # of steps, when their sums are looked at; more are put together, each as its shortest
 QUANTILES = {"p5": 0.05, "p50": 0.50, "p95": 0.95}
 
 
@@ -142,3 +143,26 @@ def window_rate(result: RunResult, window_s: float) -> float:
         if len(inside) > 1:
             total += (len(inside) - 1) / float(inside[-1] - inside[0])
     return total
+
+
+def mean_of_slowest_s(
+    rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
+) -> float:
+    """The mean of the longest tail + head among independent members, so many of each kind.
+
+    Each kind draws a head and a tail from its rows; long lists are shortened to smaller values.
+    """
+    sums = [np.sort(np.add.outer(_shortened(head), _shortened(tail)).ravel()) for head, tail in rows]
+    values = np.unique(np.concatenate(sums))
+    below = np.ones(len(values))  # probability that no member takes longer
+    for ordered, count in zip(sums, members, strict=True):
+        below *= (np.searchsorted(ordered, values, side="right") / len(ordered)) ** count
+    return float(values @ np.diff(below, prepend=0.0))
+
+
+def _shortened(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """At most MOST_ROWS values, none greater than those that it stands for, each as likely as the others."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    share = len(rows) / MOST_ROWS
+    return np.asarray(np.sort(rows)[(np.arange(MOST_ROWS) * share).astype(np.intp)])

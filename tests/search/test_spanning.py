@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
+from planner.simulator.bounds import bounds_of
 
 WIDE = """
 description = "Fully connected layers, wide"
@@ -78,18 +78,13 @@ def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wi
 
 
 def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> None:
-    closed_form = Path(__file__).parents[2] / "benchmarks/robustness" / "server_bounds.py"
-    upper_bound = runpy.run_path(str(closed_form))["upper_bound"]
     model = load_model(request_wide.model)
     cases = Cases(request_wide, model)
     plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.mesh.size > 1]
     assert {plan.mesh.size for plan in plans} == {2, 4}
-    one_by_one = [
-        upper_bound(case.profile, case.cluster, case.policy, steps="mean").samples_per_s
-        for case in map(cases.case, plans)
-    ]
+    one_by_one = bounds_of([cases.case(plan) for plan in plans])
     raised = 1 + request_wide.interval_width
-    np.testing.assert_allclose(cases.bounds(plans), np.array(one_by_one) * raised, rtol=1e-9)
+    np.testing.assert_allclose(cases.bounds(plans), one_by_one * raised, rtol=1e-9)
 
 
 def test_all_machines_of_a_replica_are_paid_for(request_wide: Request) -> None:

@@ -18,7 +18,7 @@ from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, ParameterServers, Site
 from planner.search.request import Request
 from planner.simulator import simulate
-from planner.simulator.bounds.loads import bounds_of
+from planner.simulator.bounds import bounds_of
 from planner.simulator.resource import COMPUTATION, HOSTS, Resource, ResourceKind
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case

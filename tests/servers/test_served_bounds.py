@@ -1,12 +1,20 @@
 """Bounds of parameter servers hold for what is run, also where a policy cuts transfers into pieces."""
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from planner.answers.questions import one_plan
+from planner.device.computation.synthesis import computation_for
+from planner.hardware.catalog import load_hardware
+from planner.hardware.market import Market
+from planner.model.catalog import load_model
+from planner.parallel.data import Job, Site
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
-from planner.simulator.bounds.loads import bounds_of
+from planner.servers.parameter_servers import ParameterServers
+from planner.simulator.bounds import bounds_of
 
 
 def asked(policy, mode, machine="g4dn.12xlarge", **more):
@@ -41,3 +49,36 @@ def test_what_is_bounded_is_what_is_run(policy):
     plan, cases = asked(policy, "sync", "g4dn.xlarge", servers=(1,))
     raised = 1 + cases.request.interval_width
     assert cases.bound(plan) / raised == pytest.approx(bounds_of([cases.case(plan)])[0])
+
+
+MACHINES = ("p3.2xlarge", "p3.8xlarge", "c5.2xlarge")
+HOSTS = (None, "c5.large", "c5n.2xlarge", "p3.2xlarge")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    machine=st.sampled_from(MACHINES),
+    workers=st.integers(1, 12),
+    exchange=st.builds(
+        ParameterServers,
+        servers=st.integers(1, 3),
+        host=st.sampled_from(HOSTS),
+        placement=st.sampled_from(("greedy", "best_fit", "mxnet")),
+        policy=st.sampled_from(("multiplexed", "fifo", "tic", "p3", "bytescheduler")),
+        mode=st.sampled_from(("async", "sync")),
+    ),
+    bandwidth=st.sampled_from((None, 1e7, 1e9)),
+)
+def test_closed_form_equals_the_evaluator(machine, workers, exchange, bandwidth):
+    hardware = load_hardware(machine)
+    site = Site(hardware, workers, Market(bandwidth_bytes_per_s=bandwidth))
+    assume(exchange.host is not None or exchange.servers <= site.machines)
+    computation = computation_for(load_model("alexnet"), 32, hardware, steps=3)
+    closed = float(ParameterServers.bounds([Job(exchange, computation, site)])[0])
+    evaluated = float(bounds_of([exchange.lower(computation, site)])[0])
+    assert evaluated <= closed * (1 + 1e-9)
+    if exchange.host is not None and exchange.policy in (
+        "multiplexed",
+        "fifo",
+    ):  # whose transfers cost what they cost alone
+        assert evaluated == pytest.approx(closed, rel=1e-9)

@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.simulator import Case, simulate
-from planner.simulator.bounds.loads import bounds_of, loads_of
+from planner.simulator.bounds import bounds_of
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.resource import HOSTS
@@ -74,7 +74,7 @@ def test_a_server_beside_its_workers_runs_out_of_cores(cores: int | None, last_s
     assert max(float(ends[0]) for ends in result.step_ends_s) == last_s
     found = simulate(step, beside)
     assert found.samples_per_s == pytest.approx(4 / last_s, rel=0.02)
-    assert loads_of(Case(profile=step, cluster=beside)).bound().samples_per_s == pytest.approx(4 / last_s)
+    assert bounds_of([Case(profile=step, cluster=beside)], "fastest")[0] == pytest.approx(4 / last_s)
 
 
 def test_cores_of_a_server_can_be_given_for_a_run() -> None:

@@ -220,7 +220,7 @@ class Exchange(ABC):
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """The most samples a second that each job can reach in the long run. The default holds for every
         step and cluster; override it only to be faster, and hold both equal in a test."""
-        from planner.simulator.bounds.loads import bounds_of
+        from planner.simulator.bounds import bounds_of
 
         return bounds_of([job.case() for job in jobs])
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import random
 import runpy
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import BadInput
-from planner.servers.bounds_grid import Plans, bound_plans
+from planner.simulator import Case
+from planner.simulator.bounds import bounds_of
 from planner.simulator.cluster import Cluster, Node
-from planner.simulator.policy import Fifo, Multiplexed, Sliced
+from planner.simulator.policy import Fifo, Multiplexed, Ordered, Sliced
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import simulate
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks/robustness"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks/robustness"
 cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
-closed_form = runpy.run_path(str(BENCHMARKS / "server_bounds.py"))
-upper_bound, window_tolerance = closed_form["upper_bound"], closed_form["window_tolerance"]
+window_tolerance = cases["window_tolerance"]
+ANY_ORDER = Ordered(priorities={})
 
 
-def most_samples_per_s(*case, **how) -> float:
-    return upper_bound(*case, **how).samples_per_s
+def most_samples_per_s(profile, cluster, policy=ANY_ORDER, mode="async", steps="fastest") -> float:
+    return bounds_of([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)], steps)[0]
 
 
 def one_tensor(size: int = 1_000_000, compute_s: float = 0.1, batch: int = 10, servers: int = 1) -> Profile:
@@ -40,28 +38,27 @@ def one_tensor(size: int = 1_000_000, compute_s: float = 0.1, batch: int = 10, s
 
 
 def test_one_worker_cannot_beat_its_critical_path() -> None:
-    bound = upper_bound(one_tensor(), Cluster.uniform(1, bandwidth_bytes_per_s=1e7))
-    assert bound.samples_per_s == pytest.approx(10 / (0.1 + 0.1 + 0.1))
-    assert bound.limited_by == "worker step"
+    assert most_samples_per_s(one_tensor(), Cluster.uniform(1, bandwidth_bytes_per_s=1e7)) == pytest.approx(
+        10 / (0.1 + 0.1 + 0.1)
+    )
 
 
 def test_many_workers_saturate_the_server() -> None:
-    bound = upper_bound(one_tensor(), Cluster.uniform(50, bandwidth_bytes_per_s=1e7))
-    assert bound.samples_per_s == pytest.approx(10 * 1e7 / 1e6)
-    assert bound.limited_by == "node 0 egress"
+    assert most_samples_per_s(one_tensor(), Cluster.uniform(50, bandwidth_bytes_per_s=1e7)) == pytest.approx(
+        10 * 1e7 / 1e6
+    )
 
 
 def test_workers_of_one_node_share_its_nic() -> None:
     nodes = (Node(1e9, 1e9), Node(1e7, 1e7))
-    bound = upper_bound(one_tensor(), Cluster(nodes, (1,) * 8, (0,)))
-    assert bound.samples_per_s == pytest.approx(10 * 1e7 / 1e6)
-    assert bound.limited_by == "worker NIC"
+    assert most_samples_per_s(one_tensor(), Cluster(nodes, (1,) * 8, (0,))) == pytest.approx(10 * 1e7 / 1e6)
 
 
 def test_a_worker_beside_its_server_is_not_held_by_the_nic() -> None:
     nodes = (Node(1e6, 1e6), Node(1e6, 1e6))
-    bound = upper_bound(one_tensor(), Cluster(nodes, (0, 1), (0,)))
-    assert bound.samples_per_s == pytest.approx(10 / 0.1 + 10 / (1 + 0.1 + 1))
+    assert most_samples_per_s(one_tensor(), Cluster(nodes, (0, 1), (0,))) == pytest.approx(
+        10 / 0.1 + 10 / (1 + 0.1 + 1)
+    )
 
 
 def test_a_flow_limit_counts() -> None:
@@ -121,53 +118,9 @@ def test_rests_of_large_streams_come_after_all_first_pieces() -> None:
 def test_nodes_with_workers_and_servers_cannot_spare_each_other() -> None:
     """A step moves 2 MB out of its own node's NIC and 1 MB out of each of the two others: 4 MB of 3 MB/s."""
     cluster = Cluster((Node(1e6, 1e6),) * 3, (0, 1, 2) * 4, (0, 1, 2))
-    bound = upper_bound(one_tensor(compute_s=0.001, servers=3), cluster)
-    assert bound.samples_per_s == pytest.approx(10 * 3e6 / 4e6)
-    assert bound.limited_by == "the servers' egress"
-
-
-def test_a_profile_for_other_servers_is_refused() -> None:
-    with pytest.raises(BadInput, match="1 servers, the cluster has 2"):
-        upper_bound(one_tensor(), Cluster.uniform(1, servers=2))
-
-
-def test_more_servers_beside_workers_than_nodes_are_refused() -> None:
-    with pytest.raises(BadInput, match="one server a node"):
-        Plans(workers=1, servers=2, colocated=True, worker_nic_bytes_per_s=1e9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_grid_equals_single_plans(seed: int) -> None:
-    rng = random.Random(seed)
-    profiles = {servers: cases["random_profile"](rng, servers) for servers in (1, 2, 3)}
-    if rng.random() < 0.5:
-        profiles = {servers: cases["hosted"](rng, profile) for servers, profile in profiles.items()}
-    policy = cases["random_policy"](rng, profiles[1])
-    count = 6
-    workers = [rng.randint(1, 9) for _ in range(count)]
-    per_node = [rng.randint(1, 4) for _ in range(count)]
-    nodes = [-(-w // g) for w, g in zip(workers, per_node, strict=True)]
-    colocated = [rng.random() < 0.5 for _ in range(count)]
-    plans = Plans(
-        workers=workers,
-        workers_per_node=per_node,
-        servers=[rng.randint(1, min(3, n) if c else 3) for n, c in zip(nodes, colocated, strict=True)],
-        colocated=colocated,
-        worker_nic_bytes_per_s=[rng.choice((1e7, 1e9)) for _ in range(count)],
-        server_nic_bytes_per_s=[rng.choice((3e7, 1e9)) for _ in range(count)],
-        flow_bytes_per_s=[rng.choice((np.inf, 5e6)) for _ in range(count)],
-        speed=[rng.choice((0.5, 1.0)) for _ in range(count)],
-        worker_cores=[rng.choice((np.inf, 1, 3)) for _ in range(count)],
-        server_cores=[rng.choice((np.inf, 1, 2)) for _ in range(count)],
+    assert most_samples_per_s(one_tensor(compute_s=0.001, servers=3), cluster) == pytest.approx(
+        10 * 3e6 / 4e6
     )
-    for mode in ("async", "sync"):
-        for steps in ("fastest", "mean"):
-            grid = bound_plans(profiles, plans, policy, mode, steps=steps)
-            for i in range(count):
-                profile = profiles[int(plans.servers[i])]
-                single = most_samples_per_s(profile, plans.cluster(i), policy, mode, steps=steps)
-                assert grid[i] == pytest.approx(single, rel=1e-9)
 
 
 @settings(max_examples=60, deadline=None)

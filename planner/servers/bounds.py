@@ -1,0 +1,327 @@
+"""Bounds of plans with parameter servers in closed form, thousands at once, as numpy arrays.
+
+Clusters are regular: so many workers on each node (the last may hold fewer), servers on nodes of their own or
+server i beside the workers of node i. Plans that differ in workers and machines of servers only are a group;
+a node is known by the server that it holds, -1 for none. A step of a worker there lasts at least what
+`planner.simulator.bounds` says of it; the NICs and cores of nodes then bound the rates of all workers. In
+`async` mode the bound of a shared NIC is the best mix: maximise the sum of the rates x_n of nodes subject to
+sum a_n x_n <= capacity and x_n <= u_n, a fractional knapsack solved by taking the least demanding first. In
+`sync` mode all run at one rate, and the bound is capacity / sum of demands. Tests hold it to
+`planner.simulator.bounds.bounds_of` of the same plans.
+
+Where the devices of a machine sum their gradients first, the machine is a worker: its step lasts at least as
+long as that of one device whose sums take no time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from planner.device.computation.memo import once
+from planner.parallel.cluster_of import flow_limit_bytes_per_s, host_cores
+from planner.parallel.data._base import Floats, Job
+from planner.servers.ordering import STRATEGIES, Strategy
+from planner.servers.served import UNRANKED, scheduled, span_of, step_of
+from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps
+from planner.simulator.paths import OpGraph, graph_of
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
+
+if TYPE_CHECKING:
+    from planner.device.computation import Computation
+    from planner.parallel.site import Site
+    from planner.servers.parameter_servers import ParameterServers
+
+
+def served_bounds(jobs: Sequence[Job]) -> Floats:
+    """Upper bounds in samples per second in the long run, one for each job."""
+    by_group: dict[Hashable, list[int]] = {}
+    for index, job in enumerate(jobs):
+        by_group.setdefault(_group_of(job), []).append(index)
+    groups = [_Group([jobs[row] for row in rows]) for rows in by_group.values()]
+    evaluate_steps([group.step for group in groups])
+    out = np.zeros(len(jobs))
+    for rows, group in zip(by_group.values(), groups, strict=True):
+        out[rows] = group.samples_per_s() * [_devices(jobs[row]) for row in rows]
+    return out
+
+
+def _group_of(job: Job) -> Hashable:
+    """What plans that are bounded together have in common."""
+    exchange, site = _servers(job), job.site
+    span = span_of(exchange, job.computation, site)
+    return (
+        *(id(job.computation), site.hardware.name, exchange.sums_inside(site)),
+        *(exchange.servers, exchange.host is None, exchange.placement, exchange.mode),
+        UNRANKED.get(exchange.policy),
+        exchange.policy if _rewritten(exchange) else "",
+        span and (span.workers, span.cuts),
+    )
+
+
+class _Group:
+    """Plans of one step, all with or all without servers beside the workers."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        exchange, site = _servers(jobs[0]), jobs[0].site
+        worker, market, many = site.hardware, site.market, site.mesh.size
+        machines = exchange.sums_inside(site)
+        self.colocated, self.is_sync = exchange.host is None, exchange.mode == "sync"
+        hosts = [_servers(job).machine(job.site) for job in jobs]
+        workers = [job.site.machines if machines else job.site.replicas for job in jobs]
+        self.workers: Floats = np.array(workers, np.float64)
+        self.per_node = np.minimum(1 if machines else worker.device_count, self.workers)
+        self.nodes = np.ceil(self.workers / self.per_node)
+        self.last = self.workers - (self.nodes - 1) * self.per_node  # workers on the last node
+        self.nic = np.full(len(jobs), (market.nic_bytes_per_s(worker) or np.nan) * many)
+        self.cores = np.full(len(jobs), host_cores(worker) or np.inf)
+        self.server_nic, self.server_cores = self.nic, self.cores
+        if not self.colocated:
+            rates = np.array([market.nic_bytes_per_s(host) or np.nan for host in hosts], np.float64)
+            self.server_nic = np.where(np.isnan(rates), self.nic, rates)
+            self.server_cores = np.array([host_cores(host) or np.inf for host in hosts], np.float64)
+        limit = [min(flow_limit_bytes_per_s(worker), flow_limit_bytes_per_s(host)) * many for host in hosts]
+        flow_s = 1.0 / np.minimum(np.minimum(self.nic, self.server_nic), limit)
+        self.flows_s, self.flow_of_plan = np.unique(flow_s, return_inverse=True)
+
+        of = (exchange, jobs[0].computation, site)
+        self.profile = scheduled(*of)[0] if _rewritten(exchange) else step_of(*of)
+        graph = graph_of(self.profile)
+        self.down_bytes, self.up_bytes = (graph.bytes_by_server(way) for way in (DOWNLINK, UPLINK))
+        busy_s, on_server = self.profile.durations_s.mean(axis=0), self.profile.resource == PS
+        self.update_s: Floats = np.bincount(  # of a core, by server
+            self.profile.server[on_server], busy_s[on_server], self.profile.servers
+        ).astype(np.float64)
+        self.host_s = float(busy_s[self.profile.resource == HOST].sum())
+        policy = UNRANKED.get(exchange.policy)
+        self.step = StepBounds(self.profile, policy, self._kinds(graph), random=not self.is_sync)
+        self.steps_s: Floats = np.zeros(0)  # places x plans
+
+    def _kinds(self, graph: OpGraph) -> Kinds:
+        """Workers beside no server (-1) and beside each, with every rate that a flow has."""
+        uses, flows = graph.uses, len(self.flows_s)
+        local = np.repeat((-1, *self.hosts), flows)
+        away = np.array([[use.on_link and use.channel != server for use in uses] for server in local])
+        port = np.full((*away.shape, 2), -1)
+        port[:, :, 0] = np.where(away, [use.resource == UPLINK for use in uses], -1)  # its NIC, in or out
+        return Kinds(
+            uses,
+            speed=np.ones(len(local)),
+            s_per_byte=np.where(away, np.tile(self.flows_s, len(local) // flows)[:, None], 0.0),
+            lane=np.zeros(away.shape, np.intp),
+            port=port,
+            port_s_per_byte=np.full(port.shape, 1.0 / self.nic[0]),
+        )
+
+    def samples_per_s(self) -> Floats:
+        """The bounds, once the longest paths of `step` are known."""
+        table = self.step.least_s("mean").reshape(-1, len(self.flows_s))
+        self.steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
+        return (self.sync() if self.is_sync else self.asynchronous()) * self.profile.batch
+
+    def sync(self) -> Floats:
+        """All workers at one rate, that of the most loaded place."""
+        rate = np.full(len(self.workers), math.inf)
+        for local in (-1, *self.hosts):
+            down, up = self.own_bytes(local)
+            size = self.size(local)
+            parse_s = size * self.host_s
+            least = np.minimum.reduce(
+                [
+                    1.0 / self.step_s(local),
+                    _ratio(self.nic, size * down),
+                    _ratio(self.nic, size * up),
+                    _ratio(self.cores, parse_s),
+                ]
+            )
+            exists = self.free_nodes > 0 if local < 0 else True
+            rate = np.where(exists, np.minimum(rate, least), rate)
+        for server in range(len(self.down_bytes)):
+            size = self.size(server) if self.colocated else np.zeros(len(self.workers))
+            own_down, own_up = self.own_bytes(server)
+            away = self.workers - size
+            out = away * self.down_bytes[server] + size * own_up
+            into = away * self.up_bytes[server] + size * own_down
+            capacity, taken_s = self.server_nic, self.workers * self.update_s[server] + size * self.host_s
+            rate = np.minimum.reduce(
+                [
+                    rate,
+                    _ratio(capacity, out),
+                    _ratio(capacity, into),
+                    _ratio(self.server_cores, taken_s),
+                ]
+            )
+        return np.asarray(rate * self.workers)
+
+    def asynchronous(self) -> Floats:
+        """The best mix of the nodes' rates."""
+        down, up = self.down_bytes, self.up_bytes
+        plain = self.most(-1, self.per_node)
+        rest = np.maximum(self.free_nodes - 1, 0) * plain + self.most(-1, self.last)
+        total = np.where(self.free_nodes > 0, rest, 0.0)
+        if not self.colocated:
+            busiest = max(float(down.max()), float(up.max()))
+            by_cores = _ratio(self.server_cores, float(self.update_s.max()))
+            return np.asarray(np.minimum.reduce([total, _ratio(self.server_nic, busiest), by_cores]))
+        host = {server: self.most(server, self.size(server)) for server in self.hosts}
+        total = total + sum(host.values())
+        best = total
+        for server in self.hosts:
+            others, own = total - host[server], host[server]
+            own_down, own_up = self.own_bytes(server)
+            out = _mixed(self.nic, [(float(down[server]), others), (own_up, own)])
+            into = _mixed(self.nic, [(float(up[server]), others), (own_down, own)])
+            update_s = float(self.update_s[server])
+            by_cores = _mixed(self.cores, [(update_s, others), (update_s + self.host_s, own)])
+            best = np.minimum.reduce([best, out, into, by_cores])
+        return np.asarray(np.minimum.reduce([best, *self.all_hosts(total, host)]))
+
+    def all_hosts(self, total: Floats, host: Mapping[int, Floats]) -> Iterator[Floats]:
+        """What the NICs of all nodes with servers allow together, out and in."""
+        down, up = self.down_bytes, self.up_bytes
+        own = [self.own_bytes(server) for server in self.hosts]
+        on_hosts = np.asarray(sum(host.values()))
+        for served, back in ((down, [own_up for _, own_up in own]), (up, [own_down for own_down, _ in own])):
+            kinds = [(float(served.sum()), total - on_hosts)]
+            kinds += [
+                (back[server] + float(served.sum() - served[server]), host[server]) for server in self.hosts
+            ]
+            yield _mixed(self.nic * len(self.hosts), kinds)
+
+    @property
+    def hosts(self) -> range:
+        return range(len(self.down_bytes) if self.colocated else 0)
+
+    @property
+    def free_nodes(self) -> Floats:
+        return self.nodes - len(self.hosts)
+
+    def size(self, local: int) -> Floats:
+        """Workers on the node of a server; for -1 the most on any node without one."""
+        is_last = self.free_nodes <= 1 if local < 0 else self.nodes - 1 == local
+        return np.where(is_last, self.last, self.per_node)
+
+    def own_bytes(self, local: int) -> tuple[float, float]:
+        """Bytes that a worker moves through its NIC in a step, down and up."""
+        down, up = self.down_bytes, self.up_bytes
+        beside_down, beside_up = (down[local], up[local]) if local >= 0 and self.colocated else (0.0, 0.0)
+        return float(down.sum() - beside_down), float(up.sum() - beside_up)
+
+    def most(self, local: int, workers: Floats) -> Floats:
+        """The most steps a second of so many workers on one node."""
+        down, up = self.own_bytes(local)
+        return np.asarray(
+            np.minimum.reduce(
+                [
+                    workers / self.step_s(local),
+                    _ratio(self.nic, down),
+                    _ratio(self.nic, up),
+                    _ratio(self.cores, self.host_s),
+                ]
+            )
+        )
+
+    def step_s(self, local: int) -> Floats:
+        """The least step time of a worker beside server `local`, for each plan."""
+        return np.asarray(self.steps_s[local + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class _StepAsks:
+    """What a step asks of everybody: seconds of a worker, of its host and of all servers, bytes each way."""
+
+    worker_s: float  # at least, without transfers
+    host_s: float
+    servers_s: float
+    down_bytes: float
+    up_bytes: float
+    largest_bytes: float  # both ways, of one server
+
+
+def served_ceiling(
+    exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
+) -> float:
+    """More than a plan can reach, for next to nothing. No worker is faster than its step without transfers;
+    and (`links`) all parameters arrive before the forward pass is over and gradients leave after it, through
+    the NIC of a machine and one connection to each server. Servers' NICs carry what others send, their cores
+    all updates. On a server's own machine stays at most what the largest holds. Infinite for cut replicas."""
+    if site.mesh.size > 1 or exchange.policy not in UNRANKED:
+        return math.inf
+
+    def look() -> _StepAsks:
+        step = step_of(exchange, computation, site)
+        busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
+        cost = busy_s[:, None]
+        path_s = float((graph_of(step).heads_s(cost) + cost).max())
+        worker_s, host_s, update_s = (
+            float(busy_s[step.resource == what].sum()) for what in (WORKER, HOST, PS)
+        )
+        down, up = (float(step.bytes[step.resource == way].sum()) for way in (DOWNLINK, UPLINK))
+        moved = step.is_transfer
+        by_server = np.bincount(step.server[moved], step.bytes[moved], exchange.servers)
+        least_s = max(path_s, worker_s, host_s)
+        return _StepAsks(least_s, host_s, update_s, down, up, float(by_server.max()))
+
+    where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
+    asked = once(computation, where, look)
+    alone = site.workers / asked.worker_s
+    if not links:
+        return computation.batch * alone
+    host, servers = exchange.machine(site), exchange.servers
+    full = min(site.workers, site.devices)
+    together = full if exchange.sums_inside(site) else 1  # devices that send as one
+    senders = full // together  # of a machine
+    nic = (site.market.nic_bytes_per_s(site.hardware) or math.inf) / senders
+    flow = min(flow_limit_bytes_per_s(site.hardware), flow_limit_bytes_per_s(host))
+    cores = (host_cores(site.hardware) or math.inf) / senders
+    least_s = max(asked.worker_s, asked.host_s / cores)
+    both_ways = asked.down_bytes + asked.up_bytes
+    apart_s = max(least_s, both_ways / min(nic, servers * flow))
+    beside_s = max(least_s, (both_ways - asked.largest_bytes) / min(nic, max(servers - 1, 1) * flow))
+    server_nic = site.market.nic_bytes_per_s(host) or math.inf
+    sent = together * servers * server_nic / max(asked.up_bytes, asked.down_bytes, 1.0)
+    updated = together * servers * (host_cores(host) or math.inf) / max(asked.servers_s, 1e-12)
+    beside = 0 if exchange.host is not None else min(site.workers, site.devices * servers)
+    apart = min((site.workers - beside) / apart_s, sent)
+    return computation.batch * min(alone, beside / beside_s + apart, updated)
+
+
+def _devices(job: Job) -> float:
+    """Devices that a worker of the bound stands for; at one pace a half-full machine counts for as many."""
+    site = job.site
+    if not _servers(job).sums_inside(site):
+        return 1.0
+    full = min(site.workers, site.devices)
+    return site.workers / site.machines if _servers(job).mode == "sync" else float(full)
+
+
+def _servers(job: Job) -> ParameterServers:
+    return cast("ParameterServers", job.exchange)
+
+
+def _rewritten(exchange: ParameterServers) -> bool:
+    """Whether the policy changes the step itself: P3 and ByteScheduler cut transfers, which then overlap with
+    what the whole had to wait for, and P3 deals them over the servers. What is bounded is what is run."""
+    strategy = STRATEGIES.get(exchange.policy)
+    return strategy is not None and strategy.rewrite is not Strategy.rewrite
+
+
+def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
+    asked = np.broadcast_to(np.asarray(demand, float), capacity.shape)
+    out = np.full(capacity.shape, math.inf)
+    np.divide(capacity, asked, out=out, where=asked > 0)
+    return out
+
+
+def _mixed(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
+    """The fractional knapsack for kinds of node (what a step asks, the most steps), least demanding first."""
+    total, left = np.zeros(capacity.shape), capacity
+    for ask, most in sorted(kinds, key=lambda kind: kind[0]):
+        rate = np.minimum(most, _ratio(left, ask))
+        total = total + rate
+        left = np.maximum(left - rate * ask, 0.0)
+    return total

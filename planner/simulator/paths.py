@@ -1,0 +1,276 @@
+"""The graph of a step in the form that bounds need: longest paths, what lies before or after an op, and what
+downloads in random order have delivered before it. Made once for all steps that differ in durations only.
+
+Downloads in random order. Where nothing ranks them, all downloads of a step queue on their links at its
+start, in an order that is random in every step. Let A be the k downloads of one server that an op v waits
+for, directly or through others. The last of them has each of the server's other downloads before it with
+probability k / (k + 1), so that the link has delivered, in the mean, at least
+
+    X(A) = bytes of A + k / (k + 1) * bytes of the others
+
+before v can start. Streams cut by a window send all first pieces before any rest: the same holds for first
+pieces among each other and for rests among each other. After that v and its descendants must be computed,
+one op at a time, and something follows the last of them; where all uploads wait for some of these ops, those
+are computed, then everything is uploaded:
+
+    E[step] >= X(A(v)) / rate + max(work after v + tail, work between v and uploads + uploads + tail)
+
+for every v. It is no bound on a single step, which may be lucky, and none for policies that rank downloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.files.byte_cache import ByteCache
+from planner.simulator.policy import Fifo, Multiplexed, Policy
+from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Profile
+
+Floats = npt.NDArray[np.float64]
+Bits = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
+OP_BYTES = 500  # of an op in a graph: its name, its place, what it waits for and what waits for it
+MOST_RELEASES = 24  # ops v that are looked at; each gives a bound of its own
+
+
+class Use(NamedTuple):
+    """What ops use: a resource, a channel, and the scope of joint ops (-1: each worker for itself)."""
+
+    resource: int
+    channel: int
+    scope: int
+
+    @property
+    def on_link(self) -> bool:
+        return self.resource in (DOWNLINK, UPLINK)
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """Of some worker ops: mean bytes that each server has delivered before the op starts, and which ops of
+    the worker run after that: all that follow, and those that every upload waits for."""
+
+    delivered_bytes: Floats  # ops x servers
+    follow: Floats  # ops x worker's ops, 0 or 1
+    precede_uploads: Floats  # likewise
+
+    def work_s(self, durations_s: Floats) -> Floats:
+        """Seconds of the worker's ops (ops x columns) after each release, and before any upload."""
+        which = np.stack([self.follow, self.precede_uploads])
+        return np.asarray(
+            np.einsum("kvo,os->kvs", which, durations_s)
+        )  # too small for threads, as @ has them
+
+
+@dataclass(frozen=True, eq=False)
+class OpGraph:
+    """Ops, what they use and what they wait for, of one or many profiles."""
+
+    profile: Profile  # one of them, with one step of its durations
+
+    @cached_property
+    def order(self) -> list[int]:
+        return [int(op) for op in self.profile.topological_order()]
+
+    @cached_property
+    def deps(self) -> list[list[int]]:
+        return _lists(self.profile.dep_start, self.profile.dep_index)
+
+    @cached_property
+    def dependents(self) -> list[list[int]]:
+        return _lists(*self.profile.dependents())
+
+    @cached_property
+    def uses(self) -> tuple[Use, ...]:
+        """The uses that occur, in order."""
+        return self._uses[0]
+
+    @cached_property
+    def use_of_op(self) -> Ints:
+        return self._uses[1]
+
+    @cached_property
+    def _uses(self) -> tuple[tuple[Use, ...], Ints]:
+        p = self.profile
+        table = np.stack([p.resource, p.server, p.scope], axis=1)
+        rows, at = np.unique(table, axis=0, return_inverse=True)
+        return tuple(Use(*map(int, row)) for row in rows), np.asarray(at, np.intp).reshape(-1)
+
+    @cached_property
+    def ops_by_use(self) -> list[Ints]:
+        return [np.flatnonzero(self.use_of_op == at) for at in range(len(self.uses))]
+
+    @cached_property
+    def bytes_by_use(self) -> Floats:
+        return np.bincount(self.use_of_op, self.profile.bytes, len(self.uses)).astype(np.float64)
+
+    @cached_property
+    def worker_ops(self) -> Ints:
+        return np.flatnonzero(self.profile.resource == WORKER)
+
+    @cached_property
+    def joint_ops(self) -> Ints:
+        return np.flatnonzero(self.profile.scope >= 0)
+
+    @cached_property
+    def joint_work(self) -> tuple[Floats, Floats]:
+        """For each joint op the computation that must come before it and after it: joint ops x worker ops."""
+        own = _bits_of(self.worker_ops)
+        tables = (self.before(own), self.after(own))
+        first, last = (
+            _bit_rows((table[op] for op in self.joint_ops.tolist()), len(own)).astype(np.float64)
+            for table in tables
+        )
+        return first, last
+
+    def bytes_by_server(self, resource: int) -> Floats:
+        """Bytes of a direction in a step."""
+        p, ops = self.profile, np.flatnonzero(self.profile.resource == resource)
+        return np.bincount(p.server[ops], p.bytes[ops], p.servers).astype(np.float64)
+
+    def heads_s(self, cost: Floats) -> Floats:
+        """The longest path that ends just before each op; `cost` is ops x any."""
+        return _longest_before(self.order, self.deps, cost)
+
+    def tails_s(self, cost: Floats) -> Floats:
+        """The longest path that begins just after each op."""
+        return _longest_before(self.order[::-1], self.dependents, cost)
+
+    def before(self, own: Mapping[int, int]) -> list[int]:
+        """For each op the union of what it and everything before it owns, as bits of whole numbers."""
+        return _gathered(self.order, self.deps, own)
+
+    def after(self, own: Mapping[int, int]) -> list[int]:
+        """For each op the union of what it and everything after it owns."""
+        return _gathered(self.order[::-1], self.dependents, own)
+
+    @cached_property
+    def downloads_wait(self) -> bool:
+        """Whether there is no download of each worker's own that could queue as its step starts."""
+        p = self.profile
+        downloads = p.resource == DOWNLINK
+        joint = bool((p.scope[downloads] >= 0).any())
+        return joint or not downloads.any() or bool(np.diff(p.dep_start)[downloads].any())
+
+    @cached_property
+    def _releases(self) -> dict[int | None, Releases]:
+        return {}
+
+    def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
+        """What downloads in random order deliver before ops of the worker; None where an order ranks them."""
+        if profile.order is not None or not isinstance(policy, Fifo | Multiplexed) or self.downloads_wait:
+            return None
+        window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
+        if window_bytes not in self._releases:
+            self._releases[window_bytes] = _releases(self, window_bytes)
+        return self._releases[window_bytes]
+
+
+def graph_of(profile: Profile) -> OpGraph:
+    """The graph of a profile; the same object for profiles that differ in durations only."""
+    p = profile
+    shape = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
+    key = (p.servers, *(array.tobytes() for array in shape))
+    return _GRAPHS.get(key, lambda: OpGraph(_brief(profile)))
+
+
+_GRAPHS: ByteCache[OpGraph] = ByteCache(8 << 20, lambda graph: OP_BYTES * graph.profile.ops)
+
+
+def _brief(profile: Profile) -> Profile:
+    """The profile without what takes most of its memory and no graph depends on."""
+    return replace(
+        profile, durations_s=profile.durations_s[:1].copy(), order=None, starts_s=None, recorded=None
+    )
+
+
+def _releases(graph: OpGraph, window_bytes: int | None) -> Releases:
+    profile = graph.profile
+    downloads, uploads = (np.flatnonzero(profile.resource == link) for link in (DOWNLINK, UPLINK))
+    needs = graph.before(_bits_of(downloads))
+    chosen = _spread(graph, needs)
+    waited = _bit_rows((needs[op] for op in chosen), len(downloads))
+    after = graph.after(_bits_of(graph.worker_ops))
+    follow = _bit_rows((after[op] for op in chosen), len(graph.worker_ops)).astype(np.float64)
+    reach = graph.after(_bits_of(uploads))
+    every = (1 << len(uploads)) - 1
+    common = np.array([reach[op] == every for op in graph.worker_ops.tolist()], np.float64)
+
+    sizes = profile.bytes[downloads].astype(np.float64)
+    pieces = np.minimum(sizes, window_bytes or np.inf)
+    rests = sizes - pieces
+    delivered = np.zeros((len(chosen), profile.servers))
+    for server in range(profile.servers):
+        here = profile.server[downloads] == server
+        large = here & (rests > 0)
+        first = _up_to_last(waited[:, here], pieces[here])
+        late = waited[:, large].any(axis=1)
+        delivered[:, server] = np.where(late, pieces[here].sum(), first)
+        delivered[:, server] += _up_to_last(waited[:, large], rests[large])
+    return Releases(delivered, follow, follow * common)
+
+
+def _spread(graph: OpGraph, needs: list[int]) -> list[int]:
+    """Worker ops to look at: the first that waits for so many downloads, for numbers spread evenly."""
+    first: dict[int, int] = {}
+    for op in graph.order:
+        if graph.profile.resource[op] == WORKER and needs[op]:
+            first.setdefault(needs[op].bit_count(), op)
+    ops = [first[count] for count in sorted(first)]
+    picks = np.linspace(0, len(ops) - 1, min(MOST_RELEASES, len(ops))).round().astype(int)
+    return [ops[at] for at in picks]
+
+
+def _up_to_last(waited: Bits, sizes: Floats) -> Floats:
+    """Mean bytes sent up to the end of the last stream waited for, of streams in random order."""
+    count, own = waited.sum(axis=1), waited @ sizes
+    return np.asarray(own + count / (count + 1.0) * (sizes.sum() - own))
+
+
+def _bits_of(ops: Ints) -> dict[int, int]:
+    """A bit of its own for each of these ops."""
+    return {op: 1 << at for at, op in enumerate(ops.tolist())}
+
+
+def _bit_rows(sets: Iterable[int], width: int) -> Bits:
+    """Sets given as bits of whole numbers, as the rows of a matrix."""
+    size = -(-width // 8)
+    packed = [bits.to_bytes(size, "little") for bits in sets]
+    table = np.frombuffer(b"".join(packed), np.uint8).reshape(len(packed), size)
+    return np.unpackbits(table, axis=1, count=width, bitorder="little").astype(np.bool_)
+
+
+def _lists(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> list[list[int]]:
+    starts, flat = start.tolist(), index.tolist()
+    return [flat[a:b] for a, b in pairwise(starts)]
+
+
+def _longest_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
+    """The longest path that ends just before each op; `order` puts what an op waits for first."""
+    ends = cost.copy()
+    rows = list(ends)  # views, made once: indexing would take as long as adding
+    for op in order:
+        waits = before[op]
+        if waits:
+            last = rows[waits[0]]
+            for other in waits[1:]:
+                last = np.maximum(last, rows[other])
+            rows[op] += last
+    return ends - cost
+
+
+def _gathered(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
+    out = [0] * len(before)
+    for op in order:
+        bits = own.get(op, 0)
+        for other in before[op]:
+            bits |= out[other]
+        out[op] = bits
+    return out
