@@ -19,7 +19,7 @@ import numpy as np
 
 from planner.device.computation import BACKWARD, Computation
 from planner.device.computation.memo import remembered, remembered_for_ops
-from planner.parallel.collectives import Library, Peers, ring
+from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def slowed(
 
 def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site) -> float:
     """Seconds that computing loses to all-reduces of these sizes; no more than they last."""
-    sent_bytes = ring.volume("all_reduce", sum(sizes), peers.ranks)
+    sent_bytes = ring_bytes("all_reduce", sum(sizes), peers.ranks)
     return taken_s(accesses, sent_bytes, _busy_s(sizes, library, peers), site)
 
 

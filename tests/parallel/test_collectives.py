@@ -14,10 +14,13 @@ from planner.parallel.collectives import (
     Nccl,
     Peers,
     TimeCurve,
-    hierarchical,
     nccl,
-    ring,
-    tree,
+)
+from planner.parallel.collectives.algorithms import (
+    hierarchical_parts,
+    ring_bytes,
+    ring_hops,
+    tree_hops,
 )
 from planner.parallel.collectives.nccl import CHUNK_BYTES
 from planner.parallel.collectives.peers import peers_of
@@ -36,16 +39,29 @@ def network(members: int = 4, **more: object) -> Level:
 
 @pytest.mark.parametrize("members", [2, 3, 8, 1024])
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(members: int) -> None:
-    parts = ring.volume("reduce_scatter", 1e6, members) + ring.volume("all_gather", 1e6, members)
-    assert ring.volume("all_reduce", 1e6, members) == pytest.approx(parts)
-    assert ring.volume("all_gather", 1e6, members) == pytest.approx(1e6 * (members - 1) / members)
+    parts = ring_bytes("reduce_scatter", 1e6, members) + ring_bytes("all_gather", 1e6, members)
+    assert ring_bytes("all_reduce", 1e6, members) == pytest.approx(parts)
+    assert ring_bytes("all_gather", 1e6, members) == pytest.approx(1e6 * (members - 1) / members)
+
+
+@pytest.mark.parametrize("library", [Nccl(), Nccl("hierarchical"), Gloo()])
+def test_an_all_to_all_moves_what_an_all_gather_does_and_a_send_all_of_it(library: Nccl | Gloo) -> None:
+    for peers in (Peers.of(fabric(8)), Peers.of(between=network(4))):
+        for kind, share in (("all_to_all", (peers.ranks - 1) / peers.ranks), ("send_recv", 1.0)):
+            sent = sum(phase.bytes for phase in library.phases(kind, 1e9, peers))
+            assert sent == pytest.approx(1e9 * share)
+            assert library.seconds(kind, 1e9, peers) >= sent / peers.outermost.bytes_per_s
+    both = Peers.of(fabric(8), network(4))
+    assert ring_hops("send_recv", both) == (0, 1)
+    assert [part[0].name for part in hierarchical_parts("send_recv", 1e6, both)] == ["network"]
+    assert library.seconds("all_to_all", 1e8, both) < library.seconds("all_reduce", 1e8, both)
 
 
 def test_a_ring_crosses_each_machine_once_a_pass() -> None:
     peers = Peers.of(fabric(8), network(4))
-    assert ring.hops("all_reduce", peers) == (2 * 31 - 2 * 3, 2 * 3)
-    assert ring.hops("all_gather", Peers.of(fabric(8))) == (7, 0)
-    assert tree.hops(peers) == (14, 4)
+    assert ring_hops("all_reduce", peers) == (2 * 31 - 2 * 3, 2 * 3)
+    assert ring_hops("all_gather", Peers.of(fabric(8))) == (7, 0)
+    assert tree_hops(peers) == (14, 4)
 
 
 def test_a_flat_ring_is_as_fast_as_its_slowest_link() -> None:
@@ -67,9 +83,9 @@ def test_hierarchy_moves_the_data_once_over_the_network_and_twice_over_the_fabri
     ]
     assert phases[0].bytes == phases[2].bytes == 7_000_000
     assert phases[1].bytes == 12_000_000
-    gather = hierarchical.parts("all_gather", 8e6, peers)
+    gather = hierarchical_parts("all_gather", 8e6, peers)
     assert [part[0].name for part in gather] == ["network", "fabric"]
-    assert hierarchical.parts("all_gather", 8e6, Peers.of()) == []
+    assert hierarchical_parts("all_gather", 8e6, Peers.of()) == []
 
 
 def test_small_messages_cost_what_nccls_latency_model_says() -> None:
@@ -273,5 +289,5 @@ def test_gloo_broadcasts_down_a_binomial_tree(ranks: int, size: int, measured_s:
 
 def test_a_broadcast_of_two_levels_goes_to_machines_and_then_inside() -> None:
     peers = Peers.of(fabric(8), network(4))
-    parts = [(scope, kind) for _, scope, kind, _ in hierarchical.parts("broadcast", 1e6, peers)]
+    parts = [(scope, kind) for _, scope, kind, _ in hierarchical_parts("broadcast", 1e6, peers)]
     assert parts == [("all", "broadcast"), ("machine", "broadcast")]

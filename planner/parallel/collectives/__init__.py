@@ -1,18 +1,31 @@
 """The cost of collectives, as pure functions: what is sent over which links, and what it waits for.
 
-`ring`, `tree` and `hierarchical` say how many bytes cross a port and how many hops follow each other, with
-reduce-scatter and all-gather as the primitives; `nccl` and `gloo` are what libraries make of them: which
-algorithm, at which latency, how many at a time. `curve` holds measured times, which go before any formula.
-Nothing here knows plans or the simulator; exchanges lower the phases to joint ops.
+`algorithms` says how many bytes cross a port and how many hops follow each other; `nccl` and `gloo` are what
+libraries make of them: which algorithm, at which latency, how many at a time. `curve` holds measured times,
+which go before any formula. Nothing here knows plans or the simulator; data-parallel strategies lower the
+phases to joint ops, and axes of the mesh take their seconds.
 """
 
 from __future__ import annotations
 
 from planner.parallel.collectives._base import Kind, Level, Peers, Phase, repeated
+from planner.parallel.collectives.algorithms import ring_bytes
 from planner.parallel.collectives.curve import Curves, TimeCurve
 from planner.parallel.collectives.gloo import Gloo
 from planner.parallel.collectives.nccl import Nccl
 
 Library = Nccl | Gloo
 
-__all__ = ["Curves", "Gloo", "Kind", "Level", "Library", "Nccl", "Peers", "Phase", "TimeCurve", "repeated"]
+__all__ = [
+    "Curves",
+    "Gloo",
+    "Kind",
+    "Level",
+    "Library",
+    "Nccl",
+    "Peers",
+    "Phase",
+    "TimeCurve",
+    "repeated",
+    "ring_bytes",
+]

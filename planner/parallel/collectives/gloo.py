@@ -22,8 +22,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.parallel.collectives import ring
 from planner.parallel.collectives._base import Kind, Level, Peers, Phase, alone_s, fitted, passes
+from planner.parallel.collectives.algorithms import ring_bytes
 
 SEGMENT_BYTES = 2**20
 
@@ -48,8 +48,10 @@ class Gloo:
         if kind == "broadcast":
             waits_s = math.ceil(math.log2(peers.ranks)) * level.round_trip_s
             return (Phase(level.name, "all", round(size * _sends(peers.ranks)), waits_s),)
+        if kind == "send_recv":
+            return (Phase(level.name, "all", round(size), level.round_trip_s),)
         done: Kind = "all_reduce" if kind == "reduce_scatter" else kind
-        volume = ring.volume(done, size, peers.ranks)
+        volume = ring_bytes(done, size, peers.ranks)
         seconds = _measured(done, size, peers, level) or _seconds(done, size, peers.ranks, level)
         extra = 0.0
         if opposed and done == "all_reduce" and peers.ranks > 2:

@@ -20,8 +20,14 @@ from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
 from planner.hardware.collective_curves import nccl_constants
-from planner.parallel.collectives import hierarchical, ring, tree
 from planner.parallel.collectives._base import Kind, Level, Link, Peers, Phase, Scope, alone_s, fitted
+from planner.parallel.collectives.algorithms import (
+    hierarchical_parts,
+    ring_bytes,
+    ring_hops,
+    tree_bytes,
+    tree_hops,
+)
 
 Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
 Protocol = Literal["LL", "LL128", "Simple"]
@@ -65,7 +71,7 @@ class Nccl:
         """The collective as one transfer over all levels."""
         level = peers.outermost
         assert level is not None
-        volume = ring.volume(kind, size, peers.ranks)
+        volume = ring_bytes(kind, size, peers.ranks)
         measured = _measured(kind, size, peers)
         seconds = self._estimated_s(kind, size, peers, level) if measured is None else measured
         return fitted(level, scope, volume, seconds)
@@ -79,19 +85,19 @@ class Nccl:
         return max(alone_s, Nccl()._chosen_s("all_reduce", size, peers, level) / 2)
 
     def _chosen_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
-        wire_s = ring.volume(kind, size, peers.ranks) / level.bytes_per_s
+        wire_s = ring_bytes(kind, size, peers.ranks) / level.bytes_per_s
         found = []
         for protocol in PROTOCOLS:
             if protocol == "LL128" and level.link == "PCI":
                 continue  # off where stores of 128 bytes are not one
             if self.algorithm in ("auto", "ring"):
-                inside, between = ring.hops(kind, peers)
+                inside, between = ring_hops(kind, peers)
                 latency = _latency_s("Ring", protocol, peers, inside, between)
                 found.append(_piped_s(kind, latency, wire_s / RING_SHARE[protocol], peers))
             if self.algorithm in ("auto", "tree") and kind == "all_reduce":
-                up, across = tree.hops(peers)
+                up, across = tree_hops(peers)
                 latency = _latency_s("Tree", protocol, peers, up, across)
-                sent_s = tree.volume(size, peers) / level.bytes_per_s
+                sent_s = tree_bytes(size, peers) / level.bytes_per_s
                 found.append(_piped_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
         if not found:  # a tree does all-reduce only
             return Nccl("ring")._chosen_s(kind, size, peers, level)
@@ -106,7 +112,7 @@ def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase
     if library.algorithm == "hierarchical":
         return tuple(
             library.flat(part, bytes_, _only(level), scope)
-            for level, scope, part, bytes_ in hierarchical.parts(kind, size, peers)
+            for level, scope, part, bytes_ in hierarchical_parts(kind, size, peers)
         )
     return (library.flat(kind, size, peers, "all"),)
 
@@ -129,7 +135,7 @@ def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
     level = peers.between or peers.inside
     if level is None or level.curves is None:
         return None
-    wire_s = ring.volume(kind, size, peers.ranks) / level.bytes_per_s
+    wire_s = ring_bytes(kind, size, peers.ranks) / level.bytes_per_s
     seconds = level.curves.seconds(kind, level.members, size)
     if seconds is None:
         both_s = level.curves.seconds("all_reduce", level.members, size)

@@ -27,7 +27,7 @@ from planner.device.precision import Precision
 from planner.errors import BadInput
 from planner.model import Model
 from planner.note import Note
-from planner.parallel.collectives import Kind, Library, Peers, repeated, ring
+from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
 from planner.parallel.contention import ACCESSES, mean_s, taken_s
 from planner.parallel.data import settings
@@ -355,7 +355,7 @@ def beside_s(
     whole, across = groups(exchange, peers)
 
     def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:
-        sent_bytes = ring.volume(kind, size, group.ranks) / devices
+        sent_bytes = ring_bytes(kind, size, group.ranks) / devices
         return taken_s(exchange.accesses, sent_bytes, library.seconds(kind, size, group), site)
 
     gathers_s = sum(lost_s("all_gather", size, whole) * times for size, times in traffic.gathers)

@@ -23,7 +23,7 @@ from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.model import Model
 from planner.note import Note
-from planner.parallel.collectives import Library, Peers, ring
+from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
 from planner.parallel.contention import ACCESSES, copied_s, mean_s, slowed, taken_s, turn_of
 from planner.parallel.data import settings
@@ -175,7 +175,7 @@ class Owned(Exchange):
             return 1.0
         sizes = [size for size, _ in sent]
         busy_s = sum(library.seconds("broadcast", size, group) for size in sizes)
-        moved = ring.volume("broadcast", sum(sizes), group.ranks)
+        moved = ring_bytes("broadcast", sum(sizes), group.ranks)
         return 1 + min(taken_s(self.accesses, moved, busy_s, site) / forward_s, 1.0)
 
     def after_s(self, computation: Computation, found: Sequence[Bucket], peers: Peers, site: Site) -> float:

@@ -10,7 +10,8 @@ import pytest
 
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives import Level, Peers, hierarchical
+from planner.parallel.collectives import Level, Peers
+from planner.parallel.collectives.algorithms import hierarchical_parts
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.contention import SHARE_UNKNOWN, _busy_s, beside_s
 from planner.parallel.data import ParameterServers, Site
@@ -55,17 +56,17 @@ def test_collectives_over_machines_are_made_of_those_within() -> None:
         (inside, "machine", "reduce_scatter", 1e6),
         (inside, "machine", "all_gather", 1e6),
     )
-    assert hierarchical.parts("reduce_scatter", 1e6, both) == [
+    assert hierarchical_parts("reduce_scatter", 1e6, both) == [
         scattered,
         (between, "all", "reduce_scatter", 1e6),
     ]
-    assert hierarchical.parts("all_gather", 1e6, both) == [(between, "all", "all_gather", 1e6), gathered]
-    assert hierarchical.parts("all_reduce", 1e6, both) == [
+    assert hierarchical_parts("all_gather", 1e6, both) == [(between, "all", "all_gather", 1e6), gathered]
+    assert hierarchical_parts("all_reduce", 1e6, both) == [
         scattered,
         (between, "all", "all_reduce", 1e6),
         gathered,
     ]
-    assert hierarchical.parts("all_gather", 1e6, Peers.of(inside)) == [(inside, "all", "all_gather", 1e6)]
+    assert hierarchical_parts("all_gather", 1e6, Peers.of(inside)) == [(inside, "all", "all_gather", 1e6)]
 
 
 @pytest.mark.parametrize("wrong", [-1e-9, math.nan, math.inf])
