@@ -72,8 +72,7 @@ def _trace(path: Path) -> Any:
 
 
 def _hugging_face(path: Path) -> Any:
-    from planner.model.importers import import_file
-    from planner.model.importers.writing import toml_of
+    from planner.model.importers import import_file, toml_of
 
     return toml_of(import_file(path).values)
 

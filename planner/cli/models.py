@@ -158,11 +158,10 @@ def import_(
     """Read a network that others wrote down and write it as a model file, which all commands accept. Says
     what it recognised, and what it did not."""
     from planner.files.atomic import write_file
-    from planner.model.importers.asked import Asked, import_asked
-    from planner.model.importers.writing import toml_of
+    from planner.model.importers import ImportOptions, import_named, toml_of
     from planner.report.models import imported_lines
 
-    found = import_asked(source, Asked(input, input_ids, seq_length, tuple(axis or ()), hooks))
+    found = import_named(source, ImportOptions(input, input_ids, seq_length, tuple(axis or ()), hooks))
     file = output or Path(f"{found.model.name}.toml")
     if output is None and file.exists():
         raise BadInput(f"{file} is there already; name another with --output")

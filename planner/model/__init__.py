@@ -4,26 +4,201 @@ Imports only files and errors. `planner.model.netlist` reads model files, `plann
 Hugging Face configurations, PyTorch modules and ONNX files.
 """
 
-from planner.model._model import (
-    BYTES_PER_ELEMENT,
-    LONGEST_SEQUENCE,
-    USUAL_TOKENS,
-    AttentionShape,
-    Block,
-    Experts,
-    Layer,
-    Model,
-    Tensor,
-)
+from __future__ import annotations
 
-__all__ = [
-    "BYTES_PER_ELEMENT",
-    "LONGEST_SEQUENCE",
-    "USUAL_TOKENS",
-    "AttentionShape",
-    "Block",
-    "Experts",
-    "Layer",
-    "Model",
-    "Tensor",
-]
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from planner.errors import BadInput
+
+BYTES_PER_ELEMENT = 4  # single precision
+LONGEST_SEQUENCE = 10_000_000  # tokens
+USUAL_TOKENS = 10**9  # of a job that nobody named
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One trainable parameter tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * BYTES_PER_ELEMENT
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """What a layer of kind `attention` does: `heads` of `head_size` features ask, `kv_heads` answer, for
+    `keys` positions. `flash`: scores are never written to memory. `window`: positions that one position
+    sees."""
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    keys: int
+    causal: bool = False
+    window: int | None = None
+    flash: bool = True
+    dropout: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """What a layer of kind `moe` does: a router sends each position to `top_k` of `experts` feed-forward
+    networks with `inner` features, and to all of `shared`, which have `shared_inner` features together."""
+
+    experts: int
+    top_k: int
+    inner: int
+    shared_inner: int = 0
+    gated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer. `kind` is one of `planner.model.layers.KINDS`; `inputs` are names of earlier layers; sizes
+    are for one sample.
+
+    `output_shape` is (height, width, channels), (sequence, features) or (features,). `kernel` and `stride`
+    are (height, width) and present for conv and pool. `macs` are forward multiply-adds for one sample; of
+    attention they are those of the whole square of positions, as everybody counts them. `tied` are tensors
+    that the layer reads and another, earlier one owns. `block` is the repeated unit that the layer is part
+    of. `follows` names the layer that it belongs to, as `conv0/bias` to `conv0`, and `scope` what all names
+    of its file have before them.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    output_shape: tuple[int, ...]
+    tensors: tuple[Tensor, ...] = ()
+    macs: int = 0
+    kernel: tuple[int, int] | None = None
+    stride: tuple[int, int] | None = None
+    input_elements: int = 0
+    groups: int = 1
+    detail: AttentionShape | Experts | None = None
+    tied: tuple[Tensor, ...] = ()
+    block: str | None = None
+    follows: str | None = None
+    scope: str | None = None
+
+    @property
+    def output_elements(self) -> int:
+        return math.prod(self.output_shape)
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.bytes for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A unit of the network that repeats: where replicas are sharded and pipelines cut."""
+
+    name: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.elements for layer in self.layers for tensor in layer.tensors)
+
+
+@dataclass(frozen=True)
+class Model:
+    """Layers in creation order, which is a topological order.
+
+    `sequence_length` is the number of tokens of one sample, None for images; `tokens_per_epoch` the size of
+    the training set where it is counted in tokens. `remake` builds the same network for another length.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    default_batch: int = 32
+    samples_per_epoch: int | None = None
+    description: str = ""
+    source: str = ""
+    default_precision: str = "fp32"
+    sequence_length: int | None = None
+    tokens_per_epoch: int | None = None
+    remake: Callable[[int], Model] | None = field(default=None, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Of all that is compared; worked out once, as models are keys of many caches."""
+        return hash((self.name, self.layers, self.default_batch, self.sequence_length))
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All parameter tensors in creation order."""
+        return tuple(tensor for layer in self.layers for tensor in layer.tensors)
+
+    @cached_property
+    def parameters(self) -> int:
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def bytes(self) -> int:
+        return self.parameters * BYTES_PER_ELEMENT
+
+    @cached_property
+    def macs(self) -> int:
+        return sum(layer.macs for layer in self.layers)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The repeated units in order; layers outside of them are in none."""
+        members: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            if layer.block is not None:
+                members.setdefault(layer.block, []).append(layer)
+        return tuple(Block(name, tuple(layers)) for name, layers in members.items())
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """For each tensor, by name, the layers that read it: its owner, then those that it is tied to."""
+        out: dict[str, list[str]] = {tensor.name: [] for tensor in self.tensors}
+        for layer in self.layers:
+            for tensor in (*layer.tensors, *layer.tied):
+                out[tensor.name].append(layer.name)
+        return {name: tuple(layers) for name, layers in out.items()}
+
+    @property
+    def usual_samples(self) -> float | None:
+        """How many samples are trained where nobody says: one epoch, of sequences a billion tokens at most,
+        as an epoch of a language model is all that it was ever trained on. None where nobody knows."""
+        if self.sequence_length is None:
+            return self.samples_per_epoch
+        return min(self.samples_per_epoch or math.inf, USUAL_TOKENS / self.sequence_length)
+
+    def with_sequence_length(self, tokens: int) -> Model:
+        """The same network for samples of so many tokens."""
+        if tokens == self.sequence_length:
+            return self
+        if self.sequence_length is None or self.remake is None:
+            raise BadInput(f"{self.name} reads no sequence of tokens; leave the sequence length out")
+        if not 1 <= tokens <= LONGEST_SEQUENCE:
+            raise BadInput(f"a sequence of {tokens:,} tokens; it has 1 to {LONGEST_SEQUENCE:,}")
+        return self.remake(tokens)
+
+    def consumers(self) -> dict[str, list[str]]:
+        """For each layer the layers that read its output."""
+        out: dict[str, list[str]] = {layer.name: [] for layer in self.layers}
+        for layer in self.layers:
+            for name in layer.inputs:
+                out[name].append(layer.name)
+        return out
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)

@@ -8,9 +8,8 @@ import pytest
 
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.model.importers import import_file
+from planner.model.importers import import_file, toml_of
 from planner.model.importers.hugging_face import FAMILIES
-from planner.model.importers.writing import toml_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 

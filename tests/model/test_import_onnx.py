@@ -7,9 +7,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.model.importers import import_file
-from planner.model.importers.asked import Asked, import_asked
-from planner.model.importers.writing import toml_of
+from planner.model.importers import ImportOptions, import_file, import_named, toml_of
 from planner.model.layers import workloads
 
 DATA = Path(__file__).parents[1] / "data" / "models" / "onnx"
@@ -58,7 +56,7 @@ def test_text_products_and_operators_that_are_not_known():
 def test_open_axes_are_asked_for():
     with pytest.raises(BadInput, match=r"axes of its input have no size; give them with --axis batch=SIZE"):
         import_file(DATA / "open.onnx")
-    found = import_asked(str(DATA / "open.onnx"), Asked(axes=("batch=4",)))
+    found = import_named(str(DATA / "open.onnx"), ImportOptions(axes=("batch=4",)))
     assert found.model.parameters == 145
     assert found.model.default_batch == 4
 
@@ -68,7 +66,7 @@ def test_open_axes_are_asked_for():
 )
 def test_axes_that_are_none(axes, said):
     with pytest.raises(BadInput, match=said):
-        import_asked(str(DATA / "open.onnx"), Asked(axes=axes))
+        import_named(str(DATA / "open.onnx"), ImportOptions(axes=axes))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08", b"not a model at all"])

@@ -7,8 +7,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.model.importers.asked import Asked, import_asked
-from planner.model.importers.writing import toml_of
+from planner.model.importers import ImportOptions, import_named, toml_of
 from planner.model.layers import workloads
 
 BENCHMARKS = Path(__file__).parent
@@ -85,14 +84,14 @@ def flops(model):
 @pytest.mark.parametrize(
     ("source", "asked", "name"),
     [
-        ("mynets:resnet50", Asked(input="32x3x224x224"), "resnet50-v1.5"),
-        ("mynets:gpt2", Asked(input_ids="8x1024"), "gpt2"),
+        ("mynets:resnet50", ImportOptions(input="32x3x224x224"), "resnet50-v1.5"),
+        ("mynets:gpt2", ImportOptions(input_ids="8x1024"), "gpt2"),
     ],
 )
 def test_a_module_is_the_network_of_the_catalogue(modules, tmp_path, source, asked, name):
     if name == "gpt2":
         pytest.importorskip("transformers")
-    found, ours = import_asked(source, asked), load_model(name)
+    found, ours = import_named(source, asked), load_model(name)
     assert {(t.name, t.shape) for t in found.model.tensors} == {(t.name, t.shape) for t in ours.tensors}
     assert flops(found.model) == flops(ours)
     assert len(found.model.blocks) == len(ours.blocks)
@@ -103,7 +102,7 @@ def test_a_module_is_the_network_of_the_catalogue(modules, tmp_path, source, ask
 
 def test_hooks_see_the_layers_of_a_small_network(modules):
     exported, watched = (
-        import_asked("mynets:small", Asked(input="4x3x8x8", hooks=hooks)) for hooks in (False, True)
+        import_named("mynets:small", ImportOptions(input="4x3x8x8", hooks=hooks)) for hooks in (False, True)
     )
     assert exported.model.parameters == watched.model.parameters == 3 * 8 * 9 + 8 + 16 + 5120 + 10
     assert flops(exported.model) == flops(watched.model)
@@ -112,7 +111,7 @@ def test_hooks_see_the_layers_of_a_small_network(modules):
 
 def test_hooks_watch_a_module_that_looks_into_its_tensors(modules):
     """And what two modules share is counted once."""
-    found = import_asked("mynets:Tied", Asked(input_ids="4x12", hooks=True))
+    found = import_named("mynets:Tied", ImportOptions(input_ids="4x12", hooks=True))
     assert found.model.parameters == 50 * 8 + 16 * 8 + 8 * 8 + 8
     assert flops(found.model)[0] == 2 * 12 * (8 * 8 + 8 * 50)
     assert found.notes[0] == "every operator is known"
@@ -122,7 +121,7 @@ def test_hooks_watch_a_module_that_looks_into_its_tensors(modules):
 def test_hooks_watch_gpt2_of_transformers(modules):
     pytest.importorskip("transformers")
     exported, watched = (
-        import_asked("mynets:gpt2", Asked(input_ids="8x1024", hooks=hooks)) for hooks in (False, True)
+        import_named("mynets:gpt2", ImportOptions(input_ids="8x1024", hooks=hooks)) for hooks in (False, True)
     )
     named = [{(t.name, t.shape) for t in one.model.tensors} for one in (exported, watched)]
     assert named[0] == named[1]
@@ -131,7 +130,7 @@ def test_hooks_watch_gpt2_of_transformers(modules):
 
 
 def test_what_is_not_known_is_counted_and_said(modules):
-    found = import_asked("mynets:Odd", Asked(input="4x8"))
+    found = import_named("mynets:Odd", ImportOptions(input="4x8"))
     assert "special_i0" in found.notes[0]
     assert "% of what is moved" in found.notes[0]
     assert "2 parameter tensors (20 values) are not used, as unused.weight" in found.notes
@@ -142,39 +141,39 @@ def test_what_is_not_known_is_counted_and_said(modules):
 @pytest.mark.parametrize(
     ("source", "asked", "said"),
     [
-        ("mynets:needing", Asked(input="4x8"), r"needs arguments \(width\)"),
+        ("mynets:needing", ImportOptions(input="4x8"), r"needs arguments \(width\)"),
         (
             "mynets:failing",
-            Asked(input="4x8"),
+            ImportOptions(input="4x8"),
             "cannot be made on the meta device: ValueError: no weights here",
         ),
-        ("mynets:number", Asked(input="4x8"), "is a int; it must be a function"),
-        ("mynets:nothing", Asked(input="4x8"), "mynets has no nothing"),
-        ("nosuch:thing", Asked(input="4x8"), "cannot import nosuch"),
-        ("mynets:Branching", Asked(input="4x8"), "its graph cannot be exported: .*; --hooks watches"),
-        ("mynets:small", Asked(input="4x5x8x8"), "its graph cannot be exported"),
+        ("mynets:number", ImportOptions(input="4x8"), "is a int; it must be a function"),
+        ("mynets:nothing", ImportOptions(input="4x8"), "mynets has no nothing"),
+        ("nosuch:thing", ImportOptions(input="4x8"), "cannot import nosuch"),
+        ("mynets:Branching", ImportOptions(input="4x8"), "its graph cannot be exported: .*; --hooks watches"),
+        ("mynets:small", ImportOptions(input="4x5x8x8"), "its graph cannot be exported"),
     ],
 )
 def test_modules_that_cannot_be_read(modules, source, asked, said):
     with pytest.raises(BadInput, match=said) as error:
-        import_asked(source, asked)
+        import_named(source, asked)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("source", "asked", "said"),
     [
-        ("mynets:small", Asked(), "say what mynets:small reads: --input 32x3x224x224"),
-        ("mynets:small", Asked(input="1x2", input_ids="1x2"), "say what mynets:small reads"),
-        ("mynets:small", Asked(input="axb"), "sizes with x between them"),
-        ("mynets:small", Asked(input="0x3"), "each at least 1"),
-        ("mynets:small", Asked(input_ids="1x2x3"), "it has 2, batch and length"),
-        ("mynets:small", Asked(input="99999x99999x9"), "more than a device holds"),
-        ("./mine.toml", Asked(), "is a model file already"),
-        ("a b", Asked(), "import a config.json or its folder"),
-        ("./nosuch.json", Asked(), "there is no ./nosuch.json"),
+        ("mynets:small", ImportOptions(), "say what mynets:small reads: --input 32x3x224x224"),
+        ("mynets:small", ImportOptions(input="1x2", input_ids="1x2"), "say what mynets:small reads"),
+        ("mynets:small", ImportOptions(input="axb"), "sizes with x between them"),
+        ("mynets:small", ImportOptions(input="0x3"), "each at least 1"),
+        ("mynets:small", ImportOptions(input_ids="1x2x3"), "it has 2, batch and length"),
+        ("mynets:small", ImportOptions(input="99999x99999x9"), "more than a device holds"),
+        ("./mine.toml", ImportOptions(), "is a model file already"),
+        ("a b", ImportOptions(), "import a config.json or its folder"),
+        ("./nosuch.json", ImportOptions(), "there is no ./nosuch.json"),
     ],
 )
 def test_questions_that_make_no_sense(source, asked, said):
     with pytest.raises(BadInput, match=said):
-        import_asked(source, asked)
+        import_named(source, asked)

@@ -1,21 +1,25 @@
 """Networks that others wrote down: a Hugging Face `config.json`, a PyTorch module, an ONNX file.
 
 Each importer gives the values of a model file, as `planner.model.netlist` reads them, and says what it
-did not know. One file an importer; torch and onnx are imported by theirs alone. `writing` puts the values
+did not know. One file an importer; torch and onnx are imported by theirs alone. `toml_of` puts the values
 down as TOML.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.errors import BadInput
+from planner.files.regular_file import expanded
 from planner.files.tomlfile import TomlSource
 from planner.model import Model
+from planner.model.catalog import IMPORTED
 from planner.model.netlist import build_model
-
-__all__ = ["Imported", "built", "import_file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +48,123 @@ def import_file(
 def built(path: Path, values: dict[str, Any], name: str, notes: list[str]) -> ImportedModel:
     """The model of imported values; what is wrong with them is said of the file that they came from."""
     return ImportedModel(values, build_model(TomlSource(path, "", values), values, name), tuple(notes))
+
+
+LARGEST_INPUT = 2**31  # elements
+_MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """The flags of an import."""
+
+    input: str | None = None
+    input_ids: str | None = None
+    tokens: int | None = None
+    axes: tuple[str, ...] = ()
+    hooks: bool = False
+
+
+def import_named(source: str, asked: ImportOptions) -> ImportedModel:
+    """The network that a user names: a file, a folder, or a function of a module."""
+    path = expanded(source)
+    if path.is_dir() or source.endswith(IMPORTED):
+        if not path.exists():
+            raise BadInput(f"there is no {source}")
+        for flag, given in (
+            ("--input", asked.input),
+            ("--input-ids", asked.input_ids),
+            ("--hooks", asked.hooks),
+        ):
+            if given:
+                raise BadInput(f"{flag} is for a module of PyTorch; {source} says itself what it reads")
+        if asked.axes and path.suffix != ".onnx":
+            raise BadInput(f"--axis is for the open axes of an ONNX file, not for {source}")
+        if asked.tokens and path.suffix == ".onnx":
+            raise BadInput("--seq-length is for a config.json; an ONNX file has --axis NAME=SIZE")
+        return import_file(path, tokens=asked.tokens, shapes=_axes(asked.axes))
+    if source.endswith(".toml"):
+        raise BadInput(f"{source} is a model file already: give it to any command as --model {source}")
+    if not _MODULE.fullmatch(source):
+        raise BadInput(
+            f"{source[:80]}: import a config.json or its folder, a .onnx file, or MODULE:FUNCTION that makes "
+            "a PyTorch module"
+        )
+    if (asked.input is None) == (asked.input_ids is None):
+        raise BadInput(
+            f"say what {source} reads: --input 32x3x224x224 for images or --input-ids 8x2048 for text"
+        )
+    if asked.tokens or asked.axes:
+        raise BadInput("a module of PyTorch is told its sizes with --input or --input-ids alone")
+    from planner.model.importers.torch_module import import_module_function
+
+    shape = _shape(asked.input, "--input") if asked.input else _shape(asked.input_ids or "", "--input-ids")
+    return import_module_function(source, shape, ids=asked.input_ids is not None, hooks=asked.hooks)
+
+
+def _shape(text: str, flag: str) -> tuple[int, ...]:
+    """`32x3x224x224` as numbers."""
+    parts = text.lower().split("x")
+    if not all(part.isascii() and part.isdigit() and 0 < len(part) <= 9 for part in parts):
+        raise BadInput(f"{flag} {text[:40]}: sizes with x between them, as 32x3x224x224 or 8x2048")
+    shape = tuple(map(int, parts))
+    if not 2 <= len(shape) <= 5 or not all(shape) or (flag == "--input-ids" and len(shape) != 2):
+        wanted = "2, batch and length" if flag == "--input-ids" else "2 to 5, the batch first"
+        raise BadInput(f"{flag} {text[:40]}: {len(shape)} sizes; it has {wanted}, each at least 1")
+    if math.prod(shape) > LARGEST_INPUT:
+        raise BadInput(f"{flag} {text[:40]}: {math.prod(shape):,} values are more than a device holds")
+    return shape
+
+
+def _axes(given: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for text in given:
+        name, _, size = text.partition("=")
+        if not name or not (size.isascii() and size.isdigit() and 0 < len(size) <= 9 and int(size)):
+            raise BadInput(f"--axis {text[:60]}: write the axis and its size, as --axis batch=8")
+        found[name] = int(size)
+    return found
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_FIRST = ("description", "source")
+
+
+def toml_of(values: dict[str, Any]) -> str:
+    """The text of a model file that holds these values."""
+    plain = {k: v for k, v in values.items() if k != "layers" and not isinstance(v, dict)}
+    lines = [f"{_key(k)} = {_value(plain.pop(k))}" for k in _FIRST if k in plain]
+    lines += [f"{_key(k)} = {_value(v)}" for k, v in plain.items()]
+    lines += ["", *_layers(values["layers"])]
+    for name, table in values.items():
+        if name == "blocks":
+            for block, inside in table.items():
+                lines += ["", f"[blocks.{_key(block)}]"]
+                lines += [f"{_key(k)} = {_value(v)}" for k, v in inside.items() if k != "layers"]
+                lines += _layers(inside["layers"])
+        elif isinstance(table, dict):
+            lines += ["", f"[{_key(name)}]", *(f"{_key(k)} = {_value(v)}" for k, v in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _layers(items: list[dict[str, Any]]) -> list[str]:
+    return ["layers = [", *(f"  {_value(item)}," for item in items), "]"]
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _value(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value >= 10**5:
+        return f"{value:_}"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for the one character that JSON leaves as it is
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return str(value)

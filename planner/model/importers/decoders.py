@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from planner.model.importers.config import Config
-from planner.model.importers.parts import Item, Network, layer, linear, loss, repeated
+from planner.model.importers.config import Config, Item, Network, layer, linear, loss, repeated
 
 
 def llama(config: Config) -> Network:

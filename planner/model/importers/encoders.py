@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.model.importers.config import Config
-from planner.model.importers.parts import Item, Network, layer, linear, loss, repeated
+from planner.model.importers.config import Config, Item, Network, layer, linear, loss, repeated
 
 T5_TARGETS = 114  # of 512 tokens with 15% of them masked in spans of 3
 

@@ -17,10 +17,9 @@ from planner.errors import BadInput, unknown_name
 from planner.files.regular_file import opened
 from planner.model import Model
 from planner.model.importers import ImportedModel, built
-from planner.model.importers.config import Config, read_json
+from planner.model.importers.config import TORCH_NAMES, Config, read_json
 from planner.model.importers.decoders import DECODERS
 from planner.model.importers.encoders import ENCODERS
-from planner.model.importers.parts import TORCH_NAMES
 
 FAMILIES = {**DECODERS, **ENCODERS}
 LONGEST = 8192  # tokens: configurations say what a network can read, which is more than it is trained on

@@ -10,8 +10,16 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.model.importers import ImportedModel, built
-from planner.model.importers.graph import OperatorGraph, Shape, Value, image, without_batch
-from planner.model.importers.operators import ONNX_ACTIVATIONS, ONNX_MOVING, ONNX_VIEWS
+from planner.model.importers.graph import (
+    ONNX_ACTIVATIONS,
+    ONNX_MOVING,
+    ONNX_VIEWS,
+    OperatorGraph,
+    Shape,
+    Value,
+    image,
+    without_batch,
+)
 
 LARGEST_FILE_BYTES = 2**31
 
