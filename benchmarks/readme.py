@@ -1,7 +1,7 @@
 """README's examples and its table of accuracy, made anew: `python benchmarks/readme.py`.
 
 An example is a comment `<!-- output: planner ... -->` and the text after it, which are the lines up to
-`Assumed`. The table is that of docs/validation.md (`planner validate --document docs/validation.md`).
+`Assumes`. The table is that of docs/validation.md (`planner validate --document docs/validation.md`).
 `tests/test_docs_readme.py` fails where README says something else.
 """
 
@@ -29,7 +29,7 @@ def answer(command: str) -> str:
         check=True,
         env=os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"},
     )
-    shown = done.stdout.split("\nAssumed\n")[0]
+    shown = done.stdout.split("\nAssumes ")[0]
     return "\n".join(line.rstrip() for line in shown.splitlines()).rstrip() + "\n...\n"
 
 

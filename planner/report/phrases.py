@@ -86,6 +86,11 @@ def machines_words(plan: Plan, request: Request) -> str:
     return f"{plan.machines} x {plan.machine}{devices}{plan.exchange.words().added}"
 
 
+def cluster_words(plan: Plan) -> str:
+    """`2 x p4d.24xlarge + 1 server on c5n.large`, in a sentence."""
+    return f"{plan.machines} x {plan.machine}{plan.exchange.words().added}"
+
+
 def headline(plan: Plan, request: Request) -> str:
     """What to run on which machines, in one line."""
     from planner.answers.assumptions import no_longer_sold
@@ -128,7 +133,7 @@ def price_words(scored: ScoredPlan) -> list[str]:
 
 def best_so_far(scored: ScoredPlan, request: Request) -> str:
     """The best plan of a search that still runs, for its progress line."""
-    return ", ".join([scored.plan.machines_text, speed_words(scored), *price_words(scored)])
+    return ", ".join([cluster_words(scored.plan), speed_words(scored), *price_words(scored)])
 
 
 def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) -> list[list[str]]:
@@ -141,7 +146,7 @@ def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) 
 
 
 def job_words(training: Training, scored: ScoredPlan, request: Request) -> str:
-    """`90 epochs in 1.5 h (1.2 - 1.9 h) for $66 ($54 - $81); meets 12 h: 97%`."""
+    """`90 epochs of resnet50 in 1.5 h (1.2 - 1.9 h) for $66 ($54 - $81); meets 12 h: 97%`."""
     took, cost = format_seconds(training.seconds(scored)), training.usd(scored)
     spent = "" if cost is None else f" for {usd(cost)}"
     if scored.range is not None:
@@ -150,7 +155,8 @@ def job_words(training: Training, scored: ScoredPlan, request: Request) -> str:
         took += f" ({format_span(*(training.seconds(scored) * factor for factor in times))})"
         if cost is not None:
             spent += f" ({usd_span(*(cost * factor for factor in times))})"
-    return f"{training.words} in {took}{spent}{_deadline_words(training, scored, request)}"
+    late = _deadline_words(training, scored, request)
+    return f"{training.words} of {scored.plan.model} in {took}{spent}{late}"
 
 
 def _deadline_words(training: Training, scored: ScoredPlan, request: Request) -> str:
@@ -199,7 +205,7 @@ def beside_words(name: str, training: Training | None, other: ScoredPlan) -> str
         figures += [format_seconds(training.seconds(other)), *([] if cost is None else [usd(cost)])]
     elif other.priced:
         figures.append(cost_words(other))
-    return f"{name}, {other.plan.machines_text}: {', '.join(figures)}."
+    return f"{name}, {cluster_words(other.plan)}: {', '.join(figures)}."
 
 
 def compared_words(scored: ScoredPlan, other: ScoredPlan) -> str:
@@ -228,7 +234,7 @@ def tied_words(rivals: Sequence[ScoredPlan]) -> str:
     """Plans that are statistically tied with the choice; empty where none is."""
     if not rivals:
         return ""
-    names = listed([rival.plan.machines_text for rival in rivals], TIED_NAMED)
+    names = listed([cluster_words(rival.plan) for rival in rivals], TIED_NAMED)
     certain = "whose prediction is" if len(rivals) == 1 else "whose predictions are"
     return f"Statistically tied with {names}, {certain} no more certain."
 
@@ -282,7 +288,7 @@ def plan_row(
     row = scored.as_dict()
     row |= {
         "_choice": CHOICE if scored.plan.key == chosen.plan.key else "",
-        "_machines": scored.plan.machines_text.partition(" (")[0],
+        "_machines": f"{scored.plan.machines} x {scored.plan.machine}",
         "_run": run_words(scored.plan, request),
         "_how": scored.plan.computed or "fp32",
         "_paid": "on demand" if scored.spot is None else "spot",

@@ -17,6 +17,7 @@ from planner.report.phrases import (
     alone_words,
     beside_words,
     bottleneck_words,
+    cluster_words,
     compared_words,
     energy_words,
     fact_lines,
@@ -194,7 +195,7 @@ def _why(result: Recommendation, training: Training | None) -> list[str]:
         why = f"{why}: no plan costs less per sample"
     out = [f"{why}."]
     if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
-        out.append(f"The fastest plan ({fastest.plan.machines_text}) is {compared_words(fastest, chosen)}.")
+        out.append(f"The fastest plan ({cluster_words(fastest.plan)}) is {compared_words(fastest, chosen)}.")
     out.append(tied_words(result.tied))
     if is_async(chosen) and (rival := _best_synchronous(result)) is not None:
         out.append(beside_words("The best synchronous plan", training, rival))
@@ -208,7 +209,7 @@ def _against(plan: ScoredPlan, name: str, other: ScoredPlan) -> str:
     faster, joint, cost = next(
         (parts for joint in (" for ", " at ") if (parts := words.partition(joint))[1]), (words, "", "")
     )
-    return f"{faster} than {name} ({other.plan.machines_text}){joint}{cost}"
+    return f"{faster} than {name} ({cluster_words(other.plan)}){joint}{cost}"
 
 
 def _best_synchronous(result: Recommendation) -> ScoredPlan | None:

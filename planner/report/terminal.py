@@ -156,6 +156,7 @@ def table_text(table: Table, width: int) -> list[Text]:
     if table.rows:
         columns = fitting_columns(table, width)
         lines += _grid(table, columns, width) if columns else _blocks(table, width)
+        lines += [Text()] if table.notes else []
     lines += [Text(line) for note in table.notes for line in _wrapped(note, width)]
     return lines
 

@@ -44,11 +44,12 @@ def test_recommend_as_json_csv_and_markdown(tmp_path):
         plan["usd_per_million_samples"] for plan in data["plans"]
     ]
     table = planner(*args, COLUMNS="200").stdout
-    assert table.startswith("Run on ")  # nobody rents out a p3 any more
-    assert "One epoch takes " in table
-    assert "choice" in table
-    assert "Looked at" not in table
-    assert "Looked at" in planner(*args, "--explain").stdout
+    assert table.startswith("Recommended  ")
+    assert "p3.2xlarge is retired" in table
+    assert "1 epoch of " in table
+    assert "> recommended" in table
+    assert "plans considered" not in table
+    assert "plans considered" in planner(*args, "--explain").stdout
     assert "| machines |" in planner(*args, "--format", "markdown").stdout
     for plan in data["plans"]:
         assert plan["job_usd"] == pytest.approx(plan["usd_per_hour"] * plan["job_s"] / 3600)

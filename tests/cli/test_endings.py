@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from planner.cli import _output
-from planner.report import plots
+from planner.cli import _options, _output
+from planner.report import answers, terminal
 from planner.report.output import Format
+from planner.report.page import Page, Table
 
 
 @pytest.mark.parametrize(
@@ -21,11 +22,14 @@ from planner.report.output import Format
         (Format.csv, Path("x"), False),
     ],
 )
-def test_a_plot_follows_where_a_person_reads_the_table(monkeypatch, format, output, shown):
+def test_a_plot_follows_where_a_person_reads_the_table(monkeypatch, tmp_path, format, output, shown):
     seen = []
-    monkeypatch.setattr(plots, "show_plot", seen.append)
-    _output.plot(len, format, output)
-    assert seen == ([len] if shown else [])
+    page = Page("page", headline="answer", tables=[Table([{"a": 1}])])
+    monkeypatch.setattr(answers, "page_of", lambda result, energy: page)
+    monkeypatch.setattr(terminal, "show_plots", seen.append)
+    given = _options.Given({}, None, False, False, True, False, None, format, output and tmp_path / output)
+    given.emit("answer")
+    assert seen == ([page] if shown else [])
 
 
 def test_exit_if_interrupted_exits_130_for_partial_answers():

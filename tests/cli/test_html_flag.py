@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from planner.cli._app import COMMANDS, app, load
+from planner.report.format import rate
 
 ANSWERS = {"check", "compare", "diff", "hardware", "models", "order", "partition", "prices", "profile"}
 ANSWERS |= {"recommend", "saturation", "simulate", "sweep", "validate"}
@@ -56,7 +57,7 @@ def test_a_page_holds_what_the_terminal_says(tmp_path, words, said):
     text = path.read_text()
     assert said in text
     assert "<h1>planner " + words[0] in text
-    assert "How to get this again" in text
+    assert "<h2>Command</h2>" in text
 
 
 def test_checks_and_differences_have_pages(tmp_path, answer):
@@ -66,5 +67,5 @@ def test_checks_and_differences_have_pages(tmp_path, answer):
     predicted = json.loads(answer.read_text())["plan"]["samples_per_s"]
     done = run("check", answer, "--measured", predicted / 2, "--no-keep", "--html", page)
     assert done.exit_code == 0, done.output
-    assert "outside of the range, -50.0%" in page.read_text()
-    assert f"{predicted / 2:,.4g}</td>" in page.read_text()
+    assert "-50.0% against the prediction" in page.read_text()
+    assert f"{rate(predicted / 2)}</td>" in page.read_text()

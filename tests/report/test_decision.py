@@ -47,7 +47,7 @@ def test_recommendation_page_opens_with_plan_and_job(answer: Recommendation) -> 
     assert training.words == "2 epochs"
     speed, job, *_ = page.facts
     assert f"{usd(answer.chosen.usd_per_hour)}/h" in speed
-    assert job[0].startswith("2 epochs in ")
+    assert job[0].startswith("2 epochs of alexnet in ")
     assert f"for {usd(training.usd(answer.chosen) or 0)}" in job[0]
 
 

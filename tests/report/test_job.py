@@ -81,7 +81,7 @@ def test_all_answers_open_with_what_to_run_and_what_the_job_takes(
         assert training is not None
         assert page.headline.startswith(f"{scored.plan.machines} x {scored.plan.machine}")
         assert any("/h" in cell for cell in page.facts[0])
-        assert page.facts[1][0].startswith(f"{training.words} in ")
+        assert page.facts[1][0].startswith(f"{training.words} of {scored.plan.model} in ")
         assert f" for {usd(training.usd(scored) or 0)}" in page.facts[1][0]
 
 
@@ -168,7 +168,7 @@ def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -
             row["usd_per_hour"] / 3600 / row["tokens_per_s"] * 1e9
         )
     assert page.facts[0][-1].endswith(" per billion tokens")
-    assert page.facts[1][0].startswith("1 billion tokens in ")
+    assert page.facts[1][0].startswith("1 billion tokens of bert-base in ")
     assert "Job: 1 billion tokens by default" in sequences.as_dict()["assumptions"][0]
     assert sequences.as_dict()["recommendation"]["job_tokens"] == 1e9
 

@@ -54,7 +54,7 @@ def free() -> Recommendation:
 
 def confident_s(plan: ScoredPlan) -> float:
     """The time within which the job ends with the default confidence."""
-    return Training(SAMPLES, "", several=True).confident_s(plan, CONFIDENCE)
+    return Training(SAMPLES, "").confident_s(plan, CONFIDENCE)
 
 
 def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
