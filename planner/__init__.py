@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from planner.device.recorded.importers import import_profile as import_profile
     from planner.hardware.catalog import load_hardware as load_hardware
     from planner.model.catalog import load_model as load_model
-    from planner.parallel.cluster_of import cluster_of as cluster_of
     from planner.recorder import record as record
     from planner.search.request import Request as Request
+    from planner.servers.cluster import cluster_of as cluster_of
     from planner.servers.orders import compare_orders as compare_orders
     from planner.servers.synthesis import profile_for as profile_for
     from planner.simulator import Prediction as Prediction
@@ -38,7 +38,7 @@ _LAZY = {
     "Prediction": "planner.simulator",
     "Profile": "planner.simulator.step",
     "Request": "planner.search.request",
-    "cluster_of": "planner.parallel.cluster_of",
+    "cluster_of": "planner.servers.cluster",
     "import_profile": "planner.device.recorded.importers",
     "compare": "planner.answers.questions",
     "compare_orders": "planner.servers.orders",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from planner.answers.jobs import usual_job
 from planner.hardware import Hardware, Price
 from planner.note import Fact, Note, Topic
-from planner.parallel.cluster_of import flow_limit_bytes_per_s, network_figure
 from planner.parallel.plan import Plan
+from planner.parallel.site import flow_limit_bytes_per_s, network_figure
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, open_batch

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from planner.errors import BadInput
 from planner.files.byte_cache import once
-from planner.hardware import Fabric, Hardware
+from planner.hardware import Basis, Fabric, Hardware, Network
 from planner.hardware.market import Market
-from planner.parallel.cluster_of import flow_limit_bytes_per_s, network_figure
 from planner.parallel.mesh import WHOLE, Mesh
+from planner.units import format_bandwidth
 
 CATALOGUE = Market()
 T = TypeVar("T")
@@ -105,3 +107,49 @@ class Site:
     def machine_of(self, worker: int) -> int:
         """The machine that a worker lives on."""
         return worker // self.devices
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFigure:
+    """The bandwidth that an answer rests on, and in words where it comes from."""
+
+    bytes_per_s: float
+    basis: Basis
+    words: str
+
+
+def network_figure(hardware: Hardware, network: Network = "baseline") -> NetworkFigure:
+    """The NIC's figure for long training or for a burst, and in words which one it is."""
+    if network not in ("baseline", "burst"):
+        raise BadInput(f"network is {network!r}; allowed: baseline, burst")
+    rate = hardware.nic_bytes_per_s(network)
+    if rate is None:
+        label = f" (the provider says {hardware.nic_label!r})" if hardware.nic_label else ""
+        raise BadInput(
+            f"{hardware.name}: no network figure is published{label}; give a bandwidth you measured, "
+            "or describe the machine in a file of your own"
+        )
+    burst, baseline = hardware.nic_burst_bytes_per_s, hardware.nic_baseline_bytes_per_s
+    figure = "nic_burst" if baseline is None or (network == "burst" and burst) else "nic_baseline"
+    basis = hardware.sources[figure].basis if figure in hardware.sources else "estimated"
+    words = f"{hardware.name}: {format_bandwidth(rate)}"
+    if burst and baseline and burst > baseline:
+        if network == "burst":
+            words += f" burst (lasts minutes; baseline {format_bandwidth(baseline)})"
+        else:
+            words += f" baseline (burst {format_bandwidth(burst)} lasts minutes)"
+    return NetworkFigure(rate, basis, f"{words}, {basis}")
+
+
+def host_cores(hardware: Hardware) -> int | None:
+    """The cores of a machine's processors, which parse messages and update parameters; None if not known.
+    A provider's vCPU is a thread, of which a core has two."""
+    if hardware.device.kind == "cpu":
+        return hardware.device.cores
+    return None if hardware.vcpus is None else max(1, hardware.vcpus // 2)
+
+
+def flow_limit_bytes_per_s(hardware: Hardware, placement_group: bool = True) -> float:
+    """What one connection of this machine gets at most; infinite where no limit is known."""
+    grouped = hardware.placement_group_flow_bytes_per_s if placement_group else None
+    return grouped or hardware.flow_bytes_per_s or math.inf

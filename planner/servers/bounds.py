@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from planner.device.computation.memo import once
-from planner.parallel.cluster_of import flow_limit_bytes_per_s, host_cores
 from planner.parallel.data._base import Floats, Job
+from planner.parallel.site import flow_limit_bytes_per_s, host_cores
 from planner.servers.ordering import STRATEGIES, Strategy
 from planner.servers.served import UNRANKED, scheduled, span_of, step_of
 from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps

@@ -14,8 +14,8 @@ import numpy as np
 
 from planner.device.computation import Computation
 from planner.device.computation.memo import once
-from planner.parallel import cluster_of as clusters
 from planner.parallel.site import Site
+from planner.servers import cluster as clusters
 from planner.servers.aggregated import joined, summed_in_machines
 from planner.servers.served_step import served
 from planner.simulator.cluster import Cluster, Node

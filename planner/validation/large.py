@@ -102,7 +102,7 @@ def owner_pairs() -> dict[int, tuple[Run, Run]]:
         layout = run.layout
         if layout is None or not layout.whole_tensors or run.unknown:
             continue
-        if layout.tensor == 1 and run.recompute == "none" and run.accumulate == OWNER_PASSES:
+        if layout.mesh.inner.size == 1 and run.recompute == "none" and run.accumulate == OWNER_PASSES:
             alike.setdefault((run.devices, run.batch), {})[layout.within_machine] = run
     return {
         devices: (both[False], both[True])

@@ -80,14 +80,14 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
             communicators=(layout.replicas > 1) + mesh.groups,
             model_parallel=mesh.is_sharded,
         )
-        last = stage * (layout.pipeline - 1)
+        last = stage * (mesh.stages - 1)
         memory = footprint(
             shard,
             run.precision,
             optimizer="adam",
             recompute=run.recompute,
             gradient_bytes=SUMMED_IN_SINGLE if run.precision.name == "bf16" else None,
-            only=None if share.layers is None else _stage(shard, last, layout.pipeline),
+            only=None if share.layers is None else _stage(shard, last, mesh.stages),
         )
         found.append(memory.peak(run.batch, shares))
     return max(found, key=lambda one: one.total_bytes)

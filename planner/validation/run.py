@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def kind(self) -> Kind:
-        if self.tensor * self.pipeline > 1:
+        if self.mesh.is_sharded:
             return "cut"
         return "sharded" if self.stage else "plain"
 

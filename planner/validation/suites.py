@@ -132,7 +132,7 @@ def words_of(run: Run) -> str:
     batch = f"batch {run.batch}" + (f" x {run.accumulate}" if run.accumulate > 1 else "")
     spread = ""
     if layout is not None and run.devices > 1:
-        degrees = f"tensor {layout.tensor}, pipeline {layout.pipeline}" if layout.kind == "cut" else ""
+        degrees = layout.mesh.label
         stage = f"ZeRO-{layout.stage}" if layout.stage else ""
         spread = ", ".join(filter(None, (degrees, stage)))
     precision = "" if run.precision is None else run.precision.name
@@ -274,7 +274,7 @@ def anchors(runs: Sequence[Run]) -> dict[str, Run]:
         if run.layout is None or run.model is None:
             continue
         what = (run.source, run.series, run.model.name, run.device_name, run.precision, run.recompute)
-        series[*what, run.layout.tensor, run.layout.pipeline, run.batch].append(run)
+        series[*what, run.layout.mesh, run.batch].append(run)
     found: dict[str, Run] = {}
     for alike in series.values():
         least = min(alike, key=lambda run: run.devices)

@@ -11,7 +11,7 @@ from planner.hardware.prices.cluster_cost import (
     machine_usd_per_hour,
     usd_per_million_samples,
 )
-from planner.parallel.cluster_of import cluster_of
+from planner.servers.cluster import cluster_of
 from planner.simulator.cluster import Cluster
 
 

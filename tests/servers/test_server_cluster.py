@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.parallel.cluster_of import cluster_of, machine_counts, network_figure
+from planner.parallel.site import network_figure
+from planner.servers.cluster import cluster_of, machine_counts
 from planner.units import GBIT_BYTES_PER_S
 
 WITH_NIC = [n for n in hardware_names() if load_hardware(n).nic_bytes_per_s("baseline")]
