@@ -74,7 +74,7 @@ def further(
     if refused(more, simulations.cases):
         return changes, None
     most = max(32, chosen.plan.workers)
-    curve = saturation_of(chosen.plan, simulations, pool, extra=2, max_workers=most, brief=True)
+    curve = saturation_of(chosen.plan, simulations, pool, max_workers=most)
     progress("looking further", 2, 2)
     return changes, curve
 

@@ -47,7 +47,6 @@ class Options(TypedDict, total=False):
     confidence: str | float | None
     min_marginal_efficiency: str | float | None
     max_workers: int | None
-    threshold: float | None
     workers: str | int | Sequence[int | str] | None
     exchange: str | Sequence[str] | None
     tensor: str | int | Sequence[int | str] | None

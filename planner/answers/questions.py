@@ -36,12 +36,13 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.feasibility import Feasibility
+from planner.search.limits import MOST_WORKERS
 from planner.search.measured import load
 from planner.search.meshes import named_mesh
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import MAX_LARGE_WORKERS, batches, precisions
+from planner.search.sizes import batches, precisions
 from planner.search.space import exchanges, kinds, plan_of, undealt_words
 from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 FULL = 8  # devices of a machine
 DEFAULT_MACHINE, LARGE_MACHINE = "g5.xlarge", "p5.48xlarge"  # of models that one device trains, of others
-# Workers of a saturation where nobody says how many at most: so many, or so many times those at its start.
-FEW_WORKERS, SEVERAL = 32, 8
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,6 @@ def simulation_for(request: Request, *, progress: Progress = silent) -> Simulati
 def saturation_for(
     request: Request,
     *,
-    threshold: float | None = None,
     max_workers: int | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
@@ -232,17 +230,13 @@ def saturation_for(
     cases = Cases(request, model_of(request), load())
     plan = fewest_that_hold(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
-    most = max_workers or min(max(FEW_WORKERS, SEVERAL * plan.workers), MAX_LARGE_WORKERS)
     with executor_of(executor, jobs) as pool:
         found = saturation_of(
             plan,
             Simulations(cases),
             pool,
-            threshold=request.threshold if threshold is None else threshold,
-            max_workers=most,
-            all_workers=max_workers is not None,
+            max_workers=max_workers or MOST_WORKERS,
             sizes=True,
-            brief=max_workers is None and most > FEW_WORKERS,
             progress=progress,
         )
     held = held_words(asked, [point.scored.plan for point in found.points])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from planner.answers.anatomy import StepParts
 from planner.answers.jobs import best_of, missed, ranking_of, training_of, with_job, within
 from planner.note import Fact, Note
 from planner.parallel.data import ChangeKind
@@ -134,10 +135,12 @@ class Saturation(Shown):
     page_maker = "planner.report.saturation.saturation_page"
     request: Request
     points: Sequence[SaturationPoint]
-    saturation_workers: int | None  # None: not reached within the workers that were tried
+    saturation_workers: int | None  # the last worth their cost; None: all that were tried are
+    cost_doubles_workers: int | None  # the first at twice the least cost per sample
+    peak_workers: int | None  # of the highest throughput; None: still growing with the most that were tried
     ceiling_samples_per_s: float
     bottleneck: Resource
-    threshold: float
+    breakdown: StepParts  # of the step just beyond saturation
     sizes: Sequence[tuple[int, ScoredPlan]] = ()  # throughput of the last point against servers
     size_advised: int | None = None
     assumptions: Sequence[Note | Fact] = field(default=())
@@ -146,22 +149,23 @@ class Saturation(Shown):
 
     @property
     def chosen(self) -> SaturationPoint:
-        """The point to run: up to saturation the one with the most workers that is within the limits of the
-        request; with a deadline the cheapest that meets it. Without any, the last before saturation."""
-        training, least = training_of(self.request), self.saturation_workers
-        useful = [point for point in self.points if least is None or point.workers <= least]
-        fine = [point for point in useful if not missed(point.scored, self.request, training)]
-        if self.request.deadline_s is not None and fine:
-            return min(fine, key=lambda point: (point.scored.usd_per_million_samples, point.workers))
-        return (fine or useful)[-1]
+        """The point to run: the last worth its cost, of those within the limits of the request the nearest to
+        it."""
+        last = self.saturation_workers or self.points[-1].workers
+        training = training_of(self.request)
+        fine = [point for point in self.points if not missed(point.scored, self.request, training)]
+        return min(fine or self.points, key=lambda point: abs(point.workers - last))
 
     @property
-    def limits_next(self) -> Resource:
-        """The link that fills first as workers are added: the busiest at the last point."""
-        last = self.points[-1].scored
-        used, kinds = last.prediction.utilisation, last.plan.exchange.words().links
-        links = [resource for resource in used if resource.kind in kinds]
-        return max(links or used, key=used.__getitem__)
+    def limit(self) -> str:
+        """What takes most of the step beside computation: what more workers wait for."""
+        parts = {
+            "exposed communication": self.breakdown.communication_s,
+            "pipeline bubbles": self.breakdown.bubble_s,
+            "the input pipeline": self.breakdown.input_s,
+            "the optimizer": self.breakdown.optimizer_s,
+        }
+        return max(parts, key=parts.__getitem__)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -172,8 +176,11 @@ class Saturation(Shown):
             "saturation_workers": self.saturation_workers,
             "chosen_workers": self.chosen.workers,
             "ceiling_samples_per_s": self.ceiling_samples_per_s,
+            "cost_doubles_workers": self.cost_doubles_workers,
+            "peak_workers": self.peak_workers,
             "bottleneck": str(self.bottleneck),
-            "threshold": self.threshold,
+            "limit": self.limit,
+            "min_marginal_efficiency": self.request.min_marginal_efficiency,
             "servers": [{"count": n, **with_job(scored, self.request)} for n, scored in self.sizes],
             "servers_advised": self.size_advised,
             "assumptions": sentences(self.assumptions),

@@ -1,20 +1,20 @@
-"""`saturation`: throughput against workers, and the number of workers after which more stop paying.
+"""`saturation`: throughput against workers, and where more of them stop being worth their cost.
 
-The saturation point is the smallest W at which one more worker adds less than `threshold` (a tenth) of what a
-single worker gives. The ceiling is what the servers' links allow however many workers there are.
-
-Most points need only a short look: a few short runs or, for few workers, which forget slowly how they
-started, the first runs that `simulate` would make. Points whose interval is wide, and those too near to each
-other to judge, get all the runs that `simulate` makes.
+Three numbers of workers answer the question, by the rule of `planner.search.rank`: the last one worth its
+cost (the highest net value: further samples cost at most 1 / `min_marginal_efficiency` times the cheapest
+ones), the first at which a sample costs twice the least, and the one of the highest throughput. Numbers of
+workers are doubled up to `max_workers`; then what lies around the three is looked at until neighbours are
+within a tenth or one machine. Machines without a price count alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 
+from planner.answers.anatomy import step_breakdown
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.fewest import fewest_workers, held_plan
@@ -24,19 +24,81 @@ from planner.hardware.prices.cluster_cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.limits import check_size
-from planner.search.rungs import Rung, cannot_tell, gain, half_width
+from planner.search.limits import MOST_WORKERS, check_size
+from planner.search.rungs import Rung, gain, half_width
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import with_workers
 
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
-MANY_WORKERS = 4096  # for the ceiling
 FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
 CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers does not tell
-MANY_POINTS, FIRST_POINTS = 32, 4  # of a brief look
-NEAR_POINTS = 0.1  # of the first point's workers: what fewer add in a brief look is hardly told from nothing
 WIDE = 0.03  # half the width of an interval, relative
+APART = 1.1  # neighbours of a number that is answered are looked at until they are as near as this
+DOUBLED = 2.0  # times the least cost of a sample
+FLAT = 0.005  # by which a doubling of workers must raise throughput to go on
+ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
+
+
+@dataclass(eq=False)
+class _Curve:
+    """Numbers of workers that can be looked at, and what is known of them."""
+
+    counts: Sequence[int]
+    plan_at: Callable[[int], Plan | None]
+    simulations: Simulations
+    pool: Executor
+    known: dict[int, ScoredPlan | None] = field(default_factory=dict)
+
+    def look_at(self, counts: Sequence[int]) -> None:
+        plans = {count: self.plan_at(count) for count in counts if count not in self.known}
+        self.known |= {count: None for count, plan in plans.items() if plan is None}
+        held = {count: plan for count, plan in plans.items() if plan is not None}
+        scored = _scored(list(held.values()), self.simulations, self.pool)
+        self.known.update(zip(held, scored, strict=True))
+
+    @property
+    def points(self) -> list[ScoredPlan]:
+        """What was scored, by number of workers."""
+        return [scored for _, scored in sorted(self.known.items()) if scored is not None]
+
+    def between(self, low: int, high: int) -> int | None:
+        """The number halfway between two, unless they are near or next to each other."""
+        if high <= low * APART:
+            return None
+        inside = [
+            count for count in self.counts if low < count < high and self.known.get(count, 0) is not None
+        ]
+        return min(inside, key=lambda count: abs(count - (low * high) ** 0.5), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Indices of points: the last worth its cost, the first at twice the least cost, the highest
+    throughput."""
+
+    worth: int
+    doubled: int | None
+    peak: int
+
+
+def turns_of(points: Sequence[ScoredPlan], min_marginal_efficiency: float) -> Turns:
+    """Where the curve of these points turns."""
+    speed = [point.samples_per_s for point in points]
+    usd_per_s = [price_per_s(point) for point in points]
+    cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
+    value = min(cost) / min_marginal_efficiency
+    worth = max(range(len(points)), key=lambda i: (value * speed[i] - usd_per_s[i], -i))
+    least = cost.index(min(cost))
+    doubled = next((i for i in range(least, len(cost)) if cost[i] >= DOUBLED * cost[least]), None)
+    return Turns(worth, doubled, speed.index(max(speed)))
+
+
+def price_per_s(scored: ScoredPlan) -> float:
+    """What a plan costs per second: USD, or machines where none has a price."""
+    if scored.priced:
+        return scored.usd_per_hour * scored.time_factor / 3600
+    return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)
 
 
 def saturation_of(
@@ -44,190 +106,152 @@ def saturation_of(
     simulations: Simulations,
     pool: Executor,
     *,
-    threshold: float = 0.1,
-    max_workers: int = 32,
-    extra: int = 2,
-    all_workers: bool = False,
+    max_workers: int = MOST_WORKERS,
     sizes: bool = False,
-    brief: bool = False,
     progress: Progress = silent,
 ) -> Saturation:
-    """Points from the fewest workers that hold the model on, until `extra` points past saturation or, with
-    `all_workers`, to the end. `sizes` asks too how many the exchange wants of what it can have more of, as
-    servers. `brief`: of near points one, of many the first few and then every doubling."""
-    if not 0 < threshold < 1:
-        raise BadInput(f"--threshold is {threshold:g}; it must lie between 0 and 1")
+    """Points from the fewest workers that hold the model on, and where their curve turns. `sizes` asks too
+    how many the strategy wants of what it can have more of, as servers."""
     check_size(max_workers)
-    cases = simulations.cases
-    per_machine = plan.workers_per_machine
-    first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
-    first = max(first, plan.mesh.size)
-    fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
-    batch = simulations.request.global_batch
-    shared = [with_workers(plan, w, batch) for w in _counts(fewest, max_workers, first, per_machine)]
-    sized = [one for one in shared if one is not None]
-    if not sized:
-        raise BadInput(
-            f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
-            + (f" that share --global-batch {batch}" if batch else "")
-        )
-    # sharded over more workers a model may fit that does not over few
-    held = [one for each in sized if (one := held_plan(each, cases)) is not None]
-    if not held:
-        more = range(max_workers // first * first + first, plan.workers + 1, first)
-        larger = (with_workers(plan, workers, batch) for workers in more)
-        enough = next((one.workers for one in larger if one is not None and held_plan(one, cases)), None)
-        raise Infeasible(
-            f"{plan.model} does not fit on {sized[-1].workers} workers or fewer of {plan.machine}; "
-            + (f"{enough} hold it: raise --max-workers" if enough else "take more")
-        )
-    by_count = {one.workers: one for one in held}
-    counts = _few(list(by_count)) if brief else list(by_count)
-    most = _most(plan, first, batch)
-    most = held_plan(most, cases) or most
-    if refused(most, cases):
-        raise BadInput(f"{plan.exchange.title} does not grow with workers; take another --exchange")
-    # all at once: they have a step in common
-    cases.bounds([most, *(by_count[w] for w in counts)])
-    scored: list[ScoredPlan] = []
-    partial, found = False, None
+    request, cases = simulations.request, simulations.cases
+    curve = _curve(plan, simulations, pool, max_workers)
+    partial = False
     try:
-        wanted = len(counts)
-        while len(scored) < wanted:
-            ahead = counts[len(scored) : min(wanted, len(scored) + CHUNK)]
-            scored += _looked_at([by_count[w] for w in ahead], simulations, pool)
-            scored = _settled(scored, threshold, simulations, pool)
-            found = _saturated(scored, threshold)
-            progress("adding workers", len(scored), len(counts))
-            if found is not None and not all_workers:
-                wanted = min(wanted, found + 1 + extra)
-        scored = scored[:wanted]
+        _double(curve, progress)
+        _refine(curve, request.min_marginal_efficiency, progress)
     except KeyboardInterrupt:
         partial = True
-        for workers in counts[len(scored) : len(scored) + CHUNK]:  # what was under way counts too
-            one = by_count[workers]
-            if (prediction := simulations.known(one)) is None:
-                break
-            scored.append(cases.scored(one, prediction))
+    scored = curve.points
     if not scored:
-        raise Interrupted(
-            "interrupted before a simulation ended; by the bounds, throughput is at most "
-            f"{cases.bound(by_count[counts[0]]):.4g} samples/s with the fewest workers "
-            f"({counts[0]}) and {cases.bound(most):.4g} with any number of them"
-        )
-    last = scored[-1] if found is None else scored[found]
-    beyond = last if found is None else scored[min(found + 1, len(scored) - 1)]  # meets what is full
-    asked = with_workers(last.plan, plan.workers, batch) if plan.workers > 1 else None
+        raise Interrupted("interrupted before a simulation ended; give fewer --max-workers")
+    turns = turns_of(scored, request.min_marginal_efficiency)
+    grew = turns.peak == len(scored) - 1
+    ended = grew and turns.worth == turns.peak
+    last = scored[turns.worth]
+    beyond = scored[min(turns.worth + 1, len(scored) - 1)]  # meets what is full
+    wanted = with_workers(last.plan, plan.workers, request.global_batch) if plan.workers > 1 else None
     by_size: list[tuple[int, ScoredPlan]] = []
     baseline = None
     try:
         if sizes and not partial:
-            by_size = _by_size(asked or last.plan, simulations, pool, threshold)
+            by_size = _by_size(wanted or last.plan, simulations, pool, ENOUGH_SERVERS)
         if not partial:
             baseline = baseline_of(last, simulations, pool)
     except KeyboardInterrupt:
         partial = True
+    most = replace(scored[-1].plan, workers=scored[-1].plan.workers)
     return Saturation(
-        request=simulations.request,
+        request=request,
         points=_points(scored),
-        saturation_workers=None if found is None else scored[found].plan.workers,
+        saturation_workers=None if ended else last.plan.workers,
+        cost_doubles_workers=None if turns.doubled is None else scored[turns.doubled].plan.workers,
+        peak_workers=None if grew else scored[turns.peak].plan.workers,
         ceiling_samples_per_s=cases.bound(most),
         bottleneck=beyond.prediction.bottleneck,
-        threshold=threshold,
+        breakdown=step_breakdown(cases.case(beyond.plan).profile, beyond.prediction),
         sizes=by_size,
-        size_advised=_advised(by_size, threshold),
+        size_advised=_advised(by_size, ENOUGH_SERVERS),
         assumptions=assumptions([last.plan], cases),
         partial=partial,
         baseline=baseline,
     )
 
 
-def _most(plan: Plan, step: int, batch: int | None) -> Plan:
-    """The plan with more workers than anybody has; with a global batch, as many as can share it."""
-    if batch is None:
-        return replace(plan, workers=MANY_WORKERS * step)
-    share = range(batch // plan.batch * plan.mesh.size // step * step, 0, -step)
-    sized = (with_workers(plan, workers, batch) for workers in share)
-    return next((one for one in sized if one is not None), plan)
+def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: int) -> _Curve:
+    """The numbers of workers that share the global batch, from the fewest that the strategy needs."""
+    cases, batch = simulations.cases, simulations.request.global_batch
+    per_machine = plan.workers_per_machine
+    first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
+    first = max(first, plan.mesh.size)
+    fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
+    shared = {
+        workers: sized
+        for workers in _counts(fewest, max_workers, first, per_machine)
+        if (sized := with_workers(plan, workers, batch)) is not None
+    }
+    if not shared:
+        raise BadInput(
+            f"--max-workers is {max_workers}, but {plan.cluster_text} has at least {fewest} workers"
+            + (f" that share --global-batch {batch}" if batch else "")
+        )
+    # sharded over more workers a model may fit that does not over few
+    begins = next((w for w, sized in shared.items() if held_plan(sized, cases) is not None), None)
+    if begins is None:
+        more = range(max_workers // first * first + first, max(plan.workers, max_workers * 8) + 1, first)
+        larger = (with_workers(plan, workers, batch) for workers in more)
+        enough = next((one.workers for one in larger if one is not None and held_plan(one, cases)), None)
+        raise Infeasible(
+            f"{plan.model} does not fit on {max(shared)} workers or fewer of {plan.machine}; "
+            + (f"{enough} hold it: raise --max-workers" if enough else "use larger devices")
+        )
+    if len(shared) > 1 and refused(shared[max(shared)], cases):
+        raise BadInput(f"{plan.exchange.title} does not grow with workers; take another --exchange")
+    counts = [workers for workers in shared if workers >= begins]
+    return _Curve(counts, lambda workers: held_plan(shared[workers], cases), simulations, pool)
 
 
 def refused(plan: Plan, cases: Cases) -> str:
-    """Why the plan's exchange cannot be run with so many workers; empty if it can."""
+    """Why the plan's strategy cannot be run with so many workers; empty if it can."""
     return plan.exchange.refusal(cases.site(plan))
 
 
-def _looked_at(plans: list[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
-    """The plans after a short look, or a long one where a short one says too little."""
-    few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
-    many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
-    short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
-    wide = [one.plan for one in short if half_width(one.prediction) > WIDE * one.samples_per_s]
-    found = {one.plan: one for one in [*short, *simulations.scored(wide, pool, "long")]}
-    return [found[plan] for plan in plans]
-
-
-def _settled(
-    scored: list[ScoredPlan], threshold: float, simulations: Simulations, pool: Executor
-) -> list[ScoredPlan]:
-    """The points, those simulated at length whose difference could be either side of what is worth it."""
-    long: set[Plan] = set()
-    while True:
-        unclear = {
-            one.plan
-            for now, more in pairwise(scored)
-            if cannot_tell(
-                more.samples_per_s - now.samples_per_s - _worth(scored[0], now, more, threshold),
-                now.prediction,
-                more.prediction,
-            )
-            for one in (now, more)
-        }
-        if unclear <= long:
-            return scored
-        long |= unclear
-        closer = {one.plan: one for one in simulations.scored(list(unclear), pool, "long")}
-        scored = [closer.get(one.plan, one) for one in scored]
-
-
 def _counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
-    """How many workers to look at: step by step inside the first machine, whole machines after it, because
-    nobody rents a machine for one of its devices."""
+    """How many workers can be looked at: step by step inside the first machine, whole machines after it,
+    because a machine is rented for all of its devices."""
     if step > 1 or per_machine == 1:
         return list(range(fewest, most + 1, step))
     whole = range(2 * per_machine, most + 1, per_machine)
     return [*range(fewest, min(per_machine, most) + 1), *(count for count in whole if count > fewest)]
 
 
-def _few(counts: list[int]) -> list[int]:
-    """All of a few that are apart; of many the first of them, every doubling after it, and the last."""
-    counts = _spread(counts, lambda last: last + NEAR_POINTS * counts[0])
-    if len(counts) <= MANY_POINTS:
-        return counts
-    first = counts[: FIRST_POINTS - 1]
-    return first + _spread(counts[FIRST_POINTS - 1 :], lambda last: 2 * last)
+def _double(curve: _Curve, progress: Progress) -> None:
+    """Look at doublings until throughput no longer grows."""
+    ladder = doublings(curve.counts)
+    for start in range(0, len(ladder), CHUNK):
+        curve.look_at(ladder[start : start + CHUNK])
+        progress("adding workers", min(start + CHUNK, len(ladder)), len(ladder) + 1)
+        points = curve.points
+        speeds = [point.samples_per_s for point in points]
+        if len(speeds) > 2 and speeds[-1] < max(speeds[:-1]) * (1 + FLAT):
+            return
 
 
-def _spread(counts: list[int], least_after: Callable[[int], float]) -> list[int]:
-    """The first, each that is far enough from the one before, and the last."""
-    kept = counts[:1]
+def doublings(counts: Sequence[int]) -> list[int]:
+    """The first number, each that is at least twice the one before, and the last."""
+    kept = list(counts[:1])
     for count in counts[1:]:
-        if count >= least_after(kept[-1]) or count == counts[-1]:
+        if count >= 2 * kept[-1]:
             kept.append(count)
-    return kept
+    return kept if kept[-1] == counts[-1] else [*kept, counts[-1]]
 
 
-def _worth(first: ScoredPlan, now: ScoredPlan, more: ScoredPlan, threshold: float) -> float:
-    """What the workers of one more point must add: a share of as many where nothing is in their way. Servers
-    beside workers need so many machines that the first point may have more."""
-    return threshold * first.samples_per_s * (more.plan.workers - now.plan.workers) / first.plan.workers
+def _refine(curve: _Curve, min_marginal_efficiency: float, progress: Progress) -> None:
+    """Look between the neighbours of where the curve turns."""
+    while True:
+        points = curve.points
+        workers = [point.plan.workers for point in points]
+        turns = turns_of(points, min_marginal_efficiency)
+        gaps = set[tuple[int, int]]()
+        for i in (turns.worth, turns.peak) if turns.peak < len(points) - 1 else (turns.worth,):
+            gaps |= set(pairwise(workers[max(i - 1, 0) : i + 2]))
+        if turns.doubled is not None and turns.doubled > 0:
+            gaps.add((workers[turns.doubled - 1], workers[turns.doubled]))
+        new = sorted({count for gap in gaps if (count := curve.between(*gap)) is not None} - set(curve.known))
+        if not new:
+            progress("adding workers", 1, 1)
+            return
+        curve.look_at(new)
 
 
-def _saturated(scored: list[ScoredPlan], threshold: float) -> int | None:
-    """Index of the first point after which one more worker adds too little."""
-    for at, (now, more) in enumerate(pairwise(scored)):
-        if more.samples_per_s - now.samples_per_s < _worth(scored[0], now, more, threshold):
-            return at
-    return None
+def _scored(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
+    """The plans after a short look, or a long one where a short one says too little."""
+    simulations.cases.bounds(plans)
+    few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
+    many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
+    short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
+    wide = [one.plan for one in short if half_width(one.prediction) > WIDE * one.samples_per_s]
+    found = {one.plan: one for one in [*short, *simulations.scored(wide, pool, "long")]}
+    return [found[plan] for plan in plans]
 
 
 def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
@@ -260,7 +284,7 @@ def _by_size(
         plans = [one for one in plans if simulations.cases.feasibility.out_of_memory(one) is None]
         if not plans:
             continue
-        scored = _looked_at(plans, simulations, pool)
+        scored = _scored(plans, simulations, pool)
         best.append((count, max(scored, key=lambda one: one.samples_per_s)))
         wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
         for at, rung in product(wider_first, CLOSER):

@@ -25,7 +25,6 @@ from planner.report.phrases import (
     headline,
     job_columns,
     plan_row,
-    resource_words,
     row_style,
 )
 from planner.report.what_if import what_if
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from planner.search.rungs import Score
     from planner.search.scored import ScoredPlan
 
-FEW_POINTS = 16  # rows that a screen has room for
+FEW_POINTS = 14  # rows that a screen has room for
 
 
 def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
@@ -87,7 +86,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
             *notes_of(result.assumptions),
         ],
         energy,
-        [Figure("saturates at", _workers(result.saturation_workers)), *figures(chosen, request)],
+        [Figure("worth its cost up to", _workers(result.saturation_workers)), *figures(chosen, request)],
         lambda: what_if([*(p.scored for p in result.points), *(s for _, s in result.sizes)], request),
         _pictures(result),
         data=result.as_dict,
@@ -95,23 +94,22 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
 
 
 def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The rows that a screen shows of a long curve: those with a label, and the others evenly thinned."""
+    """The rows that a screen shows of a long curve: the ends, those with a label, and what is evenly spread
+    between them."""
     if len(rows) <= FEW_POINTS:
         return None
-    every = -(-len(rows) // (FEW_POINTS - 3))
-    last = len(rows) - 1
-    return [row for place, row in enumerate(rows) if row["_label"] or place % every == 0 or place == last]
+    kept = {0, len(rows) - 1, *(place for place, row in enumerate(rows) if row["_label"])}
+    while len(kept) < FEW_POINTS:
+        width, low = max((high - low, low) for low, high in pairwise(sorted(kept)))
+        kept.add(low + width // 2)
+    return [rows[place] for place in sorted(kept)]
 
 
 def _choice_words(result: Saturation) -> str:
     """Why so many workers, unless the saturation sentence says it."""
-    if result.request.deadline_s is not None:
-        return "Cheapest number of workers that meets the deadline."
-    if result.chosen.workers == result.saturation_workers:
+    if result.chosen.workers == (result.saturation_workers or result.points[-1].workers):
         return ""
-    if result.chosen is result.points[-1]:
-        return "The most workers that were tried."
-    return "The most workers within the limits."
+    return "The nearest to it within the limits."
 
 
 def _cheaper(result: Saturation, training: Training | None) -> list[str]:
@@ -128,7 +126,9 @@ def _labels(point: SaturationPoint, result: Saturation) -> list[str]:
     training = training_of(result.request)
     limit = missed(point.scored, result.request, training)
     labels = ["> recommended"] if point is result.chosen else []
-    labels += ["saturated"] if point.workers == result.saturation_workers else []
+    labels += ["last worth its cost"] if point.workers == result.saturation_workers else []
+    labels += ["cost doubled"] if point.workers == result.cost_doubles_workers else []
+    labels += ["peak"] if point.workers == result.peak_workers else []
     labels += [] if limit is None else [limit.value]
     return labels
 
@@ -142,29 +142,28 @@ def _prices(scored: ScoredPlan, *, hourly: bool) -> list[Column]:
 
 
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
-    """At how many workers throughput saturates."""
-    last = curve.points[-1]
-    noun = last.scored.plan.exchange.words().size_noun
-    these = f" with these {noun}s" if noun else ""
+    """Where the curve turns: the last worker worth its cost, where cost doubles, where throughput peaks."""
+    last, batch = curve.points[-1], curve.request.global_batch
     if curve.saturation_workers is None:
-        plan, batch = last.scored.plan, curve.request.global_batch
-        if batch is not None and plan.accumulate == 1:
-            these = f", the most that divide a global batch of {batch:,}"
-        return f"{hardware} does not saturate up to {count(last.workers, 'worker')}{these}."
-    ceiling = f"; ceiling {rate(curve.ceiling_samples_per_s)} samples/s" if noun else ""
-    return (
-        f"{hardware} saturates at {count(curve.saturation_workers, 'worker')}{these}: one more adds less "
-        f"than {percent(curve.threshold)} of a single one{ceiling}."
-    )
+        divides = batch is not None and last.scored.plan.accumulate == 1
+        end = f", the most that divide a global batch of {batch:,}" if divides else ""
+        begin = f"Every worker up to {last.workers:,} on {hardware} is worth its cost{end}"
+    else:
+        begin = (
+            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: beyond it, samples "
+            f"cost over {1 / curve.request.min_marginal_efficiency:.2g} times the cheapest"
+        )
+    doubles, peak = curve.cost_doubles_workers, curve.peak_workers
+    cost = f"cost per sample doubles at {doubles:,}" if doubles else ""
+    grows = f"throughput peaks at {peak:,}" if peak else f"throughput still grows at {last.workers:,}"
+    return f"{begin}; {', '.join(filter(None, [cost, grows]))}."
 
 
 def _limit_words(curve: Saturation) -> str:
-    last = curve.points[-1].scored
-    if curve.saturation_workers is not None:
-        return f"{resource_words(curve.bottleneck, last.plan)} (saturated)."
-    link = curve.limits_next
-    used = last.prediction.utilisation[link]
-    return f"{resource_words(link, last.plan)} ({percent(used)} busy) would saturate next."
+    """What further workers wait for."""
+    parts = curve.breakdown
+    lost = max(parts.step_s - parts.compute_s, 0.0) / max(parts.step_s, 1e-12)
+    return f"{curve.limit} ({percent(lost)} of the step is not computation beyond that point)"
 
 
 def falling(points: Iterable[tuple[int, Score]], *, takes_turns: bool = True) -> str:
@@ -201,7 +200,9 @@ def _sizes_table(result: Saturation) -> Table:
     if need is None:
         title = _close_call(result, workers)
     else:
-        adds = f"one more adds less than {percent(result.threshold)}"
+        from planner.answers.saturation import ENOUGH_SERVERS
+
+        adds = f"one more adds less than {percent(ENOUGH_SERVERS)}"
         title = f"{count(need, words.size_noun)} {'is' if need == 1 else 'are'} enough for {workers}: {adds}."
     columns = [
         Column("_count", f"{words.size_noun}s"),
@@ -214,6 +215,7 @@ def _sizes_table(result: Saturation) -> Table:
 
 
 def _close_call(result: Saturation, workers: str) -> str:
+    from planner.answers.saturation import ENOUGH_SERVERS
     from planner.search.rungs import gain
 
     (fewer, now), (number, more) = result.sizes[-2:]
@@ -222,7 +224,7 @@ def _close_call(result: Saturation, workers: str) -> str:
     return (
         f"Whether {count(fewer, noun)} {'is' if fewer == 1 else 'are'} enough for {workers} is a close call: "
         f"{count(number, noun)} add {100 * added:+.1f} ± {100 * error:.1f}%, the threshold is "
-        f"{percent(result.threshold)}."
+        f"{percent(ENOUGH_SERVERS)}."
     )
 
 

@@ -206,15 +206,8 @@ class Request:
     max_workers: int | None = flag(
         LIMITS,
         WHOLE,
-        "Most workers to try, as 256; 32 by default, more for models that need several devices.",
+        "Most workers to try, as 256; 4,096 by default.",
         minimum=2,
-        commands=("saturation",),
-    )
-    threshold: float = flag(
-        LIMITS,
-        NUMBER,
-        "Saturated where one more worker adds less than this share of a single one, as 0.1 (default).",
-        default=0.1,
         commands=("saturation",),
     )
     workers: tuple[int, ...] | None = flag(
@@ -366,7 +359,7 @@ class Request:
 
     def as_dict(self) -> dict[str, Any]:
         """What was asked, for the JSON answer; a profile appears as its source."""
-        hidden = ("brief", "more_profiles", "extra", "threshold", "max_workers")
+        hidden = ("brief", "more_profiles", "extra", "max_workers")
         out = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in hidden}
         out |= self.extra
         given = () if self.profile is None else (self.profile, *self.more_profiles)
