@@ -30,6 +30,7 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import with_workers
 
+FEW_POINTS = 8  # that are all looked at
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
 FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
 CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers does not tell
@@ -217,7 +218,9 @@ def _double(curve: _Curve, progress: Progress) -> None:
 
 
 def doublings(counts: Sequence[int]) -> list[int]:
-    """The first number, each that is at least twice the one before, and the last."""
+    """The first number, each that is at least twice the one before, and the last; all of a few."""
+    if len(counts) <= FEW_POINTS:
+        return list(counts)
     kept = list(counts[:1])
     for count in counts[1:]:
         if count >= 2 * kept[-1]:

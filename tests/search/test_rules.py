@@ -13,7 +13,7 @@ from planner.answers.choice import choose
 from planner.answers.jobs import Training, within
 from planner.answers.questions import simulation_for
 from planner.answers.results import Change, Recommendation
-from planner.answers.saturation import _counts, _saturated, _worth
+from planner.answers.saturation import _counts
 from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
 from planner.parallel.data import ParameterServers
@@ -209,32 +209,6 @@ def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None
         assert "recommended" in decision.recommended.marks
         assert decision.cheapest.plan == marked["cheapest"].plan
         assert decision.fastest.plan == marked["fastest"].plan
-
-
-def test_a_curve_ends_two_points_after_saturation() -> None:
-    found = planner.saturation("alexnet", hardware="p3.2xlarge", servers="1", interval_width=0.05)
-    workers = [point.workers for point in found.points]
-    assert found.saturation_workers is not None
-    assert workers == list(range(1, found.saturation_workers + 3))
-
-
-def test_one_more_machine_must_add_a_share_of_its_workers() -> None:
-    """Points of four workers: a tenth is that of four workers where nothing is in their way."""
-    request = parse_request(model="alexnet", hardware="p3.8xlarge", exchange="servers")
-    cases = Cases(request, model_of(request))
-    plan = Plan("alexnet", 64, "p3.8xlarge", 4, ParameterServers(1, "p3.8xlarge"), workers_per_machine=4)
-    first = cases.scored(plan, Simulations(cases).predict(plan))
-
-    def point(workers: int, rate: float) -> ScoredPlan:
-        prediction = replace(first.prediction, samples_per_s=rate)
-        return replace(first, plan=replace(plan, workers=workers), prediction=prediction)
-
-    four, eight, twelve = point(4, 100.0), point(8, 200.0), point(12, 250.0)
-    assert _worth(four, four, eight, 0.1) == pytest.approx(10.0)
-    assert _worth(eight, eight, twelve, 0.1) == pytest.approx(10.0)
-    assert _worth(four, four, twelve, 0.1) == pytest.approx(20.0)
-    assert _saturated([point(4, 100.0), point(8, 111.0), point(12, 120.0)], 0.1) == 1
-    assert _saturated([point(4, 100.0), point(8, 111.0), point(12, 122.0)], 0.1) is None
 
 
 def test_machines_are_filled_before_another_is_looked_at() -> None:
