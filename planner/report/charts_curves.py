@@ -99,8 +99,8 @@ def workers_curve(curve: Saturation) -> Chart:
         )
     confidence = points[0].scored.prediction.confidence
     caption = (
-        f"Error bars: {percent(confidence)} intervals of the simulation. Saturated: further samples cost over "
-        f"{1 / curve.request.min_marginal_efficiency:.2g} times the cheapest."
+        f"Error bars: {percent(confidence)} intervals of the simulation. Saturated: further samples "
+        f"cost over {1 / curve.request.min_marginal_efficiency:.2g} times the cheapest."
     )
     return Chart("workers", "Throughput against workers", caption, {"data": data, "layout": layout})
 

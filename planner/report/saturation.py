@@ -150,8 +150,8 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
         begin = f"Every worker up to {last.workers:,} on {hardware} is worth its cost{end}"
     else:
         begin = (
-            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: beyond it, samples "
-            f"cost over {1 / curve.request.min_marginal_efficiency:.2g} times the cheapest"
+            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: beyond it, "
+            f"samples cost over {1 / curve.request.min_marginal_efficiency:.2g} times the cheapest"
         )
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers
     cost = f"cost per sample doubles at {doubles:,}" if doubles else ""

@@ -333,7 +333,7 @@ def test_a_global_batch_stays_the_same_however_many_share_it():
     ]
     assert {plan.samples_per_step * plan.replicas for plan in plans} == {96}
     said = saturation_sentence(curve, "p5.48xlarge")
-    assert "as many as share a global batch of 96" in said
+    assert "the most that divide a global batch of 96" in said
     fastest = max(point.scored.samples_per_s for point in curve.points)
     assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
     with pytest.raises(BadInput, match="--global-batch 96"):
