@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.calibrate.hardware_file import measured_source, own_machine
+from planner.device.rates.times import FITTED_KINDS, FULLY_CONNECTED
 from planner.errors import PlannerError
+from planner.model.layers import workload
 
 Progress = Callable[[int, int, str], None]
 _ONE_THREAD = dict.fromkeys(
@@ -125,11 +127,9 @@ def hardware_tables(
         "memory_gbyte_per_s": found.copy_bytes_per_s / 1e9,
     }
     rates = {
-        "conv1x1": conv,
-        "conv3x3": conv,
-        "conv": conv,
-        "fc": found.cores / found.matrix_out_of_cache_s,
-        "memory": found.copy_bytes_per_s,
+        **dict.fromkeys(FITTED_KINDS, conv),
+        FULLY_CONNECTED: found.cores / found.matrix_out_of_cache_s,
+        workload.MEMORY: found.copy_bytes_per_s,
     }
     kernels = {f"{name}-cpu": {"rates": rates, "overhead_s": 2e-5, **source}}
     return {**own_machine(name, machine, device, source, usd_per_hour), "kernels": kernels}

@@ -9,6 +9,10 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.regular_file import opened
+from planner.model.layers import Kind, kind_name
+from planner.model.layers.elementwise import Bias, Gelu, LayerNorm, Relu, RmsNorm, Sigmoid, Silu, Tanh
+from planner.model.layers.products import Conv, Linear, Patches
+from planner.model.layers.sequences import CrossEntropy, Embedding, Positions
 
 LARGEST_FILE_BYTES = 10_000_000
 LARGEST = 10_000_000
@@ -70,14 +74,15 @@ class Config:
                 return value
         return default
 
-    def activation(self, *keys: str, default: str = "gelu") -> str:
+    def activation(self, *keys: str, default: str = kind_name(Gelu)) -> str:
         """The kind of layer of an activation: relu, gelu, silu or tanh."""
         word = self.word(*keys, default=default).lower()
-        known = {"swish": "silu", "silu": "silu", "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid"}
-        found = known.get(word) or ("gelu" if "gelu" in word else "")
+        known = {kind_name(kind): kind_name(kind) for kind in (Silu, Relu, Tanh, Sigmoid)}
+        gelu = kind_name(Gelu)
+        found = kind_name(Silu) if word == "swish" else known.get(word) or (gelu if gelu in word else "")
         if not found:
             self.notes.append(f"the activation {word[:40]!r} is not known and counted as gelu")
-        return found or "gelu"
+        return found or gelu
 
     def heads(self, width: int, *keys: str) -> int:
         heads = self.number(*(keys or ("num_attention_heads",)))
@@ -114,15 +119,10 @@ def _shown(value: Any) -> str:
 
 Item = dict[str, Any]
 
-TORCH_NAMES = {
-    "conv": "{layer}.weight",
-    "linear": "{layer}.weight",
-    "patches": "{layer}.weight",
-    "embedding": "{layer}.weight",
-    "positions": "{layer}.weight",
-    "bias": "{layer}.bias",
-    "layer_norm": ["{layer}.weight", "{layer}.bias"],
-    "rms_norm": "{layer}.weight",
+TORCH_NAMES: dict[str, Any] = {
+    **{kind_name(kind): "{layer}.weight" for kind in (Conv, Linear, Patches, Embedding, Positions, RmsNorm)},
+    kind_name(Bias): "{layer}.bias",
+    kind_name(LayerNorm): ["{layer}.weight", "{layer}.bias"],
 }
 
 
@@ -138,9 +138,12 @@ class Network:
     target_length: int | None = None
 
 
-def layer(kind: str, value: Any, **keys: Any) -> Item:
+def layer(kind: type[Kind], value: Any, **keys: Any) -> Item:
     """A layer with the keys that are given; `from_` is `from`."""
-    return {kind: value, **{key.rstrip("_"): given for key, given in keys.items() if given is not None}}
+    return {
+        kind_name(kind): value,
+        **{key.rstrip("_"): given for key, given in keys.items() if given is not None},
+    }
 
 
 def linear(
@@ -156,7 +159,7 @@ def linear(
 ) -> Item:
     after = [*(then or []), *(["dropout"] if dropout else [])]
     return layer(
-        "linear",
+        Linear,
         outputs,
         bias=None if bias else False,
         transposed=transposed or None,
@@ -172,4 +175,4 @@ def repeated(name: str, times: int, block: str = "layer", **parameters: Any) -> 
 
 
 def loss() -> Item:
-    return layer("cross_entropy", True, name="loss")
+    return layer(CrossEntropy, True, name="loss")

@@ -16,7 +16,22 @@ from typing import Any
 
 from planner.model import Model
 from planner.model.importers.config import TORCH_NAMES, Item
-from planner.model.layers import workloads
+from planner.model.layers import Kind, kind_name, workloads
+from planner.model.layers.elementwise import (
+    BatchNorm,
+    Dropout,
+    Gelu,
+    Other,
+    Relu,
+    Scale,
+    Sigmoid,
+    Silu,
+    Softmax,
+    Tanh,
+)
+from planner.model.layers.products import Depthwise, Linear, Product
+from planner.model.layers.sequences import CrossEntropy
+from planner.model.layers.shapes import View
 
 Shape = tuple[int, ...]
 LONGEST_NAME = 180
@@ -40,12 +55,14 @@ class OperatorGraph:
     taken: set[str] = field(default_factory=lambda: {"input"})
     owners: dict[str, str] = field(default_factory=dict)  # by tensor, the layer whose first tensor it is
 
-    def add(self, kind: str, value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
+    def add(self, kind: type[Kind], value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
         """A layer of this kind; its name is made unique."""
         name = self.unique(name)
         unit = _UNIT.match(f"{name}.")
         given = {key.rstrip("_"): one for key, one in keys.items() if one is not None}
-        self.layers.append({kind: value, **given, "name": name, **({"unit": unit[1]} if unit else {})})
+        self.layers.append(
+            {kind_name(kind): value, **given, "name": name, **({"unit": unit[1]} if unit else {})}
+        )
         return Value(name, shape)
 
     def unique(self, name: str) -> str:
@@ -63,9 +80,9 @@ class OperatorGraph:
         """A value in another shape, by a `view` where it has not this one."""
         if value.shape == shape:
             return value
-        return self.add("view", list(shape), f"{value.layer}.view", shape, from_=value.layer)
+        return self.add(View, list(shape), f"{value.layer}.view", shape, from_=value.layer)
 
-    def unary(self, kind: str, value: Value, name: str) -> Value:
+    def unary(self, kind: type[Kind], value: Value, name: str) -> Value:
         return self.add(kind, True, name, value.shape, from_=value.layer)
 
     def other(
@@ -87,7 +104,7 @@ class OperatorGraph:
         sources = [value.layer for value in reads] or ["input"]
         size = list(shape) or [1]
         return self.add(
-            "other", operator[:100], name, tuple(size), reads=sources, shape=size, tensors=fresh or None
+            Other, operator[:100], name, tuple(size), reads=sources, shape=size, tensors=fresh or None
         )
 
     def linear(
@@ -100,10 +117,10 @@ class OperatorGraph:
         if owner == "":  # of a layer that cannot share it: its tensor is counted there
             shape = (*value.shape[:-1], outputs)
             return self.add(
-                "product", [value.layer, value.layer], name, shape, shape=list(shape), depth=value.shape[-1]
+                Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=value.shape[-1]
             )
         made = self.add(
-            "linear",
+            Linear,
             outputs,
             name,
             (*value.shape[:-1], outputs),
@@ -123,8 +140,9 @@ class OperatorGraph:
 
     def closed(self, value: Value, *, text: bool) -> None:
         """End with a loss, if there is none."""
-        if not any("cross_entropy" in layer or "softmax" in layer for layer in self.layers[-2:]):
-            self.unary("cross_entropy" if text else "softmax", value, "loss")
+        losses = {kind_name(CrossEntropy), kind_name(Softmax)}
+        if not any(losses & layer.keys() for layer in self.layers[-2:]):
+            self.unary(CrossEntropy if text else Softmax, value, "loss")
 
     def values(self, inputs: dict[str, Any], description: str, source: str) -> dict[str, Any]:
         """What a model file with this graph says."""
@@ -137,9 +155,9 @@ class OperatorGraph:
             "layers": self.layers,
             "tensors": TORCH_NAMES
             | {
-                "batch_norm": ["{layer}.weight", "{layer}.bias"],
-                "depthwise": "{layer}.weight",
-                "scale": "{layer}",
+                kind_name(BatchNorm): ["{layer}.weight", "{layer}.bias"],
+                kind_name(Depthwise): "{layer}.weight",
+                kind_name(Scale): "{layer}",
             },
         }
 
@@ -203,13 +221,13 @@ TORCH_VIEWS = frozenset(
 TORCH_SAME = frozenset(
     ("to", "_to_copy", "clone", "alias", "detach", "lift_fresh_copy", "type_as", "_assert_tensor_metadata")
 )
-TORCH_ACTIVATIONS = {
-    **dict.fromkeys(("relu", "relu_", "relu6", "leaky_relu", "hardtanh", "hardtanh_"), "relu"),
-    **dict.fromkeys(("silu", "silu_", "hardswish", "hardswish_", "mish"), "silu"),
-    **dict.fromkeys(("sigmoid", "hardsigmoid"), "sigmoid"),
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), "softmax"),
-    "gelu": "gelu",
-    "tanh": "tanh",
+TORCH_ACTIVATIONS: dict[str, type[Kind]] = {
+    **dict.fromkeys(("relu", "relu_", "relu6", "leaky_relu", "hardtanh", "hardtanh_"), Relu),
+    **dict.fromkeys(("silu", "silu_", "hardswish", "hardswish_", "mish"), Silu),
+    **dict.fromkeys(("sigmoid", "hardsigmoid"), Sigmoid),
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), Softmax),
+    "gelu": Gelu,
+    "tanh": Tanh,
 }
 # element by element, or a sum of them: one read and one write
 TORCH_MOVING = frozenset(
@@ -242,14 +260,14 @@ ONNX_VIEWS = frozenset(
         *("Identity", "Cast"),
     )
 )
-ONNX_ACTIVATIONS = {
-    **dict.fromkeys(("Relu", "LeakyRelu", "Clip"), "relu"),
-    **dict.fromkeys(("Sigmoid", "HardSigmoid"), "sigmoid"),
-    **dict.fromkeys(("Softmax", "LogSoftmax"), "softmax"),
-    "Gelu": "gelu",
-    "HardSwish": "silu",
-    "Tanh": "tanh",
-    "Dropout": "dropout",
+ONNX_ACTIVATIONS: dict[str, type[Kind]] = {
+    **dict.fromkeys(("Relu", "LeakyRelu", "Clip"), Relu),
+    **dict.fromkeys(("Sigmoid", "HardSigmoid"), Sigmoid),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), Softmax),
+    "Gelu": Gelu,
+    "HardSwish": Silu,
+    "Tanh": Tanh,
+    "Dropout": Dropout,
 }
 ONNX_MOVING = frozenset(
     (
@@ -257,12 +275,12 @@ ONNX_MOVING = frozenset(
         *("Concat", "Pad", "Reciprocal", "Max", "Min", "Abs", "Cos", "Sin"),
     )
 )
-MODULE_ACTIVATIONS = {
-    **dict.fromkeys(("ReLU", "ReLU6", "LeakyReLU"), "relu"),
-    **dict.fromkeys(("GELU", "NewGELUActivation", "GELUActivation"), "gelu"),
-    **dict.fromkeys(("SiLU", "SiLUActivation", "Hardswish"), "silu"),
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
-    "Softmax": "softmax",
-    "Dropout": "dropout",
+MODULE_ACTIVATIONS: dict[str, type[Kind]] = {
+    **dict.fromkeys(("ReLU", "ReLU6", "LeakyReLU"), Relu),
+    **dict.fromkeys(("GELU", "NewGELUActivation", "GELUActivation"), Gelu),
+    **dict.fromkeys(("SiLU", "SiLUActivation", "Hardswish"), Silu),
+    "Sigmoid": Sigmoid,
+    "Tanh": Tanh,
+    "Softmax": Softmax,
+    "Dropout": Dropout,
 }

@@ -20,6 +20,11 @@ from planner.model.importers.graph import (
     image,
     without_batch,
 )
+from planner.model.layers import Kind
+from planner.model.layers.elementwise import Add, BatchNorm, LayerNorm, Multiply
+from planner.model.layers.products import Conv, Product
+from planner.model.layers.sequences import Embedding
+from planner.model.layers.shapes import AvgPool, GlobalPool, MaxPool
 
 LARGEST_FILE_BYTES = 2**31
 
@@ -209,7 +214,7 @@ def _conv(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], na
     if bias and node.input[2] != f"{name}.bias":
         at.graph.owners[node.input[2]] = ""
     keys |= {"groups": groups if groups > 1 else None, "bias": bias or None, "weights": weights}
-    return at.graph.add("conv", channels, name, image(out), **keys)
+    return at.graph.add(Conv, channels, name, image(out), **keys)
 
 
 def _fits(shape: Shape, kernel: list[int], stride: list[int], pads: list[int], out: Shape) -> bool:
@@ -234,7 +239,7 @@ def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
     if len(data) == 2:
         depth = at.shape(node.input[0])[-1]
         keys = {"shape": list(out), "depth": depth}
-        return at.graph.add("product", [one.layer for one in data], name, out, **keys)
+        return at.graph.add(Product, [one.layer for one in data], name, out, **keys)
     weight = node.input[1]
     if weight not in held or len(held[weight]) != 2:
         return None
@@ -242,7 +247,7 @@ def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
     return at.graph.linear(source, (weight, held[weight]), None, True, name)
 
 
-def _norm(kind: str) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
+def _norm(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
     def lower(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
         size = held.get(node.input[1]) if len(node.input) > 1 else None
         if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
@@ -259,16 +264,16 @@ def _add(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], nam
     if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
         return None
     second = at.graph.viewed(data[1], data[0].shape)
-    return at.graph.add("add", [data[0].layer, second.layer], name, data[0].shape)
+    return at.graph.add(Add, [data[0].layer, second.layer], name, data[0].shape)
 
 
 def _mul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
     if len(data) != 2 or data[0].shape != data[1].shape:
         return None
-    return at.graph.add("multiply", [one.layer for one in data], name, data[0].shape)
+    return at.graph.add(Multiply, [one.layer for one in data], name, data[0].shape)
 
 
-def _pool(kind: str) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
+def _pool(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
     def lower(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
         out = at.shape(node.output[0])
         window = at.attribute(node, "kernel_shape", None)
@@ -288,7 +293,7 @@ def _global(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
     out = at.shape(node.output[0])
     if len(out) != 3 or len(data[0].shape) != 3:
         return None
-    return at.graph.add("global_pool", True, name, image(out), keep=True, from_=data[0].layer)
+    return at.graph.add(GlobalPool, True, name, image(out), keep=True, from_=data[0].layer)
 
 
 def _gather(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
@@ -304,7 +309,7 @@ def _gather(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
     weights = None if table == f"{name}.weight" else table
     keys = {"features": features, "from_": data[0].layer, "tied": at.graph.owners.get(table)}
     keys["weights"] = None if keys["tied"] else weights
-    made = at.graph.add("embedding", rows, name, (*data[0].shape, features), **keys)
+    made = at.graph.add(Embedding, rows, name, (*data[0].shape, features), **keys)
     at.graph.owners.setdefault(table, made.layer)
     return made
 
@@ -313,12 +318,12 @@ LOWERED: dict[str, Callable[[_Reading, Any, list[Value], dict[str, Shape], str],
     "Conv": _conv,
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "BatchNormalization": _norm("batch_norm"),
-    "LayerNormalization": _norm("layer_norm"),
+    "BatchNormalization": _norm(BatchNorm),
+    "LayerNormalization": _norm(LayerNorm),
     "Add": _add,
     "Mul": _mul,
-    "MaxPool": _pool("max_pool"),
-    "AveragePool": _pool("avg_pool"),
+    "MaxPool": _pool(MaxPool),
+    "AveragePool": _pool(AvgPool),
     "GlobalAveragePool": _global,
     "Gather": _gather,
 }

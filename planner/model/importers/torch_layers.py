@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.model.importers.graph import OperatorGraph, Shape, Value, image, without_batch
+from planner.model.layers import Kind
+from planner.model.layers.elementwise import Add, BatchNorm, Concat, LayerNorm, Multiply, RmsNorm, Scale
+from planner.model.layers.products import Conv, Depthwise, Product
+from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Embedding, Positions
+from planner.model.layers.shapes import AvgPool, GlobalPool, MaxPool
 
 
 def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -48,9 +53,9 @@ def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     name = at.name(node, tensor)
     at.graph.owners[tensor] = ""
     if groups == source.shape[2] and groups > 1 and channels % groups == 0:
-        return at.graph.add("depthwise", channels // groups, name, image(out), from_=source.layer, **keys)
+        return at.graph.add(Depthwise, channels // groups, name, image(out), from_=source.layer, **keys)
     grouped = groups if groups > 1 else None
-    return at.graph.add("conv", channels, name, image(out), from_=source.layer, groups=grouped, **keys)
+    return at.graph.add(Conv, channels, name, image(out), from_=source.layer, groups=grouped, **keys)
 
 
 def _linear(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -73,7 +78,7 @@ def _matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         return None
     out, left = at.shape(node), at.shape(node.args[0])
     keys = {"shape": list(out), "depth": left[-1]}
-    return at.graph.add("product", [first.layer, second.layer], at.name(node), out, **keys)
+    return at.graph.add(Product, [first.layer, second.layer], at.name(node), out, **keys)
 
 
 def _matmul_with(
@@ -104,19 +109,21 @@ def _embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         return None
     name = at.name(node, tensor)
     keys = {"features": features, "from_": data[0].layer, "tied": owner}
-    made = at.graph.add("embedding", rows, name, (*data[0].shape, features), **keys)
+    made = at.graph.add(Embedding, rows, name, (*data[0].shape, features), **keys)
     at.graph.owners.setdefault(tensor, made.layer)
     return made
 
 
-def _norm(kind: str, weight_at: int) -> Callable[[Lowering, Any, list[Value]], Value | None]:
+def _norm(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Value]], Value | None]:
     def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         weight = at.of(node.args[weight_at]) if len(node.args) > weight_at else None
         if not isinstance(weight, HeldValue):
             return at.graph.other(str(node.target), data, at.name(node), data[0].shape, {}, known=True)
         tensor, size = next(iter(weight.tensors.items()))
         bias = (
-            at.of(node.args[weight_at + 1]) if len(node.args) > weight_at + 1 and kind != "rms_norm" else None
+            at.of(node.args[weight_at + 1])
+            if len(node.args) > weight_at + 1 and kind is not RmsNorm
+            else None
         )
         raw = at.shape(node)
         wanted = (
@@ -127,7 +134,7 @@ def _norm(kind: str, weight_at: int) -> Callable[[Lowering, Any, list[Value]], V
         source = at.graph.viewed(data[0], wanted)
         at.graph.owners[tensor] = ""
         name = at.name(node, tensor)
-        without = {"bias": False} if kind == "layer_norm" and bias is None else {}
+        without = {"bias": False} if kind is LayerNorm and bias is None else {}
         return at.graph.add(kind, True, name, wanted, from_=source.layer, **without)
 
     return lower
@@ -152,7 +159,7 @@ def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     keys = {"heads": heads, "kv_heads": kv_heads if kv_heads != heads else None}
     keys |= {"causal": bool(causal) or None, "dropout": bool(dropout) or None}
     made = at.graph.add(
-        "attention", [one.layer for one in reads], at.name(node), (length, heads * size), **keys
+        Attention, [one.layer for one in reads], at.name(node), (length, heads * size), **keys
     )
     return at.graph.viewed(made, (heads, length, size))
 
@@ -162,14 +169,14 @@ def _add(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     fresh = {name: size for name, size in held.items() if name not in at.graph.owners}
     if len(data) == 2 and math.prod(data[0].shape) == math.prod(data[1].shape):
         other = at.graph.viewed(data[1], data[0].shape)
-        return at.graph.add("add", [data[0].layer, other.layer], at.name(node), data[0].shape)
+        return at.graph.add(Add, [data[0].layer, other.layer], at.name(node), data[0].shape)
     if len(data) == 1 and len(fresh) == 1 and len(data[0].shape) == 2:
         name, size = next(iter(fresh.items()))
         rows = size[-2] if len(size) > 1 else 0
         if size[-1] == data[0].shape[1] and rows >= data[0].shape[0] and math.prod(size[:-2]) == 1:
             at.graph.owners[name] = ""
             keys = {"batched": True if len(size) == 3 else None, "from_": data[0].layer, "weights": name}
-            return at.graph.add("positions", rows, at.name(node, name), data[0].shape, **keys)
+            return at.graph.add(Positions, rows, at.name(node, name), data[0].shape, **keys)
     return None
 
 
@@ -178,7 +185,7 @@ def _mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         first, second = data
         if first.shape == second.shape or {1} == set(second.shape[:-1]) or {1} == set(first.shape[:-1]):
             large = max(data, key=lambda one: math.prod(one.shape))
-            return at.graph.add("multiply", [first.layer, second.layer], at.name(node), large.shape)
+            return at.graph.add(Multiply, [first.layer, second.layer], at.name(node), large.shape)
     held = at.held(node)
     if len(data) == 1 and len(held) == 1:
         name, size = next(iter(held.items()))
@@ -186,11 +193,11 @@ def _mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         if name not in at.graph.owners and each and (len(size) == 3) == (len(data[0].shape) == 3):
             at.graph.owners[name] = ""
             keys = {"from_": data[0].layer, "weights": name}
-            return at.graph.add("scale", True, at.name(node, name), data[0].shape, **keys)
+            return at.graph.add(Scale, True, at.name(node, name), data[0].shape, **keys)
     return None
 
 
-def _pool(kind: str) -> Callable[[Lowering, Any, list[Value]], Value | None]:
+def _pool(kind: type[Kind]) -> Callable[[Lowering, Any, list[Value]], Value | None]:
     def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         out = at.shape(node)
         if len(out) != 3:
@@ -216,7 +223,7 @@ def _adaptive(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     if len(out) != 3 or out[1:] != (1, 1):
         return None
     source = at.graph.viewed(data[0], image(at.shape(node.args[0])))
-    return at.graph.add("global_pool", True, at.name(node), image(out), keep=True, from_=source.layer)
+    return at.graph.add(GlobalPool, True, at.name(node), image(out), keep=True, from_=source.layer)
 
 
 def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -231,19 +238,17 @@ def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
             and size == (1, 1, one[1])
         ):
             at.graph.owners[name] = ""
-            return at.graph.add(
-                "class_token", True, at.name(node, name), out, weights=name, from_=data[0].layer
-            )
+            return at.graph.add(ClassToken, True, at.name(node, name), out, weights=name, from_=data[0].layer)
         return None
     wanted = image(out)
     joined = len(data) > 1 and sum(one.shape[-1] for one in data) == wanted[-1]
     if not joined or any(one.shape[:-1] != wanted[:-1] for one in data):
         return None
-    return at.graph.add("concat", [one.layer for one in data], at.name(node), wanted)
+    return at.graph.add(Concat, [one.layer for one in data], at.name(node), wanted)
 
 
 def _loss(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    return at.graph.unary("cross_entropy", data[0], at.name(node))
+    return at.graph.unary(CrossEntropy, data[0], at.name(node))
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -266,17 +271,17 @@ LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
     "matmul": _matmul,
     "bmm": _matmul,
     "embedding": _embedding,
-    "batch_norm": _norm("batch_norm", 1),
-    "layer_norm": _norm("layer_norm", 2),
-    "rms_norm": _norm("rms_norm", 2),
-    "group_norm": _norm("layer_norm", 2),
+    "batch_norm": _norm(BatchNorm, 1),
+    "layer_norm": _norm(LayerNorm, 2),
+    "rms_norm": _norm(RmsNorm, 2),
+    "group_norm": _norm(LayerNorm, 2),
     "scaled_dot_product_attention": _attention,
     "add": _add,
     "add_": _add,
     "mul": _mul,
     "mul_": _mul,
-    "max_pool2d": _pool("max_pool"),
-    "avg_pool2d": _pool("avg_pool"),
+    "max_pool2d": _pool(MaxPool),
+    "avg_pool2d": _pool(AvgPool),
     "adaptive_avg_pool2d": _adaptive,
     "cat": _cat,
     "cross_entropy_loss": _loss,

@@ -38,6 +38,9 @@ from planner.model.importers.graph import (
     without_batch,
 )
 from planner.model.importers.torch_layers import LOWERED, HeldValue, Lowering
+from planner.model.layers.elementwise import BatchNorm, Dropout, LayerNorm, RmsNorm
+from planner.model.layers.products import Conv
+from planner.model.layers.sequences import Embedding, Positions
 
 TRACED_BATCH = 37
 
@@ -235,7 +238,7 @@ def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
     if name in TORCH_SAME or (name == "dropout" and (node.args[1] == 0 or not node.args[2])):
         return data[0]
     if name == "dropout":
-        return at.graph.unary("dropout", data[0], at.name(node))
+        return at.graph.unary(Dropout, data[0], at.name(node))
     if name in TORCH_VIEWS:
         return at.graph.viewed(data[0], _viewed_shape(at, node, data[0]))
     return at.graph.other(operator, data, at.name(node), at.shape(node), held, known=name in TORCH_MOVING)
@@ -283,17 +286,17 @@ class _Watch:
             graph.owners[own] = name
             value = graph.viewed(source, reads)
             return graph.add(
-                "embedding", weight[0], name, (*reads, weight[1]), features=weight[1], from_=value.layer
+                Embedding, weight[0], name, (*reads, weight[1]), features=weight[1], from_=value.layer
             )
         if kind == "Embedding" and first and weight and out == (1, *source.shape):  # the same for all samples
             graph.owners[own] = ""
-            return graph.add("positions", weight[0], name, source.shape, from_=source.layer, weights=own)
+            return graph.add(Positions, weight[0], name, source.shape, from_=source.layer, weights=own)
         if "Norm" in kind and first and weight:
             shape = image(out) if image(out)[-1:] == weight else out
             if shape[-1:] == weight:
                 graph.owners[own] = ""
-                norm = "batch_norm" if "Batch" in kind else "rms_norm" if "RMS" in kind else "layer_norm"
-                keys = {"bias": False} if norm == "layer_norm" and len(tensors) == 1 else {}
+                norm = BatchNorm if "Batch" in kind else RmsNorm if "RMS" in kind else LayerNorm
+                keys = {"bias": False} if norm is LayerNorm and len(tensors) == 1 else {}
                 return graph.add(norm, True, name, shape, from_=graph.viewed(source, shape).layer, **keys)
         if kind in MODULE_ACTIVATIONS:
             shape = source.shape if math.prod(source.shape) == math.prod(out) else out
@@ -316,7 +319,7 @@ class _Watch:
         }
         keys["bias"] = True if module.bias is not None else None
         groups = module.groups if module.groups > 1 else None
-        return self.graph.add("conv", out[-1], name, out, groups=groups, **keys)
+        return self.graph.add(Conv, out[-1], name, out, groups=groups, **keys)
 
 
 def _zeros(torch: Any) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "is_input",
     "kept",
     "kernel_kind",
+    "kind_name",
     "kind_of",
     "layer_workload",
     "score_pairs",

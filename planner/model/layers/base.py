@@ -101,7 +101,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     then: list[After] = []
 
     # Schema of model files
-    inputs_key: ClassVar[str | None] = None  # key that lists the layers it reads; None: `from`
+    lists_inputs: ClassVar[bool] = False  # it lists the layers that it reads; else `from` names one
     smallest: ClassVar[Mapping[str, Any] | None] = None  # keys it requires, if files may set its defaults
     moving_averages: ClassVar[bool] = False  # untrained mean and variance beside its tensors
     tensor_names: ClassVar[Mapping[str, tuple[Any, Any]]] = MappingProxyType(
@@ -293,6 +293,13 @@ def written(shape: Any) -> str:
 def keys(**values: Any) -> Mapping[str, Any]:
     """A read-only mapping."""
     return MappingProxyType(values)
+
+
+def inputs_key(kind: type[Kind]) -> str | None:
+    """Key that lists the layers a kind reads: `reads`, or the one that names the kind."""
+    if not kind.lists_inputs:
+        return None
+    return "reads" if "reads" in kind.__struct_fields__ else kind_name(kind)
 
 
 def kind_name(kind: type[Kind]) -> str:

@@ -199,7 +199,7 @@ class Add(Kind, frozen=True, kw_only=True):
 
     add: Names
 
-    inputs_key = "add"
+    lists_inputs = True
     forward = Passes(2, 1)
     backward = Passes(2, 1)
     backward_reads = "nothing"
@@ -220,7 +220,7 @@ class Multiply(Kind, frozen=True, kw_only=True):
 
     multiply: Names
 
-    inputs_key = "multiply"
+    lists_inputs = True
     forward = Passes(2, 1)
     backward = Passes(3, 2)
     needs_input = True
@@ -244,7 +244,7 @@ class Concat(Kind, frozen=True, kw_only=True):
 
     concat: Names
 
-    inputs_key = "concat"
+    lists_inputs = True
     forward = Passes(1, 1)
     backward = Passes(1, 1)
     passes_shard = True
@@ -264,7 +264,7 @@ class Other(Kind, frozen=True, kw_only=True):
     shape: Sizes
     tensors: dict[Name, Annotated[list[Size], Meta(max_length=6)]] = field(default_factory=dict)
 
-    inputs_key = "reads"
+    lists_inputs = True
     forward = Passes(1, 1)
     backward = Passes(2, 1)
     needs_input = True

@@ -255,7 +255,7 @@ class Product(Kind, frozen=True, kw_only=True):
     shape: Sizes
     depth: Size  # that is summed over
 
-    inputs_key = "product"
+    lists_inputs = True
     kernel_kind = MATMUL
     needs_input = True
     kernels = (1, 2)

@@ -48,7 +48,7 @@ class Attention(Kind, frozen=True, kw_only=True):
     dropout: bool = False
     buckets: SizeOrZero = 0  # of a learned bias by distance, for each head
 
-    inputs_key = "attention"
+    lists_inputs = True
     smallest = keys(attention=["any"], heads=1)
     tensor_names = keys(attention=(Name, "{layer}/distances"))
     kernel_kind = ATTENTION

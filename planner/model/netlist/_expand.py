@@ -15,6 +15,7 @@ from planner.errors import BadInput
 from planner.files.decoding import convert
 from planner.files.tomlfile import Key, TomlSource, decode
 from planner.model.layers import FILE_KINDS, also_keys
+from planner.model.layers.base import inputs_key
 from planner.model.netlist import _format as f
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ class _Expansion:
 
     def _layer(self, item: f.Item, previous: str, here: _Context) -> str:
         kind, spec = self._once(item, lambda: self._spec(item, here))
-        if key := FILE_KINDS[kind].inputs_key:
+        if key := inputs_key(FILE_KINDS[kind]):
             inputs = tuple(self._find(name, here) for name in item[key])
         else:
             inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
@@ -280,7 +281,7 @@ class _Expansion:
 
 def _inputs(item: f.Item, before: f.Item) -> Sequence[str]:
     """The names that an item reads, as far as it and the item before it have names."""
-    keys = ((kind.inputs_key, name) for name, kind in FILE_KINDS.items() if kind.inputs_key)
+    keys = ((key, name) for name, kind in FILE_KINDS.items() if (key := inputs_key(kind)))
     listed = next((item.get(key) for key, name in keys if item.get(name)), None)
     names = listed or item.get("from") or before.get("name") or ()
     return [names] if isinstance(names, str) else [str(name) for name in names]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
+from planner.model.layers import workload
 
 _LATENCY_S = 50e-6  # one small TCP message between two machines, kernel network stack; estimated
 _SHARE_OF_PEAK = 0.3  # what trained kernels reach of a device's peak where nothing better is known; estimated
@@ -91,7 +92,7 @@ def _threads(hardware: Hardware) -> int:
 
 def _estimated_muladd_s(hardware: Hardware, threads: int) -> float:
     rates = hardware.kernels.rates if hardware.kernels else {}
-    rate = rates.get("conv") or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
+    rate = rates.get(workload.CONV) or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
     return threads / rate
 
 
