@@ -42,7 +42,7 @@ CPU_COPY_S_PER_BYTE = 0.09e-9
 
 def slowed(
     computation: Computation,
-    found: Sequence[Bucket],
+    buckets: Sequence[Bucket],
     library: Library,
     peers: Peers,
     site: Site,
@@ -55,10 +55,10 @@ def slowed(
     backward_s = passes * _backward_s(computation)
     if backward_s <= 0 or peers.outermost is None or accesses <= 0:
         return 1.0
-    sizes = [bucket.bytes for bucket in found]
+    sizes = [bucket.bytes for bucket in buckets]
     taken_s = beside_s(accesses, sizes[:-1], library, peers, site)
     if copied and not computation.buckets:
-        taken_s += copied_s(found, site)
+        taken_s += copied_s(buckets, site)
     return 1 + min(taken_s / backward_s, 1.0)
 
 
@@ -81,18 +81,18 @@ def taken_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> fl
     return min(accesses * sent_bytes / (MEMORY_SHARE * device.memory_bytes_per_s), busy_s)
 
 
-def copied_s(found: Sequence[Bucket], site: Site) -> float:
+def copied_s(buckets: Sequence[Bucket], site: Site) -> float:
     """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with
     buckets has its copies in it."""
     if site.mesh.is_sharded:
         return 0.0  # as Megatron does, in the buffers that are sent
-    device, size = site.hardware.device, sum(one.bytes for one in found)
+    device, size = site.hardware.device, sum(bucket.bytes for bucket in buckets)
     if device.kind == "cpu":
         return CPU_COPY_S_PER_BYTE * size / device.cores if device.cores else 0.0
     if device.memory_bytes_per_s is None:
         return 0.0
     moved_s = COPIES / 2 * size / (MEMORY_SHARE * device.memory_bytes_per_s)
-    return moved_s + COPY_S * sum(len(one.parameters) for one in found)
+    return moved_s + COPY_S * sum(len(bucket.parameters) for bucket in buckets)
 
 
 def _busy_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:

@@ -42,7 +42,10 @@ AxisT = TypeVar("AxisT", bound=Axis)
 
 def _contribute_flags(axis: type[Axis]) -> None:
     flags.register(
-        *(flags.Flag(one.name, one.help, flags.FlagSection.PARALLELISM, flags.COUNTS) for one in axis.flags)
+        *(
+            flags.Flag(flag.name, flag.help, flags.FlagSection.PARALLELISM, flags.COUNTS)
+            for flag in axis.flags
+        )
     )
 
 
@@ -52,7 +55,7 @@ for _axis in AXES.values():
 
 def axis_help(flag: str) -> str:
     """The help of an axis' flag."""
-    return next(one.help for axis in AXES.values() for one in axis.flags if one.name == flag)
+    return next(own.help for axis in AXES.values() for own in axis.flags if own.name == flag)
 
 
 def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
@@ -219,8 +222,8 @@ class Mesh:
 
     def infeasibility(self, model: Model, hardware: Hardware, batch: int = 1) -> PlannerError | None:
         """Why a replica cannot be spread like this on machines of a kind; None if it can."""
-        found = (axis.infeasibility(model, hardware, batch) for axis in self.axes)
-        return next((error for error in found if error is not None), None)
+        errors = (axis.infeasibility(model, hardware, batch) for axis in self.axes)
+        return next((error for error in errors if error is not None), None)
 
     def composes_with(self, strategy: Exchange | type[Exchange]) -> bool:
         """Whether replicas that are spread like this can be trained with a data-parallel strategy."""
@@ -264,11 +267,11 @@ WHOLE = Mesh()
 
 @lru_cache(maxsize=256)
 def _sharded(mesh: Mesh, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
-    part, found = Shard(model), []
+    part, communications = Shard(model), []
     for axis in mesh.axes:
-        found += [(axis, each) for each in axis.communications(part)]
+        communications += [(axis, each) for each in axis.communications(part)]
         part = axis.shard(part)
-    return part, tuple(found)
+    return part, tuple(communications)
 
 
 def meshes(
@@ -277,18 +280,18 @@ def meshes(
     """The feasible meshes of the settings that are asked, by their flags; where no degree is, with `free` all
     worth searching. Degrees that are asked, of which none is feasible, are refused."""
     named = [flag for flag in degree_flags() if flag in asked]
-    found: list[list[Axis]] = []
+    choices: list[list[Axis]] = []
     for kind in AXES.values():
         own = {flag.name: asked[flag.name] for flag in kind.flags if flag.name in asked}
         if named and kind.flags[0].name not in own:
-            found.append([kind()])
+            choices.append([kind()])
             continue
         tried = list(kind.candidates(model, hardware, own)) if named or free else [kind()]
         errors = [axis.infeasibility(model) if axis.degree > 1 else None for axis in tried]
-        found.append([axis for axis, error in zip(tried, errors, strict=True) if error is None])
-        if named and not found[-1] and (error := next(filter(None, errors), None)):
+        choices.append([axis for axis, error in zip(tried, errors, strict=True) if error is None])
+        if named and not choices[-1] and (error := next(filter(None, errors), None)):
             raise error
-    return list(dict.fromkeys(Mesh(axes) for axes in product(*found)))
+    return list(dict.fromkeys(Mesh(axes) for axes in product(*choices)))
 
 
 def data_parallel_group(site: Site) -> Site:

@@ -98,7 +98,7 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values, for stores; `plan_from` reads it."""
-        out = {one.name: getattr(self, one.name) for one in fields(self)}
+        out = {each.name: getattr(self, each.name) for each in fields(self)}
         return out | {
             "exchange": self.exchange.record(),
             "precision": self.precision.name,

@@ -110,17 +110,17 @@ def stage_of(
     key = (model, batch, inner, precision, recompute, framework, optimizer)
 
     def make() -> _Units:
-        found: list[ComputationTime] = []
+        timed: list[ComputationTime] = []
 
         def times(of: Model, samples: int) -> ComputationTime:
             made = computation_s(of, samples, hardware.device, precision, framework, optimizer=optimizer)
-            found.append(made)
+            timed.append(made)
             return made
 
         tier = framework_named(framework)
         costs = Costs(times, _collective_costs(site, precision, tier), lambda pass_s: _lag(pass_s, inner))
         units = unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
-        return _Units(hardware, units, found[0])
+        return _Units(hardware, units, timed[0])
 
     known = _UNITS.get((*key, id(hardware), links), make)
     work = stage_work(known.units, _send_s(site, precision), site.mesh.axis(PipelineParallel))
@@ -137,7 +137,7 @@ class _Units:
     time: ComputationTime
 
 
-_UNITS: ByteCache[_Units] = ByteCache(16 << 20, lambda one: 6 * one.units.forward_s.nbytes)
+_UNITS: ByteCache[_Units] = ByteCache(16 << 20, lambda known: 6 * known.units.forward_s.nbytes)
 
 
 def _lag(pass_s: float, mesh: Mesh) -> float:

@@ -39,10 +39,10 @@ def balanced(unit_s: npt.ArrayLike, stages: int) -> tuple[int, ...]:
         slowest = np.maximum(best, time_s[ends])
         begins[stage, ends] = slowest.argmin(axis=1)
         best = slowest.min(axis=1)
-    found = [units]
+    boundaries = [units]
     for stage in reversed(range(stages)):
-        found.append(int(begins[stage, found[-1]]))
-    return tuple(reversed(found))
+        boundaries.append(int(begins[stage, boundaries[-1]]))
+    return tuple(reversed(boundaries))
 
 
 def _spans(each: Floats) -> Floats:

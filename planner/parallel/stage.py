@@ -81,7 +81,7 @@ class UnitTimes:
 class OpPlaces:
     """The ops of one micro-batch on a stage in their order, without their times: names, roles, what they do,
     and where their times stand: in which row (`_ROWS`) and of which unit. One object for all micro-batches
-    that have the same, so that what follows from it is found once."""
+    that have the same, so that what follows from it is derived once."""
 
     names: tuple[str, ...]
     role: npt.NDArray[np.uint8]
@@ -153,10 +153,10 @@ def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[F
 def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
     """The communications of a mesh, and after which layers each is; equal ones stand together."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
-    found: dict[tuple[Axis, Communication], list[int]] = {}
+    layers_of: dict[tuple[Axis, Communication], list[int]] = {}
     for axis, each in mesh.communications(model):
-        found.setdefault((axis, replace(each, layer="")), []).append(places[each.layer])
-    return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in found.items()]
+        layers_of.setdefault((axis, replace(each, layer="")), []).append(places[each.layer])
+    return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in layers_of.items()]
 
 
 @lru_cache(maxsize=64)

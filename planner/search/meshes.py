@@ -15,8 +15,12 @@ def meshes_on(request: Request, worker: Hardware, model: Model) -> list[Mesh]:
     large = model.parameters >= LARGE_PARAMETERS
     asked, named = request.axis_settings, request.names_mesh
     free = worker.device_count > 1 and request.workers_per_replica is None and large
-    found = [] if not (named or free) else meshes(model, worker, asked, free=free)
-    return found if named else list(dict.fromkeys([*_strategy_meshes(request, worker, model, large), *found]))
+    sharded = [] if not (named or free) else meshes(model, worker, asked, free=free)
+    return (
+        sharded
+        if named
+        else list(dict.fromkeys([*_strategy_meshes(request, worker, model, large), *sharded]))
+    )
 
 
 def _strategy_meshes(request: Request, worker: Hardware, model: Model, large: bool) -> list[Mesh]:

@@ -68,16 +68,16 @@ class Curves:
     def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
         """The shipped curves of a name: a fabric's by ranks, a network's by machines. Where several runs
         measured the same, the fastest at each size: what the library reaches when it is set up well."""
-        found: dict[str, dict[int, dict[float, float]]] = {}
+        times_of: dict[str, dict[int, dict[float, float]]] = {}
         for run in measured_runs(name):
             count = run.ranks if members == "ranks" else run.machines
-            times = found.setdefault(run.collective, {}).setdefault(count, {})
+            times = times_of.setdefault(run.collective, {}).setdefault(count, {})
             for size, seconds in zip(run.sizes_bytes, run.seconds, strict=True):
                 times[size] = min(seconds, times.get(size, math.inf))
         return Curves(
             {
                 kind: {count: TimeCurve.of(times.items(), name) for count, times in curves.items()}
-                for kind, curves in found.items()
+                for kind, curves in times_of.items()
             },
             name,
         )

@@ -45,9 +45,9 @@ CHANNELS_PER_NIC = 2  # as its log says of p5: 16 with NICs in eight groups (aws
 def _constants() -> dict[tuple[str, str, str, str], float]:
     """(constant, link, algorithm, protocol) -> microseconds."""
     return {
-        (one.constant, one.link, one.algorithm, one.protocol): one.value
-        for one in nccl_constants()
-        if one.constant in ("base_latency", "hw_latency_per_step")
+        (row.constant, row.link, row.algorithm, row.protocol): row.value
+        for row in nccl_constants()
+        if row.constant in ("base_latency", "hw_latency_per_step")
     }
 
 
@@ -86,22 +86,22 @@ class Nccl:
 
     def _chosen_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
         wire_s = ring_bytes(kind, size, peers.ranks) / level.bytes_per_s
-        found = []
+        seconds = []
         for protocol in PROTOCOLS:
             if protocol == "LL128" and level.link == "PCI":
                 continue  # off where stores of 128 bytes are not one
             if self.algorithm in ("auto", "ring"):
                 inside, between = ring_hops(kind, peers)
                 latency = _latency_s("Ring", protocol, peers, inside, between)
-                found.append(_piped_s(kind, latency, wire_s / RING_SHARE[protocol], peers))
+                seconds.append(_piped_s(kind, latency, wire_s / RING_SHARE[protocol], peers))
             if self.algorithm in ("auto", "tree") and kind == "all_reduce":
                 up, across = tree_hops(peers)
                 latency = _latency_s("Tree", protocol, peers, up, across)
                 sent_s = tree_bytes(size, peers) / level.bytes_per_s
-                found.append(_piped_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
-        if not found:  # a tree does all-reduce only
+                seconds.append(_piped_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
+        if not seconds:  # a tree does all-reduce only
             return Nccl("ring")._chosen_s(kind, size, peers, level)
-        return min(found)
+        return min(seconds)
 
 
 @lru_cache(maxsize=1 << 14)

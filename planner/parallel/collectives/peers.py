@@ -59,16 +59,16 @@ def _peers(site: Site, library: Library) -> Peers:
 def link_words(site: Site, library: Library) -> tuple[Note, ...]:
     """What collectives go over and how their times are known, in sentences."""
     peers, name, hardware = peers_of(site, library), library.name.upper(), site.hardware
-    found = []
+    sentences = []
     if peers.inside is not None:
         link = hardware.fabric.kind if hardware.fabric else "the host"
-        found.append(f"inside {hardware.name} over {LINK_NAMES.get(link, link)}, {_known(peers.inside)}")
+        sentences.append(f"inside {hardware.name} over {LINK_NAMES.get(link, link)}, {_known(peers.inside)}")
     if peers.between is not None:
         way = (hardware.rdma_kind or "RDMA") if site.uses_rdma else "TCP, without RDMA"
         if site.uses_rdma and hardware.rdma_kind:
             way = f"RDMA ({hardware.rdma_kind})"
-        found.append(f"between machines over {way}, {_known(peers.between)}")
-    return tuple(Note(Topic.COLLECTIVES, f"{words}.", of=name) for words in found)
+        sentences.append(f"between machines over {way}, {_known(peers.between)}")
+    return tuple(Note(Topic.COLLECTIVES, f"{sentence}.", of=name) for sentence in sentences)
 
 
 def _known(level: Level) -> str:

@@ -38,23 +38,25 @@ def buckets(
 ) -> tuple[Bucket, ...]:
     """The buckets of a computation in the order in which they are reduced. `width`: bytes of an element, if
     not those of the computation's precision."""
-    trained = [(at, one) for at, one in enumerate(computation.parameters) if one.ready is not None]
+    trained = [
+        (at, parameter) for at, parameter in enumerate(computation.parameters) if parameter.ready is not None
+    ]
     width = width or computation.precision.gradient_bytes
     if rebuilt:
         arrival = sorted(trained, key=lambda pair: (pair[1].ready, -pair[0]))
-        groups = _cut(arrival, width, cap_bytes, first_bytes)
-    else:  # cut from the front, sent from the back
-        groups = _cut(trained, width, cap_bytes, first_bytes)[::-1]
-    found: list[Bucket] = []
+        groups = _grouped(arrival, width, cap_bytes, first_bytes)
+    else:  # filled from the front, sent from the back
+        groups = _grouped(trained, width, cap_bytes, first_bytes)[::-1]
+    closed: list[Bucket] = []
     latest = 0
     for group in groups:
-        latest = max(latest, *(one.ready for _, one in group if one.ready is not None))
-        size = sum(one.elements for _, one in group) * width
-        found.append(Bucket(size, latest, tuple(at for at, _ in group)))
-    return tuple(found)
+        latest = max(latest, *(parameter.ready for _, parameter in group if parameter.ready is not None))
+        size = sum(parameter.elements for _, parameter in group) * width
+        closed.append(Bucket(size, latest, tuple(at for at, _ in group)))
+    return tuple(closed)
 
 
-def _cut(
+def _grouped(
     gradients: Sequence[tuple[int, Parameter]], width: int, cap_bytes: int, first_bytes: int
 ) -> list[list[tuple[int, Parameter]]]:
     groups: list[list[tuple[int, Parameter]]] = []

@@ -179,16 +179,16 @@ class JointSteps:
 
     def _parts(self, first: int, last: int, factor: float) -> RoleShares:
         """Shares of a stretch by role; what `factor` adds to it is communication that slows it down."""
-        found: dict[OpRole, float] = {}
+        shares: dict[OpRole, float] = {}
         if self.role_sums:
             own_s = {role: sums[last + 1] - sums[first] for role, sums in self.role_sums.items()}
             if (total_s := sum(own_s.values())) > 0:
-                found = {role: own / total_s / factor for role, own in own_s.items() if own > 0}
-        if not found and factor == 1.0:
+                shares = {role: own / total_s / factor for role, own in own_s.items() if own > 0}
+        if not shares and factor == 1.0:
             return ()
-        found = found or {OpRole(self.computation.role[last]): 1 / factor}
-        slowed = found.get(OpRole.COMMUNICATION, 0.0) + 1 - 1 / factor
-        return tuple((found | {OpRole.COMMUNICATION: slowed}).items())
+        shares = shares or {OpRole(self.computation.role[last]): 1 / factor}
+        slowed = shares.get(OpRole.COMMUNICATION, 0.0) + 1 - 1 / factor
+        return tuple((shares | {OpRole.COMMUNICATION: slowed}).items())
 
     def _channel(self, level: str) -> int:
         """Take turns among the library's channels of a level."""

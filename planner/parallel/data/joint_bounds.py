@@ -39,15 +39,15 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     computation, site = job.computation, job.site
     library = settings.library(exchange.library, exchange.algorithm, site)
     peers = peers_of(site, library)
-    found = exchange.buckets(computation)
+    buckets = exchange.buckets(computation)
     factor = slowed(
-        *(computation, found, library, peers, site),
+        *(computation, buckets, library, peers, site),
         accesses=exchange.accesses,
         copied=exchange.copied,
         passes=job.accumulate,
     )
-    step_s = _summed_s(job, found, factor, library, peers)
-    return _samples_per_s(job, step_s, exchange.after_s(computation, found, peers, site))
+    step_s = _summed_s(job, buckets, factor, library, peers)
+    return _samples_per_s(job, step_s, exchange.after_s(computation, buckets, peers, site))
 
 
 def owned_bound(exchange: Owned, job: Job) -> float:
@@ -55,9 +55,9 @@ def owned_bound(exchange: Owned, job: Job) -> float:
     computation, site = job.computation, job.site
     library = settings.library(exchange.library, "auto", site)
     peers = peers_of(site, library)
-    found = exchange.buckets(computation)
+    buckets = exchange.buckets(computation)
     factor = slowed(
-        *(computation, found, library, peers, site),
+        *(computation, buckets, library, peers, site),
         accesses=exchange.accesses,
         copied=True,
         passes=job.accumulate,
@@ -68,7 +68,7 @@ def owned_bound(exchange: Owned, job: Job) -> float:
     for _, levels in costs:
         for level, busy_s in levels.items():
             busy[level] = busy.get(level, 0.0) + busy_s
-    op_s = _dealt_s(computation, job.accumulate)
+    op_s = _with_shared_wait_s(computation, job.accumulate)
     longer = exchange.slowed(float(op_s[: turn_of(computation)].sum()), sent, library, group, site)
     slowest = min(site.speeds, default=1.0)
     at, end_s, plain_s, lane_s = 0, 0.0, 0.0, 0.0
@@ -78,13 +78,13 @@ def owned_bound(exchange: Owned, job: Job) -> float:
         lane_s = lane_s + alone if library.in_flight == 1 else alone
         end_s = max(end_s, lane_s)
     late_s = max(end_s, *busy.values(), 0.0) - plain_s
-    step_s = _summed_s(job, found, factor, library, peers, late_s=late_s, busy_s=busy)
-    return _samples_per_s(job, step_s, exchange.after_s(computation, found, peers, site))
+    step_s = _summed_s(job, buckets, factor, library, peers, late_s=late_s, busy_s=busy)
+    return _samples_per_s(job, step_s, exchange.after_s(computation, buckets, peers, site))
 
 
 def _summed_s(
     job: Job,
-    found: tuple[Bucket, ...],
+    buckets: tuple[Bucket, ...],
     factor: float,
     library: Library,
     peers: Peers,
@@ -96,15 +96,17 @@ def _summed_s(
     later and each level has been busy for a while before."""
     computation = job.computation
     slowest = min(job.site.speeds, default=1.0)
-    forward_s, ready_s, pass_s = _ready_s(computation, found)
+    forward_s, ready_s, pass_s = _ready_s(computation, buckets)
     # One wait for other stages in a step: each pass has its part, and buckets leave in the last pass.
-    dealt_s = _wait_s(computation) * (1 - 1 / job.accumulate)
-    forward_s, pass_s = forward_s - dealt_s, pass_s - dealt_s
-    before_s, total_s = (job.accumulate - 1) * pass_s - dealt_s, job.accumulate * pass_s
-    costs = {size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(found)}
+    others_s = _wait_s(computation) * (1 - 1 / job.accumulate)
+    forward_s, pass_s = forward_s - others_s, pass_s - others_s
+    before_s, total_s = (job.accumulate - 1) * pass_s - others_s, job.accumulate * pass_s
+    costs = {
+        size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(buckets)
+    }
     end_s = computed_s = late_s + (forward_s + (total_s - forward_s) * factor) / slowest
     free_s = dict(busy_s)
-    for bucket, at_s in zip(found, ready_s, strict=True):
+    for bucket, at_s in zip(buckets, ready_s, strict=True):
         ready = late_s + (forward_s + (before_s + at_s - forward_s) * factor) / slowest
         alone, busy = costs[bucket.bytes]
         for level, of_bucket_s in busy.items():
@@ -118,16 +120,16 @@ def _samples_per_s(job: Job, step_s: float, after_s: float) -> float:
     return job.computation.batch * job.accumulate * job.site.workers / max(step_s, 1e-12)
 
 
-def _dealt_s(computation: Computation, accumulate: int) -> Floats:
-    """How long each op takes on average in one of so many micro-batches: the wait for other stages is dealt
-    out to them."""
+def _with_shared_wait_s(computation: Computation, accumulate: int) -> Floats:
+    """How long each op takes on average in one of so many micro-batches: the wait for other stages is
+    divided among them."""
     if computation.work is None:
         return mean_s(computation)
     return np.where(computation.work == WAIT, mean_s(computation) / accumulate, mean_s(computation))
 
 
-def _sizes(found: Iterable[Bucket]) -> set[int]:
-    return {bucket.bytes for bucket in found}
+def _sizes(buckets: Iterable[Bucket]) -> set[int]:
+    return {bucket.bytes for bucket in buckets}
 
 
 def _cost(phases: Sequence[Phase], library: Library, peers: Peers) -> tuple[float, dict[str, float]]:
@@ -208,22 +210,22 @@ def _total_s(computation: Computation) -> float:
 
 
 @remembered
-def _ready_s(computation: Computation, found: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
+def _ready_s(computation: Computation, buckets: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
     """Seconds until the backward pass begins, until each bucket is ready, and of all ops; not slowed."""
     ends = np.cumsum(mean_s(computation))
     turn = turn_of(computation)
     forward_s = float(ends[turn - 1]) if 0 < turn < computation.ops else 0.0
-    return forward_s, tuple(float(ends[bucket.ready]) for bucket in found), float(ends[-1])
+    return forward_s, tuple(float(ends[bucket.ready]) for bucket in buckets), float(ends[-1])
 
 
 def _busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> dict[str, float]:
     """How long phases keep each level from other collectives."""
-    found: dict[str, float] = {}
+    busy_s: dict[str, float] = {}
     for phase in phases:
         wire_s = phase.bytes / _rate(phase, peers)
         waits_s = phase.latency_s if library.in_flight == 1 else 0.0
-        found[phase.level] = found.get(phase.level, 0.0) + wire_s + waits_s
-    return found
+        busy_s[phase.level] = busy_s.get(phase.level, 0.0) + wire_s + waits_s
+    return busy_s
 
 
 def _rate(phase: Phase, peers: Peers) -> float:

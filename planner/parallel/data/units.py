@@ -56,8 +56,8 @@ def units_of(computation: Computation, least: int = 0) -> Units:
     """The units: blocks of the computation in their order, small ones taken together until they have `least`
     elements, as wrapping policies do."""
     elements = [0] * len(computation.blocks)
-    for one in computation.parameters:
-        elements[one.block] += one.elements
+    for parameter in computation.parameters:
+        elements[parameter.block] += parameter.elements
     units: list[Unit] = []
     of_block: list[int] = []
     open_ = False
@@ -81,13 +81,13 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     n = computation.ops // computation.micro_batches
     needs: dict[int, int] = {}  # op of the first micro-batch -> the unit it computes with
     complete: dict[int, int] = {}  # unit -> op after which its gradients are complete
-    for one in computation.parameters:
-        unit = units.of_block[one.block]
-        for op in one.readers:
+    for parameter in computation.parameters:
+        unit = units.of_block[parameter.block]
+        for op in parameter.readers:
             needs.setdefault(op % n, unit)
-        if one.ready is not None:
-            needs.setdefault(one.ready % n, unit)
-            complete[unit] = max(complete.get(unit, 0), one.ready % n)
+        if parameter.ready is not None:
+            needs.setdefault(parameter.ready % n, unit)
+            complete[unit] = max(complete.get(unit, 0), parameter.ready % n)
     owner = _owners(computation, needs, n)
     cuts = [0, *(op for op in range(1, n) if owner[op] != owner[op - 1]), n]
     turn = next((op for op, role in enumerate(computation.role[:n].tolist()) if role == BACKWARD), n)
@@ -97,7 +97,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     ends: dict[int, list[int]] = {}
     for unit, op in complete.items():
         ends.setdefault(op, []).append(unit)
-    found: list[Stretch] = []
+    sequence: list[Stretch] = []
     for micro in range(computation.micro_batches):
         kept: int | None = None
         for unit, first, last in one_pass:
@@ -105,7 +105,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
             done = [unit for op in range(first, last + 1) for unit in ends.get(op, ())]
             gathers = units[unit].elements > 0 and unit != kept
             kept = unit  # still there if it comes next again, as at the turn
-            found.append(
+            sequence.append(
                 Stretch(
                     "forward" if forward else "backward",
                     unit,
@@ -117,7 +117,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
                     computation.stands_for[micro] if computation.stands_for else 1.0,
                 )
             )
-    return tuple(found)
+    return tuple(sequence)
 
 
 def _owners(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
