@@ -17,25 +17,41 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+import msgspec
+
 import planner
-from planner.errors import BadInput, PlannerError
+from planner.errors import BadInput, Infeasible, PlannerError
+from planner.parallel.plan import Plan
+from planner.search.cases import Cases
+from planner.search.executors import slots
+from planner.search.rungs import Rung
+from planner.search.simulations import Simulations
+from planner.simulator.prediction import Prediction
 
 VERSION = 2
 BUSY_S = 60.0
-LOOKED_AT = 3  # results of another version of planner that are simulated again before the rest is believed
+CHECKED_AGAIN = 3  # results of another version of planner that are simulated again before the rest is used
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS sweep (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER, fingerprint TEXT);
+CREATE TABLE IF NOT EXISTS sweep (
+    one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER, fingerprint TEXT, made_by TEXT
+);
 CREATE TABLE IF NOT EXISTS plans (
-    number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, owner TEXT, result TEXT, tries INTEGER DEFAULT 0
+    number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, owner TEXT, result TEXT, tries INTEGER DEFAULT 0,
+    digest TEXT
 );
 """
 AFRESH = "name another --store, or remove it to start afresh"
 OF_THE_FILE = ("malformed", "not a database", "no such", "corrupt", "constraint", "ambiguous")  # by SQLite
-ADDED = {"sweep": "made_by", "plans": "digest"}  # by table, a column that version 1 lacks
+LOOK_S = 0.2  # how often to look whether others have finished, once nothing is left to claim
+REFUSALS = (BadInput, Infeasible)  # what a plan itself cannot do
+LOST = (MemoryError, OSError, BrokenExecutor)  # what the machine could not
+Submit = Callable[[Executor], Future[Prediction]]
 Agrees = Callable[[Mapping[int, str]], bool]  # whether results of plans, by number, are what we would find
 
 
@@ -63,10 +79,6 @@ class Store:
             with self._transaction():
                 for statement in SCHEMA.split(";"):
                     self._db.execute(statement)
-                for table, column in ADDED.items():
-                    known = [row[1] for row in self._db.execute(f"PRAGMA table_info({table})")]
-                    if column not in known:
-                        self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
         except sqlite3.Error as error:
             self._db.close()
             raise self._unusable(error) from error
@@ -96,8 +108,8 @@ class Store:
     def prepare(
         self, keys: Sequence[str], fingerprint: str, agrees: Agrees = lambda results: not results
     ) -> None:
-        """Lay out the rows, or check that the store holds this very sweep. What another version of planner
-        has stored is believed if it `agrees` with what this one finds."""
+        """Insert the rows, or check that the store holds this sweep. Results of another version of planner
+        are used if they agree with those of this one."""
         other = (
             f"{self.path} holds another sweep (other keys, another catalogue or another version of planner)"
         )
@@ -108,38 +120,27 @@ class Store:
                 self._db.execute("INSERT INTO sweep VALUES (1, ?, ?, ?)", made)
                 self._db.executemany("INSERT INTO plans (number, key) VALUES (?, ?)", enumerate(keys))
                 return
-            version, found, made_by = known
-            if version not in (1, VERSION) or (version == VERSION and found != fingerprint):
+            version, stored, made_by = known
+            if version != VERSION or stored != fingerprint:
                 raise BadInput(f"{other}; {AFRESH}")
             rows = [key for (key,) in self._db.execute("SELECT key FROM plans ORDER BY number")]
             if keys and rows != list(keys):
-                raise BadInput(f"{other if version == 1 else f'{self.path} is damaged'}; {AFRESH}")
-            if version == VERSION:
-                self._free_damaged()
-        if version == VERSION and made_by == planner.__version__:
+                raise BadInput(f"{self.path} is damaged; {AFRESH}")
+            self._free_damaged()
+        if made_by == planner.__version__:
             return
-        if not agrees(dict(list(self.results().items())[:LOOKED_AT])):
+        if not agrees(dict(list(self.results().items())[:CHECKED_AGAIN])):
             raise BadInput(f"{other}; {AFRESH}")
-        self._adopt(fingerprint, version)
+        with self._transaction():
+            self._db.execute("UPDATE sweep SET made_by = ?", (planner.__version__,))
 
     def _free_damaged(self) -> None:
-        """Results that do not fit their digests are to be found again."""
+        """Drop results that do not match their digests; they are simulated again."""
         rows = self._db.execute("SELECT number, key, result, digest FROM plans WHERE result IS NOT NULL")
         wrong = [number for number, key, result, digest in rows if digest != _digest(key, result)]
         self._db.executemany(
             "UPDATE plans SET result = NULL, owner = NULL WHERE number = ?", [(number,) for number in wrong]
         )
-
-    def _adopt(self, fingerprint: str, version: int) -> None:
-        """Make the store of another version one of ours. Version 1 had neither digests nor claims of ours."""
-        with self._transaction():
-            if version == 1:
-                rows = self._db.execute("SELECT number, key, result FROM plans WHERE result IS NOT NULL")
-                digests = [(_digest(key, result), number) for number, key, result in rows]
-                self._db.executemany("UPDATE plans SET digest = ? WHERE number = ?", digests)
-                self._db.execute("UPDATE plans SET owner = NULL WHERE result IS NULL")
-            made = (VERSION, fingerprint, planner.__version__)
-            self._db.execute("UPDATE sweep SET version = ?, fingerprint = ?, made_by = ?", made)
 
     def add(self, keys: Sequence[str]) -> list[int]:
         """The numbers of these plans, which get a row where they have none."""
@@ -196,7 +197,7 @@ class Store:
     def results(self, among: Sequence[int] = ()) -> dict[int, str]:
         """The results so far, by the number of the plan; of all, or of those named."""
         wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
-        with self._said():
+        with self._sqlite_errors():
             rows = self._db.execute(
                 f"SELECT number, result FROM plans WHERE result IS NOT NULL {wanted} ORDER BY number"
             )
@@ -205,7 +206,7 @@ class Store:
     def counts(self, among: Sequence[int] = ()) -> tuple[int, int]:
         """How many plans are done, and how many there are; of all, or of those named."""
         wanted = f"WHERE number IN ({','.join(map(str, among))})" if among else ""
-        with self._said():
+        with self._sqlite_errors():
             done, total = self._db.execute(f"SELECT COUNT(result), COUNT(*) FROM plans {wanted}").fetchone()
         return int(done), int(total)
 
@@ -220,7 +221,7 @@ class Store:
         except sqlite3.Error as error:
             raise StoreFailed(f"cannot write to {self.path}: {error}; is it a sweep's store?") from error
         try:
-            with self._said():
+            with self._sqlite_errors():
                 yield
                 self._db.execute("COMMIT")
         except BaseException:
@@ -228,8 +229,8 @@ class Store:
             raise
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """An error of SQLite as a sentence of ours: of the disk, or of what is on it."""
+    def _sqlite_errors(self) -> Iterator[None]:
+        """Turn an error of SQLite into one line: about the disk, or about what is on it."""
         try:
             yield
         except sqlite3.Error as error:
@@ -240,7 +241,7 @@ class Store:
             ) from error
 
     def _rollback(self) -> None:
-        with suppress(sqlite3.Error):  # of a full disk: what is wrong is said already
+        with suppress(sqlite3.Error):  # of a full disk: the error is reported already
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 
@@ -277,3 +278,91 @@ def _lives(owner: str) -> bool:
     except PermissionError:
         return True
     return not started or started == _started(int(number))
+
+
+def fill(
+    store: Store,
+    tasks: Mapping[int, Submit],
+    pool: Executor,
+    *,
+    among: Sequence[int] = (),
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> None:
+    """Claim, simulate and store until every plan of the store, or of those named, has a result."""
+    most, flying = 2 * slots(pool), dict[Future[Prediction], int]()
+    store.release()  # what an earlier attempt of this process could not give back
+    try:
+        while True:
+            for number in store.claim(most - len(flying), among) if len(flying) < most else ():
+                try:
+                    flying[tasks[number](pool)] = number
+                except REFUSALS as error:  # no schedule, no profile: the same in every attempt
+                    store.finish(number, encoded(error))
+            done, total = store.counts(among)
+            progress(done, total)
+            if done == total:
+                return
+            if not flying:
+                time.sleep(LOOK_S)  # other processes have the rest; if one dies, its plans are ours
+                continue
+            for future in wait(flying, timeout=1.0, return_when=FIRST_COMPLETED).done:
+                store.finish(flying.pop(future), _outcome(future))
+    finally:
+        for future in flying:
+            future.cancel()
+        with suppress(StoreFailed):  # which said so already; the next to come frees what is ours
+            store.release()
+
+
+def _outcome(future: Future[Prediction]) -> str:
+    """What to store of a simulation: its prediction, or why the plan has none. What the machine could not do
+    is no property of the plan: nothing is stored, and whoever goes on with the store does it again."""
+    try:
+        return encoded(future.result())
+    except REFUSALS as error:
+        return encoded(error)
+    except Exception as error:
+        if isinstance(error, LOST) or type(error).__module__.startswith("distributed"):
+            cause = f"{type(error).__name__} {error}".strip()
+            raise PlannerError(
+                f"the machine lost a simulation ({cause}); what is done is stored, run again to go on"
+            ) from error
+        raise
+
+
+def encoded(result: Prediction | PlannerError) -> str:
+    """What a store keeps: a prediction, or why there is none."""
+    if isinstance(result, PlannerError):
+        return msgspec.json.encode({"refused": str(result)}).decode()
+    return msgspec.json.encode({"prediction": result.record()}).decode()
+
+
+def decoded(text: str) -> Prediction | str:
+    """A prediction, or the reason why there is none."""
+    stored = msgspec.json.decode(text)
+    return str(stored["refused"]) if "refused" in stored else Prediction.read(stored["prediction"])
+
+
+class StoredSimulations(Simulations):
+    """Simulations that look into the store first, and store what they did.
+
+    A study of optuna's asks for the same plans again if it gets the same answers. So a study that was killed
+    is simply begun again: as far as it got, all answers are in the store, and it ends as if undisturbed."""
+
+    def __init__(self, cases: Cases, store: Store) -> None:
+        super().__init__(cases)
+        self.store = store
+
+    def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
+        plans = list(plans)
+        if not plans:
+            return []
+        numbers = self.store.add([plan.key for plan in plans])
+        tasks = {number: partial(self.submit, plan) for number, plan in zip(numbers, plans, strict=True)}
+        fill(self.store, tasks, executor, among=numbers)
+        results = self.store.results(numbers)
+        predictions = [decoded(results[number]) for number in numbers]
+        for prediction in predictions:
+            if isinstance(prediction, str):
+                raise BadInput(prediction)
+        return [prediction for prediction in predictions if isinstance(prediction, Prediction)]

@@ -9,11 +9,12 @@ model and mode instead; the store then remembers what it asked for.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -22,11 +23,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 import planner
-from planner.answers.fingerprint import fingerprint
 from planner.answers.results import VERSION, Shown
 from planner.answers.scenario import options_in, parse_request
-from planner.answers.store import Store
-from planner.answers.stored_simulations import RememberingSimulations, decoded, fill
+from planner.answers.store import Store, StoredSimulations, decoded, fill
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
@@ -254,7 +253,7 @@ def _sampled(
     dropped: Counter[str] = Counter()
     partly = False
     for request, model in zip(requests, models, strict=True):
-        simulations = RememberingSimulations(Cases(request, model), store)
+        simulations = StoredSimulations(Cases(request, model), store)
         found = sample(simulations, pool, trials=trials, progress=progress)
         rows.update({one.plan.key: one for one in found.scored})
         dropped.update(found.dropped)
@@ -312,3 +311,33 @@ def sweep(
     requests = requests_from(asked.scenarios)
     with executor_of(None, jobs, cluster) as pool:
         return sweep_for(requests, store, trials=asked.trials, executor=pool, progress=progress)
+
+
+def fingerprint(*values: Any) -> str:
+    """A digest of values: numbers, texts, sequences, mappings and dataclasses of them.
+
+    Only what is set counts: a field that has its default is left out, so that a field which a later release
+    adds changes no fingerprint until it is set."""
+    return hashlib.sha256(repr([plain(value) for value in values]).encode()).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A value as lists, pairs, numbers and texts that are written out the same in every release."""
+    if is_dataclass(value) and not isinstance(value, type):
+        values = ((field, getattr(value, field.name)) for field in fields(value) if field.repr)
+        return sorted((field.name, plain(set_to)) for field, set_to in values if set_to != _default(field))
+    if isinstance(value, Mapping):
+        return sorted((str(name), plain(item)) for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e9 and 1000000000 are one number
+    if value is None or isinstance(value, str | bytes | bool | int | float):
+        return value
+    raise TypeError(f"{type(value).__name__} has no fingerprint")
+
+
+def _default(field: Any) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default

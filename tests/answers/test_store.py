@@ -1,8 +1,7 @@
-"""Stores of sweeps: damaged ones are mended or refused, those of an earlier version are read."""
+"""Stores of sweeps: damaged ones are mended or refused."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 from dataclasses import dataclass, field, replace
@@ -10,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.fingerprint import fingerprint
-from planner.answers.store import Store
-from planner.answers.sweep import grid_of, read_sweep, requests_from, sweep_for
+from planner.answers.sweep import Grid, fingerprint, read_sweep, requests_from, sweep_for
 from planner.errors import BadInput
 from planner.search.simulations import Simulations
 
-V1 = Path(__file__).parents[1] / "data" / "sweep_v1"
+SWEEP = Path(__file__).parents[1] / "data" / "sweep.toml"
 
 
 @pytest.fixture(scope="module")
 def requests():
-    return requests_from(read_sweep(V1 / "sweep.toml").scenarios)
+    return requests_from(read_sweep(SWEEP).scenarios)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +89,7 @@ def test_a_claim_that_nobody_made_is_void(requests, whole, copy, simulated, monk
     def wait(seconds):
         raise AssertionError("waits for nobody")
 
-    monkeypatch.setattr("planner.answers.stored_simulations.time.sleep", wait)
+    monkeypatch.setattr("planner.answers.store.time.sleep", wait)
     changed(copy, "UPDATE plans SET result = NULL, owner = 'x' || owner WHERE number = 3")
     assert sweep_for(requests, copy).as_dict() == whole[1].as_dict()
     assert len(simulated) == 1
@@ -108,33 +105,29 @@ def test_a_store_cut_short_or_overwritten_is_a_sentence(at, requests, copy):
         assert "\n" not in str(error.value)
 
 
-def test_a_store_of_version_1_is_read(requests, tmp_path):
-    """As its results are; whether they would be found again is the next test's."""
-    shutil.copyfile(V1 / "store.db", tmp_path / "x.db")
-    grid = grid_of(requests)
-    store = Store(tmp_path / "x.db")
-    looked_at = []
-    store.prepare([plan.key for plan in grid.plans], "f", lambda found: looked_at.append(found) or True)
-    found = [json.loads(text)["prediction"]["samples_per_s"] for text in store.results().values()]
-    assert found == json.loads((V1 / "expected.json").read_text())["samples_per_s"]
-    assert [sorted(one) for one in looked_at] == [[0, 1, 2]]
-    store.prepare([plan.key for plan in grid.plans], "f", lambda found: False)  # ours from now on
-    store.close()
-
-
-def test_what_an_earlier_version_found_is_believed_if_we_find_it_too(requests, whole, copy, simulated):
-    downgrade = "UPDATE sweep SET version = 1, fingerprint = 'old', made_by = NULL"
-    undone = "UPDATE plans SET result = NULL, owner = 'host/1/2' WHERE number > 5"
-    changed(copy, downgrade, "UPDATE plans SET digest = NULL", undone)
+def test_results_of_another_version_are_used_if_they_are_found_again(requests, whole, copy, simulated):
+    changed(
+        copy,
+        "UPDATE sweep SET made_by = '0.0.1'",
+        "UPDATE plans SET result = NULL, owner = NULL WHERE number > 5",
+    )
     assert sweep_for(requests, copy).as_dict() == whole[1].as_dict()
-    assert len(simulated) == 2
-    changed(copy, downgrade)
+    assert len(simulated) == 2  # the two that were free; those checked again are predicted here
+    changed(copy, "UPDATE sweep SET made_by = '0.0.1'")
     with pytest.raises(BadInput, match="holds another sweep"):
         sweep_for([replace(request, seed=1) for request in requests], copy)
 
 
-def test_a_later_version_of_the_store_is_refused(requests, copy):
-    changed(copy, "UPDATE sweep SET version = 3")
+def test_results_of_another_version_that_differ_are_refused(requests, copy, monkeypatch):
+    changed(copy, "UPDATE sweep SET made_by = '0.0.1'")
+    monkeypatch.setattr(Grid, "agrees", lambda self, results: sorted(results) != [0, 1, 2])
+    with pytest.raises(BadInput, match="holds another sweep"):
+        sweep_for(requests, copy)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_stores_of_other_formats_are_refused(version, requests, copy):
+    changed(copy, f"UPDATE sweep SET version = {version}")
     with pytest.raises(BadInput, match="holds another sweep"):
         sweep_for(requests, copy)
 

@@ -60,7 +60,7 @@ def test_a_recording_of_a_cpu_is_never_used_for_a_gpu() -> None:
 
 def test_several_machines_that_nobody_knows_need_their_network() -> None:
     done = run("simulate", "--profile", DATA / "plain.json.gz", "--workers", "2")
-    assert "add --bandwidth of it" in str(done.exception)
+    assert "add --bandwidth" in str(done.exception)
     two = answered(
         *("simulate", "--profile", DATA / "plain.json.gz", "--workers", "2", "--bandwidth", "100Gbit"),
         *("--exchange", "allreduce", *QUICK),
