@@ -127,7 +127,7 @@ _CONTRIBUTED: dict[str, Flag] = {}
 
 def register(*contributed: Flag) -> None:
     """Add flags of an axis or a strategy; `Request.extra` holds their values by name."""
-    _CONTRIBUTED.update({one.name: one for one in contributed})
+    _CONTRIBUTED.update({flag.name: flag for flag in contributed})
 
 
 def flags_of(request: type) -> tuple[Flag, ...]:
@@ -140,10 +140,10 @@ def flags_of(request: type) -> tuple[Flag, ...]:
 @lru_cache
 def _declared(request: type) -> tuple[Flag, ...]:
     declared = []
-    for one in request.__dataclass_fields__.values():  # type: ignore[attr-defined]  # with those of InitVar
-        if (flag := one.metadata.get("flag")) is not None:
-            fields = flag.fields or (one.name,)
-            declared.append(replace(flag, name=flag.name or one.name, fields=fields))
+    for entry in request.__dataclass_fields__.values():  # type: ignore[attr-defined]  # with those of InitVar
+        if (flag := entry.metadata.get("flag")) is not None:
+            fields = flag.fields or (entry.name,)
+            declared.append(replace(flag, name=flag.name or entry.name, fields=fields))
     return tuple(declared)
 
 

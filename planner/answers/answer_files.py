@@ -103,8 +103,8 @@ def chosen_plan(path: Path | str) -> ChosenPlan:
         raise BadInput(
             f"{path}: not an answer of planner ({error}); write one with `planner recommend -f json -o FILE`"
         ) from error
-    found = answer.recommendation or answer.plan
-    if answer.version is None and found is None and answer.plans is None:
+    plan = answer.recommendation or answer.plan
+    if answer.version is None and plan is None and answer.plans is None:
         raise BadInput(
             f"{path}: not an answer of planner (it has neither version nor plan); write one with "
             "`planner recommend -f json -o FILE`"
@@ -114,6 +114,6 @@ def chosen_plan(path: Path | str) -> ChosenPlan:
             f"{path}: an answer of version {1 if answer.version is None else answer.version}, this planner "
             f"reads {VERSION}; ask again"
         )
-    if found is None:
+    if plan is None:
         raise BadInput(f"{path}: it names no single plan; give an answer of `recommend` or `simulate`")
-    return found
+    return plan

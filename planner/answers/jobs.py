@@ -81,9 +81,9 @@ def within(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
     return [row for row in rows if missed(row, request, training) is None]
 
 
-def by_speed(one: ScoredPlan, request: Request) -> bool:
-    """Whether speed is what the request asks for of a plan: there is no price, or it does not decide."""
-    return request.goal == "fastest" or not one.priced
+def by_speed(scored: ScoredPlan, request: Request) -> bool:
+    """Whether the request ranks a plan by speed: it has no price, or the objective is `fastest`."""
+    return request.goal == "fastest" or not scored.priced
 
 
 def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
@@ -93,7 +93,7 @@ def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
 
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
-    """What the objective picks of plans, of those within the limits of the request if there are any."""
+    """The plan that the objective chooses, among those within the limits of the request if there are any."""
     possible = within(rows, request) or rows
     return possible[ranking_of(possible, request).recommended]
 
@@ -107,8 +107,8 @@ def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
 
 
 def training_of(request: Request) -> Training | None:
-    """What a request asks to train: so many samples, else what is usual for its model; None where nobody has
-    said how many samples an epoch of the model has."""
+    """The job of a request: its samples, or the usual job of its model; None where an epoch's samples are
+    unknown."""
     from planner.search.request import model_of
 
     if request.samples is None and request.profile is not None:

@@ -39,7 +39,7 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
     if scored.range is not None:
         speed += " ({:,.4g} to {:,.4g})".format(*scored.range)
     cost = (
-        f", ${scored.usd_per_hour:.2f} an hour, ${scored.usd_per_million_samples:.2f} a million samples"
+        f", ${scored.usd_per_hour:.2f}/h, ${scored.usd_per_million_samples:.2f} per million samples"
         if scored.priced
         else ""
     )

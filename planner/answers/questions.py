@@ -84,8 +84,8 @@ class Simulation(Shown):
 
 
 def one_plan(request: Request, *, joined: bool = False) -> Plan:
-    """The single plan that a request names; several where one is needed are refused. `joined`: it is asked
-    for with other numbers of workers too."""
+    """The single plan that a request names; several values where one is needed are refused. `joined`: other
+    numbers of workers are predicted too, so that devices are connected even for one worker."""
     model = model_of(request)
     kind = one_machine(request)
     if request.recordings is not None and (words := request.recordings.refusal(kind)):
@@ -125,31 +125,30 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
     if words := undealt_words(request, possible[-1], site):
         raise BadInput(words)
-    found = precisions(request, model, kind)
-    if not found:
+    supported = precisions(request, model, kind)
+    if not supported:
         has = ", ".join(kind.device.formats)
         asked = ", ".join(request.formats or ())
         raise BadInput(f"{kind.device.name} does not compute in {asked}; it has {has}")
-    again = (request.recompute or ("none",))[0]
-    plan = plan_of(model, possible[-1], site, exchange, request, precision=found[0], recompute=again)
-    return _fitting(plan, request, model)
+    recompute = (request.recompute or ("none",))[0]
+    plan = plan_of(model, possible[-1], site, exchange, request, precision=supported[0], recompute=recompute)
+    return _with_fitting_batch(plan, request, model)
 
 
-def _fitting(plan: Plan, request: Request, model: Model) -> Plan:
+def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
     """The plan, or with the largest power of two below its batch that fits in memory, where none is named."""
     feasibility = Feasibility(request, model)
     smaller = smaller_batches(request, model)
     if not smaller or feasibility.out_of_memory(plan) is None:
         return plan
     tried = (replace(plan, batch=batch) for batch in smaller)
-    return next((one for one in tried if feasibility.out_of_memory(one) is None), plan)
+    return next((smaller for smaller in tried if feasibility.out_of_memory(smaller) is None), plan)
 
 
 def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
-    """The exchange of one plan, where the request names none: one device alone, several by all-reduce.
-    Choices of servers mean servers, and so do steps that were recorded with them and replicas that are cut by
-    features; devices of which nobody knows how they are joined can talk to servers only. `joined`: see
-    `one_plan`."""
+    """The strategy of one plan where the request names none: one device alone, several by all-reduce. Options
+    of servers mean servers, as do steps recorded with servers and replicas partitioned by features; devices
+    whose fabric is unknown can talk to servers only. `joined`: see `one_plan`."""
     meant = kinds(request)
     recorded = request.profile is not None and has_servers(request.profile)
     if recorded or meant != tuple(EXCHANGES) or not site.mesh.composes_with(AllReduce):
@@ -160,8 +159,8 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
 
 
 def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
-    """A recording of a machine that the catalogue does not hold says nothing of its network: one such machine
-    trains alone, and several need to be told."""
+    """The request, with one machine alone if its network is unknown: that of a recording on a machine outside
+    the catalog. Several such machines need a bandwidth."""
     if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
         return request
     if request.exchanges is None and request.workers in (None, (1,)) and not joined:
@@ -169,8 +168,8 @@ def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
     if request.exchanges is not None and request.exchanges[0][0] == "alone":
         return request
     raise BadInput(
-        f"the profile was recorded on {request.profile.hardware or 'unnamed hardware'}, whose network the "
-        "catalogue does not hold; add --bandwidth of it, or --hardware with the machine that is meant"
+        f"the profile was recorded on {request.profile.hardware or 'unnamed hardware'}, whose network is "
+        "not in the catalog; add --bandwidth, or --hardware with the machine that is meant"
     )
 
 
@@ -185,13 +184,13 @@ def one_machine(request: Request) -> Hardware:
     if recordings is not None and request.hardware is None and request.any_device and not by_device:
         kinds = tuple(kind for kind in kinds if recordings.same(kind.device)) or kinds
         by_device = True
-    if by_device:  # a device is meant, and the cheapest machine that has it
+    if by_device:  # the cheapest machine that has the device
         market = request.market
         priced = [kind for kind in kinds if market.usd_per_hour(kind) and market.nic_bytes_per_s(kind)]
-        if large:  # a machine full of them, the cheapest a device
-            many = [kind for kind in priced if kind.device_count >= FULL] or priced or kinds
-            each = {kind.name: (market.usd_per_hour(kind) or 0.0) / kind.device_count for kind in many}
-            return min(many, key=lambda kind: (each[kind.name], kind.name))
+        if large:  # a machine full of them, the cheapest per device
+            full = [kind for kind in priced if kind.device_count >= FULL] or priced or kinds
+            per_device = {kind.name: (market.usd_per_hour(kind) or 0.0) / kind.device_count for kind in full}
+            return min(full, key=lambda kind: (per_device[kind.name], kind.name))
         return min(priced or kinds, key=lambda kind: (market.usd_per_hour(kind) or 0.0, kind.name))
     if len(kinds) > 1:
         names = ", ".join(kind.name for kind in kinds)
@@ -200,7 +199,7 @@ def one_machine(request: Request) -> Hardware:
 
 
 def simulation_for(request: Request, *, progress: Progress = silent) -> Simulation:
-    """All the figures of one plan."""
+    """Predict one plan, with its baseline, step breakdown and assumptions."""
     plan = one_plan(request)
     cases = Cases(request, model_of(request), load())
     cases.check(plan)
@@ -223,15 +222,15 @@ def saturation_for(
     jobs: int | None = None,
     progress: Progress = silent,
 ) -> Saturation:
-    """Throughput against workers for the plan that a request names, and the number of servers it wants. Where
-    nobody says how many workers at most, that is several times those that hold the model."""
+    """Throughput by number of workers for the plan that a request names, and the number of servers it needs.
+    The default of `max_workers` is a multiple of the minimum feasible world size."""
     asked = one_plan(request, joined=True)
     max_workers = max_workers or request.max_workers
     cases = Cases(request, model_of(request), load())
     plan = fewest_that_hold(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
     with executor_of(executor, jobs) as pool:
-        found = saturation_of(
+        curve = saturation_of(
             plan,
             Simulations(cases),
             pool,
@@ -239,8 +238,8 @@ def saturation_for(
             sizes=True,
             progress=progress,
         )
-    held = held_words(asked, [point.scored.plan for point in found.points])
-    return replace(found, assumptions=[*_unnamed(request, plan), *held, *found.assumptions])
+    held = held_words(asked, [point.scored.plan for point in curve.points])
+    return replace(curve, assumptions=[*_unnamed(request, plan), *held, *curve.assumptions])
 
 
 def _unnamed(request: Request, plan: Plan) -> list[Fact]:

@@ -1,10 +1,10 @@
-"""`--search optuna`: spaces too large to enumerate, sampled for two objectives: throughput, cost a sample.
+"""`--search optuna`: samples spaces too large to enumerate, for throughput and cost per sample.
 
-A trial picks a plan of the space that `planner.search.space` enumerates, a dimension at a time. What cannot
-be run or afforded is told as pruned; what a simulated plan already dominates by its bound is told with its
-bound, which no simulation exceeds, and is not simulated: only promising trials cost time. Trials are asked
-for in rounds of a fixed size, so that the result does not depend on the number of threads. A study in a file
-or database can be gone on with: finished trials count, and their plans are not simulated again.
+A trial picks a plan of the space that `planner.search.space` enumerates, a dimension at a time. Plans that
+cannot be run or afforded are pruned; a plan whose bound is dominated by a simulated plan is told with its
+bound, which no simulation exceeds, and is not simulated: only promising trials cost time. Trials are drawn in
+rounds of a fixed size, so that the result does not depend on the number of threads. A study in a file or
+database can be resumed: finished trials count, and their plans are not simulated again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 @dataclass
 class Sampled:
-    """What a study found: every plan simulated, and what became of the other trials."""
+    """The outcome of a study: every plan simulated, and counts of the other trials."""
 
     scored: list[ScoredPlan] = field(default_factory=list)
     trials: int = 0
@@ -73,8 +73,8 @@ class Sampled:
 
 
 class _Walk:
-    """The space of a request, a dimension at a time: what the sampler picks from. The choices of exchanges
-    are those that some site has; what this one lacks is told as pruned, so that dimensions stay the same."""
+    """The space of a request, a dimension at a time: what the sampler picks from. The choices of strategies
+    are those that some site has; what this one lacks is pruned, so that dimensions stay the same."""
 
     def __init__(self, cases: Cases) -> None:
         self.request, self.cases = cases.request, cases
@@ -92,8 +92,8 @@ class _Walk:
         self.choices = self._choices()
 
     def _counts(self) -> list[int]:
-        """Numbers of machines that a global batch can be dealt out to in some way; none: any number."""
-        request, found = self.request, set[int]()
+        """Numbers of machines that divide the global batch in some way; empty: any number."""
+        request, counts = self.request, set[int]()
         if request.global_batch is None or request.workers:
             return []
         for name, worker in self.workers.items():
@@ -103,8 +103,8 @@ class _Walk:
                 for mesh in self.meshes[name]
                 if nodes * worker.device_count % mesh.size == 0
             }
-            found |= {nodes for nodes, many in replicas if request.global_batch % max(many, 1) == 0}
-        return sorted(found)
+            counts |= {nodes for nodes, many in replicas if request.global_batch % max(many, 1) == 0}
+        return sorted(counts)
 
     def _choices(self) -> dict[str, dict[str, list[Any]]]:
         """For each kind of exchange the values of its fields, over the smallest and largest sites."""
@@ -146,11 +146,11 @@ class _Walk:
         return self._fitting(site, exchange, batch)
 
     def _fitting(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
-        """The plan with as little computed again as memory allows, or why there is none."""
+        """The plan with the least recompute that fits in memory, or the reason why none does."""
         request, model = self.request, self.cases.model
-        again = recompute_options(request, model)
+        modes = recompute_options(request, model)
         reason = ""
-        for recompute in again:
+        for recompute in modes:
             plan = plan_of(
                 model,
                 batch,
@@ -170,12 +170,12 @@ class _Walk:
         """A choice at a time; one that this site leaves no choice of, as the placement on one server, is what
         it is."""
         kind = _pick(trial, "exchange", list(self.choices))
-        left = [one for one in offered(self.request, site, self.cases.model) if one.kind == kind]
+        left = [option for option in offered(self.request, site, self.cases.model) if option.kind == kind]
         for name, values in self.choices[kind].items():
             picked = _pick(trial, f"{kind}.{name}", values)
             wanted = site.hardware.name if picked == OWN else picked
-            chosen = [one for one in left if one.record()[name] == wanted]
-            if not chosen and len({one.record()[name] for one in left}) > 1:
+            chosen = [option for option in left if option.record()[name] == wanted]
+            if not chosen and len({option.record()[name] for option in left}) > 1:
                 return None
             left = chosen or left
         return left[0] if left else None
@@ -188,11 +188,11 @@ class _Walk:
         return int(_pick(trial, "batch", list(micro_batches(request, self.cases.model, worker))))
 
 
-def _pick(trial: Trial, name: str, options: Sequence[T], shown: Callable[[T], Any] = lambda one: one) -> T:
+def _pick(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any] = lambda value: value) -> T:
     """One of the options; a dimension only where there is something to choose."""
     if len(options) == 1:
         return options[0]
-    by_name = {shown(one): one for one in options}
+    by_name = {key(option): option for option in options}
     return by_name[trial.suggest_categorical(name, list(by_name))]
 
 
@@ -232,7 +232,8 @@ def sample(
     study = open_study(storage, cases.request.seed)
     walk = _Walk(cases)
     out = Sampled()
-    scored = {one.plan.key: one for trial in study.trials if (one := _remembered(trial, cases)) is not None}
+    earlier = (_remembered(trial, cases) for trial in study.trials)
+    scored = {known.plan.key: known for known in earlier if known is not None}
     done = sum(trial.state.is_finished() for trial in study.trials)
     try:
         while done < trials:
@@ -250,9 +251,9 @@ def sample(
                     out.dropped[plan] += 1
                     study.tell(trial, state=TrialState.PRUNED)
                 elif plan.key in scored:
-                    found = scored[plan.key]
-                    trial.set_user_attr("scored", _as_attr(found))
-                    study.tell(trial, [found.samples_per_s, found.usd_per_million_samples])
+                    outcome = scored[plan.key]
+                    trial.set_user_attr("scored", _as_attr(outcome))
+                    study.tell(trial, [outcome.samples_per_s, outcome.usd_per_million_samples])
                 else:
                     out.pruned_by_bound += 1
                     study.tell(trial, _at_bound(plan, cases))
@@ -276,15 +277,15 @@ def recommend_sampled(
 ) -> Recommendation:
     """The answer from a study of optuna's instead of an enumeration."""
     request = simulations.request
-    found = sample(simulations, pool, trials=trials, storage=study, progress=progress)
-    scored = within(found.scored, request)
-    if not scored and found.partial:
-        raise Interrupted(f"interrupted after {found.trials} trials, before one gave a plan")
+    outcome = sample(simulations, pool, trials=trials, storage=study, progress=progress)
+    scored = within(outcome.scored, request)
+    if not scored and outcome.partial:
+        raise Interrupted(f"interrupted after {outcome.trials} trials, before one gave a plan")
     if not scored:
-        raise Infeasible(f"none of {found.trials} trials gave a plan that meets the constraints")
+        raise Infeasible(f"none of {outcome.trials} trials gave a plan that meets the constraints")
     decision = choose(scored, request)
     shown, chosen = decision.shown, decision.recommended
-    changes, curve, baseline, partial = list[Change](), None, None, found.partial
+    changes, curve, baseline, partial = list[Change](), None, None, outcome.partial
     try:
         if not partial:
             baseline = baseline_of(chosen, simulations, pool)
@@ -296,9 +297,9 @@ def recommend_sampled(
         request=request,
         chosen=chosen,
         plans=shown,
-        considered=found.trials,
-        pruned={**found.dropped, "by the bound": found.pruned_by_bound},
-        simulated=len(found.scored),
+        considered=outcome.trials,
+        pruned={**outcome.dropped, "by the bound": outcome.pruned_by_bound},
+        simulated=len(outcome.scored),
         assumptions=assumptions([chosen.plan], simulations.cases, searched=True),
         changes=changes,
         saturation=curve,
@@ -314,22 +315,24 @@ def recommend_sampled(
 def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
     """Is some simulated plan at least as fast as this one's bound, for no more a sample?"""
     speed, cost = _at_bound(plan, cases)
-    return any(one.samples_per_s >= speed and one.usd_per_million_samples <= cost for one in scored.values())
+    return any(
+        known.samples_per_s >= speed and known.usd_per_million_samples <= cost for known in scored.values()
+    )
 
 
 def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
-    """The most throughput and the least cost of a million samples that a plan can have."""
+    """Upper bound of a plan's throughput, and lower bound of its cost per million samples."""
     bound = cases.bound(plan)
     return bound, usd_per_million_samples(cases.usd_per_useful_hour(plan), bound)
 
 
-def _as_attr(found: ScoredPlan) -> dict[str, Any]:
-    """What a study keeps of a simulated plan; its timeline is not of use later."""
-    return {"plan": found.plan.as_dict(), "prediction": found.prediction.record()}
+def _as_attr(scored: ScoredPlan) -> dict[str, Any]:
+    """A simulated plan as an attribute of its trial."""
+    return {"plan": scored.plan.as_dict(), "prediction": scored.prediction.record()}
 
 
 def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
-    """The plan that a trial of an earlier call simulated."""
+    """The plan that a trial of an earlier run simulated."""
     attr = trial.user_attrs.get("scored")
     if attr is None:
         return None

@@ -70,7 +70,7 @@ def parse_request(model: str | None = None, **options: Unpack[Options]) -> Reque
     for name, value in options.items():
         if name not in known:
             renamed = [flag.name for flag in known.values() if name in flag.fields]
-            raise unknown_name("option", name, known, hint="".join(f"write {one}=" for one in renamed))
+            raise unknown_name("option", name, known, hint="".join(f"write {option}=" for option in renamed))
         if value is None:
             continue
         for field, parsed in known[name].parsed(value).items():

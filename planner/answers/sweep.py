@@ -58,10 +58,10 @@ class Grid:
     def fingerprint(self) -> str:
         """Tells sweeps apart whose results would differ: plans, models, machines, settings."""
         market = self.simulations[0].request.market
-        names = sorted({one.machine for plan in self.plans for one in plan.rented(market)})
+        names = sorted({rented.machine for plan in self.plans for rented in plan.rented(market)})
         return fingerprint(
             [plan.key for plan in self.plans],
-            [_asked(one.request, one.cases.model) for one in dict.fromkeys(self.simulations)],
+            [_asked(s.request, s.cases.model) for s in dict.fromkeys(self.simulations)],
             [_nameless(market.machine(name)) for name in names],
         )
 
@@ -69,13 +69,13 @@ class Grid:
         """Whether results of another version of planner are what this one finds, but for rounding."""
         for number, text in results.items():
             try:
-                found = decoded(text)
+                stored = decoded(text)
             except (msgspec.MsgspecError, KeyError):  # damaged: there was no digest to tell
                 return False
-            if isinstance(found, str):
+            if isinstance(stored, str):
                 continue
             now = self.simulations[number].predict(self.plans[number]).samples_per_s
-            if not math.isclose(now, found.samples_per_s, rel_tol=ROUNDING):
+            if not math.isclose(now, stored.samples_per_s, rel_tol=ROUNDING):
                 return False
         return True
 
@@ -254,10 +254,10 @@ def _sampled(
     partly = False
     for request, model in zip(requests, models, strict=True):
         simulations = StoredSimulations(Cases(request, model), store)
-        found = sample(simulations, pool, trials=trials, progress=progress)
-        rows.update({one.plan.key: one for one in found.scored})
-        dropped.update(found.dropped)
-        if found.partial:
+        outcome = sample(simulations, pool, trials=trials, progress=progress)
+        rows.update({scored.plan.key: scored for scored in outcome.scored})
+        dropped.update(outcome.dropped)
+        if outcome.partial:
             partly = True
             break
     if not rows and partly:
@@ -270,10 +270,10 @@ def _machines(request: Request) -> list[Hardware]:
     market = request.market
     workers = market.matching(request.hardware_words)
     hosts = {
-        one.machine: None
+        rented.machine: None
         for worker in workers
         for exchange in exchanges(request, site_of(request, worker, 1))
-        for one in exchange.rented(site_of(request, worker, 1))
+        for rented in exchange.rented(site_of(request, worker, 1))
     }
     return [*workers, *(market.machine(name) for name in hosts)]
 
@@ -282,11 +282,11 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
     rows: list[ScoredPlan] = []
     refused: dict[str, str] = {}
     for number, text in store.results().items():
-        plan, found = grid.plans[number], decoded(text)
-        if isinstance(found, str):
-            refused[plan.key] = found
+        plan, outcome = grid.plans[number], decoded(text)
+        if isinstance(outcome, str):
+            refused[plan.key] = outcome
         else:
-            rows.append(grid.simulations[number].cases.scored(plan, found))
+            rows.append(grid.simulations[number].cases.scored(plan, outcome))
     if not rows and partial:
         raise KeyboardInterrupt
     return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial, grid.simulations[0].request)

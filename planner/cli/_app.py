@@ -203,7 +203,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. What we have to say is one line on stderr; Ctrl-C leaves with 130."""
+    """Run the command line. Errors are one line on stderr; Ctrl-C exits with status 130."""
     plain_where_needed(sys.stdout, sys.stderr)
     shown: list[type] = []  # kinds of warnings
     warnings.showwarning = partial(_show_warning, shown, warnings.showwarning)
@@ -244,7 +244,7 @@ def _show_warning(
 
 
 def _interruption(leaving: BaseException) -> str:
-    """What the interruption behind an exit says."""
+    """The message of the interruption behind an exit."""
     cause: BaseException | None = leaving
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__context__

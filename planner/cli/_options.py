@@ -123,7 +123,7 @@ ExportOption = Annotated[
 FailOverOption = Annotated[
     float | None,
     output_option(
-        "--fail-over", metavar="USD", help="Exit with status 3 if a million samples cost more, as 0.90."
+        "--fail-over", metavar="USD", help="Exit with status 3 above this cost per million samples, as 0.90."
     ),
 ]
 NoColorOption = Annotated[
@@ -264,19 +264,20 @@ def _with_signature(
     after: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
     """The function with the signature of a command and options before and after its own, for typer."""
-    hints = get_type_hints(command, include_extras=True)
-    own = [one for one in inspect.signature(command).parameters.values() if hints[one.name] is not Given]
+    hints, keyword = get_type_hints(command, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    parameters = inspect.signature(command).parameters
+    own = [parameters[name] for name, kind in hints.items() if name in parameters and kind is not Given]
 
-    def parameters(options: Mapping[str, tuple[Any, Any]]) -> list[inspect.Parameter]:
-        keyword = inspect.Parameter.KEYWORD_ONLY
+    def keyword_parameters(options: Mapping[str, tuple[Any, Any]]) -> list[inspect.Parameter]:
         return [
             inspect.Parameter(name, keyword, default=default, annotation=kind)
             for name, (kind, default) in options.items()
         ]
 
-    mine = [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-    signature = inspect.Signature([*parameters(before), *mine, *parameters(after)], return_annotation=None)
+    mine = [parameter.replace(annotation=hints[parameter.name], kind=keyword) for parameter in own]
+    options = [*keyword_parameters(before), *mine, *keyword_parameters(after)]
+    signature = inspect.Signature(options, return_annotation=None)
     function = wraps(command)(function)
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+    function.__annotations__ = {name: option.annotation for name, option in signature.parameters.items()}
     return function

@@ -151,7 +151,7 @@ def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
 
 
 def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None, name: object = "") -> None:
-    """Exit with status 3 if a million samples cost more than a limit."""
+    """Exit with status 3 if a plan costs more per million samples than the limit."""
     cost = usd_per_million_samples
     if limit_usd is not None and cost is not None and cost > limit_usd:
         plan = f"{name}: " if name else ""

@@ -100,8 +100,8 @@ def compute(
         gpu = calibrate_accelerator("cuda", _progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
     else:
-        found = calibrate_compute(_progress)
-        tables, shown = hardware_tables(found, name, usd_per_hour), compute_table(found)
+        measured = calibrate_compute(_progress)
+        tables, shown = hardware_tables(measured, name, usd_per_hour), compute_table(measured)
     if output is not None:
         write_hardware_file(output, tables)
         say(f"wrote {output}; measure the network into it: planner calibrate network HOST --into {output}")
@@ -139,19 +139,19 @@ def network(
     if host is None:
         raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
     tables = copy.deepcopy(read(into).data) if into else None
-    found = calibrate_network(
+    measured = calibrate_network(
         host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
     )
     if into is not None and tables is not None:
         source = {
             "basis": "measured",
-            "source": f"planner calibrate network {host} ({found.method})",
+            "source": f"planner calibrate network {host} ({measured.method})",
             "as_of": date.today().isoformat(),
         }
-        merge_network(tables, found.figures(), source)
+        merge_network(tables, measured.figures(), source)
         write_hardware_file(into, tables)
         say(f"wrote {into}")
-    emit(network_table(found), format)
+    emit(network_table(measured), format)
 
 
 def _progress(done: int, total: int, words: str) -> None:

@@ -56,12 +56,12 @@ def command(
         from planner.report.hardware import offers_table
 
         # asking for offers means asking what can be had
-        found = offers(
+        offered = offers(
             gpu, provider=provider, region=region, sold=sold is not False, spot=spot, machines=machines
         )
-        if not found:
+        if not offered:
             raise Infeasible("nothing that is asked for can be rented; --all lists what there was")
-        return Answer(offers_table(found), title="planner hardware: offers")
+        return Answer(offers_table(offered), title="planner hardware: offers")
     if provider is not None:
         from planner.hardware.prices.offers import of_providers
 

@@ -97,9 +97,9 @@ def show(
         raise BadInput(f"{flag} is about one model; name it, as `planner models vgg11 {flag}`")
     if name is None:
         models, unread = [], []
-        for one in model_names():
+        for entry in model_names():
             try:
-                models.append(load_model(one))
+                models.append(load_model(entry))
             except BadInput as error:  # of the user's own folder: the others are there all the same
                 unread.append(str(error))
         return Answer(report.list_table(models, unread), title="planner models")
@@ -161,10 +161,10 @@ def import_(
     from planner.model.importers import ImportOptions, import_named, toml_of
     from planner.report.models import imported_lines
 
-    found = import_named(source, ImportOptions(input, input_ids, seq_length, tuple(axis or ()), hooks))
-    file = output or Path(f"{found.model.name}.toml")
+    imported = import_named(source, ImportOptions(input, input_ids, seq_length, tuple(axis or ()), hooks))
+    file = output or Path(f"{imported.model.name}.toml")
     if output is None and file.exists():
         raise BadInput(f"{file} is there already; name another with --output")
-    write_file(file, toml_of(found.values))
-    for line in imported_lines(found, file):
+    write_file(file, toml_of(imported.values))
+    for line in imported_lines(imported, file):
         typer.echo(printable(line))

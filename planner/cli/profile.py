@@ -100,14 +100,14 @@ def compare(
     from planner.errors import BadInput
     from planner.report.profile import beside_tables
 
-    found = []
+    recordings = []
     for path in (first, second):
         recording = summarize_recording(open_profile(path))
         if recording is None:
             raise BadInput(f"{path}: holds no kinds of ops; compare recordings (`planner record`)")
-        found.append(recording)
+        recordings.append(recording)
     names = (first.name.split(".")[0], second.name.split(".")[0])
     if names[0] == names[1]:
         names = (str(first), str(second))
-    both = compare_recordings(found[0], found[1])
+    both = compare_recordings(recordings[0], recordings[1])
     return Answer(beside_tables(both, names), both, f"planner profile: {names[0]} and {names[1]}")

@@ -152,40 +152,40 @@ def _own(asked: SuitesAsked, to: To) -> None:
     from planner.validation.own import own_evidence, own_layouts
 
     made = [own(path) for own, path in ((own_evidence, asked.runs), (own_layouts, asked.layouts)) if path]
-    found = [one for evidences, _ in made for one in evidences]
+    evidence = [piece for evidences, _ in made for piece in evidences]
     accounts = [account for _, account in made]
     tables = [account_table(account) for account in accounts]
     if to.output is not None:  # every run goes to the file, the figures to the terminal
         written = Format.csv if to.format is Format.table else to.format
-        every = evidence_tables(found, rows=True, format=written, accounts=accounts)
-        emit(every, written, to.output, data=evidence_data(found, rows=True, accounts=accounts))
-        emit([*evidence_tables(found, rows=asked.rows), *tables], Format.table)
+        every = evidence_tables(evidence, rows=True, format=written, accounts=accounts)
+        emit(every, written, to.output, data=evidence_data(evidence, rows=True, accounts=accounts))
+        emit([*evidence_tables(evidence, rows=asked.rows), *tables], Format.table)
         return
-    shown = evidence_tables(found, rows=asked.rows, format=to.format, accounts=accounts)
+    shown = evidence_tables(evidence, rows=asked.rows, format=to.format, accounts=accounts)
     if to.format is not Format.csv:
         shown += tables
-    emit(shown, to.format, data=evidence_data(found, rows=asked.rows, accounts=accounts))
+    emit(shown, to.format, data=evidence_data(evidence, rows=asked.rows, accounts=accounts))
 
 
 def _suites(asked: SuitesAsked, to: To) -> bool:
     from planner.report.evidence import evidence_data, evidence_tables, readme_table
     from planner.report.evidence_pages import pages_drift, write_html, write_pages
 
-    found, rows = _found(asked)
+    evidence, rows = _found(asked)
     if asked.readme:
-        emit([readme_table(found)], Format.markdown, to.output)
+        emit([readme_table(evidence)], Format.markdown, to.output)
     else:
         emit(
-            evidence_tables(found, rows=asked.rows, format=to.format),
+            evidence_tables(evidence, rows=asked.rows, format=to.format),
             to.format,
             to.output,
-            data=evidence_data(found, rows=asked.rows),
+            data=evidence_data(evidence, rows=asked.rows),
         )
     if to.html is not None:
-        write_html(found, to.html)
+        write_html(evidence, to.html)
     if to.document is not None:
-        write_pages(found, rows, to.document)
-    moved = pages_drift(found, rows, to.check, whole=not asked.suites) if to.check is not None else []
+        write_pages(evidence, rows, to.document)
+    moved = pages_drift(evidence, rows, to.check, whole=not asked.suites) if to.check is not None else []
     for line in moved:
         typer.echo(line, err=True)
     broken = [row for row in rows if not row.as_claimed]
@@ -201,15 +201,15 @@ def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     from planner.validation.suites import SUITES, evidence
 
     chosen = asked.suites or SUITES
-    found, rows = [], []
+    evidences, rows = [], []
     with progress(asked.quiet) as report:
         for done, name in enumerate(chosen, 1):
             if name == "papers":
                 mine = validate(of_servers.PAPERS, jobs=asked.jobs)
                 rows += mine
-                found.append(of_servers.papers_evidence(mine))
+                evidences.append(of_servers.papers_evidence(mine))
             else:
                 rows += validate(["testbed"], jobs=asked.jobs) if name == "servers" else []
-                found.append(evidence(name))
+                evidences.append(evidence(name))
             report(f"compared {name}", done, len(chosen))
-    return found, rows
+    return evidences, rows

@@ -42,7 +42,7 @@ def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict
         if kind not in STRATEGIES:
             raise unknown_name("exchange", kind, STRATEGIES, hint="one of all, " + ", ".join(STRATEGIES))
         choices = dict(choice.partition("=")[::2] for choice in given)
-        known = [one.name for one in fields(STRATEGIES[kind])]  # type: ignore[arg-type]
+        known = [field.name for field in fields(STRATEGIES[kind])]  # type: ignore[arg-type]
         for name in choices:
             if name not in known:
                 raise unknown_name(f"choice of {kind}", name, known, hint="one of " + ", ".join(known))
@@ -79,7 +79,7 @@ def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
     from planner.device.recorded import open_step
 
     given = profile_paths(value) if isinstance(value, str | list | tuple) else [value]
-    first, *more = (open_step(one) if isinstance(one, str) else one for one in given)
+    first, *more = (open_step(profile) if isinstance(profile, str) else profile for profile in given)
     return first, tuple(more)
 
 

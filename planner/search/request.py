@@ -360,10 +360,10 @@ class Request:
     def as_dict(self) -> dict[str, Any]:
         """What was asked, for the JSON answer; a profile appears as its source."""
         hidden = ("brief", "more_profiles", "extra", "max_workers")
-        out = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in hidden}
+        out = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in hidden}
         out |= self.extra
         given = () if self.profile is None else (self.profile, *self.more_profiles)
-        out["profile"] = "; ".join(one.source or one.model for one in given) or None
+        out["profile"] = "; ".join(entry.source or entry.model for entry in given) or None
         out["objective"], out["network"] = self.goal, self.network_used
         out["hardware"], out["mode"] = self.hardware_words, self.mode or "async"
         out["exchanges"] = None if self.exchanges is None else [kind for kind, _ in self.exchanges]
@@ -385,5 +385,5 @@ def model_of(request: Request) -> Model:
 
 def flag_of(name: str) -> str:
     """The option that sets a field of a request."""
-    declared = (one for one in flags_of(Request) if name in one.fields)
-    return next((one.option for one in declared), option_of(name))
+    declared = (flag_ for flag_ in flags_of(Request) if name in flag_.fields)
+    return next((flag_.option for flag_ in declared), option_of(name))
