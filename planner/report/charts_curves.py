@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from planner.answers.results import Saturation, SaturationPoint
 
 
-def workers_curve(curve: Saturation) -> Chart:
+def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     """Throughput against workers: simulated with its interval, the bound, and W times one worker."""
     points = curve.points
     workers = [point.workers for point in points]
@@ -60,9 +60,10 @@ def workers_curve(curve: Saturation) -> Chart:
             "marker": {"size": 8, "color": "@c1"},
         },
     ]
-    chosen, saturated = curve.chosen, curve.saturation_workers
-    data.append(_marked(f"recommended: {chosen.workers}", [chosen], "X", "@mark"))
-    if saturated not in (None, chosen.workers):
+    chosen, saturated = recommended or curve.chosen.workers, curve.saturation_workers
+    marked = [point for point in points if point.workers == chosen]
+    data.append(_marked(f"recommended: {chosen}", marked, "X", "@mark"))
+    if saturated not in (None, chosen):
         at_saturation = [point for point in points if point.workers == saturated]
         data.append(_marked(f"saturates at {saturated}", at_saturation, "S", "@c1"))
     top = 1.08 * max([*speed, *(point.scored.bound_samples_per_s for point in points)])

@@ -166,9 +166,9 @@ def offers_table(offers: Sequence[Offer]) -> Table:
         Column("usd_per_device_hour", "USD/GPU-h", _money),
         Column("spot_usd_per_device_hour", "spot", _money),
         Column("on_demand_usd_per_hour", "USD/h", _money),
-        Column("region"),
-        Column("_nic", "Gbit/s", align="right"),
-        Column("price_as_of", "as of"),
+        Column("region", spare=2),
+        Column("_nic", "Gbit/s", align="right", spare=1),
+        Column("price_as_of", "as of", spare=3),
     ]
     if any(offer.hardware.standing != "rentable" for offer in offers):
         columns.append(Column("state"))

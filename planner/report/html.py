@@ -29,7 +29,7 @@ from planner.report.page import CHOICE, Chart, Column, Figure, Page, Remark, Tab
 FEW_ALIKE = 3  # sentences about one thing that are shown; more are folded
 MOST_ROWS = 2000  # of a table; JSON and CSV have all
 FEW_COLUMNS = 3  # fit on a telephone as they are
-CROWDED = 9  # columns, beyond which words and figures may break into lines
+CROWDED = 8  # columns, beyond which words and figures may break into lines
 SHORT, LONG = 22, 14  # characters: a cell that stays on one line of a screen; one that is long for a card
 SPARE = 3  # of a column (`Column.spare`) that a crowded table does without where it would have to be scrolled
 BAR = "#4a86d0"  # seen on black and on white
@@ -186,7 +186,7 @@ def _charts(charts: Sequence[Chart]) -> list[str]:
         out.append(
             f'<figure class="{"wide" if chart.wide else "half"}"><h2>{escape(chart.title)}</h2>'
             f'<div class="chart" id="chart-{escape(chart.key)}" data-chart="{escape(chart.key)}" '
-            f'style="height:{height}px" role="img" aria-label="{words}"></div>'
+            f'style="height:{height}px" role="group" aria-label="{words}"></div>'
             f"<figcaption>{escape(' '.join(filter(None, [chart.caption, chart.hint])))}</figcaption></figure>"
         )
     return [*out, "</div>"]

@@ -274,7 +274,7 @@ def _pictures(result: Recommendation) -> list[Picture]:
     curve = result.saturation
     return [
         Picture(lambda: _front(result, chosen, result.plans, _further(result)), plotted=True),
-        *([] if curve is None else [Picture(lambda: workers_curve(curve))]),
+        *([] if curve is None else [Picture(lambda: workers_curve(curve, chosen.plan.workers))]),
         Picture(lambda: charts.cost_split(bars, _names(bars), wide=True), still=False),
         Picture(lambda: charts.utilisation(chosen, wide=True), still=False),
         step_picture(result.request, chosen),

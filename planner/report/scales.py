@@ -45,12 +45,20 @@ class PlotScale:
         return math.log10(value) if self.log else value
 
     def axis(self, title: str, *, wide: bool = False) -> Spec:
-        """The axis for plotly; ticks at 1, 2 and 5 where there is room for them, else at powers of ten."""
+        """The axis for plotly; ticks at 1, 2 and 5 where there is room for them, else at powers of ten, each
+        with its whole number."""
         if not self.log:
             return {"title": {"text": title}, "rangemode": "tozero"}
-        decades = math.log10(self.high / self.low)
-        ticks = "D2" if decades < (2.5 if wide else 1.2) else 1
-        return {"title": {"text": title}, "type": "log", "minor": {"ticks": "outside"}, "dtick": ticks}
+        digits = (1, 2, 5) if math.log10(self.high / self.low) < (2.5 if wide else 1.2) else (1,)
+        tens = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 2)
+        values = [digit * 10.0**ten for ten in tens for digit in digits]
+        return {
+            "title": {"text": title},
+            "type": "log",
+            "tickmode": "array",
+            "tickvals": values,
+            "ticktext": [f"{value:,.12g}" for value in values],
+        }
 
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels

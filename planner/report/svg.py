@@ -120,7 +120,8 @@ def _frame(x: _Axis, y: _Axis, layout: Spec, height: float) -> Iterable[str]:
 
 def _ticks(spec: Spec, axis: _Axis, most: int) -> Iterable[tuple[float, str]]:
     if "ticktext" in spec:
-        return zip(spec["tickvals"], map(_clean, spec["ticktext"]), strict=True)
+        marks = zip(spec["tickvals"], map(_clean, spec["ticktext"]), strict=True)
+        return [mark for mark in marks if not axis.log or axis.low <= mark[0] <= axis.high]
     share = spec.get("tickformat") == ".0%"
     return [(value, f"{value:.0%}" if share else words) for value, words in axis.ticks(most)]
 

@@ -24,7 +24,7 @@ GAP = 2  # between columns
 LABEL = 13  # columns of a label, with the gap after it
 PROSE = 110  # columns of a sentence, however wide the terminal is
 _UNIT = re.compile(r"^(?:<|~|\$)?[-+]?[\d.,]")  # how a cell begins that is one figure with its unit
-_COUNTED = re.compile(r"^(\d[\d,]*) x ")  # `6 x g7e.2xlarge`: the count stays with the name
+_PARTS = re.compile(r"(?:\d[\d,]* x |\d[\d,]* (?=[A-Za-z])|> )?\S+")  # `6 x g7e.2xlarge`, `16 GPUs`
 
 KEPT = (  # topics worth a line on a screen; --explain shows the others
     Topic.JOB,
@@ -201,11 +201,7 @@ def _longest(text: str) -> int:
 
 def _words(text: str) -> list[str]:
     """The parts of a cell that stay whole; a count stays with what it counts."""
-    counted = _COUNTED.match(text)
-    if counted is None:
-        return text.split()
-    first, *others = text[counted.end() :].split()
-    return [counted[0] + first, *others]
+    return _PARTS.findall(text)
 
 
 def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[int]:

@@ -24,20 +24,25 @@ def test_labels_of_neighbours_are_apart_and_inside():
     assert all(left > 0 and top > 0 and bottom < PLOT[1] for left, top, _, bottom in boxes)
 
 
+def _per_decade(axis):
+    """Ticks from 1 up to 10; None where plotly chooses."""
+    return sum(1 <= value < 10 for value in axis["tickvals"]) if "tickvals" in axis else None
+
+
 @pytest.mark.parametrize(
     ("values", "log", "wide", "narrow"),
     [
         ([10, 79], False, None, None),
-        ([10, 81], True, "D2", "D2"),
-        ([1, 50], True, "D2", 1),
+        ([10, 81], True, 3, 3),
+        ([1, 50], True, 3, 1),
         ([1, 1000], True, 1, 1),
     ],
 )
 def test_an_axis_has_as_many_ticks_as_there_is_room_for(values, log, wide, narrow):
     scale = PlotScale.over(values)
     assert scale.log is log
-    assert scale.axis("x", wide=True).get("dtick") == wide
-    assert scale.axis("x").get("dtick") == narrow
+    assert _per_decade(scale.axis("x", wide=True)) == wide
+    assert _per_decade(scale.axis("x")) == narrow
 
 
 def test_a_value_stands_where_its_axis_has_it():
