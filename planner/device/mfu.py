@@ -8,7 +8,7 @@ from planner.hardware import Device
 from planner.model import Model
 
 FLOPS_A_MAC = 2
-PASSES = 3  # forward, and twice as much backward; what is computed again does not count
+PASSES = 3  # forward, and twice as much backward; recompute does not count
 
 
 def model_flops_utilization(

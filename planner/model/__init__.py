@@ -176,7 +176,7 @@ class Model:
 
     @property
     def usual_samples(self) -> float | None:
-        """How many samples are trained where nobody says: one epoch, of sequences a billion tokens at most,
+        """How many samples are trained where nobody says: one epoch, of sequences at most 1e9 tokens,
         as an epoch of a language model is all that it was ever trained on. None where nobody knows."""
         if self.sequence_length is None:
             return self.samples_per_epoch

@@ -1,4 +1,4 @@
-"""What is computed again, by the kind of checkpoints."""
+"""Recomputed layers by recompute mode."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from planner.model.catalog import load_model
 
 def test_model_flop_use_is_six_operations_a_parameter_and_token_and_attention() -> None:
     model, device = load_model("llama3-8b"), load_hardware("p5.48xlarge").device
-    found = model_flops_utilization(model, 1.0, 2, device, BF16)
-    assert found is not None
+    mfu = model_flops_utilization(model, 1.0, 2, device, BF16)
+    assert mfu is not None
     by_rule = 6 * model.parameters * 8192 / (2 * device.flops["bf16"])
-    assert found / by_rule == pytest.approx(1.2, abs=0.15)  # attention at 8,192 tokens
+    assert mfu / by_rule == pytest.approx(1.2, abs=0.15)  # attention at 8,192 tokens
 
 
 def test_a_format_that_the_device_lacks_has_no_use() -> None:

@@ -130,11 +130,11 @@ def test_every_family_of_the_list_is_tried():
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_file_that_is_written_is_the_same_network(tmp_path, name):
-    found = import_file(config(tmp_path, name))
-    (tmp_path / "mine.toml").write_text(toml_of(found.values))
+    imported = import_file(config(tmp_path, name))
+    (tmp_path / "mine.toml").write_text(toml_of(imported.values))
     again = load_model(tmp_path / "mine.toml")
-    assert again.layers == found.model.layers
-    assert again.sequence_length == found.model.sequence_length
+    assert again.layers == imported.model.layers
+    assert again.sequence_length == imported.model.sequence_length
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,11 @@ def test_the_catalogue_says_the_same(tmp_path, name):
     settings |= {"architectures": [REFERENCES[name][0]], "vocab_size": settings.get("vocab_size", 30522)}
     (tmp_path / "config.json").write_text(json.dumps(settings))
     ours = load_model(name)
-    found = import_file(tmp_path / "config.json", tokens=ours.sequence_length if name != "bert-base" else 512)
-    assert {(t.name, t.shape) for t in found.model.tensors} == {(t.name, t.shape) for t in ours.tensors}
-    assert found.model.macs == ours.macs
+    imported = import_file(
+        tmp_path / "config.json", tokens=ours.sequence_length if name != "bert-base" else 512
+    )
+    assert {(t.name, t.shape) for t in imported.model.tensors} == {(t.name, t.shape) for t in ours.tensors}
+    assert imported.model.macs == ours.macs
 
 
 def test_the_folder_and_the_index_are_held_against_the_weights(tmp_path):
@@ -183,7 +185,7 @@ def test_the_folder_and_the_index_are_held_against_the_weights(tmp_path):
             {"num_hidden_layers": 10**6},
             "num_hidden_layers: 1000000; it is a whole number from 1 to 2,000",
         ),
-        ("llama", {"num_attention_heads": 7}, "64 features cannot be dealt to 7 heads"),
+        ("llama", {"num_attention_heads": 7}, "64 features cannot be divided among 7 heads"),
         ("llama", {"num_key_value_heads": 3}, "4 heads are no multiple of 3 key/value heads"),
         ("llama", {"tie_word_embeddings": "yes"}, "tie_word_embeddings: 'yes'; it is true or false"),
         ("mixtral", {"num_experts_per_tok": 5}, "num_experts_per_tok is 5, more than its 4 experts"),
@@ -215,9 +217,9 @@ def test_a_file_that_is_no_configuration(tmp_path, text, said):
 
 
 def test_an_activation_that_nobody_knows_is_said(tmp_path):
-    found = import_file(config(tmp_path, "gpt2", activation_function="cubic"))
-    assert found.notes == ("the activation 'cubic' is not known and counted as gelu",)
-    assert any(layer.kind == "gelu" for layer in found.model)
+    imported = import_file(config(tmp_path, "gpt2", activation_function="cubic"))
+    assert imported.notes == ("the activation 'cubic' is not known and counted as gelu",)
+    assert any(layer.kind == "gelu" for layer in imported.model)
 
 
 def test_a_folder_without_a_configuration(tmp_path):
@@ -226,7 +228,7 @@ def test_a_folder_without_a_configuration(tmp_path):
 
 
 def test_longer_texts_than_anyone_trains_on_are_cut_and_said(tmp_path):
-    found = import_file(config(tmp_path, "llama", max_position_embeddings=131072))
-    assert found.model.sequence_length == 8192
-    assert "--seq-length sets it" in found.notes[0]
+    imported = import_file(config(tmp_path, "llama", max_position_embeddings=131072))
+    assert imported.model.sequence_length == 8192
+    assert "--seq-length sets it" in imported.notes[0]
     assert import_file(tmp_path / "config.json", tokens=100).model.sequence_length == 100

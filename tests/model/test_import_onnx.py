@@ -21,12 +21,12 @@ def _onnx():
 
 def flops(model):
     asked = workloads(model, flash=False)
-    return [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
+    return [sum(getattr(work, way).nominal_flops for work in asked) for way in ("forward", "backward")]
 
 
 def test_a_small_network(tmp_path):
-    found = import_file(DATA / "tiny.onnx")
-    model = found.model
+    imported = import_file(DATA / "tiny.onnx")
+    model = imported.model
     assert [(t.name, t.shape) for t in model.tensors] == [
         ("conv.weight", (4, 3, 3, 3)),
         ("conv.bias", (4,)),
@@ -39,26 +39,26 @@ def test_a_small_network(tmp_path):
     assert [layer.kind for layer in model] == (
         ["input", "conv", "batch_norm", "relu", "add", "pool", "global_pool", "view", "linear", "softmax"]
     )
-    assert found.notes == ("every operator is known",)
-    (tmp_path / "mine.toml").write_text(toml_of(found.values))
+    assert imported.notes == ("every operator is known",)
+    (tmp_path / "mine.toml").write_text(toml_of(imported.values))
     assert load_model(tmp_path / "mine.toml").layers == model.layers
     assert load_model(DATA / "tiny.onnx").parameters == 145
 
 
 def test_text_products_and_operators_that_are_not_known():
-    found = import_file(DATA / "text.onnx")
-    assert found.model.sequence_length == 7
-    assert found.model.parameters == 11 * 6 + 6 * 12 + 6
-    assert found.model.macs == 7 * 6 * 12 + 7 * 7 * 12 + 7 * 7 * 6
-    assert "Mod x 1" in found.notes[0]
+    imported = import_file(DATA / "text.onnx")
+    assert imported.model.sequence_length == 7
+    assert imported.model.parameters == 11 * 6 + 6 * 12 + 6
+    assert imported.model.macs == 7 * 6 * 12 + 7 * 7 * 12 + 7 * 7 * 6
+    assert "Mod x 1" in imported.notes[0]
 
 
 def test_open_axes_are_asked_for():
     with pytest.raises(BadInput, match=r"axes of its input have no size; give them with --axis batch=SIZE"):
         import_file(DATA / "open.onnx")
-    found = import_named(str(DATA / "open.onnx"), ImportOptions(axes=("batch=4",)))
-    assert found.model.parameters == 145
-    assert found.model.default_batch == 4
+    imported = import_named(str(DATA / "open.onnx"), ImportOptions(axes=("batch=4",)))
+    assert imported.model.parameters == 145
+    assert imported.model.default_batch == 4
 
 
 @pytest.mark.parametrize(

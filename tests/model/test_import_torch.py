@@ -77,7 +77,7 @@ def modules(tmp_path, monkeypatch):
 
 def flops(model):
     asked = workloads(model, flash=False)
-    return [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
+    return [sum(getattr(work, way).nominal_flops for work in asked) for way in ("forward", "backward")]
 
 
 @pytest.mark.slow
@@ -111,10 +111,10 @@ def test_hooks_see_the_layers_of_a_small_network(modules):
 
 def test_hooks_watch_a_module_that_looks_into_its_tensors(modules):
     """And what two modules share is counted once."""
-    found = import_named("mynets:Tied", ImportOptions(input_ids="4x12", hooks=True))
-    assert found.model.parameters == 50 * 8 + 16 * 8 + 8 * 8 + 8
-    assert flops(found.model)[0] == 2 * 12 * (8 * 8 + 8 * 50)
-    assert found.notes[0] == "every operator is known"
+    imported = import_named("mynets:Tied", ImportOptions(input_ids="4x12", hooks=True))
+    assert imported.model.parameters == 50 * 8 + 16 * 8 + 8 * 8 + 8
+    assert flops(imported.model)[0] == 2 * 12 * (8 * 8 + 8 * 50)
+    assert imported.notes[0] == "every operator is known"
 
 
 @pytest.mark.slow
@@ -123,19 +123,19 @@ def test_hooks_watch_gpt2_of_transformers(modules):
     exported, watched = (
         import_named("mynets:gpt2", ImportOptions(input_ids="8x1024", hooks=hooks)) for hooks in (False, True)
     )
-    named = [{(t.name, t.shape) for t in one.model.tensors} for one in (exported, watched)]
+    named = [{(t.name, t.shape) for t in imported.model.tensors} for imported in (exported, watched)]
     assert named[0] == named[1]
     attention = 12 * 4 * 1024 * 1024 * 768  # which is between modules
     assert flops(exported.model)[0] - flops(watched.model)[0] == attention
 
 
 def test_what_is_not_known_is_counted_and_said(modules):
-    found = import_named("mynets:Odd", ImportOptions(input="4x8"))
-    assert "special_i0" in found.notes[0]
-    assert "% of what is moved" in found.notes[0]
-    assert "2 parameter tensors (20 values) are not used, as unused.weight" in found.notes
-    assert found.model.parameters == 8 * 16 + 16 + 16
-    assert flops(found.model)[0] == 2 * (8 * 16 + 16 * 8)
+    imported = import_named("mynets:Odd", ImportOptions(input="4x8"))
+    assert "special_i0" in imported.notes[0]
+    assert "% of what is moved" in imported.notes[0]
+    assert "2 parameter tensors (20 values) are not used, as unused.weight" in imported.notes
+    assert imported.model.parameters == 8 * 16 + 16 + 16
+    assert flops(imported.model)[0] == 2 * (8 * 16 + 16 * 8)
 
 
 @pytest.mark.parametrize(

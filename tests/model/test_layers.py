@@ -30,7 +30,9 @@ def nominal(name, blocks=""):
         for layer, one in zip(model.layers, workloads(model, flash=False), strict=True)
         if layer.block in counted
     ]
-    return sum(one.forward.nominal_flops for one in asked), sum(one.backward.nominal_flops for one in asked)
+    return sum(work.forward.nominal_flops for work in asked), sum(
+        work.backward.nominal_flops for work in asked
+    )
 
 
 @pytest.mark.parametrize("row", rows("flops.csv"), ids=lambda row: row["model"])
@@ -63,9 +65,11 @@ def test_every_kind_in_the_catalogue_is_in_the_table():
 def test_matmuls_do_the_flops_of_their_pass():
     for name in ("llama3-8b", "mixtral-8x7b", "bert-base", "efficientnet-b0"):
         for layer, asked in zip(load_model(name), workloads(load_model(name)), strict=True):
-            for one in (asked.forward, asked.backward):
-                if one.matmuls:
-                    assert sum(m.flops for m in one.matmuls) == pytest.approx(one.flops), layer.name
+            for direction in (asked.forward, asked.backward):
+                if direction.matmuls:
+                    assert sum(m.flops for m in direction.matmuls) == pytest.approx(direction.flops), (
+                        layer.name
+                    )
 
 
 LINEAR = Layer("l", "linear", ("x",), (10, 6), (Tensor("w", (6, 4)),), 240, input_elements=40)

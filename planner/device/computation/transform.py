@@ -21,7 +21,7 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
     and `most - 2` longer ones stand for those between. Where collectives run in every pass they
     are longer by as much: what overlaps in one pass overlaps in the long one, and only what is not hidden at
     its ends, one unit's collective, is counted too often, by a unit of all units times runs. The wait for
-    other stages of a pipeline is one of the step, dealt out to its micro-batches.
+    other stages of a pipeline is one of the step, divided among its micro-batches.
     """
     if micro_batches < 1:
         raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
@@ -36,11 +36,11 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
     last = (times - 1) * n
     parameters = tuple(
         replace(
-            one,
-            readers=tuple(at * n + op for at in range(times) for op in one.readers),
-            ready=None if one.ready is None else last + one.ready,
+            parameter,
+            readers=tuple(at * n + op for at in range(times) for op in parameter.readers),
+            ready=None if parameter.ready is None else last + parameter.ready,
         )
-        for one in computation.parameters
+        for parameter in computation.parameters
     )
     start, index = _repeated_deps(computation, times)
     each = np.repeat(scale, n)

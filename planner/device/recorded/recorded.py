@@ -24,7 +24,7 @@ def computation_of(profile: Profile) -> Computation:
     behind = _compute_before(profile, order, place)
     deps = [sorted({dep for before in profile.deps(op).tolist() for dep in behind[before]}) for op in kept]
     start = np.zeros(len(kept) + 1, np.int32)
-    np.cumsum([len(one) for one in deps], out=start[1:])
+    np.cumsum([len(waits) for waits in deps], out=start[1:])
     durations_s = np.ascontiguousarray(profile.durations_s[:, kept])
     durations_s.flags.writeable = False
     names = tuple(profile.names[op] for op in kept)
@@ -38,11 +38,11 @@ def computation_of(profile: Profile) -> Computation:
         layer=np.ascontiguousarray(profile.layer[kept]),
         layers=profile.layers,
         dep_start=start,
-        dep_index=np.array([dep for one in deps for dep in one], np.int32),
+        dep_index=np.array([dep for waits in deps for dep in waits], np.int32),
         durations_s=durations_s,
         parameters=parameters,
         optimizer_s=_optimizer_s(profile),
-        blocks=tuple(one.name for one in parameters) or ("",),
+        blocks=tuple(parameter.name for parameter in parameters) or ("",),
         precision=precision,
         hardware=profile.hardware,
         basis=profile.basis,
@@ -122,7 +122,7 @@ def _parameters(
             ready.get(tensor),
             block,
         )
-        for block, tensor in enumerate(sorted(one for one in sizes if one >= 0))
+        for block, tensor in enumerate(sorted(number for number in sizes if number >= 0))
     )
 
 

@@ -50,7 +50,7 @@ class Recordings:
                         f"the profiles given are of two {name}s, {mine or 'unnamed'} and {its or 'unnamed'}; "
                         "give recordings of one loop on one device"
                     )
-        batches = [one.batch for one in profiles]
+        batches = [profile.batch for profile in profiles]
         if len(set(batches)) < len(batches):
             raise BadInput(f"two of the profiles given have batch {max(batches, key=batches.count)}")
         self.source: Device | None = device_called(self.first.hardware)
@@ -59,7 +59,7 @@ class Recordings:
     @property
     def scales(self) -> bool:
         """Whether it holds what ops ask of a device."""
-        return all(one.recorded is not None and one.recorded.work for one in self.profiles)
+        return all(profile.recorded is not None and profile.recorded.work for profile in self.profiles)
 
     @property
     def network(self) -> Network:
@@ -111,7 +111,7 @@ class Recordings:
         return {part.format for part in parts if part.flops or part.moved_bytes}
 
     def check_batch(self, batch: int) -> None:
-        if batch in {one.batch for one in self.profiles} or self.scales or len(self.profiles) > 1:
+        if batch in {profile.batch for profile in self.profiles} or self.scales or len(self.profiles) > 1:
             return
         raise BadInput(
             f"--batch {batch} contradicts --profile, which was recorded at batch {self.first.batch} and "
@@ -121,13 +121,13 @@ class Recordings:
     def profile(self, batch: int, device: Device) -> Profile:
         """The steps at a batch on a device."""
         if len(self.profiles) > 1:
-            found = interpolate_batch(self.profiles, batch)
+            profile = interpolate_batch(self.profiles, batch)
         else:
             self.check_batch(batch)
-            found = rescale_batch(self.first, batch, self._rated)
+            profile = rescale_batch(self.first, batch, self._rated)
         if self.source is None or self.same(device):
-            return found
-        return replace(rescale(found, self.source, device), basis="scaled", hardware=device.name)
+            return profile
+        return replace(rescale(profile, self.source, device), basis="scaled", hardware=device.name)
 
     @property
     def _rated(self) -> Device | None:
@@ -147,23 +147,25 @@ class Recordings:
         """How far off it may be; None where nobody has said what was recorded."""
         if self.first.recorded is None:
             return None
-        found = replace(error_of("recorded", "all"), source="the spread between steps of one recording")
-        batches = [one.batch for one in self.profiles]
+        error = replace(error_of("recorded", "all"), source="the spread between steps of one recording")
+        batches = [profile.batch for profile in self.profiles]
         if batch not in batches:
-            found = combined_error(found, batch_error(batches, batch, self._rated))
+            error = combined_error(error, batch_error(batches, batch, self._rated))
         if self.source is not None and not self.same(device):
-            found = combined_error(found, device_error(self.source, device, self.network))
-        return found
+            error = combined_error(error, device_error(self.source, device, self.network))
+        return error
 
     def words(self, batch: int, device: Device) -> str:
         """`recorded on A10G at batch 32, scaled to H100 and batch 64: range 0.71 to 1.41 times`."""
         recorded_at = "batches" if len(self.profiles) > 1 else "batch"
-        at = " and ".join(str(one.batch) for one in sorted(self.profiles, key=lambda one: one.batch))
+        at = " and ".join(
+            str(profile.batch) for profile in sorted(self.profiles, key=lambda profile: profile.batch)
+        )
         known = self.source
         name = (known.name if known else self.first.hardware) or "an unnamed device"
         said = f"recorded on {name} at {recorded_at} {at}"
         to = [] if known is None or self.same(device) else [device.name]
-        if batch not in [one.batch for one in self.profiles]:
+        if batch not in [profile.batch for profile in self.profiles]:
             to.append(f"batch {batch}")
         error = self.error(batch, device)
         if not to or error is None:

@@ -81,7 +81,7 @@ def carries_over(source: Device, target: Device) -> bool:
 
 
 def relatives(source: Device, target: Device) -> bool:
-    vendors = {one.vendor or "nvidia" for one in (source, target)}
+    vendors = {device.vendor or "nvidia" for device in (source, target)}
     return len(vendors) == 1 and not is_old(source) and not is_old(target)
 
 
@@ -189,8 +189,8 @@ def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
     near = min(profiles, key=lambda one: abs(np.log(one.batch / batch)))
     if near.batch == batch:
         return near
-    batches = np.array([one.batch for one in profiles], float)
-    times_s = np.array([np.median(one.durations_s, axis=0) for one in profiles])
+    batches = np.array([profile.batch for profile in profiles], float)
+    times_s = np.array([np.median(profile.durations_s, axis=0) for profile in profiles])
     fixed_s, slope_s = lines(batches, times_s)
     now_s, then_s = fixed_s + slope_s * near.batch, fixed_s + slope_s * batch
     factors = np.divide(then_s, now_s, out=np.ones_like(now_s), where=now_s > 0)
@@ -249,7 +249,7 @@ def rescale_errors() -> Moves:
 def device_error(source: Device, target: Device, network: str) -> Error:
     """Of a step that was recorded on one device and scaled to another."""
     figures = constants()
-    vendors = {one.vendor or "nvidia" for one in (source, target)}
+    vendors = {device.vendor or "nvidia" for device in (source, target)}
     known = figures.devices.get(family_of(target, figures))
     basis = "other vendor" if len(vendors) > 1 else "fitted" if known is not None and known.rows else "unseen"
     spreads = rescale_errors().device[basis]
@@ -261,7 +261,7 @@ def device_error(source: Device, target: Device, network: str) -> Error:
 def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
     """Of a step at another batch than the recorded ones: the distance to the nearest of them counts. Between
     two of them a straight line is as good as rates are."""
-    far = min(abs(math.log2(batch / one)) for one in recorded)
+    far = min(abs(math.log2(batch / known_batch)) for known_batch in recorded)
     inside = min(recorded) <= batch <= max(recorded)
     spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated
     known = sorted((int(name), spread) for name, spread in spreads.items())

@@ -93,7 +93,7 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
         profile.steps,
         recorded.exposed,
         kinds,
-        tuple(_suspicious(profile, recorded, recorded.exposed, {one.kind: one.share for one in kinds})),
+        tuple(_suspicious(profile, recorded, recorded.exposed, {kind.kind: kind.share for kind in kinds})),
     )
 
 
@@ -158,7 +158,7 @@ class RecordingsBeside:
 
 
 def compare_recordings(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
-    spent = [{one.kind: one.time_s for one in recording.kinds} for recording in (first, second)]
+    spent = [{kind.kind: kind.time_s for kind in recording.kinds} for recording in (first, second)]
     kinds = [
         KindBeside(kind, one, other, other / one if one > 0 else None)
         for kind in ORDER

@@ -117,13 +117,13 @@ def _shape(text: str, flag: str) -> tuple[int, ...]:
 
 
 def _axes(given: tuple[str, ...]) -> dict[str, int]:
-    found = {}
+    sizes = {}
     for text in given:
         name, _, size = text.partition("=")
         if not name or not (size.isascii() and size.isdigit() and 0 < len(size) <= 9 and int(size)):
             raise BadInput(f"--axis {text[:60]}: write the axis and its size, as --axis batch=8")
-        found[name] = int(size)
-    return found
+        sizes[name] = int(size)
+    return sizes
 
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

@@ -79,15 +79,15 @@ class Config:
         word = self.word(*keys, default=default).lower()
         known = {kind_name(kind): kind_name(kind) for kind in (Silu, Relu, Tanh, Sigmoid)}
         gelu = kind_name(Gelu)
-        found = kind_name(Silu) if word == "swish" else known.get(word) or (gelu if gelu in word else "")
-        if not found:
+        activation = kind_name(Silu) if word == "swish" else known.get(word) or (gelu if gelu in word else "")
+        if not activation:
             self.notes.append(f"the activation {word[:40]!r} is not known and counted as gelu")
-        return found or gelu
+        return activation or gelu
 
     def heads(self, width: int, *keys: str) -> int:
         heads = self.number(*(keys or ("num_attention_heads",)))
         if width % heads and "head_dim" not in self.values:
-            raise self.error(f"{width} features cannot be dealt to {heads} heads")
+            raise self.error(f"{width} features cannot be divided among {heads} heads")
         return heads
 
 

@@ -69,12 +69,12 @@ class OperatorGraph:
         name = (
             "".join(c if c.isprintable() else "_" for c in name)[:LONGEST_NAME].replace("/", ".") or "layer"
         )
-        found, count = name, 1
-        while found in self.taken:
+        unique, count = name, 1
+        while unique in self.taken:
             count += 1
-            found = f"{name}_{count}"
-        self.taken.add(found)
-        return found
+            unique = f"{name}_{count}"
+        self.taken.add(unique)
+        return unique
 
     def viewed(self, value: Value, shape: Shape) -> Value:
         """A value in another shape, by a `view` where it has not this one."""
@@ -165,7 +165,7 @@ class OperatorGraph:
         """What was not known, and its share of all that is moved."""
         if not self.unknown:
             return ["every operator is known"]
-        moved = [one.forward.moved_elements + one.backward.moved_elements for one in workloads(model)]
+        moved = [work.forward.moved_elements + work.backward.moved_elements for work in workloads(model)]
         strange = {item["name"] for item in self.layers if item.get("other") in self.unknown}
         share = sum(m for m, layer in zip(moved, model.layers, strict=True) if layer.name in strange)
         listed = ", ".join(f"{name} x {count}" for name, count in self.unknown.most_common(8))

@@ -88,8 +88,8 @@ def _name(config: Config) -> str:
     said = config.values.get("_name_or_path")
     name = said.rstrip("/").rpartition("/")[2] if isinstance(said, str) else ""
     folder = config.path.resolve().parent.name
-    found = "".join(c for c in name or folder if c.isalnum() or c in "-_.")[:80]
-    return found.strip(".") or config.family
+    letters = "".join(c for c in name or folder if c.isalnum() or c in "-_.")[:80]
+    return letters.strip(".") or config.family
 
 
 def _precision(config: Config) -> str:
@@ -117,10 +117,10 @@ def _compared(folder: Path, model: Model) -> list[str]:
     if not (missing or more or other):
         said = "names and shapes" if all(theirs.values()) else "names"
         return [f"all {len(ours):,} tensors are those of the weights beside it, {said}"]
-    found = [(missing, "here only"), (more, "in the weights only"), (other, "of another shape")]
+    differences = [(missing, "here only"), (more, "in the weights only"), (other, "of another shape")]
     parts = [
         f"{len(names)} {what} ({names[0][:60]}{', ...' if names[1:] else ''})"
-        for names, what in found
+        for names, what in differences
         if names
     ]
     return [f"tensors differ from the weights beside it: {'; '.join(parts)}"]

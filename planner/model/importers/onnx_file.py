@@ -138,12 +138,12 @@ class _Reading:
             self.constants.add(other.name)  # masks, lengths: nothing is computed for them
         last = value
         for node in self.proto.node:
-            found = self.node(node)
-            if found is not None:
-                self.known[node.output[0]] = last = found
+            made = self.node(node)
+            if made is not None:
+                self.known[node.output[0]] = last = made
                 for more in node.output[1:]:
                     if more in self.raw:
-                        self.known[more] = found
+                        self.known[more] = made
         self.graph.closed(last, text=text and len(last.shape) == 2)
         return self.graph, given
 
@@ -157,9 +157,9 @@ class _Reading:
         name = self.name(node, held)
         lower = LOWERED.get(node.op_type)
         if lower is not None:
-            found = lower(self, node, data, held, name)
-            if found is not None:
-                return found
+            made = lower(self, node, data, held, name)
+            if made is not None:
+                return made
         if node.op_type in ONNX_ACTIVATIONS:
             return self.graph.unary(ONNX_ACTIVATIONS[node.op_type], data[0], name)
         out = self.shape(node.output[0])
@@ -185,9 +185,15 @@ class _Reading:
         return ".".join(kept)
 
     def attribute(self, node: Any, name: str, default: Any) -> Any:
-        for one in node.attribute:
-            if one.name == name:
-                return list(one.ints) if one.ints else one.i if one.type == 2 else one.f
+        for attribute in node.attribute:
+            if attribute.name == name:
+                return (
+                    list(attribute.ints)
+                    if attribute.ints
+                    else attribute.i
+                    if attribute.type == 2
+                    else attribute.f
+                )
         return default
 
 
@@ -239,7 +245,7 @@ def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
     if len(data) == 2:
         depth = at.shape(node.input[0])[-1]
         keys = {"shape": list(out), "depth": depth}
-        return at.graph.add(Product, [one.layer for one in data], name, out, **keys)
+        return at.graph.add(Product, [value.layer for value in data], name, out, **keys)
     weight = node.input[1]
     if weight not in held or len(held[weight]) != 2:
         return None
@@ -270,7 +276,7 @@ def _add(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], nam
 def _mul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
     if len(data) != 2 or data[0].shape != data[1].shape:
         return None
-    return at.graph.add(Multiply, [one.layer for one in data], name, data[0].shape)
+    return at.graph.add(Multiply, [value.layer for value in data], name, data[0].shape)
 
 
 def _pool(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:

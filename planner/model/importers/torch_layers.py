@@ -141,7 +141,7 @@ def _norm(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Val
 
 
 def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    shapes = [at.shape(one) for one in node.args[:3]]
+    shapes = [at.shape(argument) for argument in node.args[:3]]
     if any(len(shape) != 3 for shape in shapes) or len(data) < 3:
         return None
     (heads, length, size), (kv_heads, _, _), values = shapes
@@ -149,7 +149,7 @@ def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         return None
     reads = [
         at.graph.viewed(value, (shape[1], shape[0] * shape[2]))
-        for value, shape in zip((at.of(one) for one in node.args[:3]), shapes, strict=True)
+        for value, shape in zip((at.of(argument) for argument in node.args[:3]), shapes, strict=True)
         if isinstance(value, Value)
     ]
     if len(reads) != 3:
@@ -159,7 +159,7 @@ def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     keys = {"heads": heads, "kv_heads": kv_heads if kv_heads != heads else None}
     keys |= {"causal": bool(causal) or None, "dropout": bool(dropout) or None}
     made = at.graph.add(
-        Attention, [one.layer for one in reads], at.name(node), (length, heads * size), **keys
+        Attention, [read.layer for read in reads], at.name(node), (length, heads * size), **keys
     )
     return at.graph.viewed(made, (heads, length, size))
 
@@ -241,10 +241,10 @@ def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
             return at.graph.add(ClassToken, True, at.name(node, name), out, weights=name, from_=data[0].layer)
         return None
     wanted = image(out)
-    joined = len(data) > 1 and sum(one.shape[-1] for one in data) == wanted[-1]
-    if not joined or any(one.shape[:-1] != wanted[:-1] for one in data):
+    joined = len(data) > 1 and sum(value.shape[-1] for value in data) == wanted[-1]
+    if not joined or any(value.shape[:-1] != wanted[:-1] for value in data):
         return None
-    return at.graph.add(Concat, [one.layer for one in data], at.name(node), wanted)
+    return at.graph.add(Concat, [value.layer for value in data], at.name(node), wanted)
 
 
 def _loss(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -307,22 +307,22 @@ class Lowering:
     known: dict[Any, Value | HeldValue | None] = field(default_factory=dict)
 
     def shape(self, node: Any) -> Shape:
-        found = node.meta.get("val")
-        if isinstance(found, list | tuple):
-            found = found[0] if found else None
-        return without_batch(tuple(int(n) for n in getattr(found, "shape", ())), self.batch)
+        meta = node.meta.get("val")
+        if isinstance(meta, list | tuple):
+            meta = meta[0] if meta else None
+        return without_batch(tuple(int(n) for n in getattr(meta, "shape", ())), self.batch)
 
     def of(self, argument: Any) -> Value | HeldValue | None:
         return self.known.get(argument) if hasattr(argument, "meta") else None
 
     def data(self, node: Any) -> list[Value]:
-        return [one for one in map(self.of, node.all_input_nodes) if isinstance(one, Value)]
+        return [value for value in map(self.of, node.all_input_nodes) if isinstance(value, Value)]
 
     def held(self, node: Any) -> dict[str, Shape]:
         found: dict[str, Shape] = {}
-        for one in map(self.of, node.all_input_nodes):
-            if isinstance(one, HeldValue):
-                found |= one.tensors
+        for value in map(self.of, node.all_input_nodes):
+            if isinstance(value, HeldValue):
+                found |= value.tensors
         return found
 
     def name(self, node: Any, *tensors: str) -> str:

@@ -99,10 +99,10 @@ def _made(source: str, torch: Any) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.import_module(where)
+        namespace = importlib.import_module(where)
     except Exception as error:
         raise BadInput(f"{source}: cannot import {where}: {_line(error)}") from error
-    make = getattr(found, name, None)
+    make = getattr(namespace, name, None)
     if make is None:
         raise BadInput(f"{source}: {where} has no {name}")
     module = make if isinstance(make, torch.nn.Module) else _called(source, make, torch)
@@ -171,12 +171,12 @@ def lowered(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
         if node.op == "placeholder":
             at.known[node] = _placeholder(at, node, parameters, same, set(signature.user_inputs), ids)
         elif node.op == "call_function":
-            found = _lower(at, node)
-            at.known[node] = found
-            if isinstance(found, Value):
-                last = found
+            made = _lower(at, node)
+            at.known[node] = made
+            if isinstance(made, Value):
+                last = made
         elif node.op == "output":
-            outputs = [one for one in map(at.of, node.all_input_nodes) if isinstance(one, Value)]
+            outputs = [value for value in map(at.of, node.all_input_nodes) if isinstance(value, Value)]
             last = outputs[-1] if outputs else last
     if last is None:
         at.graph.closed(Value("input", (1,)), text=False)
@@ -188,11 +188,11 @@ def lowered(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
 def _shared(program: Any, parameters: dict[str, str]) -> dict[str, str]:
     """Names of parameters that are one tensor under several names, by the first."""
     first: dict[int, str] = {}
-    found = {}
+    owners = {}
     for name in parameters.values():
         tensor = program.state_dict.get(name)
-        found[name] = first.setdefault(id(tensor), name) if tensor is not None else name
-    return found
+        owners[name] = first.setdefault(id(tensor), name) if tensor is not None else name
+    return owners
 
 
 def _placeholder(  # noqa: PLR0917
@@ -230,9 +230,9 @@ def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
         )
         return HeldValue(held, was != turned, plain)
     if name in LOWERED:
-        found = LOWERED[name](at, node, data)
-        if found is not None:
-            return found
+        value = LOWERED[name](at, node, data)
+        if value is not None:
+            return value
     if name in TORCH_ACTIVATIONS:
         return at.graph.unary(TORCH_ACTIVATIONS[name], data[0], at.name(node))
     if name in TORCH_SAME or (name == "dropout" and (node.args[1] == 0 or not node.args[2])):
@@ -262,7 +262,7 @@ class _Watch:
     def called(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if not hasattr(output, "shape"):
             return
-        given = next((one for one in inputs if hasattr(one, "shape")), None)
+        given = next((tensor for tensor in inputs if hasattr(tensor, "shape")), None)
         source = self.known.get(id(given), self.last)
         out = without_batch(tuple(output.shape), self.batch)
         reads = without_batch(tuple(given.shape), self.batch) if given is not None else source.shape

@@ -125,20 +125,20 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
     naming = _Naming()
     memo: dict[tuple[object, ...], tuple[Inferred, int]] = {}
     layers = {name: Layer(name, kind_name(Input), (), shape) for name, shape in texts.items()}
-    for one in placed:
-        shapes = [layers[name].output_shape for name in one.inputs]
-        key = (one.kind, id(one.spec), *shapes)
+    for entry in placed:
+        shapes = [layers[name].output_shape for name in entry.inputs]
+        key = (entry.kind, id(entry.spec), *shapes)
         try:
             if key not in memo:
-                memo[key] = _made(one, shapes, style)
+                memo[key] = _made(entry, shapes, style)
             made, elements = memo[key]
-            tied = naming.tied(one, made)
-            layers[one.name] = Layer(
-                one.name,
-                made.kind or one.kind,
-                one.inputs,
+            tied = naming.tied(entry, made)
+            layers[entry.name] = Layer(
+                entry.name,
+                made.kind or entry.kind,
+                entry.inputs,
                 made.shape,
-                naming.tensors(one, made),
+                naming.tensors(entry, made),
                 made.macs,
                 made.kernel,
                 made.stride,
@@ -146,12 +146,12 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
                 made.groups,
                 made.detail,
                 tied,
-                one.block,
-                None if one.owner == one.name else one.owner,
+                entry.block,
+                None if entry.owner == entry.name else entry.owner,
                 file.scope or None,
             )
         except ShapeMisfit as error:
-            raise one.spot.error(source, f"{one.name}: {error}") from None
+            raise entry.spot.error(source, f"{entry.name}: {error}") from None
     return list(layers.values())
 
 
@@ -173,26 +173,26 @@ class _Naming:
         self.taken: set[str] = set()
         self.owned: dict[str, tuple[Tensor, ...]] = {}  # by layer
 
-    def tensors(self, one: Placed, made: Inferred) -> tuple[Tensor, ...]:
+    def tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
         if not made.tensors:
             return ()
-        count = self.counts.get(one.kind, 0)
-        self.counts[one.kind] = count + 1
+        count = self.counts.get(entry.kind, 0)
+        self.counts[entry.kind] = count + 1
         tensors = []
         for template, shape in made.tensors:
-            name = template.replace("{n}", str(count)).replace("{layer}", one.owner)
+            name = template.replace("{n}", str(count)).replace("{layer}", entry.owner)
             if name in self.taken:
                 raise ShapeMisfit(f"the tensor name {name!r} is taken; names must be unique")
             self.taken.add(name)
             tensors.append(Tensor(name, shape))
-        self.owned[one.name] = found = tuple(tensors)
-        return found
+        self.owned[entry.name] = tuple(tensors)
+        return self.owned[entry.name]
 
-    def tied(self, one: Placed, made: Inferred) -> tuple[Tensor, ...]:
+    def tied(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
         """The tensor of the earlier layer that this one names, if it has no weights of its own."""
         if not made.tied:
             return ()
-        name = one.spec.tied
+        name = entry.spec.tied
         if name not in self.owned:
             raise ShapeMisfit(f"tied = {name!r}: no earlier layer of this name has a tensor")
         tensor = self.owned[name][0]

@@ -24,46 +24,50 @@ def test_ops_are_those_that_the_worker_computes(model):
     model = load_model(model)
     step = profile_for(model, 32, V100, parsing=NO_PARSING)
     worker = np.flatnonzero(step.resource == WORKER)
-    found = computation_for(model, 32, V100)
-    assert found.names == tuple(step.names[op] for op in worker)
+    computation = computation_for(model, 32, V100)
+    assert computation.names == tuple(step.names[op] for op in worker)
     kept = {int(op): at for at, op in enumerate(worker)}
     for at, op in enumerate(worker):
-        assert found.deps(at) == tuple(kept[dep] for dep in step.deps(int(op)).tolist() if dep in kept)
+        assert computation.deps(at) == tuple(kept[dep] for dep in step.deps(int(op)).tolist() if dep in kept)
     times = fitted_times(model, 32, V100.kernels)
-    assert found.once_s.sum() + found.optimizer_s == pytest.approx(times.step_s)
-    assert found.durations_s.mean(axis=0) == pytest.approx(found.once_s, rel=0.05)
+    assert computation.once_s.sum() + computation.optimizer_s == pytest.approx(times.step_s)
+    assert computation.durations_s.mean(axis=0) == pytest.approx(computation.once_s, rel=0.05)
 
 
 def test_parameters_know_who_reads_them_and_what_makes_their_gradient():
     model = load_model("vgg11")
-    found = computation_for(model, 8, V100)
-    assert [one.name for one in found.parameters] == [tensor.name for tensor in model.tensors]
-    assert found.elements * 4 == model.bytes
-    kernel = next(one for one in found.parameters if one.name == "conv1/conv2d/kernel")
-    assert [found.names[op] for op in kernel.readers] == ["conv1/forward"]
-    assert found.names[kernel.ready] == "conv1/backward"
-    assert found.role[kernel.ready] == BACKWARD
-    assert found.role[kernel.readers[0]] == FORWARD
-    assert found.blocks[kernel.block] == "convs1"
-    assert found.layers[found.layer[kernel.ready]] == "conv1"
+    computation = computation_for(model, 8, V100)
+    assert [parameter.name for parameter in computation.parameters] == [
+        tensor.name for tensor in model.tensors
+    ]
+    assert computation.elements * 4 == model.bytes
+    kernel = next(
+        parameter for parameter in computation.parameters if parameter.name == "conv1/conv2d/kernel"
+    )
+    assert [computation.names[op] for op in kernel.readers] == ["conv1/forward"]
+    assert computation.names[kernel.ready] == "conv1/backward"
+    assert computation.role[kernel.ready] == BACKWARD
+    assert computation.role[kernel.readers[0]] == FORWARD
+    assert computation.blocks[kernel.block] == "convs1"
+    assert computation.layers[computation.layer[kernel.ready]] == "conv1"
 
 
 def test_inference_has_no_gradients():
-    found = computation_for(load_model("alexnet"), 8, V100, training=False)
-    assert (found.role == FORWARD).all()
-    assert all(one.ready is None for one in found.parameters)
+    computation = computation_for(load_model("alexnet"), 8, V100, training=False)
+    assert (computation.role == FORWARD).all()
+    assert all(parameter.ready is None for parameter in computation.parameters)
 
 
 def test_ops_that_an_exchange_adds_vary_with_the_step():
-    found = computation_for(load_model("alexnet"), 8, V100)
-    more = found.varied([*found.once_s, 1.0])
-    assert more.shape == (found.steps, found.ops + 1)
-    assert (found.varied(found.once_s) == found.durations_s).all()
+    computation = computation_for(load_model("alexnet"), 8, V100)
+    more = computation.varied([*computation.once_s, 1.0])
+    assert more.shape == (computation.steps, computation.ops + 1)
+    assert (computation.varied(computation.once_s) == computation.durations_s).all()
 
 
 def test_what_makes_no_sense_is_refused():
-    found = computation_for(load_model("alexnet"), 8, V100)
+    computation = computation_for(load_model("alexnet"), 8, V100)
     with pytest.raises(BadInput, match="must come after"):
-        replace(found, dep_index=found.dep_index + 1)
+        replace(computation, dep_index=computation.dep_index + 1)
     with pytest.raises(BadInput, match="steps x"):
-        replace(found, durations_s=found.durations_s[:, 1:])
+        replace(computation, durations_s=computation.durations_s[:, 1:])

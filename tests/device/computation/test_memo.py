@@ -59,4 +59,4 @@ def test_lowering_and_bounds_keep_no_computation_alive() -> None:
         seen.append(weakref.ref(computation))
         del computation, case
     gc.collect()
-    assert [one() for one in seen] == [None] * len(exchanges)
+    assert [reference() for reference in seen] == [None] * len(exchanges)

@@ -164,13 +164,13 @@ def test_products_of_graphics_boards_in_few_bits_reach_less_than_those_of_device
         return Device("card", "gpu", {"fp32": 2e13, "fp16": 1e14}, 24 * 2**30, 1e12, **more)  # type: ignore[arg-type]
 
     board, stacked = card(memory_kind="gddr"), card(memory_kind="hbm")
-    half = [device_rates(one, FP16, constants()).flops for one in (board, stacked)]
+    half = [device_rates(device, FP16, constants()).flops for device in (board, stacked)]
     ratio = np.divide(*half, where=np.isfinite(half[1]), out=np.ones(len(KERNEL_KINDS)))
     assert ratio[[MATMUL, ATTENTION]].tolist() == pytest.approx([constants().board_share] * 2)
     assert 0.7 < constants().board_share < 0.95
     others = [KERNEL_KINDS.index(kind) for kind in ("conv1x1", "conv3x3", "depthwise")]
     assert ratio[others].tolist() == [1, 1, 1]
-    single = [device_rates(one, FP32, constants()).flops[MATMUL] for one in (board, stacked)]
+    single = [device_rates(device, FP32, constants()).flops[MATMUL] for device in (board, stacked)]
     assert single[0] == single[1]
 
 
@@ -191,7 +191,7 @@ def test_measured_products_beat_the_usual_share_of_the_peak() -> None:
     peaks = {"fp32": 20e12, "bf16": 200e12}
     slow = Device("a", "gpu", peaks, 1e10, 1e12, matmul_flops={"bf16": 80e12})
     plain = Device("a", "gpu", peaks, 1e10, 1e12)
-    rates = [device_rates(one, BF16, constants()).flops[0] for one in (slow, plain)]
+    rates = [device_rates(device, BF16, constants()).flops[0] for device in (slow, plain)]
     assert rates[0] < rates[1]
     assert computation_s(BERT, 8, slow, BF16).basis == "matmul"
 

@@ -77,7 +77,7 @@ def test_every_kind_is_moved_by_its_own_ratio(profile: Profile) -> None:
     profile = replace(profile, recorded=replace(known, launch_s={}))  # a host that is never late
     target = rescale(profile, A10G, H100)
     worker = np.flatnonzero(profile.resource == WORKER)
-    before_s, after_s = (one.durations_s.mean(axis=0)[worker] for one in (profile, target))
+    before_s, after_s = (recording.durations_s.mean(axis=0)[worker] for recording in (profile, target))
     pure = {}
     for at, op in enumerate(worker):
         parts = known.work.get(profile.names[op], ())
@@ -151,12 +151,12 @@ def test_large_parts_grow_as_the_batch_and_weights_do_not() -> None:
 def test_two_recordings_make_straight_lines() -> None:
     eight, sixteen = loaded("plain"), loaded("plain16")
     middle = interpolate_batch((eight, sixteen), 12)
-    medians = [np.median(one.durations_s, axis=0) for one in (eight, sixteen)]
+    medians = [np.median(recording.durations_s, axis=0) for recording in (eight, sixteen)]
     rising = (medians[1] >= medians[0]) & (2 * medians[0] >= medians[1])
     expected = (medians[0] + medians[1]) / 2
-    found = np.median(middle.durations_s, axis=0)
+    middle_s = np.median(middle.durations_s, axis=0)
     assert rising.sum() > 10
-    assert found[rising] == pytest.approx(expected[rising])
+    assert middle_s[rising] == pytest.approx(expected[rising])
     assert interpolate_batch((eight, sixteen), 16) is sixteen
     assert interpolate_batch((eight, sixteen), 64).durations_s.sum() > sixteen.durations_s.sum()
 
@@ -205,13 +205,13 @@ def test_errors_are_those_of_published_runs_and_grow_with_ignorance() -> None:
 
 
 def test_an_answer_says_where_it_was_recorded_and_how_far_off_it_is(profile: Profile) -> None:
-    found = Recordings((profile,))
-    words = found.words(8, H100)
+    recordings = Recordings((profile,))
+    words = recordings.words(8, H100)
     assert words.startswith("recorded on A10G at batch 8, scaled to H100-SXM5-80GB: range 0.")
     assert "published pairs of devices" in words
-    assert found.words(8, A10G) == "recorded on A10G at batch 8"
-    assert "and batch 32: range" in found.words(32, H100)
-    here, there = found.error(8, A10G), found.error(8, H100)
+    assert recordings.words(8, A10G) == "recorded on A10G at batch 8"
+    assert "and batch 32: range" in recordings.words(32, H100)
+    here, there = recordings.error(8, A10G), recordings.error(8, H100)
     assert here is not None
     assert there is not None
     assert (here.basis, there.basis) == ("recorded", "moved")
@@ -219,10 +219,10 @@ def test_an_answer_says_where_it_was_recorded_and_how_far_off_it_is(profile: Pro
 
 
 def test_a_device_that_nobody_knows_is_used_for_itself_only() -> None:
-    found = Recordings((loaded("plain"),))
-    name = found.first.hardware
+    recordings = Recordings((loaded("plain"),))
+    name = recordings.first.hardware
     for machine in ("g4dn.xlarge", "p5.4xlarge", "c5.xlarge"):
-        assert f"recorded on {name}, which the catalogue does not hold" in found.refusal(
+        assert f"recorded on {name}, which the catalogue does not hold" in recordings.refusal(
             load_hardware(machine)
         )
 

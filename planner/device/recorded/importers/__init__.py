@@ -69,9 +69,9 @@ def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | 
     with _no_collector():
         for path in paths:
             data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-            found = kind_of(data, where)
-            if found != PYTORCH:
-                raise BadInput(f"{path} is {found}; a computation is read from PyTorch traces")
+            trace_kind = kind_of(data, where)
+            if trace_kind != PYTORCH:
+                raise BadInput(f"{path} is {trace_kind}; a computation is read from PyTorch traces")
             check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
             steps += kineto.read(data, where)
         names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
@@ -103,10 +103,10 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     traces: list[tuple[Trace, list[Step]]] = []
     for path in paths:
         data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-        found = kind_of(data, where)
-        if kind and found != kind:
-            raise BadInput(f"{paths[0]} is {kind} and {path} is {found}; import files of one kind")
-        kind = found
+        trace_kind = kind_of(data, where)
+        if kind and trace_kind != kind:
+            raise BadInput(f"{paths[0]} is {kind} and {path} is {trace_kind}; import files of one kind")
+        kind = trace_kind
         if kind != RUN_METADATA:
             check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
         if kind == PYTORCH:

@@ -48,8 +48,8 @@ class MicroSteps:
     def split(self, parameters: Sequence[AccumulatedParameter]) -> list[list[AccumulatedParameter]]:
         """The parameters whose gradients each pass makes."""
         out: list[list[AccumulatedParameter]] = [[] for _ in self.starts]
-        for one in parameters:
-            out[bisect_right(self.starts, one.ready) - 1].append(one)
+        for parameter in parameters:
+            out[bisect_right(self.starts, parameter.ready) - 1].append(parameter)
         return out
 
 
@@ -73,8 +73,10 @@ def merged(
     if len(passes.starts) < 2:
         return parameters
     by_pass = passes.split(parameters)
-    alike = [[(passes.rank(one.readers[0]), one.bytes) for one in found] for found in by_pass]
-    if any(one != alike[0] for one in alike):
+    alike = [
+        [(passes.rank(parameter.readers[0]), parameter.bytes) for parameter in found] for found in by_pass
+    ]
+    if any(signature != alike[0] for signature in alike):
         notes.append(
             f"{len(by_pass)} backward passes in a step, which make different gradients: each counts as a "
             "tensor of its own"
@@ -86,12 +88,12 @@ def merged(
     )
     return [
         replace(
-            one[0],
-            readers=tuple(dict.fromkeys(p.readers[0] for p in one)),
-            ready=one[-1].ready,
+            copies[0],
+            readers=tuple(dict.fromkeys(p.readers[0] for p in copies)),
+            ready=copies[-1].ready,
             passes=len(by_pass),
         )
-        for one in zip(*by_pass, strict=True)
+        for copies in zip(*by_pass, strict=True)
     ]
 
 

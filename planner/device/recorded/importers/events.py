@@ -93,7 +93,7 @@ def facts_of(trace: Trace, batch: int | None, where: str) -> Facts:
             f"{where}: recorded by hand, so that nobody has noted the batch: give --batch, the samples of "
             "one step, to `planner profile import`, or record with `planner record`"
         )
-    names = {one.name for one in trace.deviceProperties}
+    names = {device.name for device in trace.deviceProperties}
     joined = trace.distributedInfo
     return Facts(
         batch=batch,
@@ -132,7 +132,7 @@ def _check_processes(spans: Sequence[Event], where: str) -> None:
 
 
 def _check_devices(trace: Trace, spans: Sequence[Event], where: str) -> None:
-    names = {one.id: one.name for one in trace.deviceProperties}
+    names = {device.id: device.name for device in trace.deviceProperties}
     used = {EXTERNAL.decode(e.args).device for e in spans if e.cat == "kernel" and e.args}
     kinds = sorted({names[at] for at in used if at in names})
     if len(kinds) > 1:

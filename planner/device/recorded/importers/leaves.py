@@ -141,9 +141,9 @@ def _is_shape(dims: object) -> bool:
 
 
 def _tensors(shapes: Shapes, first: int, count: int) -> list[list[int]] | None:
-    found = shapes.dims[first : first + count]
-    good = len(found) == count and all(_is_shape(dims) and dims for dims in found)
-    return found if good else None
+    operands = shapes.dims[first : first + count]
+    good = len(operands) == count and all(_is_shape(dims) and dims for dims in operands)
+    return operands if good else None
 
 
 def _format(shapes: Shapes, *, tf32: bool) -> str:
@@ -190,10 +190,10 @@ def _batched(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
 
 def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
     """`first` is where the input is; backward, the gradient of the output goes before it."""
-    found = _tensors(shapes, first, 2)
-    if found is None or len(found[0]) < 3 or len(found[0]) != len(found[1]):
+    operands = _tensors(shapes, first, 2)
+    if operands is None or len(operands[0]) < 3 or len(operands[0]) != len(operands[1]):
         return None
-    image, weight = found
+    image, weight = operands
     values = shapes.values
     stride = _numbers(values, 4 if backward else 3) or [1] * (len(image) - 2)
     if backward and _is_shape(shapes.dims[0]) and len(shapes.dims[0]) == len(image):
@@ -238,15 +238,15 @@ def _numbers(values: Sequence[Any], at: int) -> list[int]:
 
 def _attention(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
     backward = "backward" in name
-    found = _tensors(shapes, 1 if backward else 0, 3)
-    if found is None or any(len(dims) != 4 for dims in found):
+    operands = _tensors(shapes, 1 if backward else 0, 3)
+    if operands is None or any(len(dims) != 4 for dims in operands):
         return None
-    query, key, _ = found
+    query, key, _ = operands
     keys = key[1] if name.startswith("flash_attn::") else key[2]
     flops = 4.0 * prod(query) * keys * (2.5 if backward else 1.0)
     if "True" in [str(value) for value in shapes.values]:
         flops /= 2  # a causal mask: what lies behind it is not computed
-    moved = (3 if backward else 1) * sum(map(prod, (query, *found))) * _width(shapes)
+    moved = (3 if backward else 1) * sum(map(prod, (query, *operands))) * _width(shapes)
     demand = (1.0, flops, 0.0, 0.0, float(moved), 0.0)
     return Leaf(ATTENTION, _format(shapes, tf32=tf32), 0.0, demand)
 

@@ -91,8 +91,8 @@ class _Owners:
         if not kernel.args:
             return None
         ids = EXTERNAL.decode(kernel.args)
-        found = self.launched.get(ids.correlation) if ids.correlation >= 0 else None
-        return self.external.get(ids.external) if found is None else found
+        call = self.launched.get(ids.correlation) if ids.correlation >= 0 else None
+        return self.external.get(ids.external) if call is None else call
 
 
 def _note_launches(steps: Sequence[Step], waits: Spans) -> None:

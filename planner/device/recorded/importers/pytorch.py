@@ -128,23 +128,23 @@ def _idle_us(step: Step, begin: int) -> float:
 
 def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
     """What one worker computes, from its recorded steps: ops in a chain, parameters by their gradients."""
-    steps, labels, found, _, notes = _opened(steps)
+    steps, labels, parameters_sent, _, notes = _opened(steps)
     first = steps[0]
     names = _names(first.ops, labels)
     begin = _begin(first)
     shift = 1 - begin  # the input goes before the first forward op
     roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
-    width = max(found, key=lambda one: one.bytes).item_bytes
-    readers = sorted({one.readers[0] for one in found})
+    width = max(parameters_sent, key=lambda one: one.bytes).item_bytes
+    readers = sorted({parameter.readers[0] for parameter in parameters_sent})
     parameters = tuple(
         Parameter(
-            one.name,
-            one.bytes // one.item_bytes,
-            tuple(op + shift for op in one.readers),
-            one.ready + shift,
-            readers.index(one.readers[0]),
+            parameter.name,
+            parameter.bytes // parameter.item_bytes,
+            tuple(op + shift for op in parameter.readers),
+            parameter.ready + shift,
+            readers.index(parameter.readers[0]),
         )
-        for one in found
+        for parameter in parameters_sent
     )
     notes.append("the time between ops and after the backward pass is the host's, as it was recorded")
     about.pop("bandwidth_bytes_per_s", None)
@@ -223,7 +223,7 @@ def _names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
 
 
 def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    found = []
+    gradients = []
     unsized = unread = 0
     producer: dict[Any, int] = {}
     first_forward = min((op.forward for op in step.ops if op.forward is not None), default=None)
@@ -251,25 +251,25 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
         size = prod(shape) * ITEM_BYTES[kind]
         if size:
             label = f"{labels[reader]}/{'x'.join(map(str, shape)) or 'scalar'}"
-            found.append(Sent(label, size, (reader,), k, ITEM_BYTES[kind]))
+            gradients.append(Sent(label, size, (reader,), k, ITEM_BYTES[kind]))
     if unsized:
         raise BadInput(
             f"{step.where}: {unsized} gradients have no size; profile with record_shapes=True, {RECORD}"
         )
-    if not found:
+    if not gradients:
         raise BadInput(f"{step.where}: no gradients (AccumulateGrad) in the backward pass; {RECORD}")
     if unread:
         notes.append(
             f"{unread} parameters have no known reader; the first forward op is taken to wait for them"
         )
-    found.sort(key=lambda p: (p.readers[0], -p.bytes))
-    found = merged(found, passes, notes)
+    gradients.sort(key=lambda p: (p.readers[0], -p.bytes))
+    gradients = merged(gradients, passes, notes)
     seen: Counter[str] = Counter()
-    for parameter in found:
+    for parameter in gradients:
         seen[parameter.name] += 1
         if seen[parameter.name] > 1:
             parameter.name += f"#{seen[parameter.name]}"
-    return found
+    return gradients
 
 
 def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
@@ -279,7 +279,9 @@ def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list
     buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}
     short = 0
-    once = [one.ready for one in parameters if one.ready < passes.last]  # passes that differ
+    once = [
+        parameter.ready for parameter in parameters if parameter.ready < passes.last
+    ]  # passes that differ
     begin = 0 if once else passes.last
     if any(op.buckets for op in step.ops[:begin]):
         notes.append("every pass sends its gradients; counted once, as with no_sync() in all but the last")
