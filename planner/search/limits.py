@@ -1,18 +1,22 @@
-"""What a request may ask: ranges of values, contradictions between flags, and the largest plans simulated."""
+"""Defaults and limits of a request: ranges of values, contradictions between flags, the largest plans."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from planner.errors import BadInput
-from planner.model import Model
 from planner.parallel.mesh import check_settings
 
 if TYPE_CHECKING:
+    from planner.model import Model
     from planner.search.request import Request
     from planner.simulator.step import Profile
 
+Objective = Literal["balanced", "cheapest", "fastest"]
+
+CONFIDENCE = 0.90  # with which deadline and spend are met
+MIN_MARGINAL_EFFICIENCY = 0.5  # extra samples cost at most twice the cheapest ones
 MOST_WORKERS = 4096  # a minute of CPU for a ResNet-50
 MOST_SERVERS = 512
 MOST_PAIRS = 2**17  # of a worker and a server: each has links of its own

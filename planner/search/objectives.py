@@ -17,8 +17,9 @@ import numpy as np
 
 from planner.parallel.plan import Plan
 from planner.search.front import Floats
+from planner.search.limits import Objective
 from planner.search.race import ALL_RUNGS, Evaluate, Goal, Outcome, race
-from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, Objective, worth_per_sample
+from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, worth_per_sample
 from planner.search.rungs import Rung, Score
 
 S = TypeVar("S", bound=Score)

@@ -23,16 +23,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Objective = Literal["balanced", "cheapest", "fastest"]
+from planner.search.limits import CONFIDENCE, MIN_MARGINAL_EFFICIENCY, Objective
 
-CONFIDENCE = 0.90  # with which deadline and spend are met
-MIN_MARGINAL_EFFICIENCY = 0.5  # extra samples cost at most twice the cheapest ones
+Floats = npt.NDArray[np.float64]
+
 LEAST_GAIN = 0.05  # in speed, of a step to a faster plan
 NEGLIGIBLE_COST = 0.01  # per sample, for a plan that is faster by `LEAST_GAIN`
 TIED_BELOW = 0.75  # probability of being better

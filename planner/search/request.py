@@ -30,8 +30,14 @@ from planner.hardware.prices.paying import SpotTerms
 from planner.hardware.prices.spot import RESTART_S
 from planner.parallel.mesh import axis_help, degree_flags, flag_names
 from planner.search import kinds
-from planner.search.limits import check_contradictions, check_ranges, job_samples
-from planner.search.rank import CONFIDENCE, MIN_MARGINAL_EFFICIENCY, Objective
+from planner.search.limits import (
+    CONFIDENCE,
+    MIN_MARGINAL_EFFICIENCY,
+    Objective,
+    check_contradictions,
+    check_ranges,
+    job_samples,
+)
 
 if TYPE_CHECKING:
     from planner.device.recompute import Recompute

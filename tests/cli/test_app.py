@@ -11,6 +11,7 @@ import pytest
 import planner
 from planner.cli import _app
 from planner.errors import ClusterWarning, PlannerError, PlannerWarning
+from planner.flags import COMMON, FlagSection
 
 
 def run(*args, **kwargs):
@@ -24,20 +25,36 @@ def test_version():
     assert (done.returncode, done.stdout) == (0, f"planner {planner.__version__}\n")
 
 
-def test_help_lists_every_command_and_imports_none():
+def help_and_heavy_modules(*words, heavy):
     code = (
-        "import sys; sys.argv = ['planner', '--help']\n"
+        f"import sys; sys.argv = {['planner', *words, '--help']}\n"
         "from planner.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'numpy', 'scipy', 'optuna', 'networkx', 'rich', 'msgspec', 'planner.cli.models'}\n"
-        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+        f"print('HEAVY', sorted({heavy} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "HEAVY []" in done.stdout
+    return done.stdout.rsplit("HEAVY ", 1)
+
+
+def test_help_lists_every_command_and_imports_none():
+    heavy = {"numpy", "scipy", "optuna", "networkx", "rich", "msgspec", "planner.cli.models"}
+    shown, imported = help_and_heavy_modules(heavy=heavy)
+    assert imported == "[]\n"
     for name, (_, line) in _app.COMMANDS.items():
-        assert f"{name} " in done.stdout
-        assert line in done.stdout  # short enough not to be cut
+        assert f"{name} " in shown
+        assert line in shown  # short enough not to be cut
+
+
+@pytest.mark.parametrize("command", ["recommend", "compare", "saturation", "simulate"])
+def test_help_of_an_answer_groups_flags_by_section_without_heavy_imports(command):
+    shown, imported = help_and_heavy_modules(command, heavy={"numpy", "scipy", "optuna", "rich", "pydantic"})
+    assert imported == "[]\n"
+    sections = ["Common", *FlagSection]
+    places = [shown.index(f"\n{section}:\n") for section in sections]
+    assert places == sorted(places)
+    common = shown[places[0] : places[1]]
+    assert all(f"--{name}" in common for name in COMMON)
 
 
 def test_every_command_has_help():
