@@ -69,7 +69,7 @@ def compared(kind: Kind) -> Iterator[Compared]:
             workers = members if inside else members * machine.device_count
             market = Market(network="burst" if curve in BURST else "baseline")
             site = Site(without_curves(machine), workers, market, rdma=rdma)
-            if not inside and settings.refusal("nccl", site):
+            if not inside and settings.infeasibility("nccl", site):
                 continue  # its network's figure is not published
             ratios = []
             for size in SIZES:

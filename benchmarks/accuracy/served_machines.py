@@ -25,7 +25,8 @@ from planner.device.computation.synthesis import computation_for
 from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
 from planner.model.catalog import load_model
-from planner.parallel.data import ParameterServers, Site
+from planner.parallel.data import Site
+from planner.servers.parameter_servers import ParameterServers
 from planner.simulator import simulate
 
 DATA = Path(__file__).parents[2] / "planner" / "validation" / "data" / "served_machines.csv"

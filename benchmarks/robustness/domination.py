@@ -115,7 +115,7 @@ def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterato
         one = replace(answer.plan, workers=workers, exchange=exchange, mesh=WHOLE)
         if one == answer.plan or (workers == 1 and exchange.kind == "allreduce"):
             continue
-        if exchange.refusal(cases.site(one)) or cases.feasibility.out_of_memory(one) is not None:
+        if exchange.infeasibility(cases.site(one)) or cases.feasibility.out_of_memory(one) is not None:
             continue
         yield cases.scored(one, simulations.predict(one))
 

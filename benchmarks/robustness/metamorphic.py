@@ -188,7 +188,7 @@ def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tupl
 
 
 def takes_turns(plan: Plan, cases: Cases) -> bool:
-    return plan.exchange.takes_turns and not cases.case(plan).lockstep()
+    return plan.exchange.is_asynchronous and not cases.case(plan).lockstep()
 
 
 def has_priorities(case: Case) -> bool:
@@ -235,7 +235,7 @@ def check_space(request: Request, counts: Counts) -> bool:
             first, second = asked(narrow), asked(change(narrow))
             if first is not None and worse_answer(first, second, request.goal):
                 words = f"{request.model} on {request.hardware} {request.exchanges} seed {narrow.seed}"
-                allowed = first.plan.exchange.takes_turns
+                allowed = first.plan.exchange.is_asynchronous
                 (count.allowed if allowed else count.broken).append(f"{words}: {first.plan.key}")
     count = counts.of("the answer of simulating every plan")
     count.tried += 1

@@ -58,7 +58,7 @@ def answered(model: str, budget: float, global_batch: int) -> None:
     found, seconds = timed(lambda: recommend_for(request, jobs=1))
     plan = found.chosen.plan
     print(
-        f"recommend {model}: {seconds:.2f} s of CPU; {plan.cluster_text}, {plan.exchange.words().cell}, "
+        f"recommend {model}: {seconds:.2f} s of CPU; {plan.cluster_text}, {plan.exchange.labels().cell}, "
         f"{plan.how}"
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.answers.results import Change
 from planner.device.precision import PRECISIONS
-from planner.parallel.data import ChangeKind
+from planner.parallel.data import EXCHANGES, ChangeKind, Tier
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.rungs import Rung, cannot_tell, cautious
@@ -37,7 +37,7 @@ LOWER: dict[str, tuple[tuple[str, ...], ...]] = {
 class Option:
     """A change that might be worth it: its kind, it in words, and the plan that it leads to."""
 
-    kind: ChangeKind
+    kind: str
     words: str
     plan: Plan
 
@@ -96,15 +96,16 @@ def _predicted(
 
 def _one_of_each(changes: list[Change]) -> list[Change]:
     """The best change of each kind."""
-    best: dict[ChangeKind, Change] = {}
+    best: dict[str, Change] = {}
     for change in changes:
         best.setdefault(change.kind, change)
     return list(best.values())
 
 
 def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
-    for one in plan.exchange.neighbours(cases.site(plan)):
-        yield Option(one.change, one.words, replace(plan, exchange=one.exchange))
+    for other in plan.exchange.variants(cases.site(plan)):
+        if other.size is None:
+            yield Option(other.change, other.label, replace(plan, exchange=other.exchange))
     yield from _more_workers(plan, cases)
     if cases.request.profile is None:
         yield from _larger_batch(plan, cases)
@@ -121,12 +122,13 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
         return
     added = more.workers - plan.workers
     words = f"{added} more worker{'s' if added > 1 else ''}"
-    if not plan.exchange.refusal(cases.site(more)):
+    if plan.exchange.infeasibility(cases.site(more)) is None:
         yield Option(ChangeKind.WORKERS, words, more)
         return
     others = list(exchanges(cases.request, cases.site(more)))
-    for other in [one for one in others if not one.many] or others:  # servers only where nothing plainer is
-        yield Option(ChangeKind.WORKERS, f"{words} ({other.words().cell})", replace(more, exchange=other))
+    usual = [one for one in others if EXCHANGES.tier(one) is not Tier.CONTENDER]
+    for other in usual or others:
+        yield Option(ChangeKind.WORKERS, f"{words} ({other.labels().cell})", replace(more, exchange=other))
 
 
 def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:

@@ -347,10 +347,8 @@ def _measured(plans: list[Plan], cases: Cases) -> list[Fact]:
 
 
 def _running(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
-    out: list[Note | Fact] = list(
-        dict.fromkeys(note for plan in plans for note in plan.exchange.words().assumptions)
-    )
-    out += dict.fromkeys(note for plan in plans for note in plan.exchange.assumed(cases.site(plan)))
+    each = (plan.exchange.labels(cases.site(plan)).assumptions for plan in plans)
+    out: list[Note | Fact] = list(dict.fromkeys(note for notes in each for note in notes))
     for mesh in dict.fromkeys(plan.mesh for plan in plans if plan.mesh.is_sharded):
         out.append(ModelParallel(mesh.size, mesh.roles))
     for workers in sorted({plan.mesh.size for plan in plans if plan.mesh.lowered_by}):

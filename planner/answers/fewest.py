@@ -9,6 +9,8 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware.market import Market
 from planner.model import Model
 from planner.note import Note, Topic
+from planner.parallel.data import EXCHANGES, Tier
+from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS
@@ -21,7 +23,7 @@ def fewest_workers(plan: Plan, market: Market) -> Plan:
     step = max(1, plan.mesh.size)
     for more in range(0, MOST_WORKERS, step):
         enough = replace(plan, workers=plan.workers + more)
-        if not enough.exchange.refusal(enough.site(market)):
+        if enough.exchange.infeasibility(enough.site(market)) is None:
             return enough
     return plan
 
@@ -51,14 +53,14 @@ def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Pla
 
 def _shares(plan: Plan) -> bool:
     """Whether devices train among themselves, so that more of them, or keeping less, can help."""
-    return plan.exchange.is_baseline or plan.exchange.is_fallback
+    return EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER
 
 
 def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
-    """Fewer workers first, then baseline exchanges, then little recompute."""
+    """Fewer workers first, then baselines, then little that is computed again."""
     exchanges = [request.exchanges]
-    if request.exchanges is None and (others := list(plan.exchange.memory_saving_alternatives())):
-        exchanges.append(((others[-1].exchange.kind, {}),))
+    if request.exchanges is None and (saving := list(memory_saving_variants(plan.exchange))):
+        exchanges.append(((saving[-1].exchange.kind, {}),))
     for workers in _sizes(plan, request.global_batch):
         for exchange in exchanges:
             for again in recompute_options(request, model):

@@ -52,7 +52,7 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
         region=price.region or None if rentable and price is not None else None,
         spot=scored.spot is not None and rentable,
         fast_network=hardware.rdma is True and request.rdma is not False,
-        parameter_servers=int(plan.exchange.flat(plan.machine).get("servers") or 0),
+        parameter_servers=int(plan.exchange.record().get("servers") or 0),
         settings=settings,
-        comments=(f"{plan.cluster_text}: {plan.exchange.words().plan}.", f"{speed}{cost}."),
+        comments=(f"{plan.cluster_text}: {plan.exchange.labels().plan}.", f"{speed}{cost}."),
     )

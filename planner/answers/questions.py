@@ -43,7 +43,7 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import batches, precisions
-from planner.search.space import exchanges, kinds, plan_of, undealt_words
+from planner.search.space import kinds, plan_of, undealt_words
 from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     site = Site(kind, workers, request.market, mesh, seed=request.seed)
     chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
     fixed = request.choices(chosen)
-    exchange = next(exchanges(request, site), None) if fixed else EXCHANGES[chosen].named(request, site)
+    exchange = next(EXCHANGES[chosen].candidates(request, site, single=True), None)
     if exchange is None and joined and request.workers is None:  # it may need several machines
         several = replace(request, workers=(2 * max(kind.device_count, mesh.size),))
         return one_plan(several, joined=joined)
@@ -119,7 +119,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         meant = EXCHANGES[chosen]()
         if all(getattr(meant, name, None) is not None for name in fixed):
             meant = settings.chosen(meant, fixed)
-        raise BadInput(meant.refusal(site) or usual)
+        raise meant.infeasibility(site) or BadInput(usual)
     possible = list(batches(request, model, kind))
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
@@ -151,11 +151,11 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
     whose fabric is unknown can talk to servers only. `joined`: see `one_plan`."""
     meant = kinds(request)
     recorded = request.profile is not None and has_servers(request.profile)
-    if recorded or meant != tuple(EXCHANGES) or not site.mesh.composes_with(AllReduce):
+    if recorded or meant != tuple(EXCHANGES) or not site.mesh.composes_with("allreduce"):
         return "servers" if "servers" in meant else meant[0]
     if site.workers == 1 and not joined:
         return "alone"
-    return "servers" if AllReduce().refusal(site) else "allreduce"
+    return "allreduce" if AllReduce().infeasibility(site) is None else "servers"
 
 
 def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:

@@ -181,7 +181,7 @@ def recommend_for(
         pruned={
             **space.dropped,
             **space.out_of_reach,
-            **({"by the bound": by_bound} if (by_bound := outcome.pruned_by_bound + space.hopeless) else {}),
+            **({"by the bound": by_bound} if (by_bound := outcome.pruned_by_bound + space.pruned) else {}),
         },
         simulated=len(simulated),
         assumptions=[

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from planner.answers.anatomy import StepParts
 from planner.answers.jobs import best_of, missed, ranking_of, training_of, with_job, within
 from planner.note import Fact, Note
-from planner.parallel.data import ChangeKind
 from planner.parallel.plan import Plan
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
@@ -47,7 +46,7 @@ class Change:
     """A change to the chosen plan and what it would bring."""
 
     words: str
-    kind: ChangeKind
+    kind: str
     scored: ScoredPlan
     gain: float  # relative, in throughput
     usd_per_hour: float  # more, or less, than now
@@ -92,7 +91,7 @@ class Recommendation(Shown):
             "next_changes": [
                 {
                     "change": change.words,
-                    "kind": change.kind.value,
+                    "kind": str(change.kind),
                     "gain": change.gain,
                     "usd_per_hour": change.usd_per_hour,
                     "within_budget": change.within_budget,

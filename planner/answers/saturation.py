@@ -193,7 +193,7 @@ def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: in
 
 def refused(plan: Plan, cases: Cases) -> str:
     """Why the plan's strategy cannot be run with so many workers; empty if it can."""
-    return plan.exchange.refusal(cases.site(plan))
+    return str(plan.exchange.infeasibility(cases.site(plan)) or "")
 
 
 def _counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
@@ -282,8 +282,11 @@ def _by_size(
 ) -> list[tuple[int, ScoredPlan]]:
     """The plan with more and more servers, each in its best way, until one adds too little."""
     best: list[tuple[int, ScoredPlan]] = []
-    for size in plan.exchange.sizes(simulations.cases.site(plan)):
-        count, plans = size.count, [replace(plan, exchange=one) for one in size.options]
+    by_size: dict[int, list[Plan]] = {}
+    for other in plan.exchange.variants(simulations.cases.site(plan)):
+        if other.size is not None:
+            by_size.setdefault(other.size, []).append(replace(plan, exchange=other.exchange))
+    for count, plans in by_size.items():
         plans = [one for one in plans if simulations.cases.feasibility.out_of_memory(one) is None]
         if not plans:
             continue

@@ -34,11 +34,10 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.left_out import no_plans
-from planner.search.request import Request, model_of
+from planner.search.request import SERVER_WORDS, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans, exchanges, site_of
-from planner.servers.hosts import SERVER_WORDS
 from planner.simulator.step.files import encode
 
 MAX_PLANS = 1_000_000

@@ -49,7 +49,7 @@ def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
         "model": plan.model,
         "batch": plan.batch,
         "cluster": plan.cluster_text,
-        "exchange": plan.exchange.words().plan,
+        "exchange": plan.exchange.labels().plan,
     }
     seed = plan.seed(request.seed)
     return traced(case, seed=seed, steps=steps, about=about)

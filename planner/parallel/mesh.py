@@ -28,7 +28,6 @@ from planner.parallel.tensor import TensorParallel
 if TYPE_CHECKING:
     from planner.hardware import Hardware
     from planner.model import Model
-    from planner.parallel.data._base import Exchange
     from planner.parallel.site import Site
 
 AXES: dict[str, type[Axis]] = {axis.name: axis for axis in (TensorParallel, PipelineParallel)}
@@ -225,11 +224,9 @@ class Mesh:
         errors = (axis.infeasibility(model, hardware, batch) for axis in self.axes)
         return next((error for error in errors if error is not None), None)
 
-    def composes_with(self, strategy: Exchange | type[Exchange]) -> bool:
+    def composes_with(self, strategy: str) -> bool:
         """Whether replicas that are spread like this can be trained with a data-parallel strategy."""
-        if self.lowered_by:
-            return self.lowered_by == strategy.kind
-        return not self.axes or "layers" in strategy.cuts
+        return self.lowered_by in ("", strategy)
 
     def partial_replicas(self, workers: int) -> str:
         """Why so many workers make no whole replicas, with the nearest that do; empty if they do."""

@@ -108,7 +108,7 @@ class Plan:
     @property
     def cluster_text(self) -> str:
         """The machines, and where there is but one device, that it is alone."""
-        return self.machines_text + self.exchange.words().aside
+        return self.machines_text + self.exchange.labels().aside
 
     @property
     def machines_text(self) -> str:
@@ -121,7 +121,7 @@ class Plan:
         if self.mesh.size > 1:
             many = f"{self.replicas} replica{'s' if self.replicas > 1 else ''}"
             workers += f" ({many} of {self.mesh.size})"
-        return workers + self.exchange.words().added
+        return workers + self.exchange.labels().added
 
 
 def plan_from(values: Mapping[str, Any]) -> Plan:

@@ -135,7 +135,7 @@ def utilisation_curve(curve: Saturation) -> Chart:
 def sizes_curve(curve: Saturation) -> Chart:
     """Throughput against the number of what the exchange can have more of, as servers."""
     plans = [scored for _, scored in curve.sizes]
-    words = plans[0].plan.exchange.words()
+    words = plans[0].plan.exchange.labels()
     data = [
         {
             "type": "bar",

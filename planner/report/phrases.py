@@ -42,7 +42,7 @@ ENERGY = (
 
 def resource_words(resource: Resource, plan: Plan) -> str:
     """`uplink[0]` as `gradients arriving at server 0`, in the terms of the plan's exchange."""
-    words = {**plan.exchange.words().resources, COMPUTATION: "compute"}
+    words = {**plan.exchange.labels().resources, COMPUTATION: "compute"}
     known = words.get(resource.unnumbered)
     return str(resource) if known is None else known.format(resource.number)
 
@@ -56,7 +56,7 @@ def devices_words(plan: Plan, request: Request) -> str:
 def strategy_words(plan: Plan) -> str:
     """`DDP`, `FSDP`, `async, 2 servers on c5n.large`; with the degrees of tensor and pipeline parallelism,
     `tensor 8 x pipeline 4 x data 2, DDP`; empty for one device."""
-    words = plan.exchange.words()
+    words = plan.exchange.labels()
     name = "" if plan.workers == 1 and words.aside else words.name or words.run.partition("{}")[0].strip()
     name = name or ("" if words.aside else words.cell)
     if not plan.mesh.is_sharded:
@@ -73,7 +73,7 @@ def run_words(plan: Plan, request: Request) -> str:
 
 def batch_words(plan: Plan) -> str:
     """`batch 64`; of replicas that step together, `global batch 2,048 (256 per replica)`."""
-    together = plan.replicas > 1 and not plan.exchange.takes_turns
+    together = plan.replicas > 1 and not plan.exchange.is_asynchronous
     if not together:
         return f"batch {plan.samples_per_step:,}"
     return f"global batch {plan.samples_per_step * plan.replicas:,} ({plan.samples_per_step:,} per replica)"
@@ -83,19 +83,19 @@ def machines_words(plan: Plan, request: Request) -> str:
     """`2 x p4d.24xlarge (16 x A100-SXM4-40GB) + 1 server on c5n.large`."""
     device = request.market.machine(plan.machine).device
     devices = f" ({plan.workers} x {device.name})" if device.kind == "gpu" else ""
-    return f"{plan.machines} x {plan.machine}{devices}{plan.exchange.words().added}"
+    return f"{plan.machines} x {plan.machine}{devices}{plan.exchange.labels().added}"
 
 
 def cluster_words(plan: Plan) -> str:
     """`2 x p4d.24xlarge + 1 server on c5n.large`, in a sentence."""
-    return f"{plan.machines} x {plan.machine}{plan.exchange.words().added}"
+    return f"{plan.machines} x {plan.machine}{plan.exchange.labels().added}"
 
 
 def headline(plan: Plan, request: Request) -> str:
     """What to run on which machines, in one line."""
     from planner.answers.assumptions import no_longer_sold
 
-    added = plan.exchange.words().added.removeprefix(" + ")
+    added = plan.exchange.labels().added.removeprefix(" + ")
     strategy = strategy_words(plan).removesuffix(f", {added}")
     parts = [machines_words(plan, request), strategy, plan.computed, batch_words(plan)]
     retired = [f"{name} is retired" for name in no_longer_sold(plan, request)]
@@ -183,7 +183,7 @@ def missed_words(scored: ScoredPlan, request: Request, training: Training | None
 
 
 def is_async(scored: ScoredPlan) -> bool:
-    return scored.plan.exchange.takes_turns and scored.plan.replicas > 1
+    return scored.plan.exchange.is_asynchronous and scored.plan.replicas > 1
 
 
 def staleness_words(scored: ScoredPlan) -> str:

@@ -254,7 +254,7 @@ def change_words(change: Change) -> str:
 
 
 def _plan_notes(chosen: ScoredPlan) -> list[Note]:
-    return [Note(Topic.PLAN, f"{chosen.plan.exchange.words().plan}."), *_energy_notes(chosen)]
+    return [Note(Topic.PLAN, f"{chosen.plan.exchange.labels().plan}."), *_energy_notes(chosen)]
 
 
 def _energy_notes(scored: ScoredPlan) -> list[Note]:

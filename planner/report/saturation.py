@@ -61,7 +61,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         Column("_limit", "busiest", spare=5),
     ]
     points = [(point.workers, point.scored.prediction) for point in result.points]
-    turns = any(point.scored.plan.exchange.takes_turns for point in result.points)
+    turns = any(point.scored.plan.exchange.is_asynchronous for point in result.points)
     why = [
         _choice_words(result),
         *_cheaper(result, training),
@@ -81,7 +81,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         tables,
         [Remark("Limit", [_limit_words(result)])],
         [
-            Note(Topic.PLAN, f"{chosen.plan.exchange.words().plan}."),
+            Note(Topic.PLAN, f"{chosen.plan.exchange.labels().plan}."),
             *([Note(Topic.ENERGY, words)] if words else []),
             *notes_of(result.assumptions),
         ],
@@ -185,7 +185,7 @@ def falling(points: Iterable[tuple[int, Score]], *, takes_turns: bool = True) ->
 
 def _sizes_table(result: Saturation) -> Table:
     """How many are enough of what the exchange can have more of, as servers."""
-    words = result.sizes[0][1].plan.exchange.words()
+    words = result.sizes[0][1].plan.exchange.labels()
     rows = [
         {
             **scored.as_dict(),
@@ -219,7 +219,7 @@ def _close_call(result: Saturation, workers: str) -> str:
     from planner.search.rungs import gain
 
     (fewer, now), (number, more) = result.sizes[-2:]
-    noun = now.plan.exchange.words().size_noun
+    noun = now.plan.exchange.labels().size_noun
     added, error = gain(now.prediction, more.prediction)
     return (
         f"Whether {count(fewer, noun)} {'is' if fewer == 1 else 'are'} enough for {workers} is a close call: "

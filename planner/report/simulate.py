@@ -60,7 +60,7 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         tables,
         (),
         [
-            Note(Topic.PLAN, f"{scored.plan.exchange.words().plan}."),
+            Note(Topic.PLAN, f"{scored.plan.exchange.labels().plan}."),
             *(Note(None, text) for text in prediction.notes),
             *([Note(Topic.ENERGY, words)] if words else []),
             *notes_of(result.assumptions),

@@ -89,7 +89,7 @@ def _row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
     plan, request = scored.plan, result.request
     return scored.as_dict() | {
         "_machines": f"{plan.machines} x {plan.machine}",
-        "_run": plan.exchange.words().cell if request is None else run_words(plan, request),
+        "_run": plan.exchange.labels().cell if request is None else run_words(plan, request),
         "_how": plan.how or "fp32",
         "_range": None if scored.range is None else span(*scored.range),
         "_limit": busy_words(scored),

@@ -19,6 +19,7 @@ from planner.flags import option_of
 from planner.model import Model
 from planner.model.units import chain_of
 from planner.parallel.data import Site
+from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.mesh import meshes
 from planner.parallel.plan import Plan
 from planner.search.device_memory import largest_batch, peak_memory
@@ -86,7 +87,7 @@ def cheapest_alternative(plan: Plan, model: Model, sites: Sites, rates: Rates) -
         by_changes: dict[int, list[Alternative]] = {}
         for option in tier:
             where = sites(option.plan)
-            if option.plan.exchange.refusal(where):
+            if option.plan.exchange.infeasibility(where) is not None:
                 continue
             if option.plan.batch <= largest_batch(option.plan, model, where):
                 by_changes.setdefault(len(option.flags), []).append(option)
@@ -115,8 +116,8 @@ def _changed(plan: Plan, options: Iterable[Option]) -> Alternative:
 def _shardings(plan: Plan) -> Iterator[Option]:
     yield {}, {}
     if plan.replicas > 1:
-        for other in plan.exchange.memory_saving_alternatives():
-            yield {"--exchange": other.words}, {"exchange": other.exchange}
+        for other in memory_saving_variants(plan.exchange):
+            yield {"--exchange": other.label}, {"exchange": other.exchange}
 
 
 def _recompute_modes(plan: Plan) -> Iterator[Option]:
@@ -144,7 +145,7 @@ def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternativ
     if plan.mesh.size > 1 or site.hardware.device.kind == "cpu":
         return
     for mesh in meshes(model, site.hardware, {}, free=True):
-        if mesh.size == 1 or plan.workers % mesh.size or not mesh.composes_with(plan.exchange):
+        if mesh.size == 1 or plan.workers % mesh.size or not mesh.composes_with(plan.exchange.kind):
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
         flags = {option_of(name): str(value) for name, value in mesh.changed.items()}

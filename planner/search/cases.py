@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,28 +101,27 @@ class Cases:
         """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
         above its bound by its own error; the bounds are raised by the precision that is asked for."""
         out = np.zeros(len(plans))
-        alike: dict[Hashable, dict[str, list[int]]] = {}
+        micro_batches: dict[Hashable, Computation] = {}
+        by_kind: dict[str, list[int]] = {}
         for index, plan in enumerate(plans):
-            counts = EXCHANGES[plan.exchange.kind].counts_micro_batches and self.request.profile is None
-            key: Hashable = self._kind(plan) if counts else None
-            alike.setdefault(key, {}).setdefault(plan.exchange.kind, []).append(index)
-        for key, by_kind in alike.items():
-            first = next(iter(by_kind.values()))[0]
-            micro_batch = None if key is None else self._micro_batch(plans[first], brief=True)
-            for kind, rows in by_kind.items():
-                out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batch) for row in rows])
+            by_kind.setdefault(plan.exchange.kind, []).append(index)
+        for kind, rows in by_kind.items():
+            out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batches) for row in rows])
         out *= 1 + self.request.interval_width
         if self.runs:
             out *= [found.value if (found := self.factor(plan)) else 1.0 for plan in plans]
         self._bounds.update(zip(plans, out.tolist(), strict=True))
         return out
 
-    def _job(self, plan: Plan, micro_batch: Computation | None) -> Job:
-        """`micro_batch`: what is computed in each, where the exchange counts them itself."""
-        site = data_parallel_group(self.site(plan))
-        if micro_batch is None:
+    def _job(self, plan: Plan, micro_batches: dict[Hashable, Computation]) -> Job:
+        """What a plan's bound is asked for; `micro_batches` are those made so far, without variation."""
+        site, kind = data_parallel_group(self.site(plan)), self._kind(plan)
+        if self.request.profile is not None:
             return Job(plan.exchange, self.computation(plan), site)
-        return Job(plan.exchange, micro_batch, site, plan.accumulate)
+        if kind not in micro_batches:
+            micro_batches[kind] = self._micro_batch(plan, brief=True)
+        whole = partial(self.computation, plan)
+        return Job(plan.exchange, micro_batches[kind], site, plan.accumulate, whole)
 
     def factor(self, plan: Plan) -> Factor | None:
         """What real runs say of the plan's device over so many machines; None if there are none."""

@@ -91,8 +91,13 @@ class Feasibility:
         return MemoryLimit(
             site.hardware.device,
             [] if plan.mesh.lowered_by else stage_shares(plan, self.model, site),
-            plan.exchange.host_memory_error(self.model, plan.precision, site),
+            self._server_memory_error(plan, site),
         )
+
+    def _server_memory_error(self, plan: Plan, site: Site) -> str:
+        """Why machines besides the workers' cannot hold their part of the model; empty if they can."""
+        error = plan.exchange.infeasibility(site, self.model, plan.precision)
+        return str(error) if isinstance(error, Infeasible) else ""
 
     def _largest_batch(self, plan: Plan, limit: MemoryLimit) -> float:
         batch = inf
@@ -123,10 +128,10 @@ class Feasibility:
         """Refuse a plan that cannot be run, in a sentence with the remedy; `rates` say which is cheapest."""
         site = self.site(plan)
         self._check_mesh(plan, site.hardware)
-        if words := plan.exchange.refusal(site):
-            raise BadInput(words)
+        if error := plan.exchange.infeasibility(site):
+            raise error
         if self.out_of_memory(plan):
-            if servers := plan.exchange.host_memory_error(self.model, plan.precision, site):
+            if servers := self._server_memory_error(plan, site):
                 raise Infeasible(servers)
             free = self.request.global_batch is None
             raise Infeasible(out_of_memory_message(plan, self.model, self.site, rates, accumulates=free))
@@ -144,7 +149,7 @@ class Feasibility:
         if mesh.size == 1:
             return
         flags = " ".join(f"{option_of(name)} {value}" for name, value in mesh.changed.items())
-        if not mesh.composes_with(plan.exchange):
+        if not mesh.composes_with(plan.exchange.kind):
             raise Infeasible(f"{flags} is not possible with --exchange {plan.exchange.kind}; take 1")
         if self.request.profile is not None:
             raise Infeasible(f"{flags} contradicts --profile, which is that of one worker")

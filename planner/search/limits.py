@@ -102,8 +102,8 @@ def check_contradictions(request: Request) -> None:
     from planner.parallel.data import EXCHANGES
 
     named = [kind for kind, _ in request.exchanges]
-    for kind, exchange in EXCHANGES.items():
-        given = [name for name in exchange.asked_by if getattr(request, name) is not None]
+    for kind in EXCHANGES:
+        given = [name for name in EXCHANGES.entry(kind).fields if getattr(request, name) is not None]
         if given and kind not in named:
             words = f"{flag_of(given[0])} is a choice of --exchange {kind}"
             raise BadInput(f"{words}, and --exchange names {', '.join(named)}; leave one of them out")

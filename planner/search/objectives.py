@@ -54,7 +54,9 @@ def race_for(
 ) -> Outcome[S]:
     """Scores of every plan that the objective may choose, of both ends, and of what is between."""
     plans, worth = contest.plans, contest.worth
-    sparse = {i for i, plan in enumerate(plans) if not plan.exchange.takes_turns or _is_power(plan.machines)}
+    sparse = {
+        i for i, plan in enumerate(plans) if not plan.exchange.is_asynchronous or _is_power(plan.machines)
+    }
     ceiling = contest.bound_samples_per_s * worth
     cost = contest.usd_per_hour / 3600 / ceiling
 
@@ -88,7 +90,7 @@ def race_for(
     priced = bool(contest.usd_per_hour.any())
     first: Goal = "fastest" if objective == "fastest" or not priced else "cheapest"
     outcome = run(CHOICE, first)
-    fresh = {i for i, one in enumerate(worth) if not plans[i].exchange.takes_turns}
+    fresh = {i for i, one in enumerate(worth) if not plans[i].exchange.is_asynchronous}
     if (
         fresh and not outcome.partial and not outcome.long <= fresh
     ):  # beside which an asynchronous choice is told

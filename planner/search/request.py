@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 JOB, MACHINES, LIMITS, PARALLELISM, SERVERS, OUTPUT = FlagSection
 
 DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
+SERVER_WORDS = ("own", "cheap", "colocated")  # hardware of servers that is no machine's name
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
 OBJECTIVES, MODES = get_args(Objective), ("async", "sync")
 

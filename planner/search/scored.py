@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
 
 
+def _flat(plan: Plan) -> dict[str, Any]:
+    """Keys of version 1 of the JSON answers; None where a strategy has no such setting."""
+    record = plan.exchange.record()
+    if "host" not in record:
+        return dict.fromkeys(FLAT)
+    record |= {"server_hardware": record["host"] or plan.machine, "colocated": record["host"] is None}
+    return {name: record[name] for name in FLAT}
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What the machines of one role cost in all."""
@@ -160,7 +169,7 @@ class ScoredPlan:
             "workers": plan.workers,
             "workers_per_replica": plan.mesh.size,
             "exchange": plan.exchange.record(),
-            **(dict.fromkeys(FLAT) | plan.exchange.flat(plan.machine)),
+            **_flat(plan),
             "cluster": plan.cluster_text,
             "samples_per_s": prediction.samples_per_s,
             "samples_per_s_low": prediction.samples_per_s_low,

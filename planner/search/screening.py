@@ -1,26 +1,26 @@
-"""Which plans are worth making: an exchange with dozens of options on a site is looked at where it can win.
+"""Which plans are worth making: a contender, with dozens of options on a site, is tried where it can win.
 
-Plans with one device and with all-reduce are few and are glanced at first. What they are sure to reach rules
-out most of the others by a ceiling that costs next to nothing (`Exchange.ceiling`), before these are made: an
-option that something already seen beats in both speed and cost a sample cannot be on the front.
+Baselines are few and are simulated briefly first. What they are sure to reach rules out most of the others by
+an upper bound that costs next to nothing (`Contender.ceiling`), before these are made: an option that a plan
+already scored beats in both speed and cost per sample cannot be on the front.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.device.precision import Precision
 from planner.hardware import Hardware
-from planner.parallel.data import EXCHANGES, Exchange, Site
-from planner.parallel.mesh import data_parallel_group
+from planner.parallel.data import EXCHANGES, Alone, Contender, Exchange, Site, Tier
+from planner.parallel.mesh import WHOLE, data_parallel_group
 from planner.search.cases import Cases
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
-from planner.search.space import Space, enumerate_plans, kinds, offered, plan_of
+from planner.search.space import Space, considers, enumerate_plans, kinds, offered, plan_of, site_of
 from planner.search.worth import staleness_discount
 
 if TYPE_CHECKING:
@@ -32,34 +32,33 @@ LOOK = 2  # plans of a first look
 MANY_MACHINES = 8  # on which every option is there
 ABOVE = 1.02  # a ceiling is raised by so much: durations vary, and are drawn anew for each exchange
 
-Seen = Callable[[Sequence["ScoredPlan"]], None]
+OnImprovement = Callable[[Sequence["ScoredPlan"]], None]
 
 
-def nobody(scored: Sequence[ScoredPlan]) -> None:
-    """For whoever does not ask."""
+def ignore_progress(scored: Sequence[ScoredPlan]) -> None:
+    """No-op progress callback."""
 
 
 def screened_space(
     simulations: Simulations,
     pool: Executor,
     machines: tuple[Hardware, ...],
-    seen: Seen = nobody,
+    on_improvement: OnImprovement = ignore_progress,
 ) -> Space:
-    """The plans of a request that may win; `seen` is told what looks best so far."""
+    """The plans of a request that may win; `on_improvement` is told what looks best so far."""
     cases, request = simulations.cases, simulations.request
     asked = kinds(request)
-    few = tuple(kind for kind in asked if not EXCHANGES[kind].many)
+    few = tuple(kind for kind in asked if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
     if not few or len(few) == len(asked):
         return enumerate_plans(request, cases.model, machines=machines)
     space = enumerate_plans(request, cases.model, machines=machines, only=few)
-    size = cases.model.parameters
-    many = tuple(kind for kind in asked if EXCHANGES[kind].many and size <= EXCHANGES[kind].most_parameters)
-    if not many:  # nothing is there to be ruled out: one look, for whoever waits
-        _floors(space, simulations, pool, seen, rounds=1, each=LOOK)
+    contenders = tuple(kind for kind in asked if kind not in few)
+    small = [site_of(request, machine, 2 if machine.device_count == 1 else 1) for machine in machines]
+    if not any(considers(request, kind, site, cases.model, asked) for kind in contenders for site in small):
+        _floors(space, simulations, pool, on_improvement, rounds=1, each=LOOK)  # for whoever waits
         return space
-    floors = _floors(space, simulations, pool, seen)
-    hope = _Hope(cases, floors, many)
-    space.add(enumerate_plans(request, cases.model, machines=machines, only=many, hope=hope))
+    pruner = BoundPruner(cases, _floors(space, simulations, pool, on_improvement), contenders)
+    space.add(enumerate_plans(request, cases.model, machines=machines, only=contenders, pruner=pruner))
     return space
 
 
@@ -67,7 +66,7 @@ def _floors(
     space: Space,
     simulations: Simulations,
     pool: Executor,
-    seen: Seen,
+    on_improvement: OnImprovement,
     *,
     rounds: int = ROUNDS,
     each: int = ROUND,
@@ -86,45 +85,63 @@ def _floors(
         for i, one in zip(batch, scored, strict=True):
             if (sure := one.prediction.samples_per_s_low) > 0:
                 floors.add(sure, usd_per_s[i] / sure, i)
-        seen(scored)
+        on_improvement(scored)
     return floors
 
 
-class _Hope:
-    """Whether an option may beat everything that was seen. A site that would lose whatever transfers took is
-    given up without looking at its options."""
+class BoundPruner:
+    """Rejects sites and options whose upper bound a plan already scored beats in both speed and cost.
 
-    def __init__(self, cases: Cases, floors: Frontier, kinds: tuple[str, ...]) -> None:
+    Machines that would lose if they did nothing but compute count as one, as their options are not even
+    listed; a site that would lose whatever transfers took counts with all of them.
+    """
+
+    def __init__(self, cases: Cases, floors: Frontier, contenders: tuple[str, ...]) -> None:
         self.cases = cases
         self.floors = floors
-        self.kinds = kinds
-        self.given_up = 0
+        self.contenders = contenders
+        self.asked = kinds(cases.request)
+        self.pruned = 0
         self._computations: dict[Hashable, Computation] = {}
         self._workers: dict[Hashable, tuple[float, float]] = {}
         self._counts: dict[Hashable, int] = {}
         self._prices: dict[str, float] = {}
 
-    def at(self, site: Site, batch: int, precision: Precision) -> bool:
-        """The best worker of any option, as often as there are workers, for the price of these alone."""
+    def machines_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
+        """Whether workers that share the computation evenly and do nothing else may win for their price."""
+        computation = self._computation(replace(site, mesh=WHOLE), batch, precision)
+        rate = site.workers * computation.batch / float(computation.durations_s.sum(axis=1).mean())
+        kept = self._wins(rate, self._usd_per_s(site))
+        self.pruned += not kept
+        return kept
+
+    def site_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
+        """Whether the best worker of any option, as often as there are workers, may win for their price."""
+        if not any(self._considers(kind, site) for kind in self.contenders):
+            return True  # nothing is offered here
         if self._wins(self._best(site, batch, precision), self._usd_per_s(site)):
             return True
         count = (site.hardware.name, min(site.machines, MANY_MACHINES), site.mesh)
         if count not in self._counts:
-            self._counts[count] = sum(
-                1 for _ in offered(self.cases.request, site, self.cases.model, self.kinds)
-            )
-        self.given_up += self._counts[count]
+            self._counts[count] = sum(1 for _ in self._offered(site))
+        self.pruned += self._counts[count]
         return False
 
-    def of(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool:
+    def option_may_win(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool:
         best, usd_per_s = self._best(site, batch, precision), self._usd_per_s(site, exchange)
         kept = self._wins(best, usd_per_s)  # as long as nothing but the price of its machines is known
-        if kept:
-            computation = self._computation(site, exchange, batch, precision)
+        if kept and isinstance(exchange, Contender):
+            computation = self._computation(site, batch, precision)
             worth = staleness_discount(exchange, site.replicas, self.cases.request)
             kept = self._wins(exchange.ceiling(computation, data_parallel_group(site)) * worth, usd_per_s)
-        self.given_up += not kept
+        self.pruned += not kept
         return kept
+
+    def _considers(self, kind: str, site: Site) -> bool:
+        return considers(self.cases.request, kind, site, self.cases.model, self.asked)
+
+    def _offered(self, site: Site) -> Iterator[Exchange]:
+        return offered(self.cases.request, site, self.cases.model, self.contenders, self.asked)
 
     def _wins(self, ceiling: float, usd_per_s: float) -> bool:
         if ceiling in (0.0, math.inf):  # no option at all, or none of which anything is known
@@ -137,22 +154,20 @@ class _Hope:
         where = (site.hardware.name, batch, precision, site.mesh)
         if where not in self._workers:
             self._workers[where] = self._worker(site, batch, precision)
-        one, many = self._workers[where]
-        return (one if site.replicas == 1 else many) * site.workers
+        one, several = self._workers[where]
+        return (one if site.replicas == 1 else several) * site.workers
 
     def _worker(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
-        """Samples a second of one worker at most, of one replica and as one of many is worth; on many
+        """Samples per second of one worker at most, of one replica and as one of many is worth; on many
         machines, which have all options."""
         wide = replace(site, workers=MANY_MACHINES * site.devices * site.mesh.size)
-        rates = [
-            (rate, rate * staleness_discount(one, wide.replicas, self.cases.request))
-            for one in offered(self.cases.request, wide, self.cases.model, self.kinds)
-            for rate in [
-                one.ceiling(
-                    self._computation(site, one, batch, precision), data_parallel_group(wide), links=False
-                )
-            ]
-        ]
+        computation, where = self._computation(site, batch, precision), data_parallel_group(wide)
+        rates = []
+        for option in self._offered(wide):
+            if not isinstance(option, Contender):
+                return math.inf, math.inf
+            rate = option.ceiling(computation, where, links=False)
+            rates.append((rate, rate * staleness_discount(option, wide.replicas, self.cases.request)))
         if not rates:
             return 0.0, 0.0
         return max(rate for rate, _ in rates) / wide.workers, max(rate for _, rate in rates) / wide.workers
@@ -169,10 +184,10 @@ class _Hope:
             self._prices[machine] = market.usd_per_hour(market.machine(machine)) or 0.0
         return self._prices[machine]
 
-    def _computation(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> Computation:
-        """With nothing computed again, which is the fastest."""
-        where = (site.hardware.name, batch, precision, site.replicas)
+    def _computation(self, site: Site, batch: int, precision: Precision) -> Computation:
+        """Without recomputing, which is the fastest."""
+        where = (site.hardware.name, batch, precision, site.replicas, site.mesh)
         if where not in self._computations:
-            plan = plan_of(self.cases.model, batch, site, exchange, self.cases.request, precision=precision)
+            plan = plan_of(self.cases.model, batch, site, Alone(), self.cases.request, precision=precision)
             self._computations[where] = self.cases.computation(plan)
         return self._computations[where]

@@ -21,16 +21,15 @@ from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.parallel.data import EXCHANGES, Exchange, Site
+from planner.parallel.data import EXCHANGES, Exchange, Site, Tier
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Exclusion, Feasibility, exclusion
 from planner.search.front import Floats
 from planner.search.meshes import meshes_on
-from planner.search.request import Request
+from planner.search.request import SERVER_WORDS, Request
 from planner.search.sizes import micro_batches, node_counts, precisions, recompute_options
 from planner.search.usual_batches import open_batch, smaller_batches, too_many
-from planner.servers.hosts import SERVER_WORDS
 
 
 @dataclass
@@ -47,7 +46,7 @@ class Space:
     nearest_dealt: int | None = (
         None  # samples that replicas take at once, of a global batch that cannot be dealt
     )
-    hopeless: int = 0  # plans that were not made, as something known is faster and cheaper
+    pruned: int = 0  # plans that were not made, as something known is faster and cheaper
 
     def add(self, other: Space) -> None:
         """Other plans on the same machines."""
@@ -55,26 +54,30 @@ class Space:
         for prices in ("usd_per_hour", "usd_per_useful_hour"):
             setattr(self, prices, np.concatenate([getattr(self, prices), getattr(other, prices)]))
         self.dropped += other.dropped
-        self.hopeless += other.hopeless
+        self.pruned += other.pruned
         self.nearest_dealt = self.nearest_dealt or other.nearest_dealt
         found = [one for one in (self.cheapest_dropped, other.cheapest_dropped) if one is not None]
         self.cheapest_dropped = min(found, key=lambda one: one[0], default=None)
 
     @property
     def considered(self) -> int:
-        return len(self.plans) + sum(self.dropped.values()) + self.hopeless
+        return len(self.plans) + sum(self.dropped.values()) + self.pruned
 
 
-class Hope(Protocol):
-    """What may win, before plans are made; how many were given up is counted there."""
+class Pruner(Protocol):
+    """Rejects what cannot win before plans are made, and counts it."""
 
-    given_up: int
+    pruned: int
 
-    def at(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether anything on a site may."""
+    def machines_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
+        """Whether so many machines may, however replicas are spread over them."""
         ...
 
-    def of(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool: ...
+    def site_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
+        """Whether any option of a site may."""
+        ...
+
+    def option_may_win(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool: ...
 
 
 Kinds = tuple[str, ...] | None  # of exchanges; None: all that the request allows
@@ -87,10 +90,10 @@ def enumerate_plans(
     unpriced: bool = False,
     machines: Iterable[Hardware] | None = None,
     only: Kinds = None,
-    hope: Hope | None = None,
+    pruner: Pruner | None = None,
 ) -> Space:
     """All plans of a request, on all its machines or on these, with all its exchanges or with `only` these
-    kinds; `unpriced` allows the machine of a profile that the catalogue lacks. What `hope` gives up is
+    kinds; `unpriced` allows the machine of a profile that the catalogue lacks. What `pruner` rejects is
     counted, and not made."""
     space, feasibility = Space(), Feasibility(request, model)
     prices: list[float] = []
@@ -99,7 +102,7 @@ def enumerate_plans(
         if why := left_out(worker, request, unpriced=unpriced):
             space.left_out.setdefault(why, []).append(worker.name)
             continue
-        for plan in plans_on(worker, request, feasibility, hope=hope, only=only):
+        for plan in plans_on(worker, request, feasibility, pruner=pruner, only=only):
             reason, paid = exclusion(plan, request, feasibility)
             price = sum(paid.usd_per_hour)
             if reason is None:
@@ -116,7 +119,7 @@ def enumerate_plans(
                 each = plan.batch * plan.replicas
                 space.nearest_dealt = min(each, space.nearest_dealt or each)
     space.usd_per_hour, space.usd_per_useful_hour = np.array(prices), np.array(useful)
-    space.hopeless = 0 if hope is None else hope.given_up
+    space.pruned = 0 if pruner is None else pruner.pruned
     return space
 
 
@@ -168,7 +171,7 @@ def plans_on(
     request: Request,
     feasibility: Feasibility,
     *,
-    hope: Hope | None = None,
+    pruner: Pruner | None = None,
     only: Kinds = None,
 ) -> Iterator[Plan]:
     """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
@@ -178,7 +181,7 @@ def plans_on(
     own = model.default_batch if open_batch(request, model) else None
     fewer = smaller_batches(request, model)
     asked = kinds(request)
-    keeps_own = all(EXCHANGES[kind].many for kind in only or asked)
+    keeps_own = all(EXCHANGES.entry(kind).tier is Tier.CONTENDER for kind in only or asked)
     sites: dict[tuple[int, Mesh], Site] = {}
     known: dict[tuple[int, Mesh], tuple[Exchange, ...]] = {}
     for precision in precisions(request, model, worker):
@@ -187,13 +190,17 @@ def plans_on(
         for batch in (*micro_batches(request, model, worker), *fewer):
             if own is not None and keeps_own and batch != own:
                 continue
+            counts = [*one_device(request, worker, only), *node_counts(request, worker, model)]
+            if pruner is not None:
+                whole = {nodes: site_of(request, worker, nodes) for nodes in counts}
+                counts = [n for n in counts if pruner.machines_may_win(whole[n], batch, precision)]
             spread = [
                 mesh
-                for mesh in meshes_on(request, worker, model)
+                for mesh in (meshes_on(request, worker, model, only or asked) if counts else ())
                 if feasibility.infeasible_mesh(mesh, batch, worker) is None
             ]
             undealt = False
-            for nodes in (*one_device(request, worker, only), *node_counts(request, worker, model)):
+            for nodes in counts:
                 for mesh in spread if nodes else [WHOLE]:
                     if nodes * worker.device_count % mesh.size or full.get((nodes, mesh), batch) < batch:
                         continue
@@ -202,7 +209,7 @@ def plans_on(
                     if (site := sites.get((nodes, mesh))) is None:
                         site = sites[nodes, mesh] = site_of(request, worker, nodes, mesh)
                     dealt = deals(request, batch, site)
-                    if dealt and hope is not None and not hope.at(site, batch, precision):
+                    if dealt and pruner is not None and not pruner.site_may_win(site, batch, precision):
                         held.add((nodes, mesh))
                         continue
                     if (nodes, mesh) not in known:
@@ -211,14 +218,18 @@ def plans_on(
                     choices = known[nodes, mesh]
                     if own is not None:
                         most = not too_many(request, model, batch, site.replicas)
-                        choices = tuple(one for one in choices if (batch == own if one.many else most))
+                        choices = tuple(
+                            one
+                            for one in choices
+                            if (batch == own if EXCHANGES.tier(one) is Tier.CONTENDER else most)
+                        )
                     if not dealt:
                         if not undealt and choices:
                             undealt = True
                             yield plan_of(model, batch, site, choices[0], request, precision=precision)
                         continue
                     tried = fits = plainly = False
-                    about: Any = {"batch": batch, "precision": precision, "hope": hope}
+                    about: Any = {"batch": batch, "precision": precision, "pruner": pruner}
                     for plan in plans_at(site, choices, request, feasibility, **about):
                         holds = feasibility.out_of_memory(plan) is None
                         tried, fits = True, fits or holds
@@ -256,16 +267,16 @@ def plans_at(
     *,
     batch: int,
     precision: Precision,
-    hope: Hope | None = None,
+    pruner: Pruner | None = None,
 ) -> Iterator[Plan]:
     """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
-    memory (`spare`) are offered where no plain one fits, or where they are named."""
+    memory (fallbacks) are offered where no baseline fits, or where they are named."""
     again = recompute_options(request, feasibility.model)
     held = False
     for exchange in choices:
-        if request.exchanges is None and exchange.is_fallback and held:
+        if request.exchanges is None and held and EXCHANGES.tier(exchange) is Tier.FALLBACK:
             continue
-        if hope is not None and not hope.of(site, exchange, batch, precision):
+        if pruner is not None and not pruner.option_may_win(site, exchange, batch, precision):
             continue
         for recompute in again:
             plan = plan_of(
@@ -281,7 +292,7 @@ def plans_at(
             if fits or request.recompute or recompute == again[-1]:
                 yield plan
             if fits:
-                held = held or exchange.is_baseline
+                held = held or EXCHANGES.tier(exchange) is Tier.BASELINE
                 if not request.recompute:
                     break
 
@@ -329,8 +340,8 @@ def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[
 def exchanges(request: Request, site: Site) -> Iterator[Exchange]:
     """What the request allows on a site, in the order of the registry."""
     for kind in kinds(request):
-        if site.mesh.composes_with(EXCHANGES[kind]):
-            yield from EXCHANGES[kind].options(request, site)
+        if site.mesh.composes_with(kind):
+            yield from EXCHANGES[kind].candidates(request, site)
 
 
 def offered(
@@ -339,13 +350,16 @@ def offered(
     """Those of them that anybody would train such a model with; all that are named. `asked` are the `kinds`
     of the request, where they are known."""
     asked = kinds(request) if asked is None else asked
-    free = len(asked) == len(EXCHANGES)
     for kind in asked if only is None else only:
-        exchange = EXCHANGES[kind]
-        suits = request.exchanges is not None or model.parameters <= exchange.most_parameters
-        few = not free or site.replicas <= exchange.most_replicas
-        if suits and few and site.mesh.composes_with(exchange):
-            yield from exchange.options(request, site)
+        if considers(request, kind, site, model, asked):
+            yield from EXCHANGES[kind].candidates(request, site)
+
+
+def considers(request: Request, kind: str, site: Site, model: Model, asked: tuple[str, ...]) -> bool:
+    """Whether a search looks at a strategy on a site; it does where the request names any."""
+    named = request.exchanges is not None or len(asked) < len(EXCHANGES)
+    suits = named or EXCHANGES.entry(kind).considered(model.parameters, site)
+    return suits and site.mesh.composes_with(kind)
 
 
 def kinds(request: Request) -> tuple[str, ...]:
@@ -354,7 +368,7 @@ def kinds(request: Request) -> tuple[str, ...]:
         return tuple(kind for kind, _ in request.exchanges)
     meant = [
         kind
-        for kind, exchange in EXCHANGES.items()
-        if any(getattr(request, name) is not None for name in exchange.asked_by)
+        for kind in EXCHANGES
+        if any(getattr(request, name) is not None for name in EXCHANGES.entry(kind).fields)
     ]
     return tuple(meant or EXCHANGES)

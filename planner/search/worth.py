@@ -26,7 +26,7 @@ AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
 def staleness_discount(exchange: Exchange, replicas: int, request: Request) -> float:
     """By what the throughput of a plan is multiplied before it is compared with others."""
     open_mode = request.mode is None and len(kinds(request)) > 1
-    return 1 / (1 + AHEAD) if open_mode and exchange.takes_turns and replicas > 1 else 1.0
+    return 1 / (1 + AHEAD) if open_mode and exchange.is_asynchronous and replicas > 1 else 1.0
 
 
 def discounts(plans: Iterable[Plan], request: Request) -> Floats:

@@ -12,8 +12,6 @@ from planner.hardware.market import Market
 from planner.model import BYTES_PER_ELEMENT
 from planner.units import format_bytes
 
-SERVER_WORDS = ("own", "cheap", "colocated")
-
 
 def hosts_of(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
     """The machines that servers may stand on, by name and in order, each once; None is beside the workers.

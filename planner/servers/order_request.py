@@ -61,6 +61,18 @@ class OrderRequest:
     seed: int = 0
 
 
+UNORDERED = {  # why no order of a strategy's transfers is better
+    "alone": "One device alone transfers nothing.",
+    "allreduce": "With all-reduce there is nothing to order: buckets are summed one after another as "
+    "gradients come, and the optimizer waits for the last, which ends at the same time in any order; try "
+    "other sizes (planner simulate --exchange allreduce:bucket_bytes=4194304).",
+    "sharded": "Sharded training gathers parameters in the order in which layers need them; try another "
+    "prefetch (planner simulate --exchange sharded:prefetch=2).",
+    "owned": "Owners send parameters in the order in which layers need them; try owners in each machine "
+    "(planner simulate --exchange owned:within=machine).",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class OrderAnswer(Shown):
     """The comparison, the profile it is about, and what was tuned."""
@@ -80,7 +92,7 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
         raise unknown_name("mode", request.mode, ("sync", "async"))
     if request.exchange not in EXCHANGES:
         raise unknown_name("exchange", request.exchange, EXCHANGES)
-    if words := EXCHANGES[request.exchange].unordered:
+    if words := UNORDERED.get(request.exchange):
         raise BadInput(f"--exchange {request.exchange}: {words[0].lower()}{words[1:].rstrip('.')}")
     check_size(request.workers, request.servers)
     names = _strategies(request.strategies)

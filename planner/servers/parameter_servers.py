@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast, get_args
 
 from planner.device.computation import Computation
 from planner.device.memory import Shares
-from planner.device.precision import Precision
-from planner.errors import BadInput, unknown_name
+from planner.device.precision import FP32, Precision
+from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
@@ -18,17 +18,17 @@ from planner.parallel.data import settings
 from planner.parallel.data._base import (
     Ask,
     ChangeKind,
-    Exchange,
+    Contender,
     Floats,
     Job,
-    Neighbour,
+    Labels,
     Rented,
-    Size,
-    Words,
+    Variant,
     with_choices,
 )
 from planner.parallel.site import Site
-from planner.servers.hosts import SERVER_WORDS, cheap_servers, host, hosts_of, server_memory_error
+from planner.search.request import SERVER_WORDS
+from planner.servers.hosts import cheap_servers, host, hosts_of, server_memory_error
 from planner.servers.placement import place_model, server_bytes
 from planner.servers.served import served_case
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
@@ -68,18 +68,13 @@ RESOURCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterServers(Exchange):
+class ParameterServers(Contender):
     """`host` is the machine of a server, by name; None: servers live on the workers' machines, one on each of
     the first. With one server all placements that cut no tensor are alike. `aggregate`: what talks to the
     servers, every device or, once for all of them, every machine (`planner.servers.aggregated`)."""
 
     kind: ClassVar[str] = "servers"
     title: ClassVar[str] = "parameter servers"
-    asked_by: ClassVar[tuple[str, ...]] = ("servers", "server_hardware", "placements", "policies", "mode")
-    cuts: ClassVar[tuple[str, ...]] = ("features",)
-    many: ClassVar[bool] = True
-    most_parameters: ClassVar[float] = 2e9  # beyond it nobody trains with servers
-    most_replicas: ClassVar[float] = 32  # a gradient is about as many updates old
 
     servers: int = 1
     host: str | None = None
@@ -93,10 +88,6 @@ class ParameterServers(Exchange):
             raise unknown_name("aggregate", self.aggregate, get_args(Aggregate), hint="device or machine")
 
     @property
-    def takes_turns(self) -> bool:
-        return self.mode == "async"
-
-    @property
     def key(self) -> str:
         place = "colocated" if self.host is None else self.host
         together = "/machine" if self.aggregate == "machine" else ""
@@ -107,8 +98,11 @@ class ParameterServers(Exchange):
         return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
-    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
-        return with_choices(cls._options(ask, site), ask.choices(cls.kind))
+    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
+        choices = ask.choices(cls.kind)
+        if single and not choices:
+            return iter((cls._named(ask, site),))
+        return with_choices(cls._options(ask, site), choices)
 
     @classmethod
     def _options(cls, ask: Ask, site: Site) -> Iterator[Self]:
@@ -135,11 +129,12 @@ class ParameterServers(Exchange):
                     ]
                 for rule, policy in ways:
                     found = cls(servers, place, rule, policy, mode, _aggregate(asked, policy, site))
-                    if not found.refusal(site):
+                    if found.infeasibility(site) is None:
                         yield found
 
     @classmethod
-    def named(cls, ask: Ask, site: Site) -> Self:
+    def _named(cls, ask: Ask, site: Site) -> Self:
+        """The one that a request names; several where one is needed are refused."""
         for flag, values in (("--policy", ask.policies), ("--placement", ask.placements)):
             _one(flag, values)
         _one("--servers", ask.servers)
@@ -163,10 +158,20 @@ class ParameterServers(Exchange):
             placement=(ask.placements or PLACEMENTS)[0],
             policy=policy,
             mode=cast(Mode, ask.mode or "async"),
-            aggregate=_aggregate(ask.choices(cls.kind).get("aggregate"), policy, site),
+            aggregate=_aggregate(None, policy, site),
         )
 
-    def refusal(self, site: Site) -> str:
+    def infeasibility(
+        self, site: Site, model: Model | None = None, precision: Precision = FP32
+    ) -> PlannerError | None:
+        if words := self._refusal(site):
+            return BadInput(words)
+        words = "" if model is None else self._lacks_memory(model, site)
+        return Infeasible(words) if words else None
+
+    def _refusal(self, site: Site) -> str:
+        if site.mesh.is_sharded:
+            return "--tensor and --pipeline do not go with --exchange servers; take allreduce or sharded"
         if self.host is None and self.servers > site.machines:
             machines = f"{site.machines} x {site.hardware.name}"
             return (
@@ -195,7 +200,8 @@ class ParameterServers(Exchange):
             return f"--policy {self.policy} orders the transfers of every device by itself; {remedy}"
         return ""
 
-    def host_memory_error(self, model: Model, precision: Precision, site: Site) -> str:
+    def _lacks_memory(self, model: Model, site: Site) -> str:
+        """Why the largest server does not hold its part of the model; empty if it does."""
         where = ("largest server", model.name, self.servers, self.placement)
         largest = site.market.once(where, lambda: _largest_bytes(model, self.servers, self.placement))
         senders = site.machines if self.sums_inside(site) else site.replicas
@@ -227,50 +233,52 @@ class ParameterServers(Exchange):
 
         return served_ceiling(self, computation, site, links=links)
 
-    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+    def variants(self, site: Site) -> Iterator[Variant]:
+        yield from self._neighbours(site)
+        for count in SIZES:
+            if self.host is None and count > site.machines:
+                break
+            for rule in FEW_PLACEMENTS if count > 1 else FEW_PLACEMENTS[:1]:
+                resized = replace(self, servers=count, placement=rule)
+                yield Variant(ChangeKind.SERVER, f"{count} servers ({rule} placement)", resized, size=count)
+
+    def _neighbours(self, site: Site) -> Iterator[Variant]:
         ordinal = {2: "a second", 3: "a third"}.get(self.servers + 1, f"a {self.servers + 1}th")
         if self.host is not None or self.servers < site.machines:
             for rule in PLACEMENTS:
                 more = replace(self, servers=self.servers + 1, placement=rule)
-                yield Neighbour(ChangeKind.SERVER, f"{ordinal} server ({rule} placement)", more)
+                yield Variant(ChangeKind.SERVER, f"{ordinal} server ({rule} placement)", more)
         for rule in PLACEMENTS if self.servers > 1 else ():
             if rule != self.placement:
-                yield Neighbour(
+                yield Variant(
                     ChangeKind.PLACEMENT, f"another placement ({rule})", replace(self, placement=rule)
                 )
         for order in ORDERS if site.mesh.size == 1 else ():
             if order != self.policy:
-                yield Neighbour(ChangeKind.ORDER, f"ordered transfers ({order})", replace(self, policy=order))
+                yield Variant(ChangeKind.ORDER, f"ordered transfers ({order})", replace(self, policy=order))
         if self.host is not None:
             yield from self._faster_hosts(site)
 
-    def _faster_hosts(self, site: Site) -> Iterator[Neighbour]:
+    def _faster_hosts(self, site: Site) -> Iterator[Variant]:
         market = site.market
         now = market.nic_bytes_per_s(self.machine(site)) or 0.0
         for kind in [*cheap_servers(site.hardware, market), site.hardware]:
             if (market.nic_bytes_per_s(kind) or 0.0) > now and market.usd_per_hour(kind) is not None:
                 words = f"servers with a faster NIC ({kind.name})"
-                yield Neighbour(ChangeKind.NIC, words, replace(self, host=kind.name))
+                yield Variant(ChangeKind.NIC, words, replace(self, host=kind.name))
 
-    def sizes(self, site: Site) -> Iterator[Size]:
-        for count in SIZES:
-            if self.host is None and count > site.machines:
-                break
-            rules = FEW_PLACEMENTS if count > 1 else FEW_PLACEMENTS[:1]
-            yield Size(count, tuple(replace(self, servers=count, placement=rule) for rule in rules))
-
-    def words(self) -> Words:
+    def labels(self, site: Site | None = None) -> Labels:
         many = f"{self.servers} server{'s' if self.servers > 1 else ''}"
         apart = "" if self.host is None else f"on {self.host}"
         placed = (
             f", tensors placed by {_RULES.get(self.placement, self.placement)}" if self.servers > 1 else ""
         )
-        return Words(
+        return Labels(
             run=f"{self.mode}, {many} {apart or 'on the same machines'}",
             cell=f"{many} {apart or 'on the same machines'}",
             added=f" + {many} {apart or 'on the same machines'}",
             plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
-            assumptions=tuple(self._assumptions()),
+            assumptions=(*self._assumptions(), *(() if site is None else self._on_links(site))),
             resources=RESOURCES,
             links=(ResourceKind.DOWNLINK, ResourceKind.UPLINK),
             size_noun="server",
@@ -300,7 +308,7 @@ class ParameterServers(Exchange):
             window = format_bytes(DEFAULT_WINDOW_BYTES)
             yield Note(Topic.TRANSFERS, f"HTTP/2 streams as gRPC sends them, windows of {window}.")
 
-    def assumed(self, site: Site) -> tuple[Note, ...]:
+    def _on_links(self, site: Site) -> tuple[Note, ...]:
         found: tuple[Note, ...] = ()
         if site.market.rdma:
             words = "servers are reached over TCP; RDMA (--network rdma) is for collectives."
@@ -309,16 +317,6 @@ class ParameterServers(Exchange):
             return found
         inside = replace(site, workers=min(site.workers, site.devices))
         return (*found, *link_words(inside, settings.library("auto", "auto", site)))
-
-    def flat(self, machine: str) -> dict[str, Any]:
-        return {
-            "mode": self.mode,
-            "policy": self.policy,
-            "server_hardware": self.host or machine,
-            "servers": self.servers,
-            "colocated": self.host is None,
-            "placement": self.placement,
-        }
 
 
 def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:

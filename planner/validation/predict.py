@@ -193,7 +193,7 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
     else:
         exchange = Sharded(stage=layout.stage, each_pass=layout.stage == 3, gradients=gradients)
     inside = replace(exchange, within="machine")
-    return inside if layout.within_machine and not inside.refusal(site) else exchange
+    return inside if layout.within_machine and inside.infeasibility(site) is None else exchange
 
 
 def machine_of(run: Run) -> Hardware:

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from planner.answers.advise import _options, next_changes
 from planner.device.precision import PRECISIONS
-from planner.parallel.data import AllReduce, ParameterServers
+from planner.parallel.data import AllReduce
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
+from planner.servers.parameter_servers import ParameterServers
 
 
 def test_changes_within_the_error_are_not_advised():

@@ -9,12 +9,12 @@ from planner.answers.recommend import recommend_for
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.data import ParameterServers
 from planner.report.answers import page_of
 from planner.report.format import usd
 from planner.search.request import Request
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
+from planner.servers.parameter_servers import ParameterServers
 
 SMALL = Request(
     model="alexnet",

@@ -18,11 +18,11 @@ from planner.cli._app import app
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.data import ParameterServers
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.space import enumerate_plans
+from planner.servers.parameter_servers import ParameterServers
 from planner.simulator.step.files import save
 
 TRACES = sorted((Path(__file__).parents[1] / "data" / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))

@@ -146,7 +146,7 @@ def test_a_hostile_name_shows_as_text(browser, tmp_path):
 
 
 def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
-    from planner.parallel.data import ParameterServers
+    from planner.servers.parameter_servers import ParameterServers
 
     result = recommended()
     request = replace(result.request)

@@ -13,7 +13,7 @@ from planner.answers.scenario import parse_request
 from planner.device.precision import BF16
 from planner.errors import BadInput, Infeasible
 from planner.flags import token_count
-from planner.parallel.data import Sharded, Site
+from planner.parallel.data import EXCHANGES, Sharded, Site, Tier
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan, plan_from
 from planner.search.cases import Cases
@@ -117,7 +117,7 @@ def every_plan(request: Request) -> dict[str, Plan]:
                         continue
                     held = False
                     for exchange in offered(request, site, model):
-                        if exchange.is_fallback and held:
+                        if EXCHANGES.tier(exchange) is Tier.FALLBACK and held:
                             continue
                         for again in ("none", "selective", "full"):
                             plan = plan_of(
@@ -125,7 +125,7 @@ def every_plan(request: Request) -> dict[str, Plan]:
                             )
                             if feasibility.out_of_memory(plan) is None:
                                 found[plan.key] = plan
-                                held = held or exchange.is_baseline
+                                held = held or EXCHANGES.tier(exchange) is Tier.BASELINE
                                 break
     return found
 
@@ -312,7 +312,9 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     best = recommend_for(request, jobs=1, advice=False).chosen
     found = recommend_for(request, jobs=1, advice=False, trials=400)
     plans_found = [one.plan for one in found.everything]
-    whole = [plan for plan in plans_found if plan.exchange.is_baseline or plan.mesh.size == 1]
+    whole = [
+        plan for plan in plans_found if EXCHANGES.tier(plan.exchange) is Tier.BASELINE or plan.mesh.size == 1
+    ]
     assert {plan.key for plan in whole} <= space
     assert len({plan.mesh for plan in plans_found}) > 2
     assert all(plan.mesh.settings["tensor"] <= plan.workers_per_machine for plan in plans_found)

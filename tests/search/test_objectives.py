@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_race import Exact, arrays, plans
 
-from planner.parallel.data import AllReduce, Alone, ParameterServers
+from planner.parallel.data import AllReduce, Alone
 from planner.parallel.plan import Plan
 from planner.search.front import cheapest_of_fastest
 from planner.search.objectives import BETWEEN, CHOICE, CLOSE, OTHER_END, Contest, race_for
 from planner.search.rank import Candidate, rank
 from planner.search.request import Request
 from planner.search.worth import discounts
+from planner.servers.parameter_servers import ParameterServers
 
 REQUEST = Request(model="resnet50")
 PLAN = Plan("resnet50", 64, "g5.xlarge", 2, AllReduce())

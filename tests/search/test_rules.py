@@ -16,7 +16,6 @@ from planner.answers.results import Change, Recommendation
 from planner.answers.saturation import _counts
 from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
-from planner.parallel.data import ParameterServers
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases
@@ -24,6 +23,7 @@ from planner.search.rank import CONFIDENCE
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.servers.parameter_servers import ParameterServers
 
 SAMPLES = 1e6
 SPACE = {
@@ -124,7 +124,7 @@ def test_no_faster_nic_is_advised_where_there_is_none() -> None:
     plan = Plan("vgg11", 32, "g5.xlarge", 2, ParameterServers(1, "g5.xlarge"))
     site = cases.site(plan)
     now = site.market.nic_bytes_per_s(site.hardware)
-    hosts = [one.exchange.host for one in plan.exchange.neighbours(site) if one.change == "faster NIC"]  # type: ignore[attr-defined]
+    hosts = [one.exchange.host for one in plan.exchange.variants(site) if one.change == "faster NIC"]  # type: ignore[attr-defined]
     assert all(site.market.nic_bytes_per_s(load_hardware(host)) > now for host in hosts)
     assert "g5.xlarge" not in hosts
 

@@ -14,14 +14,14 @@ from planner.hardware import Fabric
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.collectives.peers import _fabric_rate
-from planner.parallel.data import AllReduce, ParameterServers
+from planner.parallel.data import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.device_memory import peak_memory
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
-from planner.servers.parameter_servers import _largest_bytes
+from planner.servers.parameter_servers import ParameterServers, _largest_bytes
 
 
 def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() -> None:

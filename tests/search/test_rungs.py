@@ -9,12 +9,12 @@ from planner.answers.compare import compare_for
 from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.model.catalog import load_model
-from planner.parallel.data import ParameterServers
 from planner.parallel.plan import Plan
 from planner.report.answers import page_of
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.simulations import Simulations
+from planner.servers.parameter_servers import ParameterServers
 
 PLAN = Plan("alexnet", 64, "p3.2xlarge", 2, ParameterServers(1, "p3.2xlarge"))
 REQUEST = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(1, 2), servers=(1,))

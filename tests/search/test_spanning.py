@@ -14,13 +14,13 @@ from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.model.catalog import load_model
-from planner.parallel.data import ParameterServers
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
+from planner.servers.parameter_servers import ParameterServers
 from planner.simulator.bounds import bounds_of
 
 WIDE = """

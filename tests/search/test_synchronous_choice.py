@@ -6,8 +6,9 @@ import pytest
 
 from planner.answers.choice import choose
 from planner.answers.questions import simulation_for
-from planner.parallel.data import AllReduce, ParameterServers
+from planner.parallel.data import AllReduce
 from planner.search.request import Request
+from planner.servers.parameter_servers import ParameterServers
 
 REQUEST = Request(model="alexnet", hardware=("g5.xlarge",), workers=(2,), servers=(1,), interval_width=0.1)
 

@@ -22,9 +22,12 @@ def space(**about):
 
 
 def test_a_gpu_takes_the_own_batch_and_larger_ones():
-    plans = space(hardware=("p5.48xlarge",), workers=(8,))
-    assert {plan.batch for plan in plans if not plan.exchange.many} == {64, 128, 256}
-    assert {plan.batch for plan in plans if plan.exchange.many} == {64}
+    assert {plan.batch for plan in space(hardware=("p5.48xlarge",), workers=(8,))} == {64, 128, 256}
+
+
+def test_contenders_take_the_own_batch_only():
+    plans = space(hardware=("c5.9xlarge",), workers=(8,))
+    assert {plan.batch for plan in plans if plan.exchange.kind == "servers"} == {64}
     assert {plan.batch for plan in space(hardware=("c5.4xlarge",), workers=(2,))} == {64}
 
 
@@ -35,7 +38,11 @@ def test_a_named_batch_is_the_only_one():
 
 
 def test_all_devices_take_no_more_than_people_train_with():
-    plans = [plan for plan in space(hardware=("g5.xlarge",), workers=(32, 64, 128)) if not plan.exchange.many]
+    plans = [
+        plan
+        for plan in space(hardware=("g5.xlarge",), workers=(32, 64, 128))
+        if plan.exchange.kind != "servers"
+    ]
     assert {(plan.workers, plan.batch) for plan in plans} == {
         (32, 64),
         (32, 128),
@@ -44,7 +51,7 @@ def test_all_devices_take_no_more_than_people_train_with():
         (128, 64),
     }
     large = space(model="alexnet", hardware=("p4d.24xlarge",), workers=(64,))  # its own batch is 512
-    assert {plan.batch for plan in large if not plan.exchange.many} == {128}
+    assert {plan.batch for plan in large if plan.exchange.kind != "servers"} == {128}
     assert most_of_all(RESNET) == MOST_SAMPLES
     assert most_of_all(load_model("bert-large")) * 512 == MOST_TOKENS
 

@@ -15,8 +15,9 @@ from planner.hardware.market import Market
 from planner.model import Model
 from planner.parallel.collectives import Nccl
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.data import Job, ParameterServers, Site
+from planner.parallel.data import Job, Site
 from planner.search.request import Request
+from planner.servers.parameter_servers import ParameterServers
 from planner.simulator import simulate
 from planner.simulator.bounds import bounds_of
 from planner.simulator.resource import COMPUTATION, HOSTS, Resource, ResourceKind
@@ -45,7 +46,7 @@ def rate(case: Case, **more: object) -> float:
 
 
 def names(ask: Request, where: Site) -> list[ParameterServers]:
-    return list(ParameterServers.options(ask, where))
+    return list(ParameterServers.candidates(ask, where))
 
 
 def test_what_leaves_a_machine_does_not_grow_with_its_devices() -> None:
@@ -135,8 +136,16 @@ def test_machines_sum_first_where_they_have_several_devices() -> None:
     assert {one.aggregate for one in names(ask, site(4, "p3.2xlarge"))} == {"device"}
     fixed = replace(ask, exchanges=(("servers", {"aggregate": "device"}),))
     assert {one.aggregate for one in names(fixed, site(16))} == {"device"}
-    assert ParameterServers.named(replace(fixed, policies=None, servers=None), site(16)).aggregate == "device"
-    assert ParameterServers.named(Request(model="alexnet"), site(16)).aggregate == "machine"
+    assert (
+        next(
+            ParameterServers.candidates(replace(fixed, policies=None, servers=None), site(16), single=True)
+        ).aggregate
+        == "device"
+    )
+    assert (
+        next(ParameterServers.candidates(Request(model="alexnet"), site(16), single=True)).aggregate
+        == "machine"
+    )
 
 
 def test_keys_of_devices_stay_and_machines_have_their_own() -> None:
@@ -145,10 +154,10 @@ def test_keys_of_devices_stay_and_machines_have_their_own() -> None:
 
 
 def test_what_cannot_be_summed_is_refused_with_the_remedy() -> None:
-    assert "servers:aggregate=device" in replace(MACHINE, policy="prophet").refusal(site(16))
+    assert "servers:aggregate=device" in str(replace(MACHINE, policy="prophet").infeasibility(site(16)))
     unjoined = replace(load_hardware(P3), fabric=None)
     where = Site(unjoined, 16, Market(own=(unjoined,)))
-    assert "add a [fabric]" in MACHINE.refusal(where)
+    assert "add a [fabric]" in str(MACHINE.infeasibility(where))
     assert {one.aggregate for one in names(Request(model="alexnet"), where)} == {"device"}
     fixed = Request(model="alexnet", exchanges=(("servers", {"aggregate": "machine"}),))
     assert names(fixed, where) == []
@@ -158,13 +167,12 @@ def test_what_cannot_be_summed_is_refused_with_the_remedy() -> None:
 
 def test_servers_hold_what_each_machine_sends() -> None:
     """A gradient of every sender waits at the server: 64 of VGG-19 need more than 16 GB, 8 do not."""
-    from planner.device.precision import FP32
     from planner.model.catalog import load_model
 
     model, where = load_model("vgg19"), site(64)
     apart = ParameterServers(servers=1, host="c5.2xlarge", mode="sync")
-    assert "for 64 workers needs 35.81 GiB" in apart.host_memory_error(model, FP32, where)
-    assert replace(apart, aggregate="machine").host_memory_error(model, FP32, where) == ""
+    assert "for 64 workers needs 35.81 GiB" in str(apart.infeasibility(where, model))
+    assert replace(apart, aggregate="machine").infeasibility(where, model) is None
 
 
 def test_hosts_parse_beside_accelerators_and_cpus_for_themselves() -> None:

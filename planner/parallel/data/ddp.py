@@ -17,14 +17,15 @@ import numpy as np
 from planner.device.computation import BACKWARD, Computation
 from planner.device.computation.memo import remembered_for_ops
 from planner.device.memory import Shares
-from planner.device.precision import Precision
+from planner.device.precision import FP32, Precision
+from planner.errors import PlannerError
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Peers
 from planner.parallel.collectives.peers import link_words, peers_of
 from planner.parallel.contention import ACCESSES, copied_s, slowed
 from planner.parallel.data import settings
-from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
+from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Labels, Variant
 from planner.parallel.data.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.parallel.site import Site
@@ -46,13 +47,6 @@ class AllReduce(Exchange):
 
     kind: ClassVar[str] = "allreduce"
     title: ClassVar[str] = "all-reduce"
-    is_baseline: ClassVar[bool] = True
-    counts_micro_batches: ClassVar[bool] = True
-    unordered: ClassVar[str] = (
-        "With all-reduce there is nothing to order: buckets are summed one after another as gradients come, "
-        "and the optimizer waits for the last, which ends at the same time in any order; try other sizes "
-        "(planner simulate --exchange allreduce:bucket_bytes=4194304)."
-    )
 
     bucket_bytes: int = CAP_BYTES
     first_bucket_bytes: int = FIRST_CAP_BYTES
@@ -76,15 +70,12 @@ class AllReduce(Exchange):
         for name in ("accesses", "jitter_s", "cycle_s"):
             settings.not_negative(f"allreduce:{name}", getattr(self, name))
 
-    @property
-    def key(self) -> str:
-        return settings.key(self, AllReduce())
-
     @classmethod
-    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
         choices = ask.choices(cls.kind)
         exchange = cls._with(tuple(choices.items()))
-        if (site.workers > 1 or choices) and not exchange.refusal(site):
+        # on one device nobody is there to exchange with: it is what larger sites are compared with
+        if (site.workers > 1 or choices or single) and exchange.infeasibility(site) is None:
             yield exchange
 
     @classmethod
@@ -93,13 +84,10 @@ class AllReduce(Exchange):
         """With these settings; a search asks on every site."""
         return settings.chosen(cls(), dict(choices))
 
-    @classmethod
-    def named(cls, ask: Ask, site: Site) -> Self | None:
-        """On one device nobody is there to exchange with: what larger sites are compared with."""
-        return settings.named(cls(), ask, site)
-
-    def refusal(self, site: Site) -> str:
-        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
+    def infeasibility(
+        self, site: Site, model: Model | None = None, precision: Precision = FP32
+    ) -> PlannerError | None:
+        return settings.infeasibility(self.library, site)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         width = settings.gradient_bytes(self.gradients, precision)
@@ -142,21 +130,21 @@ class AllReduce(Exchange):
 
         return np.array([allreduce_bound(cast(AllReduce, job.exchange), job) for job in jobs])
 
-    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+    def variants(self, site: Site) -> Iterator[Variant]:
         for size in (self.bucket_bytes // 4, self.bucket_bytes * 4):
             words = f"buckets of {size / MIB:.3g} MiB"
-            yield Neighbour(ChangeKind.BUCKET, words, replace(self, bucket_bytes=size))
+            yield Variant(ChangeKind.BUCKET, words, replace(self, bucket_bytes=size))
         if site.machines > 1 and site.devices > 1 and self.algorithm != "hierarchical":
-            yield Neighbour(
+            yield Variant(
                 ChangeKind.ALGORITHM, "two levels of rings", replace(self, algorithm="hierarchical")
             )
 
-    def assumed(self, site: Site) -> tuple[Note, ...]:
-        return link_words(site, settings.library(self.library, self.algorithm, site))
-
-    def words(self) -> Words:
+    def labels(self, site: Site | None = None) -> Labels:
         how = "" if self.algorithm == "auto" else f", {self.algorithm}"
-        return Words(
+        on_links = (
+            () if site is None else link_words(site, settings.library(self.library, self.algorithm, site))
+        )
+        return Labels(
             cell="all-reduce",
             name="DDP",
             plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB{how}",
@@ -167,6 +155,7 @@ class AllReduce(Exchange):
                     f"{self.accesses:g} accesses to the device's memory for each byte that it sends, on a "
                     "CPU by what sockets and sums take of its cores.",
                 ),
+                *on_links,
             ),
             resources=BETWEEN_WORKERS,
         )

@@ -23,15 +23,14 @@ from planner.device.computation import Computation
 from planner.device.computation.graph import block_of
 from planner.device.computation.memo import once_for_ops
 from planner.device.memory import Shares
-from planner.device.precision import Precision
-from planner.errors import BadInput
+from planner.device.precision import FP32, Precision
+from planner.errors import BadInput, PlannerError
 from planner.model import Model
-from planner.note import Note
 from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
 from planner.parallel.contention import ACCESSES, mean_s, taken_s
 from planner.parallel.data import settings
-from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
+from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Labels, Variant
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.site import Site
@@ -54,12 +53,6 @@ class Sharded(Exchange):
 
     kind: ClassVar[str] = "sharded"
     title: ClassVar[str] = "sharded data parallelism"
-    is_fallback: ClassVar[bool] = True
-    counts_micro_batches: ClassVar[bool] = True
-    unordered: ClassVar[str] = (
-        "Sharded training gathers parameters in the order in which layers need them; try another prefetch "
-        "(planner simulate --exchange sharded:prefetch=2)."
-    )
 
     stage: int = 3
     prefetch: int = 1
@@ -83,17 +76,13 @@ class Sharded(Exchange):
         settings.not_negative("sharded:accesses", self.accesses)
         settings.share("sharded:jitter", self.jitter)
 
-    @property
-    def key(self) -> str:
-        return settings.key(self, Sharded())
-
     @classmethod
-    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
         choices = ask.choices(cls.kind)
-        if site.workers < 2 and not choices:
+        if site.workers < 2 and not choices and not single:
             return
         first, fewer, inside = cls._ways(tuple(choices.items()))
-        if first.refusal(site):
+        if first.infeasibility(site) is not None:
             return
         yield first
         if "stage" not in choices:
@@ -108,17 +97,10 @@ class Sharded(Exchange):
         first = settings.chosen(cls(), dict(choices))
         return first, replace(first, stage=2), replace(first, within="machine")
 
-    @classmethod
-    def named(cls, ask: Ask, site: Site) -> Self | None:
-        """On one device nobody is there to exchange with: what larger sites are compared with."""
-        return settings.named(cls(), ask, site)
-
-    def refusal(self, site: Site) -> str:
-        if self.within == "machine" and not settings.has_machines(site):
-            return (
-                "sharding within machines needs several whole machines with several devices; use within=all"
-            )
-        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
+    def infeasibility(
+        self, site: Site, model: Model | None = None, precision: Precision = FP32
+    ) -> PlannerError | None:
+        return settings.infeasibility(self.library, site, within=self.within)
 
     def shards(self, site: Site) -> int:
         """Over how many workers a unit is spread."""
@@ -162,26 +144,15 @@ class Sharded(Exchange):
         key = ("traffic", computation.precision, *of)
         return once_for_ops(computation, key, lambda: traffic_of(computation, *of))
 
-    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+    def variants(self, site: Site) -> Iterator[Variant]:
         if self.stage > 1:
-            yield Neighbour(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
+            yield Variant(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
         if self.within == "all" and settings.has_machines(site):
-            yield Neighbour(
-                ChangeKind.WITHIN, "sharding inside machines only", replace(self, within="machine")
-            )
-        yield Neighbour(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
+            yield Variant(ChangeKind.WITHIN, "sharding inside machines only", replace(self, within="machine"))
+        yield Variant(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
 
-    def memory_saving_alternatives(self) -> Iterator[Neighbour]:
-        for stage in STAGES[self.stage :]:
-            yield Neighbour(ChangeKind.STAGE, f"sharded:stage={stage}", replace(self, stage=stage))
-        if self.within == "machine":
-            whole = replace(self, within="all")
-            yield Neighbour(ChangeKind.WITHIN, f"sharded:stage={self.stage}:within=all", whole)
-
-    def assumed(self, site: Site) -> tuple[Note, ...]:
-        return link_words(site, settings.library(self.library, "auto", site))
-
-    def words(self) -> Words:
+    def labels(self, site: Site | None = None) -> Labels:
+        on_links = () if site is None else link_words(site, settings.library(self.library, "auto", site))
         inside = " inside each machine" if self.within == "machine" else ""
         what = {
             1: "optimizer state",
@@ -189,12 +160,24 @@ class Sharded(Exchange):
             3: "parameters, gradients and state",
         }
         name = "FSDP" if self.stage == 3 else f"ZeRO-{self.stage}"
-        return Words(
+        return Labels(
             name=f"{'hybrid ' if inside else ''}{name}",
             cell=f"sharded (stage {self.stage}{', machine' if inside else ''})",
-            plan=f"{what[self.stage]} shared out over the workers{inside} (stage {self.stage})",
+            plan=f"{what[self.stage]} sharded across the workers{inside} (stage {self.stage})",
+            assumptions=on_links,
             resources=BETWEEN_WORKERS,
         )
+
+
+def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
+    """Strategies that leave less on a device, the least last; their labels are as `--exchange` takes them."""
+    sharded = exchange if isinstance(exchange, Sharded) else None
+    for stage in STAGES[0 if sharded is None else sharded.stage :]:
+        saving = Sharded(stage=stage) if sharded is None else replace(sharded, stage=stage)
+        yield Variant(ChangeKind.STAGE, f"sharded:stage={stage}", saving)
+    if sharded is not None and sharded.within == "machine":
+        label = f"sharded:stage={sharded.stage}:within=all"
+        yield Variant(ChangeKind.WITHIN, label, replace(sharded, within="all"))
 
 
 @lru_cache(maxsize=256)

@@ -20,14 +20,14 @@ import numpy as np
 from planner.device.computation import Computation
 from planner.device.computation.memo import remembered_for_ops
 from planner.device.memory import Shares
-from planner.device.precision import Precision
+from planner.device.precision import FP32, Precision
+from planner.errors import PlannerError
 from planner.model import Model
-from planner.note import Note
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
 from planner.parallel.contention import ACCESSES, copied_s, mean_s, slowed, taken_s, turn_of
 from planner.parallel.data import settings
-from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Neighbour, Words
+from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Labels, Variant
 from planner.parallel.data.buckets import CAP_BYTES, MIB, Bucket
 from planner.parallel.data.ddp import bucketed, summed
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
@@ -45,13 +45,6 @@ class Owned(Exchange):
 
     kind: ClassVar[str] = "owned"
     title: ClassVar[str] = "owned optimizer state"
-    is_fallback: ClassVar[bool] = True
-    most_replicas: ClassVar[float] = 0
-    counts_micro_batches: ClassVar[bool] = True
-    unordered: ClassVar[str] = (
-        "Owners send parameters in the order in which layers need them; try owners in each machine "
-        "(planner simulate --exchange owned:within=machine)."
-    )
 
     within: str = "all"
     bucket_bytes: int = CAP_BYTES
@@ -68,29 +61,21 @@ class Owned(Exchange):
         settings.not_negative("owned:accesses", self.accesses)
         settings.share("owned:jitter", self.jitter)
 
-    @property
-    def key(self) -> str:
-        return settings.key(self, Owned())
-
     @classmethod
-    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
         choices = ask.choices(cls.kind)
         exchange = settings.chosen(cls(), choices)
-        if (site.workers < 2 and not choices) or exchange.refusal(site):
+        wanted = site.workers > 1 or choices or single
+        if not wanted or exchange.infeasibility(site) is not None:
             return
         yield exchange
         if "within" not in choices and settings.has_machines(site):
             yield replace(exchange, within="machine")
 
-    @classmethod
-    def named(cls, ask: Ask, site: Site) -> Self | None:
-        """On one device nobody is there to exchange with: what larger sites are compared with."""
-        return settings.named(cls(), ask, site)
-
-    def refusal(self, site: Site) -> str:
-        if self.within == "machine" and not settings.has_machines(site):
-            return "owners within machines need several whole machines with several devices; use within=all"
-        return Exchange.refusal(self, site) or settings.refusal(self.library, site)
+    def infeasibility(
+        self, site: Site, model: Model | None = None, precision: Precision = FP32
+    ) -> PlannerError | None:
+        return settings.infeasibility(self.library, site, within=self.within)
 
     def owners(self, site: Site) -> int:
         """Workers that state is dealt out to."""
@@ -184,24 +169,23 @@ class Owned(Exchange):
         copies_s = 0.0 if peers.outermost is None or not self.accesses else copied_s(found, site)
         return copies_s + computation.optimizer_s * share
 
-    def neighbours(self, site: Site) -> Iterator[Neighbour]:
+    def variants(self, site: Site) -> Iterator[Variant]:
         from planner.parallel.data.fsdp import Sharded
 
         parts = Sharded(stage=1, within=self.within, each_pass=False, gradients=self.gradients)
-        yield Neighbour(ChangeKind.EXCHANGE, "parts of every tensor instead of owners (ZeRO-1)", parts)
+        yield Variant(ChangeKind.EXCHANGE, "parts of every tensor instead of owners (ZeRO-1)", parts)
         if self.within == "all" and settings.has_machines(site):
-            yield Neighbour(ChangeKind.WITHIN, "owners in each machine", replace(self, within="machine"))
+            yield Variant(ChangeKind.WITHIN, "owners in each machine", replace(self, within="machine"))
 
-    def assumed(self, site: Site) -> tuple[Note, ...]:
-        return link_words(site, settings.library(self.library, "auto", site))
-
-    def words(self) -> Words:
+    def labels(self, site: Site | None = None) -> Labels:
+        on_links = () if site is None else link_words(site, settings.library(self.library, "auto", site))
         inside = " of each machine" if self.within == "machine" else ""
-        return Words(
+        return Labels(
             name=f"{'hybrid ' if inside else ''}ZeRO-1 by owners",
             cell=f"owned{' (machine)' if inside else ''}",
             plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB, state of "
             f"whole tensors dealt out to the workers{inside}",
+            assumptions=on_links,
             resources=BETWEEN_WORKERS,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from planner.device.precision import Precision
 from planner.errors import BadInput, unknown_name
 from planner.parallel.collectives import Gloo, Library, Nccl
-from planner.parallel.data._base import Ask, Exchange
+from planner.parallel.data._base import Exchange
 from planner.parallel.site import Site
 
 LIBRARIES = ("auto", "nccl", "gloo")
@@ -53,8 +53,20 @@ def gradient_bytes(name: str, precision: Precision) -> int:
     return GRADIENTS.get(name, precision.gradient_bytes)
 
 
-def refusal(name: str, site: Site) -> str:
-    """Why collectives cannot run on a site, with the remedy; empty if they can."""
+def infeasibility(name: str, site: Site, *, within: str = "all") -> BadInput | None:
+    """Why collectives cannot run on a site, with the remedy; None if they can. `within`: where what is spread
+    over workers is."""
+    words = _no_groups(within, site) or _no_links(name, site)
+    return BadInput(words) if words else None
+
+
+def _no_groups(within: str, site: Site) -> str:
+    if within != "machine" or has_machines(site):
+        return ""
+    return "groups within machines need several whole machines with several devices; use within=all"
+
+
+def _no_links(name: str, site: Site) -> str:
     hardware = site.hardware
     if name == "nccl" and hardware.device.kind == "cpu":
         return f"{hardware.name} has no GPU, and NCCL needs one; use library gloo"
@@ -85,13 +97,6 @@ def spread_over(within: str, site: Site) -> int:
     return min(site.devices, site.workers) if within == "machine" else site.workers
 
 
-def named(exchange: E, ask: Ask, site: Site) -> E | None:
-    """The exchange that a request names, on any site: on one device it is what larger sites are compared
-    with."""
-    found = chosen(exchange, ask.choices(exchange.kind))
-    return None if found.refusal(site) else found
-
-
 def chosen(exchange: E, choices: Mapping[str, str]) -> E:
     """The exchange with the settings that a request writes, as `bucket_bytes=1000000`."""
     if not choices:
@@ -119,13 +124,3 @@ def _value(name: str, text: str, kind: type) -> Any:
     except ValueError:
         raise BadInput(f"{name} is {text!r}; give a {'whole ' if kind is int else ''}number") from None
     return kind(value)
-
-
-def key(exchange: Exchange, default: Exchange) -> str:
-    """The kind, and every setting that is not the default."""
-    changed = [
-        f"{one.name}={getattr(exchange, one.name)}"
-        for one in fields(exchange)  # type: ignore[arg-type]
-        if getattr(exchange, one.name) != getattr(default, one.name)
-    ]
-    return "/".join([exchange.kind, *changed])

@@ -10,10 +10,11 @@ import numpy as np
 
 from planner.device.computation import Computation
 from planner.device.memory import Shares
-from planner.device.precision import Precision
+from planner.device.precision import FP32, Precision
+from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel.data._base import Ask, Exchange, Floats, Job, Words
+from planner.parallel.data._base import Ask, Exchange, Floats, Job, Labels
 from planner.parallel.site import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
@@ -29,23 +30,18 @@ class Alone(Exchange):
 
     kind: ClassVar[str] = "alone"
     title: ClassVar[str] = "one device alone"
-    is_baseline: ClassVar[bool] = True
-    cuts: ClassVar[tuple[str, ...]] = ()
-    unordered: ClassVar[str] = "One device alone transfers nothing."
-
-    @property
-    def key(self) -> str:
-        return "alone"
 
     @classmethod
-    def options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
         if site.workers == 1:
             yield cls()
 
-    def refusal(self, site: Site) -> str:
-        if site.workers > 1:
-            return f"{site.workers} workers do not train alone; take --workers 1 or another --exchange"
-        return ""
+    def infeasibility(
+        self, site: Site, model: Model | None = None, precision: Precision = FP32
+    ) -> PlannerError | None:
+        if site.workers == 1:
+            return None
+        return BadInput(f"{site.workers} workers do not train alone; take --workers 1 or another --exchange")
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         return Shares()
@@ -83,14 +79,12 @@ class Alone(Exchange):
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """One op after the other: the samples of a step over its mean length."""
-        steps_s = [
-            float(one.durations_s.sum(axis=1).mean()) + one.optimizer_s
-            for one in (job.computation for job in jobs)
-        ]
-        return np.array([job.computation.batch for job in jobs], np.float64) / np.array(steps_s, np.float64)
+        steps = [job.step for job in jobs]
+        steps_s = [float(one.durations_s.sum(axis=1).mean()) + one.optimizer_s for one in steps]
+        return np.array([one.batch for one in steps], np.float64) / np.array(steps_s, np.float64)
 
-    def words(self) -> Words:
-        return Words(
+    def labels(self, site: Site | None = None) -> Labels:
+        return Labels(
             cell="alone",
             run="{} alone",
             aside=" alone",

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from planner.note import Note, Topic
-from planner.parallel.data import AllReduce
 from planner.report.charts import row_axis
 from planner.report.charts_step import step_timeline
 from planner.report.format import rate
@@ -18,7 +17,7 @@ from planner.simulator.policy import Mode
 from planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from planner.servers.order_request import OrderAnswer
+    from planner.servers.order_request import UNORDERED, OrderAnswer
 
 COLUMNS = (
     Column("_choice", "", style="bold green"),
@@ -61,7 +60,7 @@ def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None 
         if barrier
         else "A tensor is downloaded as soon as it is updated (MXNet, BytePS); --barrier for TensorFlow."
     )
-    notes = [f"{running} A step keeps busy: {busy}.", AllReduce.unordered]
+    notes = [f"{running} A step keeps busy: {busy}.", UNORDERED["allreduce"]]
     if tuned is not None:
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")

@@ -11,8 +11,9 @@ import planner
 from planner.device.computation import Computation
 from planner.device.computation.memo import once, once_for_ops, remembered
 from planner.device.precision import FP32
-from planner.parallel.data import AllReduce, Alone, ParameterServers, Sharded, Site
+from planner.parallel.data import AllReduce, Alone, Sharded, Site
 from planner.parallel.device import device_computation
+from planner.servers.parameter_servers import ParameterServers
 
 
 def made(machine: str = "p3.8xlarge") -> tuple[Computation, Site]:

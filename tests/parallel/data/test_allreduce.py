@@ -252,22 +252,22 @@ def test_settings_that_mean_nothing_are_refused(choices: dict[str, str], message
 
 def test_refusals_name_the_remedy() -> None:
     no_fabric = replace(load_hardware(P3), fabric=None)
-    assert "[fabric]" in AllReduce().refusal(Site(no_fabric, 8))
+    assert "[fabric]" in str(AllReduce().infeasibility(Site(no_fabric, 8)))
     without = replace(load_hardware("p3.2xlarge"), rdma=False)
-    assert "--network tcp" in AllReduce().refusal(Site(without, 2, rdma=True))
-    assert "gloo" in AllReduce(library="nccl").refusal(site(2, "c5n.large"))
-    assert AllReduce().refusal(site(16)) == ""
+    assert "--network tcp" in str(AllReduce().infeasibility(Site(without, 2, rdma=True)))
+    assert "gloo" in str(AllReduce(library="nccl").infeasibility(site(2, "c5n.large")))
+    assert AllReduce().infeasibility(site(16)) is None
 
 
 def test_answers_say_what_collectives_go_over() -> None:
-    words = " ".join(map(str, AllReduce().assumed(site(16, "p4d.24xlarge"))))
+    words = " ".join(map(str, AllReduce().labels(site(16, "p4d.24xlarge")).assumptions))
     assert "over NVSwitch, times as measured (a100-sxm)" in words
     assert "over RDMA (EFA), times as measured" in words
-    tcp = " ".join(map(str, AllReduce().assumed(site(16, "p4d.24xlarge", rdma=False))))
+    tcp = " ".join(map(str, AllReduce().labels(site(16, "p4d.24xlarge", rdma=False)).assumptions))
     assert "over TCP, without RDMA" in tcp
-    assert "PCIe" in AllReduce().assumed(site(4, "g5.12xlarge"))[0].text
-    assert "estimated" in AllReduce().assumed(site(4, "g5.12xlarge"))[0].text
-    assert AllReduce().assumed(site(1)) == ()
+    assert "PCIe" in AllReduce().labels(site(4, "g5.12xlarge")).assumptions[1].text
+    assert "estimated" in AllReduce().labels(site(4, "g5.12xlarge")).assumptions[1].text
+    assert AllReduce().labels(site(1)).assumptions == AllReduce().labels().assumptions
 
 
 def test_devices_that_only_pairs_join_go_at_the_speed_between_pairs() -> None:

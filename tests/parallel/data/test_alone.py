@@ -119,6 +119,6 @@ def test_timelines_are_drawn_for_every_exchange(tmp_path) -> None:  # type: igno
 @pytest.mark.parametrize("kind", EXCHANGES)
 def test_plans_are_stored_as_plain_values(kind: str) -> None:
     site = Site(load_hardware("p3.8xlarge"), 8 if kind != "alone" else 1)
-    for exchange in EXCHANGES[kind].options(asked(model="alexnet"), site):
+    for exchange in EXCHANGES[kind].candidates(asked(model="alexnet"), site):
         plan = Plan("alexnet", 32, "p3.8xlarge", site.workers, exchange, workers_per_machine=4)
         assert plan_from(json.loads(json.dumps(plan.as_dict()))) == plan

@@ -14,11 +14,14 @@ from planner.parallel.collectives import Level, Peers
 from planner.parallel.collectives.algorithms import hierarchical_parts
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.contention import SHARE_UNKNOWN, _busy_s, beside_s
-from planner.parallel.data import ParameterServers, Site
+from planner.parallel.data import Site
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import slowest_factor, step_factors
 from planner.parallel.data.settings import _value, library
+from planner.parallel.plan import Plan
+from planner.search.scored import _flat
 from planner.servers.moved_servers import _server
+from planner.servers.parameter_servers import ParameterServers
 from planner.servers.served_step import Parsing
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 
@@ -112,8 +115,8 @@ def test_a_setting_is_yes_or_no_in_words() -> None:
 def test_a_sharded_plan_is_tried_with_less_sharding(
     exchange: Sharded, workers: int, machine: str, words: list[str]
 ) -> None:
-    found = list(exchange.neighbours(site(workers, machine)))
-    assert [one.words for one in found] == words
+    found = list(exchange.variants(site(workers, machine)))
+    assert [one.label for one in found] == words
     assert found[-1].exchange == replace(exchange, prefetch=2)
     if exchange.stage > 1:
         assert found[0].exchange == replace(exchange, stage=exchange.stage - 1)
@@ -121,15 +124,18 @@ def test_a_sharded_plan_is_tried_with_less_sharding(
 
 def test_servers_are_colocated_where_they_have_no_machines_of_their_own() -> None:
     """As JSON says it, with the hardware that they run on."""
-    beside = ParameterServers(servers=2, host=None).flat("p3.2xlarge")
+    plan = Plan("alexnet", 32, "p3.2xlarge", 2, ParameterServers(servers=2, host=None))
+    beside = _flat(plan)
     assert (beside["colocated"], beside["server_hardware"], beside["servers"]) == (True, "p3.2xlarge", 2)
-    apart = ParameterServers(servers=1, host="c5n.large", mode="sync").flat("p3.2xlarge")
+    apart = _flat(replace(plan, exchange=ParameterServers(servers=1, host="c5n.large", mode="sync")))
     assert (apart["colocated"], apart["server_hardware"], apart["mode"]) == (False, "c5n.large", "sync")
 
 
 def test_servers_are_reached_over_tcp_and_that_is_said_where_rdma_is_asked_for() -> None:
     plain = site(2, "p3.2xlarge")
     servers = ParameterServers(servers=1, host="c5n.large")
-    assert servers.assumed(plain) == ()
-    (note,) = servers.assumed(replace(plain, market=replace(plain.market, rdma=True)))
+    own = servers.labels().assumptions
+    assert servers.labels(plain).assumptions == own
+    *rest, note = servers.labels(replace(plain, market=replace(plain.market, rdma=True))).assumptions
+    assert tuple(rest) == own
     assert note.text.startswith("servers are reached over TCP;")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from planner.answers.anatomy import step_breakdown
 from planner.cli._app import app
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.data import EXCHANGES, Exchange, Shares, Words, settings, with_choices
+from planner.parallel.data import EXCHANGES, Exchange, Labels, Shares, settings, with_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.resource import COMPUTATION
@@ -31,12 +31,8 @@ class LocalSGD(Exchange):
 
     period: int = 8
 
-    @property
-    def key(self):
-        return f"localsgd/{self.period}"
-
     @classmethod
-    def options(cls, ask, site) -> Iterator[LocalSGD]:
+    def candidates(cls, ask, site, *, single=False) -> Iterator[LocalSGD]:
         options = (cls(period) for period in (4, 8)) if site.workers > 1 else ()
         return with_choices(options, ask.choices(cls.kind))
 
@@ -55,9 +51,10 @@ class LocalSGD(Exchange):
         case = steps.case()
         return replace(case, profile=replace(case.profile, batch=self.period * computation.batch))
 
-    def words(self):
-        return Words(
+    def labels(self, site=None):
+        return Labels(
             cell="LocalSGD",
+            name="LocalSGD",
             aside=" with LocalSGD",
             plan=f"parameters averaged every {self.period} steps",
             resources=BETWEEN_WORKERS,
@@ -106,6 +103,32 @@ def test_commands_take_local_sgd_and_stay_below_its_bound(command, more):
     plans = answer.get("plans") or answer["points"]
     assert {plan["exchange"]["kind"] for plan in plans} == {"localsgd"}
     assert all(plan["samples_per_s"] <= plan["bound_samples_per_s"] for plan in plans)
+
+
+def test_recommend_ranks_local_sgd_beside_the_built_in_strategies():
+    answer = run("recommend", *ARGS, "--workers", "1,4", "--budget", "30")
+    best = max(answer["plans"], key=lambda plan: plan["samples_per_s"])
+    ddp = run("simulate", *ARGS, "--workers", "4", "--exchange", "allreduce")["plan"]
+    assert best["exchange"] == {"kind": "localsgd", "period": 8}
+    assert best["samples_per_s"] > ddp["samples_per_s"]
+
+
+def test_simulate_shows_local_sgd_in_text_html_memory_and_notebook(tmp_path):
+    page = tmp_path / "page.html"
+    asked = ("simulate", *ARGS, "--workers", "4", "--exchange", "localsgd:period=8")
+    answer = run(*asked, "--html", str(page))
+    assert answer["memory"]["by_kind_bytes"]["parameters"] == pytest.approx(4 * 25_559_081)
+    assert "LocalSGD" in page.read_text()
+    assert "parameters averaged every 8 steps" in page.read_text()
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert "LocalSGD" in done.stdout
+
+
+def test_a_misspelt_strategy_or_setting_names_local_sgd():
+    for words, says in (("localsdg", "localsgd"), ("localsgd:perod=8", "period")):
+        refused = CliRunner().invoke(app, ["simulate", *ARGS, "--exchange", words])
+        assert says in str(refused.exception)
 
 
 def test_step_breakdown_attributes_every_role_and_idle_time():

@@ -21,12 +21,12 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.collectives import Nccl
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.data import Exchange, Job, Site
-from planner.parallel.data.ddp import AllReduce
+from planner.parallel.data import EXCHANGES, Job, Site, Tier
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned, dealt, largest_share, sent_by, tensors_of
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
+from planner.servers.order_request import UNORDERED
 
 PLAIN = Owned(accesses=0.0, jitter=0.0)
 
@@ -192,11 +192,10 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(pipeline: int, tim
 
 
 def test_searches_have_it_only_where_it_is_named() -> None:
-    assert Owned.most_replicas == 0
-    assert Owned.is_fallback
-    assert not AllReduce.unordered.startswith("Owners")
-    assert "within=machine" in Owned.unordered
-    assert not Exchange.unordered
+    assert not EXCHANGES.entry("owned").considered(1, site(8, "p4d.24xlarge"))
+    assert EXCHANGES.entry("owned").tier is Tier.FALLBACK
+    assert "within=machine" in UNORDERED["owned"]
+    assert set(UNORDERED) == set(EXCHANGES) - {"servers"}
 
 
 @pytest.mark.parametrize(
@@ -208,12 +207,12 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, object]) ->
 
 
 def test_owners_in_machines_need_several_machines() -> None:
-    assert "several whole machines" in Owned(within="machine").refusal(site(8, "p4d.24xlarge"))
-    assert not Owned(within="machine").refusal(site(16, "p4d.24xlarge"))
+    assert "several whole machines" in str(Owned(within="machine").infeasibility(site(8, "p4d.24xlarge")))
+    assert Owned(within="machine").infeasibility(site(16, "p4d.24xlarge")) is None
 
 
 def test_it_says_what_else_might_be_faster() -> None:
-    words = [one.words for one in Owned().neighbours(site(16, "p4d.24xlarge"))]
+    words = [one.label for one in Owned().variants(site(16, "p4d.24xlarge"))]
     assert words == ["parts of every tensor instead of owners (ZeRO-1)", "owners in each machine"]
-    assert "owners" in Owned().words().name
-    assert Owned(within="machine").words().name.startswith("hybrid")
+    assert "owners" in Owned().labels().name
+    assert Owned(within="machine").labels().name.startswith("hybrid")

@@ -198,7 +198,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], mes
 
 
 def test_sharding_within_one_machine_alone_is_refused() -> None:
-    assert "several whole machines" in Sharded(within="machine").refusal(site(8, "p3.16xlarge"))
+    assert "several whole machines" in str(Sharded(within="machine").infeasibility(site(8, "p3.16xlarge")))
 
 
 def test_computation_loses_what_collectives_take_of_the_memory() -> None:

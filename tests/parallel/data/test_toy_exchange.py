@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from planner.cli._app import app
 from planner.note import Note, Topic
-from planner.parallel.data import EXCHANGES, Exchange, Neighbour, Shares, Words, with_choices
+from planner.parallel.data import EXCHANGES, Exchange, Labels, Shares, Variant, with_choices
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Fifo
 from planner.simulator.resource import Resource, ResourceKind
@@ -33,20 +33,16 @@ class Broadcast(Exchange):
 
     pieces: int = 1
 
-    @property
-    def key(self):
-        return f"broadcast/{self.pieces}"
-
     @classmethod
-    def options(cls, ask, site) -> Iterator[Broadcast]:
+    def candidates(cls, ask, site, *, single=False) -> Iterator[Broadcast]:
         options = (cls(pieces) for pieces in (1, 2)) if site.mesh.size == 1 else ()
         return with_choices(options, ask.choices(cls.kind))
 
     def memory_shares(self, model, precision, site):
         return Shares(optimizer=0.0)
 
-    def neighbours(self, site):
-        yield Neighbour("pieces", f"{self.pieces + 1} pieces", Broadcast(self.pieces + 1))
+    def variants(self, site):
+        yield Variant("pieces", f"{self.pieces + 1} pieces", Broadcast(self.pieces + 1))
 
     def lower(self, computation, site):
         size = computation.elements * computation.precision.gradient_bytes // self.pieces
@@ -69,8 +65,8 @@ class Broadcast(Exchange):
         cluster = Cluster.uniform(site.workers, 1, site.nic_bytes_per_s)
         return Case(profile=profile, cluster=cluster, policy=Fifo(), mode="sync")
 
-    def words(self):
-        return Words(
+    def labels(self, site=None):
+        return Labels(
             cell="from worker 0",
             aside=" with a broadcast from worker 0",
             plan=f"gradients gathered at worker 0 in {self.pieces} pieces",
