@@ -11,7 +11,7 @@ NICs, because the other groups exchange at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
@@ -105,6 +105,8 @@ class Mesh:
 
     axes: tuple[Axis, ...] = ()
     size: int = field(init=False, compare=False)  # devices of a replica
+    # The data-parallel strategy that lowers the replica itself; empty: this package does, for all.
+    lowered_by: str = field(init=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -119,6 +121,8 @@ class Mesh:
             raise BadInput("a mesh has each axis once")
         object.__setattr__(self, "axes", tuple(axes))
         object.__setattr__(self, "size", prod(axis.degree for axis in axes))
+        lowered_by = next((axis.lowered_by for axis in axes if axis.lowered_by), "")
+        object.__setattr__(self, "lowered_by", lowered_by)
         object.__setattr__(self, "_hash", hash(self.axes))
 
     def __hash__(self) -> int:
@@ -159,11 +163,6 @@ class Mesh:
         return next((axis for axis in self.axes if isinstance(axis, kind)), None) or kind()
 
     @property
-    def lowered_by(self) -> str:
-        """The data-parallel strategy that lowers the replica itself; empty: this package does, for all."""
-        return next((axis.lowered_by for axis in self.axes if axis.lowered_by), "")
-
-    @property
     def is_sharded(self) -> bool:
         """Whether each device computes a part of the model that this package derives."""
         return bool(self.axes) and not self.lowered_by
@@ -199,7 +198,7 @@ class Mesh:
     @property
     def inner(self) -> Mesh:
         """The axes that shard layers: all but the outermost ones."""
-        return Mesh(tuple(axis for axis in self.axes if not axis.outermost))
+        return _inner(self)
 
     @property
     def lockstep(self) -> int:
@@ -238,15 +237,9 @@ class Mesh:
             f"is --workers {f'{few} or ' if few else ''}{more}"
         )
 
-    def memory_shares(self, model: Model, micro_batches: int) -> Iterator[MemoryShare]:
+    def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
         """What the ranks hold that may hold the most."""
-        each = (axis.memory_shares(model, micro_batches) for axis in self.axes)
-        for shares in product(*each):
-            layers = [share.layers for share in shares if share.layers is not None]
-            yield MemoryShare(
-                frozenset.intersection(*layers) if layers else None,
-                prod((share.in_flight for share in shares), start=1.0),
-            )
+        return _memory_shares(self, model, micro_batches)
 
     @property
     def parameter_shards(self) -> int:
@@ -260,6 +253,21 @@ class Mesh:
 
 
 WHOLE = Mesh()
+
+
+@lru_cache(maxsize=1024)
+def _inner(mesh: Mesh) -> Mesh:
+    return Mesh(tuple(axis for axis in mesh.axes if not axis.outermost))
+
+
+@lru_cache(maxsize=4096)
+def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
+    shares = []
+    for ranks in product(*(axis.memory_shares(model, micro_batches) for axis in mesh.axes)):
+        layers = [rank.layers for rank in ranks if rank.layers is not None]
+        in_flight = prod((rank.in_flight for rank in ranks), start=1.0)
+        shares.append(MemoryShare(frozenset.intersection(*layers) if layers else None, in_flight))
+    return tuple(shares)
 
 
 @lru_cache(maxsize=256)
