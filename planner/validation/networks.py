@@ -16,6 +16,9 @@ from planner.files.tomlfile import TomlSource, read
 from planner.hardware import Device
 from planner.model import AttentionShape, Model
 from planner.model.catalog import load_model, model_called, model_paths, plain_name
+from planner.model.layers import kind_name
+from planner.model.layers.products import Linear
+from planner.model.layers.sequences import Attention, Embedding, Positions
 from planner.model.netlist import build_model
 from planner.validation.figures import DATA, figures
 from planner.validation.run import Row, has_flash_attention
@@ -50,8 +53,8 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
     base = read(shipped_folder("models") / f"{BASES[of.family]}.toml")
     values: dict[str, Any] = dict(base.data)
     inner = of.inner or 4 * of.hidden
-    first, block, *rest = (dict(layer) for layer in values["layers"] if "positions" not in layer)
-    first |= {"embedding": of.vocabulary, "features": of.hidden}
+    first, block, *rest = (dict(layer) for layer in values["layers"] if kind_name(Positions) not in layer)
+    first |= {kind_name(Embedding): of.vocabulary, "features": of.hidden}
     block |= {"repeat": of.layers, "heads": of.heads, "width": of.hidden, "inner": inner}
     if of.family == "llama":
         keys = (of.kv_heads or of.heads) * of.hidden // of.heads
@@ -59,14 +62,15 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
     else:
         block |= {"qkv": 3 * of.hidden}
     for layer in rest:
-        if "linear" in layer:
-            layer["linear"] = of.vocabulary
+        if kind_name(Linear) in layer:
+            layer[kind_name(Linear)] = of.vocabulary
             if of.tied:
                 layer["tied"] = first["name"]
     values["layers"] = [first, block, *rest]
     values["sequence_length"] = tokens
-    attention = dict(values.get("defaults", {}).get("attention", {}))
-    values["defaults"] = {**values.get("defaults", {}), "attention": {**attention, "flash": of.flash}}
+    kind = kind_name(Attention)
+    attention = dict(values.get("defaults", {}).get(kind, {}))
+    values["defaults"] = {**values.get("defaults", {}), kind: {**attention, "flash": of.flash}}
     values.pop("base", None)
     path = Path(f"{name or of.family}.toml")
     return build_model(TomlSource(path, base.text, values), values)
