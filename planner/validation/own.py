@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from planner.errors import BadInput
+from planner.validation import scaling
 from planner.validation.evidence import OTHER_KIND, Evidence
 from planner.validation.figures import filled, read_table, wrong_figure
 from planner.validation.layouts import layouts_evidence, read_layouts
@@ -73,7 +74,7 @@ def _reason(id: str, found: Sequence[Evidence]) -> str:
     """Why no suite compares a row: what that suite says that it belongs to."""
     said = [one.skipped[id] for one in found if id in one.skipped]
     said = [reason for reason in said if reason not in (OTHER_KIND, "no memory is stated")]
-    general = ("not plain data parallelism", "no smaller run of its series")
+    general = ("not plain data parallelism", "no smaller run of its series", scaling.FIRST)
     return next((reason for reason in said if reason not in general), said[0] if said else "of no known kind")
 
 

@@ -54,6 +54,7 @@ FABRICS = {
     "nvlink4": Fabric("nvswitch", "switch", 450e9, "published", "", curve="h100-sxm"),
     "nvlink5": Fabric("nvswitch", "switch", 900e9, "published", "", curve="b200-sxm"),
     "nvlink?": Fabric("nvlink", "mesh", 150e9, "estimated", ""),
+    "xgmi": Fabric("xgmi", "mesh", 448e9, "published", ""),
     "pcie3": Fabric("pcie", "pcie", 15.8e9, "published", ""),
     "pcie4": Fabric("pcie", "pcie", 31.5e9, "published", ""),
     "pcie5": Fabric("pcie", "pcie", 63e9, "published", ""),

@@ -109,7 +109,7 @@ def read_run(row: Row) -> Run | str:
         network=row["model"],
         model=model,
         parameters=_parameters(row),
-        tensors=len(model.tensors) if model is not None and row["arch"] not in LANGUAGE else TENSORS,
+        tensors=_tensors(row, model),
         device_name=device_name,
         device=device,
         devices=devices,
@@ -167,6 +167,8 @@ def _unmodelled(row: Row) -> Iterable[str]:
         yield "four-bit training is not modelled"
     if row["cp"] not in ("", "1"):
         yield "sequences cut over devices (context parallelism) are not modelled"
+    if row["ep"] not in ("", "1"):
+        yield "experts spread over devices (expert parallelism) are not modelled"
     if "ZeRO++" in row["strategy"] or "offload" in row["strategy"]:
         yield "compressed collectives and offloading are not modelled"
     if row["arch"] == "llm-lora":
@@ -255,6 +257,11 @@ def _links(row: Row) -> Links:
         sockets="tcp" in network or ("ethernet" in network and "ib" not in network),
         meshed=row["device"] == "V100-SXM2",  # those of DGX-2, SXM3, have a switch
     )
+
+
+def _tensors(row: Row, model: Model | None) -> int:
+    """Tensors that are exchanged, where the network is known by name and not by a stand-in of its kind."""
+    return len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS
 
 
 def _parameters(row: Row) -> float | None:

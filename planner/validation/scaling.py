@@ -29,6 +29,7 @@ from planner.validation.run import Run
 LAYERS = 32
 ONE_BUCKET = 10**12
 FORWARD_SHARE = 1 / 3
+FIRST = "a single device: where its series begins"  # compared with nothing, as others are with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
                 if one.devices < run.devices and (one.batch, one.precision) == (run.batch, run.precision)
             ]
             if run.devices == 1:
-                refused[run.id] = "a single device: where its series begins"
+                refused[run.id] = FIRST
             elif not alike:
                 refused[run.id] = "no smaller run of its series"
             elif not _has_network(run):

@@ -155,6 +155,8 @@ def is_alone(run: Run) -> bool:
 
 def _device_part(run: Run) -> str:
     assert run.device is not None
+    if run.arch in ("detection", "segmentation"):
+        return "detection and segmentation"
     return kind_of(run) if run.device.vendor in NVIDIA else "other vendors"
 
 
