@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from planner.answers.assumptions import assumptions
@@ -15,6 +16,7 @@ from planner.answers.results import Comparison
 from planner.errors import Infeasible
 from planner.hardware import Hardware
 from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.offers import with_devices
 from planner.hardware.prices.paying import paid_for
 from planner.model import Model
 from planner.note import Reason, Verb
@@ -22,15 +24,17 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
+from planner.search.front import Floats
 from planner.search.left_out import left_out_notes, no_plans
 from planner.search.measured import load
-from planner.search.race import race
+from planner.search.objectives import merged
+from planner.search.race import Evaluate, Goal, Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import MAX_LARGE_WORKERS
-from planner.search.space import enumerate_plans
+from planner.search.space import Space, enumerate_plans
 from planner.search.usual_batches import LARGE_PARAMETERS
 from planner.search.worth import discounts
 
@@ -61,11 +65,16 @@ def compare_for(
         raise Infeasible(no_plans(space, request))
     simulations, bounds = Simulations(cases), cases.bounds(space.plans)
     by_hardware: dict[str, list[int]] = {}
+    named = {
+        machine: subject for subject, machines in subjects_asked(request).items() for machine in machines
+    }
     for index, plan in enumerate(space.plans):
-        by_hardware.setdefault(plan.machine, []).append(index)
+        row = plan.machine if request.all_offers else named.get(plan.machine, plan.machine)
+        by_hardware.setdefault(row, []).append(index)
     told = {name for names in space.left_out.values() for name in names}
+    planned = {plan.machine for plan in space.plans}
     for kind in field.machines:
-        if kind.name not in by_hardware and kind.name not in told:
+        if kind.name not in planned and kind.name not in told:
             space.left_out.setdefault(_too_small(kind, request), []).append(kind.name)
     rows: list[ScoredPlan] = []
     everything: list[ScoredPlan] = []
@@ -79,16 +88,8 @@ def compare_for(
             def evaluate(batch: Sequence[int], rung: Rung, plans: list[Plan] = plans) -> list[Prediction]:
                 return simulations.predict_all([plans[i] for i in batch], pool, rung)
 
-            outcome = race(
-                bounds[indices],
-                space.usd_per_useful_hour[indices],
-                evaluate,
-                goal="front" if request.goal == "balanced" else request.goal,
-                rungs=False,
-                round_size=ROUND,
-                # bounds are raised by the precision: what could gain less than it in the long run is left
-                tolerance=2 * request.interval_width,
-                worth=discounts(plans, request),
+            outcome = _raced(
+                plans, bounds[indices], space.usd_per_useful_hour[indices], evaluate, request=request
             )
             if outcome.partial:  # what was under way counts too
                 found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
@@ -138,7 +139,87 @@ def compare_for(
         everything=everything,
         screened=screened,
         bounded=bounded,
+        subjects={row.plan.key: subject_of(row, request) for row in rows},
+        missing=_missing(request, rows, space),
     )
+
+
+def _raced(
+    plans: list[Plan],
+    bounds: Floats,
+    usd_per_hour: Floats,
+    evaluate: Evaluate[Prediction],
+    *,
+    request: Request,
+) -> Outcome[Prediction]:
+    """Scores of the plans that the objective may choose among these."""
+    worth = discounts(plans, request)
+
+    def run(goal: Goal, value: float = 0.0) -> Outcome[Prediction]:
+        return race(
+            bounds,
+            usd_per_hour,
+            evaluate,
+            goal=goal,
+            rungs=False,
+            round_size=ROUND,
+            # bounds are raised by the precision: what could gain less than it in the long run is left
+            tolerance=2 * request.interval_width,
+            worth=worth,
+            worth_usd_per_sample=value,
+        )
+
+    if request.goal == "fastest" or not usd_per_hour.any():
+        return run("fastest")
+    outcome = run("cheapest")
+    if request.goal == "cheapest" or outcome.partial or not outcome.scores:
+        return outcome
+    least = min(
+        usd_per_hour[i] / 3600 / (score.samples_per_s * worth[i]) for i, score in outcome.scores.items()
+    )
+    return merged(outcome, run("balanced", float(least) / request.min_marginal_efficiency))
+
+
+def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
+    """What a comparison is between, with its machines: the GPUs, machines or providers that are named, else
+    every device."""
+    kinds = request.market.matching(request.hardware_words)
+    if request.gpu is not None:
+        words = [word.strip() for word in request.gpu.split(",")]
+        return {word: tuple(kind.name for kind in with_devices(kinds, word)) for word in words}
+    by: Callable[[Hardware], str]
+    if request.hardware is not None:
+        by = attrgetter("name")
+    elif request.providers is not None and len(request.providers) > 1:
+        by = attrgetter("provider")
+    else:
+        by = attrgetter("device.name")
+    subjects: dict[str, tuple[str, ...]] = {}
+    for kind in kinds:
+        subjects[by(kind)] = (*subjects.get(by(kind), ()), kind.name)
+    return subjects
+
+
+def subject_of(row: ScoredPlan, request: Request) -> str:
+    """Which of the things asked for a row is an offer of."""
+    asked = subjects_asked(request).items()
+    return next((subject for subject, machines in asked if row.plan.machine in machines), row.plan.machine)
+
+
+def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict[str, str]:
+    """Why something that was asked for has no row."""
+    named = request.gpu is not None or request.hardware is not None or request.providers is not None
+    if not named:
+        return {}
+    found = {row.plan.machine for row in rows}
+    out = {}
+    for subject, machines in subjects_asked(request).items():
+        if found.isdisjoint(machines):
+            reasons = [reason for reason, names in space.left_out.items() if set(names) & set(machines)]
+            its = f"{machines[0]}{', ...' if len(machines) > 1 else ''}"
+            why = reasons[0].of(len(machines)) if reasons else "no plan within the limits fits in memory"
+            out[subject] = f"{its} {why}" if reasons else why
+    return out
 
 
 def _narrowed(request: Request, model: Model) -> Request:

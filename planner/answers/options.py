@@ -46,6 +46,7 @@ class Options(TypedDict, total=False):
     objective: str | None
     confidence: str | float | None
     min_marginal_efficiency: str | float | None
+    all_offers: bool | None
     max_workers: int | None
     workers: str | int | Sequence[int | str] | None
     exchange: str | Sequence[str] | None

@@ -205,6 +205,19 @@ class Comparison(Shown):
     everything: Sequence[ScoredPlan] = ()  # every plan simulated, for the pictures
     screened: Sequence[ScoredPlan] = ()  # simulated too, but only roughly
     bounded: Sequence[tuple[Plan, float, float]] = ()  # plans pruned by their bound: USD/h, bound
+    subjects: Mapping[str, str] = field(
+        default_factory=dict
+    )  # plan key: the GPU, machine or provider asked for
+    missing: Mapping[str, str] = field(default_factory=dict)  # what was asked for and has no row: why
+
+    @property
+    def best_offers(self) -> list[ScoredPlan]:
+        """One row per GPU, machine or provider that was asked for: its best plan, by the objective."""
+        by_subject: dict[str, list[ScoredPlan]] = {}
+        for row in self.rows:
+            by_subject.setdefault(self.subjects.get(row.plan.key, row.plan.machine), []).append(row)
+        best = {best_of(rows, self.request).plan.key for rows in by_subject.values()}
+        return [row for row in self.rows if row.plan.key in best]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -213,6 +226,8 @@ class Comparison(Shown):
             "plans": [
                 {
                     **with_job(row, self.request),
+                    "subject": self.subjects[row.plan.key],
+                    "best_offer": row in self.best_offers,
                     "usd_per_million_samples_spot": self.spot.get(row.plan.key),
                     "epoch_s": self.epoch_s(row),
                     "epoch_usd": self.epoch_usd(row),
@@ -221,6 +236,7 @@ class Comparison(Shown):
             ],
             "tied": [plan.plan.cluster_text for plan in self.tied],
             "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
+            "missing": dict(self.missing),
             "considered": self.considered,
             "simulated": self.simulated,
             "left_out": dict(self.left_out),

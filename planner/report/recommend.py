@@ -94,19 +94,22 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
         row["_label"] = ", ".join(
             filter(None, [words, "tied" if scored.plan.key in tied else "", row["misses"]])
         )
-    chosen = [row for row in records if row["_choice"]]
-    others = [row for row in records if not row["_choice"]][: MOST_ROWS - 2]
-    brief = sorted([*chosen, *others], key=records.index)
+    offers = {scored.plan.key for scored in result.best_offers}
+    named = zip(result.rows, records, strict=True)
+    brief = [row for scored, row in named if request.all_offers or scored.plan.key in offers]
     rows = _with_baseline(records, result.baseline, best, request, training)
     brief = _with_baseline(brief, result.baseline, best, request, training)
     columns = plan_columns(rows, training, request, energy=energy, first=[LABEL])
     if not request.spot:
         columns.insert(-1, _spot_column(rows))
-    machines = f" of {count(len(result.rows), 'machine')}" if len(result.rows) > 1 else ""
+    machines = f" of {count(len(brief), 'candidate')}" if len(brief) > 1 else ""
     why = [f"{BEST[request.goal]}{machines}{_within(request)}."]
     worst = max(result.rows, key=lambda row: row.usd_per_million_samples)
     if worst is not best and worst.priced:
         why.append(beside_words("The most expensive per sample", training, worst))
+    why += [f"No row for {subject}: {reason}." for subject, reason in result.missing.items()]
+    if not request.all_offers and len(request.hardware_words) > len(brief):
+        why.append(f"The best offer of each; --all-offers shows all {len(request.hardware_words)} machines.")
     why += [tied_words(result.tied), alone_words(best, result.baseline, training)]
     dropped = [f"{number:,} {reason}" for reason, number in result.left_out.items()]
     searched = ", ".join([f"{result.considered:,} plans considered", *dropped])

@@ -94,7 +94,7 @@ def race_for(
     if (
         fresh and not outcome.partial and not outcome.long <= fresh
     ):  # beside which an asynchronous choice is told
-        outcome = _merged(outcome, run(CHOICE, first, fresh))
+        outcome = merged(outcome, run(CHOICE, first, fresh))
 
     def points() -> tuple[list[int], Floats, Floats]:
         done = sorted(i for i in outcome.long if outcome.scores[i].samples_per_s > 0)
@@ -107,7 +107,7 @@ def race_for(
         kept, speed, usd_per_s = points()
         if kept and objective == "balanced":
             value = worth_per_sample(objective, float((usd_per_s / speed).min()), min_marginal_efficiency)
-            outcome = _merged(outcome, run(CHOICE, "balanced", value=value))
+            outcome = merged(outcome, run(CHOICE, "balanced", value=value))
             kept, speed, usd_per_s = points()
             best = int(np.argmax(value * speed - usd_per_s))
         elif kept:
@@ -116,11 +116,11 @@ def race_for(
             limit = float(usd_per_s[best] / speed[best]) * (1 + NEGLIGIBLE_COST)
             near = np.flatnonzero((cost <= limit) & (ceiling >= speed[best] * (1 + LEAST_GAIN)))
             if len(near):
-                outcome = _merged(outcome, run(CHOICE, "fastest", set(near.tolist())))
+                outcome = merged(outcome, run(CHOICE, "fastest", set(near.tolist())))
     if not outcome.partial:
-        outcome = _merged(outcome, run(OTHER_END, "fastest" if first == "cheapest" else "cheapest"))
+        outcome = merged(outcome, run(OTHER_END, "fastest" if first == "cheapest" else "cheapest"))
     if not outcome.partial:
-        outcome = _merged(outcome, run(BETWEEN, "front", sparse, known=outcome))
+        outcome = merged(outcome, run(BETWEEN, "front", sparse, known=outcome))
     outcome.pruned_by_bound = len(contest.bound_samples_per_s) - len(outcome.scores)
     return outcome
 
@@ -129,7 +129,7 @@ def _is_power(count: int) -> bool:
     return count & (count - 1) == 0
 
 
-def _merged(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
+def merged(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
     """The better score of each plan: that of the race in which it came further."""
     scores = {**more.scores, **one.scores}
     scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}

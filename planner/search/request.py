@@ -99,7 +99,10 @@ class Request:
         JOB, WHOLE, "Tokens per sample instead of the model's own, as 4096.", name="seq_length", minimum=1
     )
     formats: tuple[str, ...] | None = flag(
-        JOB, NAMES, "Number format: fp32, tf32, fp16, bf16 or fp8; else the model's own.", name="precision"
+        JOB,
+        NAMES,
+        "Number format: fp32, tf32, fp16, bf16 or fp8; mixed bf16 or fp16 where the device has it.",
+        name="precision",
     )
     recompute: tuple[Recompute, ...] | None = flag(
         JOB, NAMES, "Activation recomputation: none, selective or full."
@@ -209,6 +212,13 @@ class Request:
         "Least efficiency of extra speed: 50% (default) pays at most twice the lowest cost per sample.",
         default=MIN_MARGINAL_EFFICIENCY,
         commands=("compare", "recommend", "saturation"),
+    )
+    all_offers: bool = flag(
+        OUTPUT,
+        SWITCH,
+        "Show every machine, not only the best offer of each GPU, machine or provider asked for.",
+        default=False,
+        commands=("compare",),
     )
     max_workers: int | None = flag(
         LIMITS,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from planner.device.memory import Shares, footprint
-from planner.device.precision import FP32, PRECISIONS, Precision
+from planner.device.precision import BF16, FP16, FP32, PRECISIONS, Precision
 from planner.device.recompute import RECOMPUTE_MODES, Recompute
-from planner.hardware import Hardware
+from planner.hardware import Device, Hardware
 from planner.model import Model
 from planner.parallel.plan import Plan
 from planner.search.request import MAX_WORKERS, Request
@@ -16,20 +17,30 @@ from planner.search.usual_batches import LARGE_PARAMETERS, tried_batches
 
 MICRO_BATCHES = 6  # powers of two, from 1 on
 MAX_LARGE_WORKERS = 1024  # of a large model, where money or machines limit them
+MATRIX_UNITS = 4.0  # times the fp32 peak, which devices without them do not reach in fp16
 EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
 
 
 def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precision, ...]:
-    """The number formats to try: those asked for that the device has, or the model's own, or the nearest that
-    the device has to it. Where frameworks compute in tf32 unless told otherwise, so do we."""
+    """The number formats to try: those asked for that the device has, else what practitioners train in on
+    it."""
     has = worker.device.flops
     if request.profile is not None:
         known = request.profile.recorded
         return (PRECISIONS.get(known.facts.precision, FP32) if known else FP32,)
     if request.formats is not None:
         return tuple(PRECISIONS[name] for name in request.formats if PRECISIONS[name].compute in has)
-    wanted = ("tf32", "fp32") if model.default_precision == "fp32" else (model.default_precision, "fp16")
-    return (next((PRECISIONS[name] for name in (*wanted, "tf32") if name in has), FP32),)
+    return (usual_precision(worker.device),)
+
+
+def usual_precision(device: Device) -> Precision:
+    """Mixed precision: bf16 where the device has it, fp16 where it has matrix units for it (V100, T4), else
+    fp32."""
+    peaks = device.flops
+    if device.kind == "gpu" and "bf16" in peaks:
+        return BF16
+    has_matrix_units = peaks.get("fp16", 0.0) >= MATRIX_UNITS * peaks.get("fp32", inf)
+    return FP16 if has_matrix_units else FP32
 
 
 def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:

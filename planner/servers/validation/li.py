@@ -50,6 +50,7 @@ def saturation_points() -> list[Row]:
             hardware=given["hardware"],
             network=given["network"],
             exchange="servers",
+            precision="fp32",
             interval_width=0.02,
         )
         found = workers_before_saturation(request)
