@@ -57,8 +57,10 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
 
 
 def largest_alone(model: Model, worker: Hardware) -> int:
-    """The largest batch of one device of a machine in fp32, with the optimizer state elsewhere."""
-    return footprint(model, FP32).largest_batch(worker.device, Shares(optimizer=0.0))
+    """The largest batch of one device of a machine, with the optimizer state elsewhere."""
+    return footprint(model, usual_precision(worker.device)).largest_batch(
+        worker.device, Shares(optimizer=0.0)
+    )
 
 
 def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
