@@ -203,7 +203,7 @@ class Request:
     confidence: float = flag(
         LIMITS,
         SHARE,
-        "Probability with which deadline and spend must be met, as 95% (default: 90%).",
+        "Probability of meeting deadline and spend, as 95%; 90% by default.",
         default=CONFIDENCE,
     )
     min_marginal_efficiency: float = flag(
@@ -214,11 +214,7 @@ class Request:
         commands=("compare", "recommend", "saturation"),
     )
     all_offers: bool = flag(
-        OUTPUT,
-        SWITCH,
-        "Show every machine, not only the best offer of each GPU, machine or provider asked for.",
-        default=False,
-        commands=("compare",),
+        OUTPUT, SWITCH, "Show every machine, not only the best offer.", default=False, commands=("compare",)
     )
     max_workers: int | None = flag(
         LIMITS,
