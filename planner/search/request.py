@@ -203,13 +203,13 @@ class Request:
     confidence: float = flag(
         LIMITS,
         SHARE,
-        "Probability of meeting deadline and spend, as 95%; 90% by default.",
+        "Probability of meeting deadline and spend, as 95%.",
         default=CONFIDENCE,
     )
     min_marginal_efficiency: float = flag(
         LIMITS,
         SHARE,
-        "Least efficiency of extra speed: 50% (default) pays at most twice the lowest cost per sample.",
+        "Least share of the cheapest samples per USD for extra speed, as 50%.",
         default=MIN_MARGINAL_EFFICIENCY,
         commands=("compare", "recommend", "saturation"),
     )
@@ -217,11 +217,7 @@ class Request:
         OUTPUT, SWITCH, "Show every machine, not only the best offer.", default=False, commands=("compare",)
     )
     max_workers: int | None = flag(
-        LIMITS,
-        WHOLE,
-        "Most workers to try, as 256; 4,096 by default.",
-        minimum=2,
-        commands=("saturation",),
+        LIMITS, WHOLE, "Most workers to try, as 256 (4,096).", minimum=2, commands=("saturation",)
     )
     workers: tuple[int, ...] | None = flag(
         PARALLELISM, COUNTS, "Number of workers (devices), as 4, 1,2,4 or 1-8.", spellings=("-w",)
@@ -312,7 +308,7 @@ class Request:
 
     @property
     def goal(self) -> Objective:
-        """What decides (`planner.search.rank`)."""
+        """What decides."""
         return self.objective or "balanced"
 
     @property
