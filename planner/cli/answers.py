@@ -87,7 +87,7 @@ def recommend(
 
 @asks
 def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.ClusterOption = None) -> None:
-    """What do a million samples cost on each machine? The best plan of each, on demand and spot.
+    """Cost per million samples on each machine: the best plan of each, on demand and spot.
 
     planner compare --model resnet50 --workers 1,2,4,8
     """

@@ -65,26 +65,30 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch, reader, where):
     )
     monkeypatch.chdir(tmp_path / "lab" if where == "." else tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
-    found = reader(Path(where.format(tmp=tmp_path)) / "mine.toml")
+    options = reader(Path(where.format(tmp=tmp_path)) / "mine.toml")
 
     def real(words):
         return [os.path.realpath(word) if "/" in word else word for word in words]
 
     lab = os.path.realpath(tmp_path / "lab")
-    assert real(found["hardware"]) == ["p3.*", f"{lab}/two.toml:big", f"{lab}/one"]
-    assert real(found["server_hardware"]) == [
+    assert real(options["hardware"]) == ["p3.*", f"{lab}/two.toml:big", f"{lab}/one"]
+    assert real(options["server_hardware"]) == [
         "own",
         os.path.realpath(tmp_path / "all.toml"),
         "/home/me/home.toml",
     ]
-    assert real([found["model"], found["profile"]]) == [f"{lab}/tiny.toml", f"{lab}/mine.json.gz"]
+    assert real([options["model"], options["profile"]]) == [f"{lab}/tiny.toml", f"{lab}/mine.json.gz"]
 
 
 def test_names_of_the_catalogue_are_no_paths(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('model = "vgg11"\nhardware = "p3.*,c4"\nserver_hardware = "cheap"\n')
-    found = merged({"hardware": "./lab.toml"}, path)
-    assert (found["model"], found["hardware"], found["server_hardware"]) == ("vgg11", "./lab.toml", ["cheap"])
+    options = merged({"hardware": "./lab.toml"}, path)
+    assert (options["model"], options["hardware"], options["server_hardware"]) == (
+        "vgg11",
+        "./lab.toml",
+        ["cheap"],
+    )
 
 
 def test_a_wrong_key_is_named_with_its_line(tmp_path):

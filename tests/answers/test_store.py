@@ -147,6 +147,6 @@ def test_fingerprints_know_values_and_not_how_they_are_written():
     old, new = Old(1e9, ("a",)), New(10**9, ("a",))
     assert fingerprint(old) == fingerprint(new) == fingerprint(replace(new, shown=True))
     others = [Old(1e9), Old(2e9, ("a",)), replace(new, more=0), replace(new, notes={"x": 0.5}), New(1e9, "a")]
-    assert len({fingerprint(one) for one in [old, *others]}) == 6
+    assert len({fingerprint(value) for value in [old, *others]}) == 6
     with pytest.raises(TypeError, match="set has no fingerprint"):
         fingerprint({1})

@@ -278,8 +278,8 @@ def test_what_a_plan_cannot_do_is_refused_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Simulations, "submit", refusing)
     for _ in range(2):
-        found = sweep_for(requests, tmp_path / "x.db", jobs=1)
-        assert (len(found.rows), found.refused, len(calls)) == (15, {calls[2]: "no room"}, 16)
+        result = sweep_for(requests, tmp_path / "x.db", jobs=1)
+        assert (len(result.rows), result.refused, len(calls)) == (15, {calls[2]: "no room"}, 16)
 
 
 def test_an_absurd_grid_is_counted_before_it_is_made(tmp_path, monkeypatch):

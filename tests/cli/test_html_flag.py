@@ -26,7 +26,7 @@ def test_every_command_that_answers_has_the_flag():
     for name in ANSWERS:
         command = load(name)
         subcommands = getattr(command, "commands", {name: command}).values()
-        assert any("--html" in flags_of(one) for one in subcommands), name
+        assert any("--html" in flags_of(leaf) for leaf in subcommands), name
 
 
 @pytest.fixture

@@ -148,17 +148,17 @@ def test_show_tells_what_was_recorded_and_how() -> None:
     data = answered("profile", "show", DATA / "accumulated.json.gz", "--format", "json")["recording"]
     assert (data["samples"], data["facts"]["micro_steps"], data["device"]) == (32, 4, "")
     assert not any("forward passes" in words for words in data["suspicious"])
-    assert sum(one["share"] for one in data["kinds"]) == pytest.approx(1)
-    assert {"conv3x3", "attention", "optimizer", "input"} <= {one["kind"] for one in data["kinds"]}
+    assert sum(kind["share"] for kind in data["kinds"]) == pytest.approx(1)
+    assert {"conv3x3", "attention", "optimizer", "input"} <= {kind["kind"] for kind in data["kinds"]}
 
 
 def test_show_finds_what_is_suspicious(tmp_path: Path) -> None:
     trace = trace_of()
     trace["planner"]["parameters"] = trace["planner"]["parameters"][:-1]
     trace["planner"] |= {"step_s": 0.001, "micro_steps": 2}
-    found = summarize_recording(import_profile([written(tmp_path / "t.json", trace)]))
-    assert found is not None
-    words = " ".join(found.suspicious)
+    summary = summarize_recording(import_profile([written(tmp_path / "t.json", trace)]))
+    assert summary is not None
+    words = " ".join(summary.suspicious)
     assert "longer than without the profiler" in words
     assert "gradients of 64,808 bytes for 16,192 parameters" in words
     assert "2 forward passes a step were noted and 1 are in the trace" in words
@@ -177,13 +177,13 @@ def test_two_recordings_side_by_side() -> None:
         "profile", "compare", DATA / "plain.json.gz", DATA / "plain16.json.gz", "--format", "json"
     )
     assert data["settings"] == [["batch", "8", "16"]]
-    kinds = {one["kind"]: one for one in data["kinds"]}
+    kinds = {kind["kind"]: kind for kind in data["kinds"]}
     assert kinds["step"]["first_s"] == pytest.approx(
         sum(one["first_s"] for name, one in kinds.items() if name != "step")
     )
     first = summarize_recording(loaded("plain"))
     assert first is not None
-    assert all(one.ratio == 1 for one in compare_recordings(first, first).kinds)
+    assert all(kind.ratio == 1 for kind in compare_recordings(first, first).kinds)
 
 
 def test_only_recordings_are_compared(tmp_path: Path) -> None:
