@@ -69,7 +69,8 @@ def show(
         str | None, typer.Option("--optimizer", help="With --memory: sgd, momentum or adam.")
     ] = None,
     recompute: Annotated[
-        str | None, typer.Option("--recompute", help="With --memory: none, selective or full.")
+        str | None,
+        typer.Option("--recompute", help="With --memory: none, attention, per-op or full."),
     ] = None,
     autocast: Annotated[
         bool, typer.Option("--autocast", help="With --memory: mixed precision as torch.autocast does it.")

@@ -33,7 +33,7 @@ from functools import lru_cache
 from typing import Literal
 
 from planner.device.precision import Precision
-from planner.device.recompute import RECOMPUTE_MODES, Recompute, recompute_region
+from planner.device.recompute import RECOMPUTE_MODES, Recompute, policy_saved, recompute_region
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.model import Layer, Model
@@ -257,19 +257,20 @@ def saved_activations(
     layers = {layer.name: layer for layer in model.layers}
     region = {layer.name: recompute_region(layer, recompute) for layer in model.layers}
     stage = [layer for layer in model.layers if only is None or layer.name in only]
+    by_policy = policy_saved(model, recompute)
     saved: dict[tuple[str, str], Kept] = {}  # by producer and part
     inside: dict[str, dict[tuple[str, str], Kept]] = {}  # the same by recomputed region
 
     def save(reader: Layer, producer: Layer, part: str, size: Kept) -> None:
         own = region[reader.name]
-        if own is None or region[producer.name] != own:
+        if own is None or region[producer.name] != own or (part == "output" and producer.name in by_policy):
             saved[producer.name, part] = size
         else:
             inside.setdefault(own, {})[producer.name, part] = size
 
     for layer in stage:
         kind = kind_of(layer)
-        if kind.needs_output:
+        if kind.needs_output or layer.name in by_policy:
             save(layer, layer, "output", Kept(elements=layer.output_elements))
         if (extra := kept(layer, flash=flash)) != _NOTHING:
             save(layer, layer, "inside", extra)

@@ -127,7 +127,8 @@ class Plan:
 def plan_from(values: Mapping[str, Any]) -> Plan:
     """The plan that `as_dict` gave, of this release or of one that wrote `checkpointing` and `cut`."""
     given = dict(values)
-    given["recompute"] = given.pop("checkpointing", given.get("recompute", "none"))
+    recompute = given.pop("checkpointing", given.get("recompute", "none"))
+    given["recompute"] = "attention" if recompute == "selective" else recompute
     if (cut := given.pop("cut", None)) is not None:
         degrees = {name: cut[name] for name in ("tensor", "pipeline", "interleave")}
         given["mesh"] = degrees if cut["kind"] == "layers" else {"workers_per_replica": cut["workers"]}

@@ -15,7 +15,7 @@ from planner.device.memory import (
     footprint,
 )
 from planner.device.precision import Precision, precision_named
-from planner.device.recompute import RECOMPUTE_MODES, Recompute
+from planner.device.recompute import Recompute, recompute_named
 from planner.errors import unknown_name
 from planner.model import Model
 from planner.report.page import Column, Table
@@ -50,18 +50,14 @@ class TrainingSettings:
     ) -> TrainingSettings:
         """From what a user says; what is left out is the model's, or what most do."""
         named = precision_named(precision or model.default_precision)
-        for value, known, what in (
-            (optimizer, STATE_BYTES, "optimizer"),
-            (recompute, RECOMPUTE_MODES, "recompute"),
-        ):
-            if value is not None and value not in known:
-                raise unknown_name(what, value, known, "one of " + ", ".join(known))
+        if optimizer is not None and optimizer not in STATE_BYTES:
+            raise unknown_name("optimizer", optimizer, STATE_BYTES, "one of " + ", ".join(STATE_BYTES))
         return cls(
             batch or model.default_batch,
             named,
             devices or 1,
             cast(Optimizer, optimizer or "adam"),
-            cast(Recompute, recompute or "none"),
+            recompute_named(recompute or "none"),
             autocast,
         )
 

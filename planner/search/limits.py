@@ -53,11 +53,10 @@ def check_ranges(request: Request) -> None:
     if request.formats is not None:
         _check_precisions(request.formats)
     if request.recompute is not None:
-        from planner.device.recompute import RECOMPUTE_MODES
+        from planner.device.recompute import recompute_named
 
-        for name in request.recompute:
-            if name not in RECOMPUTE_MODES:
-                raise BadInput(f"--recompute is {name!r}; it is one of {', '.join(RECOMPUTE_MODES)}")
+        modes = tuple(recompute_named(name, request.framework) for name in request.recompute)
+        object.__setattr__(request, "recompute", modes)  # `selective` depends on the framework
     if request.framework is not None:
         from planner.device.rates.times import framework_named
 

@@ -105,7 +105,7 @@ class Request:
         name="precision",
     )
     recompute: tuple[Recompute, ...] | None = flag(
-        JOB, NAMES, "Activation recomputation: none, selective or full."
+        JOB, NAMES, "Activation recompute: none, selective (of the framework: per-op or attention) or full."
     )
     framework: str | None = flag(
         JOB,

@@ -8,7 +8,7 @@ from math import inf
 
 from planner.device.memory import Shares, footprint
 from planner.device.precision import BF16, FP16, FP32, PRECISIONS, Precision
-from planner.device.recompute import RECOMPUTE_MODES, Recompute
+from planner.device.recompute import Recompute, usual_recompute
 from planner.hardware import Device, Hardware
 from planner.model import Model
 from planner.parallel.plan import Plan
@@ -110,7 +110,7 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
     """What may be computed again, the least first: as asked for, or anything of networks over sequences."""
-    return request.recompute or (RECOMPUTE_MODES if model.sequence_length else ("none",))
+    return request.recompute or (usual_recompute(request.framework) if model.sequence_length else ("none",))
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:

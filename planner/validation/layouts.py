@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.device.precision import precision_named
-from planner.device.recompute import RECOMPUTE_MODES
+from planner.device.recompute import recompute_named
 from planner.errors import BadInput
 from planner.hardware.device_names import name_called
 from planner.validation.evidence import Compared, Evidence, Statement
@@ -71,7 +71,9 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
         return "tensor x data x pipeline are not its GPUs"
     if of["global_batch"] % (of["micro_batch"] * of["data"]):
         return "micro-batch x data does not divide the global batch"
-    if given["recompute"] not in RECOMPUTE_MODES:
+    try:
+        recompute = recompute_named(given["recompute"], "megatron-deepspeed")
+    except BadInput:
         return f"recompute {given['recompute']!r} is not known"
     text = row.get("framework") or LAYOUT_FRAMEWORK
     size = f"{of['hidden']}x{of['layers']}"
@@ -103,7 +105,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
         batch=of["micro_batch"],
         accumulate=of["global_batch"] // (of["micro_batch"] * of["data"]),
         precision=precision,
-        recompute=given["recompute"],
+        recompute=recompute,
         software=software_of(row, model),
         step_s=step_s,
         group=f"GPT {size}, {of['seq_length']} tokens, {of['gpus']} GPUs, "

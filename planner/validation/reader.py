@@ -16,13 +16,23 @@ from functools import cache
 from typing import Any
 
 from planner.device.precision import Precision, precision_named
-from planner.device.recompute import RECOMPUTE_MODES, Recompute
+from planner.device.recompute import Recompute, recompute_named
 from planner.errors import BadInput
 from planner.hardware.device_names import name_called
 from planner.model import Model
 from planner.validation.figures import count, figures, number, packed_table, table, wrong_figure
 from planner.validation.networks import device_named, network_named, network_of
-from planner.validation.run import TENSORS, Layout, Links, Row, Run, Software, other_tier, software_of
+from planner.validation.run import (
+    TENSORS,
+    Layout,
+    Links,
+    Row,
+    Run,
+    Software,
+    other_tier,
+    software_of,
+    tier_of,
+)
 
 STAGES = {"zero3/fsdp": 3, "zero2": 2, "zero1": 1}
 LANGUAGE = ("llm", "llm-moe", "llm-lora")
@@ -273,7 +283,7 @@ def _recompute(row: Row, inferred: list[str]) -> Recompute:
     said = row["ckpt_norm"]
     if said == "unknown":
         inferred.append("no recompute")
-    return said if said in RECOMPUTE_MODES else "none"
+    return recompute_named(said, tier_of(row)) if said in {"selective", "full"} else "none"
 
 
 def _step_s(row: Row, run: Run) -> float | None:

@@ -29,7 +29,7 @@ from planner.model.layers import Kept
 
 GIB = 2**30
 PUBLISHED = list(csv.DictReader((Path(__file__).parents[1] / "data/hardware/published_batches.csv").open()))
-MODES = ("none", "selective", "full")
+MODES = ("none", "attention", "full")
 
 
 def tiny() -> Model:
@@ -125,8 +125,8 @@ def test_saved_activations_of_a_block_are_those_of_korthikanti() -> None:
 
 def test_recompute_saves_memory() -> None:
     model = load_model("llama3-8b")
-    none, selective, full = (footprint(model, BF16, recompute=mode).peak(2) for mode in MODES)
-    assert full.activations_bytes < selective.activations_bytes <= none.activations_bytes * 1.001
+    none, attention, full = (footprint(model, BF16, recompute=mode).peak(2) for mode in MODES)
+    assert full.activations_bytes < attention.activations_bytes <= none.activations_bytes * 1.001
     s, h = model.sequence_length, 4096
     assert s
     saved = full.activations_by_kind
@@ -134,13 +134,29 @@ def test_recompute_saves_memory() -> None:
     assert saved["embedding"] + saved["add"] == pytest.approx(33 * 2 * s * h * 2)
     assert saved[RECOMPUTED] == pytest.approx(none.activations_bytes / 32, rel=0.2)
     bert = load_model("bert-base")
-    flash, selective, none = (
+    flash, attention, none = (
         footprint(bert, BF16, recompute=mode, flash=flash).peak(2)
-        for mode, flash in (("none", True), ("selective", False), ("none", False))
+        for mode, flash in (("none", True), ("attention", False), ("none", False))
     )
-    once = selective.activations_by_kind[RECOMPUTED]  # one attention core at a time
-    assert flash.activations_bytes == pytest.approx(selective.activations_bytes - once, rel=0.01)
+    once = attention.activations_by_kind[RECOMPUTED]  # one attention core at a time
+    assert flash.activations_bytes == pytest.approx(attention.activations_bytes - once, rel=0.01)
     assert none.activations_bytes > 1.7 * flash.activations_bytes
+
+
+def test_per_op_recompute_saves_every_second_product_and_attention() -> None:
+    """Of a block of Llama-3-8B with 8,192 tokens: its input, the outputs of the query, value, gate and down
+    projections (the first, third, fifth and seventh product), and that of attention."""
+    model = load_model("llama3-8b")
+    s, h, inner, kv = 8192, 4096, 14336, 1024
+    first = model.blocks[1]
+    layers = frozenset(layer.name for layer in first.layers)
+    saved = saved_activations(model, "per-op", only=layers).by_kind
+    total = sum(size.bytes(2) for size in saved.values())
+    assert total == 2 * s * (h + h + kv + inner + h + h)
+    full, per_op, none = (
+        footprint(model, BF16, recompute=mode).peak(2) for mode in ("full", "per-op", "none")
+    )
+    assert full.activations_bytes < per_op.activations_bytes < 0.5 * none.activations_bytes
 
 
 def test_shares_and_stages_add_up() -> None:
@@ -249,7 +265,7 @@ def test_bad_settings_are_refused() -> None:
         footprint(model, BF16).peak(0)
     with pytest.raises(BadInput, match="allowed: sgd, momentum, adam"):
         footprint(model, BF16, optimizer="adamw")  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="allowed: none, selective, full"):
+    with pytest.raises(BadInput, match="allowed: none, attention, per-op, full"):
         footprint(model, BF16, recompute="some")  # type: ignore[arg-type]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.recompute import recomputed_layers
+from planner.device.recompute import recompute_named, recomputed_layers, usual_recompute
+from planner.errors import BadInput
 from planner.model.catalog import load_model
 
 
@@ -30,9 +31,33 @@ def test_what_only_makes_the_output_of_a_block_is_not_done_again(model: str, lef
     assert not (early & ~whole).any()
 
 
-def test_selective_checkpoints_do_attention_again_and_none_nothing() -> None:
+def test_attention_recompute_runs_attention_again_and_none_nothing() -> None:
     of = load_model("llama3-8b")
     scores = [layer.kind == "attention" for layer in of.layers]
     for early in (False, True):
-        assert recomputed_layers(of, "selective", early).tolist() == scores
+        assert recomputed_layers(of, "attention", early).tolist() == scores
         assert not recomputed_layers(of, "none", early).any()
+
+
+def test_per_op_recompute_runs_every_second_product_again() -> None:
+    of = load_model("llama3-8b")
+    again = recomputed_layers(of, "per-op")
+    block = next(layer.block for layer in of.layers if layer.block)
+    mine = [
+        (layer, bool(twice)) for layer, twice in zip(of.layers, again, strict=True) if layer.block == block
+    ]
+    assert [twice for layer, twice in mine if layer.kind == "linear"] == [False, True] * 3 + [False]
+    assert not any(twice for layer, twice in mine if layer.kind == "attention")
+    assert all(twice for layer, twice in mine if layer.kind not in {"linear", "attention"})
+    assert not any(twice for layer, twice in zip(of.layers, again, strict=True) if layer.block is None)
+
+
+@pytest.mark.parametrize(
+    ("framework", "mode"),
+    [(None, "per-op"), ("pytorch", "per-op"), ("megatron", "attention"), ("transformer-engine", "attention")],
+)
+def test_selective_is_what_the_framework_means_by_it(framework: str | None, mode: str) -> None:
+    assert recompute_named("selective", framework) == mode
+    assert usual_recompute(framework) == ("none", mode, "full")
+    with pytest.raises(BadInput, match="allowed: selective, none, attention"):
+        recompute_named("some")

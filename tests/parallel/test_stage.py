@@ -66,7 +66,7 @@ def test_full_recompute_computes_the_blocks_forward_again() -> None:
     blocks = chain.summed(once)[chain.repeats].sum()
     assert seconds(work(model, recompute="full"), RECOMPUTE) == pytest.approx(blocks)
     attention = sum(t for t, layer in zip(once, model.layers, strict=True) if layer.kind == "attention")
-    assert seconds(work(model, recompute="selective"), RECOMPUTE) == pytest.approx(attention)
+    assert seconds(work(model, recompute="attention"), RECOMPUTE) == pytest.approx(attention)
 
 
 def test_layers_that_are_shared_are_summed_in_every_pass() -> None:

@@ -94,7 +94,7 @@ def test_sharding_is_offered_where_nothing_plainer_fits() -> None:
 
 def test_as_little_is_computed_again_as_fits() -> None:
     found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1, exchange="sharded:stage=3")
-    assert {plan.recompute for plan in found if plan.mesh.size == 1} <= {"none", "selective", "full"}
+    assert {plan.recompute for plan in found if plan.mesh.size == 1} <= {"none", "per-op", "full"}
     request = asked(model="llama3-8b", hardware="p5.48xlarge", batch=1)
     cases = Cases(request, model_of(request))
     for plan in found:
@@ -119,7 +119,7 @@ def every_plan(request: Request) -> dict[str, Plan]:
                     for exchange in offered(request, site, model):
                         if EXCHANGES.tier(exchange) is Tier.FALLBACK and held:
                             continue
-                        for again in ("none", "selective", "full"):
+                        for again in ("none", "per-op", "full"):
                             plan = plan_of(
                                 model, batch, site, exchange, request, precision=BF16, recompute=again
                             )
@@ -273,7 +273,7 @@ def flags_of(words: str) -> dict[str, Any]:
     [
         ({"workers": 8, "exchange": "allreduce"}, "--exchange sharded:stage="),
         ({"workers": 64, "batch": 2}, "--batch 1 --accumulate 2"),
-        ({"workers": 64, "batch": 1, "seq_length": 16384}, "--recompute full"),
+        ({"workers": 64, "batch": 1, "seq_length": 16384}, "--recompute per-op"),
         ({"workers": 64, "batch": 2, "global_batch": 256}, "--batch 1"),
         ({"workers": 8, "exchange": "allreduce", "batch": 4}, "--exchange sharded:stage="),
         ({"workers": 1, "exchange": "alone"}, "--workers 4 --exchange sharded:stage=3 --recompute full"),

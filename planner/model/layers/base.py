@@ -124,7 +124,8 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     reads_indices: ClassVar[bool] = False  # its input are tokens, a few bytes each
     autocast: ClassVar[Literal["follow", "widen", "narrow"]] = "follow"  # inputs to fp32, to 16 bits
     autocast_wide_output: ClassVar[bool] = False  # in single precision under autocast
-    selective_recompute: ClassVar[bool] = False  # its inside is recomputed under selective recompute
+    # Its output under per-op activation recompute: recomputed, saved, or every second one of a block saved
+    recompute_policy: ClassVar[Literal["recompute", "save", "alternate"]] = "recompute"
     # What an early-stopping checkpoint needs of it in the backward pass: all, its input alone, nothing
     backward_reads: ClassVar[Literal["all", "input", "nothing"]] = "all"
 

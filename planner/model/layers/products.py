@@ -182,6 +182,7 @@ class _FullyConnected(_Multiplies, frozen=True):
     """A fully connected layer, column-parallel where its readers take shards, row-parallel after one."""
 
     backward_reads = "input"
+    recompute_policy = "alternate"
     accepts_shard = True
 
     @classmethod

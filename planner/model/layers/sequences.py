@@ -55,7 +55,7 @@ class Attention(Kind, frozen=True, kw_only=True):
     kernels = (1, 2)
     needs_input = True
     needs_output = True
-    selective_recompute = True
+    recompute_policy = "save"
     accepts_shard = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
