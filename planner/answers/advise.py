@@ -126,7 +126,7 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
         yield Option(ChangeKind.WORKERS, words, more)
         return
     others = list(exchanges(cases.request, cases.site(more)))
-    usual = [one for one in others if EXCHANGES.tier(one) is not Tier.CONTENDER]
+    usual = [other for other in others if EXCHANGES.tier(other) is not Tier.CONTENDER]
     for other in usual or others:
         yield Option(ChangeKind.WORKERS, f"{words} ({other.labels().cell})", replace(more, exchange=other))
 

@@ -95,17 +95,17 @@ def pareto(
                 meta=CROWD,
             )
         )
-    speed = np.array([one.samples_per_s for one in simulated])
-    cost = np.array([one.usd_per_million_samples for one in simulated])
+    speed = np.array([scored.samples_per_s for scored in simulated])
+    cost = np.array([scored.usd_per_million_samples for scored in simulated])
     on_front = front(speed, cost)
     named = _named([*([chosen] if chosen else []), *marked, *(simulated[i] for i in on_front), *simulated])
-    others = [one for one in simulated if one.plan.machine not in named]
+    others = [scored for scored in simulated if scored.plan.machine not in named]
     if others:
-        count = len({one.plan.machine for one in others})
+        count = len({scored.plan.machine for scored in others})
         words = f"{count} other machine{'s' if count > 1 else ''}"
         data.append(_scored(words, others, {"symbol": "diamond", "size": 7, "color": "@soft"}, meta="+"))
     for index, hardware in enumerate(named):
-        mine = [one for one in simulated if one.plan.machine == hardware]
+        mine = [scored for scored in simulated if scored.plan.machine == hardware]
         symbol, colour = SYMBOLS[index % len(SYMBOLS)], f"@c{index % COLOURS + 1}"
         look = {"symbol": symbol, "size": 9, "color": colour}
         data.append(_scored(label(hardware), mine, look, meta=LETTERS[index]))
@@ -147,7 +147,7 @@ def pareto(
 
 def _named(plans: Iterable[ScoredPlan]) -> list[str]:
     """The machines that get a name and a colour, in the order of the catalogue's names."""
-    return sorted(list(dict.fromkeys(one.plan.machine for one in plans))[:MOST_NAMED])
+    return sorted(list(dict.fromkeys(scored.plan.machine for scored in plans))[:MOST_NAMED])
 
 
 def _what_if_ring() -> Spec:
@@ -159,9 +159,9 @@ def _what_if_ring() -> Spec:
 def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) -> Spec:
     return _points(
         name,
-        [one.samples_per_s for one in plans],
-        [one.usd_per_million_samples for one in plans],
-        [scored_words(one) for one in plans],
+        [scored.samples_per_s for scored in plans],
+        [scored.usd_per_million_samples for scored in plans],
+        [scored_words(scored) for scored in plans],
         marker,
         meta=meta,
     )
@@ -184,9 +184,9 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
     """Cost per million samples, split by the roles of machines, one bar a plan."""
-    roles = dict.fromkeys(cost.role for one in plans for cost in one.costs)
+    roles = dict.fromkeys(cost.role for scored in plans for cost in scored.costs)
     parts = [
-        (role, f"@c{at % COLOURS + 1}", [one.usd_of(role) or 0.0 for one in plans])
+        (role, f"@c{at % COLOURS + 1}", [scored.usd_of(role) or 0.0 for scored in plans])
         for at, role in enumerate(roles)
     ]
     data = [
@@ -199,7 +199,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
                 usd_per_million_samples(usd, p.samples_per_s) for usd, p in zip(hourly, plans, strict=True)
             ],
             "customdata": hourly,
-            "text": [plan_words(one.plan) for one in plans],
+            "text": [plan_words(scored.plan) for scored in plans],
             "textposition": "none",
             "hovertemplate": "%{text}<br>" + name + ": $%{x:,.3~g} per million samples, $%{customdata:,.2f}/h"
             "<extra></extra>",
@@ -252,11 +252,11 @@ def narrow_rows(names: Sequence[str]) -> Spec:
     }
 
 
-def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
+def utilisation(scored: ScoredPlan, wide: bool = False) -> Chart:
     """How much of its capacity each resource uses."""
-    names = list(one.prediction.utilisation)
-    shares = [one.prediction.utilisation[name] for name in names]
-    top = one.prediction.bottleneck
+    names = list(scored.prediction.utilisation)
+    shares = [scored.prediction.utilisation[name] for name in names]
+    top = scored.prediction.bottleneck
     data = [
         {
             "type": "bar",
@@ -267,10 +267,10 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
             "text": [f"{share:.0%}" for share in shares],
             "textposition": "auto",
             "hovertemplate": "%{customdata}: %{x:.1%} busy<extra></extra>",
-            "marker": {"color": ["@mark" if name == top and is_full(one) else "@c1" for name in names]},
+            "marker": {"color": ["@mark" if name == top and is_full(scored) else "@c1" for name in names]},
         }
     ]
-    words = [resource_words(name, one.plan) for name in names]
+    words = [resource_words(name, scored.plan) for name in names]
     layout = {
         "height": max(180, 90 + 30 * len(names)),
         "bargap": 0.35,
@@ -278,10 +278,10 @@ def utilisation(one: ScoredPlan, wide: bool = False) -> Chart:
         "yaxis": row_axis([label(word) for word in words]),
     }
     spec = {"data": data, "layout": layout, "narrow": narrow_rows(words)}
-    what = resource_words(top, one.plan)
+    what = resource_words(top, scored.plan)
     full = (
         f"The bottleneck, in red, is {what}."
-        if is_full(one)
+        if is_full(scored)
         else f"No resource is full; the busiest is {what}."
     )
     caption = f"{full} Links: share of their capacity; others: share of the time."

@@ -140,8 +140,8 @@ def sizes_curve(curve: Saturation) -> Chart:
         {
             "type": "bar",
             "x": [count for count, _ in curve.sizes],
-            "y": [one.samples_per_s for one in plans],
-            "text": [scored_words(one) for one in plans],
+            "y": [scored.samples_per_s for scored in plans],
+            "text": [scored_words(scored) for scored in plans],
             "textposition": "none",
             "hovertemplate": "%{text}<extra></extra>",
             "marker": {"color": ["@c1" if n == curve.size_advised else "@faint" for n, _ in curve.sizes]},

@@ -56,7 +56,7 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {
                     "color": colour,
-                    "opacity": [round(max(0.1, one), 2) for one in share],
+                    "opacity": [round(max(0.1, busy), 2) for busy in share],
                     "line": {"width": 0.5 if len(bars) < FEW_BARS else 0, "color": "@surface"},
                 },
                 "width": 0.72,

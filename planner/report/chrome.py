@@ -257,7 +257,7 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
     order = np.lexsort((change, times))  # at the same moment ends come before starts
     times, change, server, lane = times[order], change[order], server[order], lane[order]
     states, state = np.unique(np.cumsum(change * lane), return_inverse=True)
-    percent = np.array([_percent(int(one), cluster, direction) for one in states]).reshape(-1, servers)
+    percent = np.array([_percent(int(lanes), cluster, direction) for lanes in states]).reshape(-1, servers)
     settled = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, bool)
     out = []
     for here in range(servers):

@@ -143,7 +143,7 @@ def imported_lines(found: ImportedModel, file: Path) -> list[str]:
     """What an import says: what was recognised, and what was not."""
     model = found.model
     asked = workloads(model)
-    flops = [sum(getattr(one, way).nominal_flops for one in asked) for way in ("forward", "backward")]
+    flops = [sum(getattr(layer, way).nominal_flops for layer in asked) for way in ("forward", "backward")]
     kinds: dict[str, int] = {}
     for layer in model.layers:
         if layer.kind != "input":
@@ -195,8 +195,8 @@ def folded_rows(model: Model) -> list[dict[str, Any]]:
     rows = layer_rows(model)
     block = {layer.name: layer.block for layer in model.layers}
     alike = {
-        one.name: tuple((layer.kind, layer.output_shape, layer.bytes) for layer in one.layers)
-        for one in model.blocks
+        repeated.name: tuple((layer.kind, layer.output_shape, layer.bytes) for layer in repeated.layers)
+        for repeated in model.blocks
     }
     out: list[dict[str, Any]] = []
     shown, said = None, None  # the block whose rows are shown, and the one whose line counts the others

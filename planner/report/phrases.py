@@ -270,7 +270,7 @@ def busy_words(scored: ScoredPlan) -> str:
 
 
 def energy_words(scored: ScoredPlan) -> str:
-    """What a million samples draw, and how that was counted; empty where the power is not known."""
+    """Energy per million samples, and how that was counted; empty where the power is not known."""
     row = scored.as_dict()
     kwh, kg = row["kwh_per_million_samples"], row["kg_co2e_per_million_samples"]
     if kwh is None:

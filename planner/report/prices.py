@@ -91,16 +91,16 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
     """What was taken over, list by list."""
     rows = [
         {
-            "provider": one.list.provider,
-            "format": one.list.format,
-            "as_of": one.as_of.isoformat(),
-            "rows": one.list.rows,
-            "machines": len(one.list.quotes),
-            "prices": one.list.prices,
-            "counting": one.counting,
-            "file": str(one.saved),
+            "provider": each.list.provider,
+            "format": each.list.format,
+            "as_of": each.as_of.isoformat(),
+            "rows": each.list.rows,
+            "machines": len(each.list.quotes),
+            "prices": each.list.prices,
+            "counting": each.counting,
+            "file": str(each.saved),
         }
-        for one in imports
+        for each in imports
     ]
     columns = (
         Column("provider"),
@@ -111,20 +111,20 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
         Column("prices"),
         Column("counting", "that count"),
     )
-    notes = [f"Saved as {one.saved}." for one in imports]
-    for one in imports:
-        left = [f"{count} {reason}" for reason, count in one.list.left_out.items()]
+    notes = [f"Saved as {each.saved}." for each in imports]
+    for each in imports:
+        left = [f"{count} {reason}" for reason, count in each.list.left_out.items()]
         if left:
-            notes.append(f"{one.list.provider}: left out {'; '.join(left)}.")
-        if one.counting < one.list.prices:
-            older = one.list.prices - one.counting
-            notes.append(f"{one.list.provider}: {older} prices are older than the catalogue's, which stay.")
-        if one.far:
+            notes.append(f"{each.list.provider}: left out {'; '.join(left)}.")
+        if each.counting < each.list.prices:
+            older = each.list.prices - each.counting
+            notes.append(f"{each.list.provider}: {older} prices are older than the catalogue's, which stay.")
+        if each.far:
             notes.append(
-                f"{one.list.provider}: {one.far} prices differ from the catalogue's by more than a factor of "
-                f"{FAR:g}; `planner prices diff shipped now` shows which."
+                f"{each.list.provider}: {each.far} prices differ from the catalogue's by more than a factor "
+                f"of {FAR:g}; `planner prices diff shipped now` shows which."
             )
-    if any(one.dated_by_file for one in imports):
+    if any(each.dated_by_file for each in imports):
         notes.append("Dated by the day of the file; lists are often older than that: --as-of says otherwise.")
     return Table(rows, columns, notes=notes)
 

@@ -81,7 +81,7 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
     suspicious = [*told.suspicious, *summary.suspicious]
     return [
         Table(
-            [asdict(one) for one in told.kinds],
+            [asdict(each) for each in told.kinds],
             kinds,
             f"{told.model}: recorded on {told.device or facts.device or 'an unnamed device'}",
             lines,
@@ -120,13 +120,13 @@ def beside_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table
     faster = rates[1] / rates[0] if rates[0] else 0.0
     tables = [
         Table(
-            [asdict(one) for one in found.kinds],
+            [asdict(each) for each in found.kinds],
             kinds,
             f"{names[1]} does {rates[1]:,.4g} samples/s, {faster:.2f} times the {rates[0]:,.4g} of "
             f"{names[0]}",
         )
     ]
-    rows = [{"setting": name, "first": one, "second": other} for name, one, other in found.settings]
+    rows = [{"setting": name, "first": each, "second": other} for name, each, other in found.settings]
     differ = "they differ in" if rows else "recorded with the same settings"
     return [*tables, Table(rows, settings if rows else [], differ)]
 

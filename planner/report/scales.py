@@ -68,12 +68,12 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
     """The words beside marked plans: one label a plan, inside of the plot, none upon another."""
     out: list[Spec] = []
     taken: list[Box] = []
-    for one in {one.plan.key: one for one in plans if one.marks}.values():
-        words = ", ".join(one.marks)
-        share = x.at(one.samples_per_s)
+    for scored in {scored.plan.key: scored for scored in plans if scored.marks}.values():
+        words = ", ".join(scored.marks)
+        share = x.at(scored.samples_per_s)
         anchor = "left" if share < 0.3 else "right" if share > 0.7 else "center"
         for height in HEIGHTS:
-            box = _box(words, share, y.at(one.usd_per_million_samples), anchor, height)
+            box = _box(words, share, y.at(scored.usd_per_million_samples), anchor, height)
             if box[1] > 0 and box[3] < PLOT[1] and not any(_meet(box, other) for other in taken):
                 break
         else:
@@ -81,8 +81,8 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
         taken.append(box)
         out.append(
             {
-                "x": x.place(one.samples_per_s),
-                "y": y.place(one.usd_per_million_samples),
+                "x": x.place(scored.samples_per_s),
+                "y": y.place(scored.usd_per_million_samples),
                 "text": label(words),
                 "showarrow": True,
                 "arrowhead": 0,
@@ -105,5 +105,5 @@ def _box(words: str, share: float, up: float, anchor: str, height: float) -> Box
     return left, middle - CHARACTER[1] / 2, left + long, middle + CHARACTER[1] / 2
 
 
-def _meet(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _meet(scored: Box, other: Box) -> bool:
+    return scored[0] < other[2] and other[0] < scored[2] and scored[1] < other[3] and other[1] < scored[3]

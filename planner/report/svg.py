@@ -72,7 +72,7 @@ def chart_svg(chart: Chart) -> str:
 
 
 def _axis(spec: Spec, data: Sequence[Spec], key: str, start: float, end: float) -> _Axis:
-    values = [float(value) for one in data for value in _values(one, key)]
+    values = [float(value) for trace in data for value in _values(trace, key)]
     log = spec.get("type") == "log"
     if "range" in spec:
         low, high = spec["range"]
@@ -81,7 +81,7 @@ def _axis(spec: Spec, data: Sequence[Spec], key: str, start: float, end: float) 
         positive = [value for value in values if value > 0]
         return _Axis(min(positive) / 1.15, max(positive) * 1.15, True, start, end)
     low, high = min(values), max(values)
-    if spec.get("rangemode") == "tozero" or any(_lies_along(one, key) for one in data):
+    if spec.get("rangemode") == "tozero" or any(_lies_along(trace, key) for trace in data):
         low = min(0.0, low)
     pad = 0.5 if "tickvals" in spec else 0.04 * (high - low) or 0.5
     below = 0.0 if low == 0 else pad
@@ -161,10 +161,12 @@ def _bars(trace: Spec, x: _Axis, y: _Axis, starts: dict[Any, float]) -> Iterable
     for at, (place, length) in enumerate(zip(places, lengths, strict=True)):
         base = starts.get(place, 0.0)
         starts[place] = base + length
-        one, two = sorted((along.at(base), along.at(base + length)))
+        left, right = sorted((along.at(base), along.at(base + length)))
         middle = over.at(place)
         box = (
-            (one, middle - half, two - one, 2 * half) if across else (middle - half, one, 2 * half, two - one)
+            (left, middle - half, right - left, 2 * half)
+            if across
+            else (middle - half, left, 2 * half, right - left)
         )
         colour = COLOURS.get(str(colours if isinstance(colours, str) else colours[at])[1:], "currentColor")
         yield (
@@ -174,7 +176,7 @@ def _bars(trace: Spec, x: _Axis, y: _Axis, starts: dict[Any, float]) -> Iterable
 
 def _legend(data: Sequence[Spec]) -> list[str]:
     """The series' names in lines of the picture's width."""
-    named = {one["name"]: one for one in data if one.get("name") and one.get("showlegend", True)}
+    named = {trace["name"]: trace for trace in data if trace.get("name") and trace.get("showlegend", True)}
     if len(named) < 2:
         return []
     lines, at = [""], float(LEFT)

@@ -29,37 +29,38 @@ def what_if(plans: Sequence[ScoredPlan], request: Request, *, goal: str = "faste
     from planner.answers.jobs import training_of
 
     training = training_of(request)
-    kept = list({one.plan.key: one for one in plans}.values())
-    kept = sorted(kept, key=lambda one: one.usd_per_million_samples)[:MOST]
-    at = [_at(one, request) for one in kept]
+    kept = list({scored.plan.key: scored for scored in plans}.values())
+    kept = sorted(kept, key=lambda scored: scored.usd_per_million_samples)[:MOST]
+    at = [_at(scored, request) for scored in kept]
     limits = {"usd": request.budget_usd_per_hour}
     sliders = [slider for slider in (_slider(key, at, limits.get(key)) for key in _NAMES) if slider]
     if len(kept) < 2 or not sliders:
         return {}
-    rows = [plan_row(one, kept[0], request, training) for one in kept]
+    rows = [plan_row(scored, kept[0], request, training) for scored in kept]
     columns = plan_columns(rows, training, request)
-    priced = all(one.priced for one in kept)
+    priced = all(scored.priced for scored in kept)
     goals = GOALS if priced else GOALS[:1]
     return {
         "sliders": sliders,
-        "goals": [list(one) for one in goals],
+        "goals": [list(scored) for scored in goals],
         "goal": goal if goal in dict(goals) else goals[0][0],
         "best": BEST,
         "size": size_of(len(columns)),
         "columns": [{"title": c.heading, "kind": kind_of(c, rows)} for c in columns],
         "points": [
-            _point(one, here, row, columns, request) for one, here, row in zip(kept, at, rows, strict=True)
+            _point(scored, here, row, columns, request)
+            for scored, here, row in zip(kept, at, rows, strict=True)
         ],
     }
 
 
-def _at(one: ScoredPlan, request: Request) -> dict[str, float | None]:
+def _at(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
     """Where a plan stands on each slider."""
-    machine = request.market.machine(one.plan.machine)
+    machine = request.market.machine(scored.plan.machine)
     return {
-        "workers": one.plan.workers,
-        "batch": one.plan.batch,
-        "usd": one.usd_per_hour if one.priced else None,
+        "workers": scored.plan.workers,
+        "batch": scored.plan.batch,
+        "usd": scored.usd_per_hour if scored.priced else None,
         "network": request.bandwidth_bytes_per_s or machine.nic_bytes_per_s(request.network_used),
     }
 
@@ -78,7 +79,7 @@ def _words(key: str, value: float) -> str:
 def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
     """A place for each value that some plan has, and the last for any, which it begins with unless the answer
     has a limit; empty where all plans have the same value."""
-    values = sorted({value for one in at if (value := one[key]) is not None})
+    values = sorted({value for scored in at if (value := scored[key]) is not None})
     if len(values) < 2:
         return {}
     limits = values if key == "batch" else values[:-1]
@@ -95,19 +96,19 @@ def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None
 
 
 def _point(
-    one: ScoredPlan,
+    scored: ScoredPlan,
     at: dict[str, float | None],
     row: dict[str, Any],
     columns: Sequence[Column],
     request: Request,
 ) -> Spec:
-    how = f", {one.plan.computed}" if one.plan.computed else ""
+    how = f", {scored.plan.computed}" if scored.plan.computed else ""
     return {
         "at": at,
-        "x": one.samples_per_s,
-        "y": one.usd_per_million_samples,
-        "rank": {"fastest": -one.samples_per_s, "cheapest": one.usd_per_million_samples},
+        "x": scored.samples_per_s,
+        "y": scored.usd_per_million_samples,
+        "rank": {"fastest": -scored.samples_per_s, "cheapest": scored.usd_per_million_samples},
         "cells": [column.cell(row) for column in columns],
-        "text": f"{one.plan.cluster_text}: {run_words(one.plan, request)}{how}, batch {one.plan.batch}, "
-        f"{', '.join([speed_words(one), *price_words(one)])}.",
+        "text": f"{scored.plan.cluster_text}: {run_words(scored.plan, request)}{how}, "
+        f"batch {scored.plan.batch}, {', '.join([speed_words(scored), *price_words(scored)])}.",
     }
