@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 import planner
-from planner.hardware.prices.cluster_cost import cluster_usd_per_hour
+from planner.hardware.catalog import load_hardware
+from planner.hardware.prices.cluster_cost import machine_usd_per_hour
 from planner.servers.ordering import order
 from planner.simulator import simulate
 
@@ -123,7 +124,7 @@ def predicted(make: Callable[[], Inputs], precision: float, seed: int) -> dict[s
     try:
         profile, cluster, policy, mode = make()
         found = simulate(profile, cluster, policy, mode, seed=seed, precision=precision)
-        price = cluster_usd_per_hour(cluster)
+        price = sum(machine_usd_per_hour(load_hardware(node.hardware or "")) for node in cluster.nodes)
     except planner.PlannerError as error:
         return {"refused": str(error)}
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from planner.files.printable import printable
+from planner.printable import printable
 
 
 class PlannerError(Exception):

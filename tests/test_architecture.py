@@ -30,24 +30,6 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 ON_TOP = {"__main__": "cli"}
 
 
-PENDING = {  # imports that the restructuring still has to turn around; nothing may be added
-    "answers.sweep -> servers.hosts",
-    "calibrate.traces -> servers.network.overhead",
-    "calibrate.traces -> servers.network.transmissions",
-    "calibrate.traces -> servers.network.window",
-    "device.recorded.importers.__init__ -> servers.network.transmissions",
-    "errors -> files.printable",
-    "hardware.prices.cluster_cost -> simulator.cluster",
-    "parallel.data.__init__ -> servers.parameter_servers",
-    "report.profile -> servers.network.overhead",
-    "report.profile -> servers.network.window",
-    "search.feasibility -> servers.partition.span",
-    "search.space -> servers.hosts",
-    "simulator.step.recorded -> device.precision",
-    "validation.devices -> servers.synthesis",
-}
-
-
 def _modules() -> Iterator[tuple[str, str, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -76,7 +58,7 @@ def test_rooms_are_loaded_from_the_ground_up() -> None:
         for other in _loaded(tree)
         if LEVEL[_room(other)] > LEVEL[room]
     ]
-    assert set(wrong) <= PENDING
+    assert wrong == []
 
 
 def test_every_room_has_its_place_and_says_what_lives_there() -> None:

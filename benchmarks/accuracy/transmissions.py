@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from testbed import MBIT_BYTES_PER_S, profile_of, read_trace, traces
 
-from planner.calibrate.traces import calibrate_overhead
+from planner.servers.network.calibration import calibrate_overhead
 from planner.servers.network.transmissions import (
     EndTimeError,
     Transmission,

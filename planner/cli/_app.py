@@ -24,8 +24,8 @@ import planner
 from planner.cli._fast import speed_up
 from planner.cli._output import say
 from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning
-from planner.files.printable import plain_where_needed
 from planner.flags import FlagSection
+from planner.printable import plain_where_needed
 
 PLUGINS = ("planner.servers",)
 BUILT_IN = {  # name -> target, one line of help

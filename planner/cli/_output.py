@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from planner.files.printable import printable
+from planner.printable import printable
 from planner.progress import Meter
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import typer
 
 from planner.cli._options import FailOverOption, FormatOption, HtmlOption, OutputOption
 from planner.cli._output import exit_if_over, write_page_file
-from planner.files.printable import printable
+from planner.printable import printable
 from planner.report.output import Format
 
 

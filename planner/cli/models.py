@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from planner.cli._options import Answer, checked, shows
 from planner.errors import BadInput
-from planner.files.printable import printable
+from planner.printable import printable
 from planner.report.output import Format
 from planner.report.page import Table
 

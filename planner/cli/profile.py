@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from planner.cli._options import Answer, shows
-from planner.files.printable import printable
+from planner.printable import printable
 from planner.report.output import check_writable
 
 app = typer.Typer()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from planner.files.printable import printable
+from planner.printable import printable
 from planner.report.output import check_writable
 
 

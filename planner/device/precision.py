@@ -7,11 +7,9 @@ Mixed precision as frameworks do it computes in sixteen bits and keeps a master 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from planner.errors import unknown_name
-
-Format = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
+from planner.hardware._hardware import Format
 
 
 @dataclass(frozen=True, slots=True)

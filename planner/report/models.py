@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.files.printable import printable
 from planner.model import Layer, Model
 from planner.model.layers import workloads
+from planner.printable import printable
 from planner.report.page import Column, Table
 from planner.units import MIB
 

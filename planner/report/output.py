@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.atomic import write_file
-from planner.files.printable import is_unicode, printable, printable_json, printable_lines
+from planner.printable import is_unicode, printable, printable_json, printable_lines
 from planner.report.page import Page, Remark, Table
 
 FILE_WIDTH = 160  # of a table that no terminal shows

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from planner.files.printable import printable
 from planner.note import Note
+from planner.printable import printable
 
 CHOICE = ">"  # in the key `_choice` of a row: the plan that was chosen
 

@@ -15,7 +15,7 @@ from html import unescape
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from planner.files.printable import printable
+from planner.printable import printable
 from planner.report.format import rate
 from planner.report.page import Chart, Spec
 

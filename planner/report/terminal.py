@@ -13,8 +13,8 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from planner.files.printable import printable, printable_lines
 from planner.note import LeftOut, Note, Topic
+from planner.printable import printable, printable_lines
 from planner.report.page import CHOICE, Column, Page, Remark, Table
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from importlib.resources import as_file
 
 import numpy as np
 
+from planner.device.computation.synthesis import kernel_rates
 from planner.device.rates.constants import constants
 from planner.device.rates.device import family_of
 from planner.device.rates.times import fitted_times
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.model.catalog import load_model, model_names
-from planner.servers.synthesis import kernel_rates
 from planner.validation import row
 from planner.validation.figures import DATA, figures, table
 from planner.validation.predict import RunStep, kind_of, predicted

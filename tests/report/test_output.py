@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.files.atomic import write_file
-from planner.files.printable import plain_where_needed
+from planner.printable import plain_where_needed
 from planner.report.output import Format, check_writable, emit, render
 from planner.report.page import Column, Table
 from planner.report.phrases import row_style

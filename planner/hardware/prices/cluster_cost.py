@@ -1,12 +1,9 @@
-"""What a cluster costs: dollars an hour for its machines, servers included, and for a sample."""
+"""What a machine costs per hour, and a rate of training per sample."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from planner.errors import BadInput
 from planner.hardware import Hardware
-from planner.simulator.cluster import Cluster
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -29,29 +26,6 @@ def machine_usd_per_hour(hardware: Hardware, *, spot: bool = False, region: str 
             f"or add {kind.replace('-', '_')}_usd_per_hour to a hardware file of your own"
         )
     return usd
-
-
-def cluster_usd_per_hour(
-    cluster: Cluster,
-    kinds: Mapping[str, Hardware] | None = None,
-    *,
-    spot: bool = False,
-    region: str | None = None,
-) -> float:
-    """Every node of a cluster for an hour. `kinds` gives hardware by the name on a node; what it does not
-    hold comes from the catalogue."""
-    from planner.hardware.catalog import load_hardware
-
-    total, prices = 0.0, dict[str, float]()
-    for node in cluster.nodes:
-        name = node.hardware
-        if name is None:
-            raise BadInput("a node of the cluster names no hardware, so that it has no price")
-        if name not in prices:
-            kind = (kinds or {}).get(name) or load_hardware(name)
-            prices[name] = machine_usd_per_hour(kind, spot=spot, region=region)
-        total += prices[name]
-    return total
 
 
 def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from planner.device.precision import Format
+from planner.hardware._hardware import Format
 from planner.model.layers.workload import KernelKind
 from planner.simulator.step.facts import Facts
 

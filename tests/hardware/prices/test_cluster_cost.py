@@ -7,22 +7,9 @@ from hypothesis import strategies as st
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.hardware.prices.cluster_cost import (
-    cluster_usd_per_hour,
     machine_usd_per_hour,
     usd_per_million_samples,
 )
-from planner.servers.cluster import cluster_of
-from planner.simulator.cluster import Cluster
-
-
-def test_the_servers_are_paid_too() -> None:
-    cluster = cluster_of("p3.2xlarge", 4, "c5.4xlarge", servers=2)
-    assert cluster_usd_per_hour(cluster) == pytest.approx(4 * 3.06 + 2 * 0.68)
-    assert cluster_usd_per_hour(cluster, spot=True) == pytest.approx(4 * 0.3714 + 2 * 0.2608)
-
-
-def test_a_half_filled_machine_costs_as_much_as_a_full_one() -> None:
-    assert cluster_usd_per_hour(cluster_of("p3.16xlarge", 9, colocated=True)) == pytest.approx(2 * 24.48)
 
 
 def test_regions() -> None:
@@ -41,11 +28,6 @@ def test_a_private_machine_costs_capital_and_energy() -> None:
     assert machine_usd_per_hour(opteron) == pytest.approx(1500 / (5 * 8766) + 0.2 * 1.6 * 0.12)
     assert machine_usd_per_hour(opteron, spot=True, region="us-east-1") == machine_usd_per_hour(opteron)
     assert opteron.price.basis == "estimated"
-
-
-def test_a_node_without_hardware_has_no_price() -> None:
-    with pytest.raises(BadInput, match="names no hardware"):
-        cluster_usd_per_hour(Cluster.uniform(2))
 
 
 def test_every_machine_has_a_price() -> None:

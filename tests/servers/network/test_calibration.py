@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.calibrate.traces import calibrate_overhead, calibrate_window
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
+from planner.servers.network.calibration import calibrate_overhead, calibrate_window
 from planner.servers.network.overhead import fit_overhead, isolated_delays, parsed_overhead, with_parsing
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
-from planner.servers.network.transmissions import with_sent_order
 from planner.simulator.step._profile import Profile
 from planner.simulator.step.reading import check_values, read_bytes
 
@@ -127,6 +126,7 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     stem = Path(paths[0]).name.split(".")[0]
     if traces:
         return _from_traces(paths, traces, about, stem)
+    from planner.servers.network.transmissions import with_sent_order
     from planner.servers.tensorflow import profile as tensorflow
 
     about["model"] = about["model"] or stem
