@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.units import bandwidth_bytes_per_s
 
 MAX_COUNTS = 4096  # numbers that one range may name
@@ -137,7 +137,7 @@ def flags_of(request: type) -> tuple[Flag, ...]:
     return (*declared, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))
 
 
-@lru_cache
+@memoize
 def _declared(request: type) -> tuple[Flag, ...]:
     declared = []
     for entry in request.__dataclass_fields__.values():  # type: ignore[attr-defined]  # with those of InitVar

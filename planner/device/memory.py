@@ -29,13 +29,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from planner.device.precision import Precision
 from planner.device.recompute import RECOMPUTE_MODES, Recompute, policy_saved, recompute_region
 from planner.errors import BadInput
 from planner.hardware import Device
+from planner.memoize import memoize
 from planner.model import Layer, Model
 from planner.model.layers import Kept, is_input, kept, kind_of
 
@@ -179,7 +179,7 @@ def usual_optimizer(model: Model) -> Optimizer:
     return "momentum" if model.sequence_length is None else "adam"
 
 
-@lru_cache(maxsize=1024)
+@memoize
 def footprint(
     model: Model,
     precision: Precision,
@@ -242,7 +242,7 @@ class SavedActivations:
     workspace: Kept
 
 
-@lru_cache(maxsize=256)
+@memoize
 def saved_activations(
     model: Model,
     recompute: Recompute = "none",

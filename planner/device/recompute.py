@@ -14,13 +14,13 @@ A recomputed region saves what enters it, and its forward pass runs again before
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.model import Layer, Model
 from planner.model.layers import kind_of
 
@@ -52,7 +52,7 @@ def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
     return layer.name if recompute == "attention" and kind_of(layer).recompute_policy == "save" else None
 
 
-@lru_cache(maxsize=256)
+@memoize
 def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
     """Layers of recomputed regions whose output is saved, so that they do not run again."""
     if recompute != "per-op":
@@ -69,7 +69,6 @@ def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
     return frozenset(saved)
 
 
-@lru_cache(maxsize=256)
 def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = False) -> Flags:
     """Flags of the layers whose forward pass runs twice.
 

@@ -12,7 +12,6 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,7 +53,6 @@ def read(path: Path | str) -> TomlSource:
         raise BadInput(f"{path}: nested too deeply") from error
 
 
-@lru_cache(maxsize=64)
 def _read(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
     """A file read once for each state it is in: bases are read by many."""
     text = text_of(path)

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
@@ -26,6 +25,7 @@ from planner.files.tomlfile import read
 from planner.hardware import Hardware
 from planner.hardware.build import Entries, build
 from planner.hardware.reading import is_hardware, read_into
+from planner.memoize import memoize
 
 # the files of the catalogue that hold no machines
 _SHARED = ("devices.toml", "fabrics.toml", "kernels.toml")
@@ -82,7 +82,7 @@ def load_shipped(name: str) -> Hardware:
     return _built(user_folders(), name)
 
 
-@lru_cache(maxsize=1024)
+@memoize
 def _built(folders: tuple[Path, ...], name: str) -> Hardware:
     return build(name, _entries_at(folders, _all_names(folders).files[name]))
 
@@ -136,7 +136,7 @@ def _names() -> _Names:
     return _all_names(user_folders())
 
 
-@lru_cache(maxsize=8)
+@memoize
 def _all_names(folders: tuple[Path, ...]) -> _Names:
     own = _own_entries(folders)
     names = _Names(
@@ -166,7 +166,7 @@ def _add_names(names: _Names, path: Path) -> None:
             names.families.setdefault(name, family)
 
 
-@lru_cache(maxsize=512)
+@memoize
 def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
     """The machines of one file, with the devices, fabrics and kernels of all."""
     own = _own_entries(folders)
@@ -177,7 +177,7 @@ def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
     return entries.with_parts_of(_shared_entries(folders))
 
 
-@lru_cache(maxsize=8)
+@memoize
 def _shared_entries(folders: tuple[Path, ...]) -> Entries:
     shared = Entries()
     for name in _SHARED:
@@ -185,7 +185,7 @@ def _shared_entries(folders: tuple[Path, ...]) -> Entries:
     return _own_entries(folders).with_parts_of(shared)
 
 
-@lru_cache(maxsize=8)
+@memoize
 def _own_entries(folders: tuple[Path, ...]) -> Entries:
     """All that the user's folders hold, the first folder first."""
     own = Entries()

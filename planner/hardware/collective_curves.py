@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from functools import lru_cache
 
 from planner.errors import BadInput, unknown_name
 from planner.files.folders import shipped_folder
+from planner.memoize import memoize
 
 # passes of a ring over the buffer: times (ranks - 1) / ranks, what nccl-tests multiplies bytes / seconds with
 _PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1.0}
@@ -82,7 +82,7 @@ def curve_names() -> tuple[str, ...]:
     return tuple(_rows())
 
 
-@lru_cache(maxsize=64)
+@memoize
 def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
     """The runs of a name, by machines and ranks; of one collective, if given (perhaps none)."""
     if name not in _rows():
@@ -92,13 +92,13 @@ def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
     return tuple(_curve(row) for row in _rows()[name] if collective in (None, row["collective"]))
 
 
-@lru_cache(maxsize=1)
+@memoize
 def nccl_constants() -> tuple[NcclConstant, ...]:
     """The constants of NCCL 2.30.7 and of aws-ofi-nccl."""
     return tuple(NcclConstant(value=float(row.pop("value")), **row) for row in _read("nccl.csv"))
 
 
-@lru_cache(maxsize=1)
+@memoize
 def _rows() -> dict[str, list[dict[str, str]]]:
     found: dict[str, list[dict[str, str]]] = {}
     for row in _read("curves.csv"):

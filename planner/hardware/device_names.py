@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from functools import cache, lru_cache
 from importlib.resources import files
 
 from planner.hardware import Device
+from planner.memoize import memoize
 
 
-@cache
+@memoize
 def _called() -> dict[str, str]:
     text = (files("planner.hardware") / "device_names.toml").read_text("utf-8")
     return {
@@ -31,7 +31,7 @@ def names_machine(words: str) -> bool:
     return words in hardware_names() or ".toml" in words  # names of devices may hold a slash
 
 
-@lru_cache(maxsize=64)
+@memoize
 def device_called(words: str) -> Device | None:
     """The device of a machine of the catalogue, or the device itself; None where it holds neither. Of a CPU
     the name alone does not tell how many cores there were: it must be named by its machine."""

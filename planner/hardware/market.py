@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from planner.errors import BadInput
-from planner.files.byte_cache import once
 from planner.hardware import Hardware, Network, Price
+from planner.memoize import kept
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Market:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` finds in this market, looked up once."""
-        return once(self._found, key, make)
+        return kept(self._found, key, make)
 
     def machine(self, name: str) -> Hardware:
         """The machine of a name, or a refusal that lists similar ones."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
 from planner.files.folders import looks_like_path, shipped_folder, user_folders
 from planner.files.regular_file import expanded, text_of
+from planner.memoize import memoize
 from planner.model import Model
 
 IMPORTED = (".json", ".onnx", ".safetensors")  # what networks lie in that others wrote down
@@ -46,7 +46,7 @@ def plain_name(words: str) -> str:
     return re.sub(r"[^a-z0-9.]", "", words.lower())
 
 
-@cache
+@memoize
 def _called() -> dict[str, str]:
     text = (files("planner.model") / "network_names.toml").read_text("utf-8")
     names = tomllib.loads(text)["networks"]
@@ -77,7 +77,7 @@ def load_model(name_or_path: str | Path) -> Model:
     return _read(path, status.st_mtime_ns, status.st_size, os.environ.get("PLANNER_PATH", ""))
 
 
-@lru_cache(maxsize=256)
+@memoize
 def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
     """A file read once for each state it is in; a network that others wrote down is imported."""
     if path.is_dir() or path.name.endswith(IMPORTED):

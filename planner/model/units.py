@@ -7,11 +7,11 @@ without blocks is one unit a layer that has parameters, with what follows it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from planner.memoize import memoize
 from planner.model import Model
 
 Floats = npt.NDArray[np.float64]
@@ -39,7 +39,7 @@ class Chain:
         return np.bincount(self.unit, weights=weights, minlength=self.length).astype(np.float64)
 
 
-@lru_cache(maxsize=256)
+@memoize
 def chain_of(model: Model) -> Chain:
     """The units of a model, in order."""
     names: list[str] = []

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.computation import BACKWARD, Computation
-from planner.device.computation.memo import remembered, remembered_for_ops
+from planner.memoize import itself, memoize
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.site import Site
 
@@ -99,19 +99,17 @@ def _busy_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:
     return sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
 
 
-@remembered
+@memoize(on=itself)
 def _backward_s(computation: Computation) -> float:
     return float(mean_s(computation)[computation.role == BACKWARD].sum())
 
 
-@remembered_for_ops
 def turn_of(computation: Computation) -> int:
     """The op with which the first backward pass begins."""
     backward = np.flatnonzero(computation.role == BACKWARD)
     return int(backward[0]) if len(backward) else computation.ops
 
 
-@remembered
 def mean_s(computation: Computation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """How long each op takes on average."""
     return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from importlib import import_module
 from itertools import product
 from math import prod
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from planner import flags
 from planner.errors import BadInput, PlannerError
+from planner.memoize import memoize
 from planner.parallel._base import Axis, Communication, MemoryShare, Shard
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.tensor import TensorParallel
@@ -255,12 +255,12 @@ class Mesh:
 WHOLE = Mesh()
 
 
-@lru_cache(maxsize=1024)
+@memoize
 def _inner(mesh: Mesh) -> Mesh:
     return Mesh(tuple(axis for axis in mesh.axes if not axis.outermost))
 
 
-@lru_cache(maxsize=4096)
+@memoize
 def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
     shares = []
     for ranks in product(*(axis.memory_shares(model, micro_batches) for axis in mesh.axes)):
@@ -270,7 +270,7 @@ def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[Memory
     return tuple(shares)
 
 
-@lru_cache(maxsize=256)
+@memoize
 def _sharded(mesh: Mesh, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
     part, communications = Shard(model), []
     for axis in mesh.axes:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
+from planner.memoize import memoize
 from planner.parallel._base import Axis, AxisFlag, AxisLabels, MemoryShare
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def unit_count(model: Model) -> int:
     return chain_of(model).length
 
 
-@lru_cache(maxsize=256)
+@memoize
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
     """Layers of one of so many stages of equally many units; the last has what is left."""
     from planner.model.units import chain_of

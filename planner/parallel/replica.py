@@ -7,9 +7,8 @@ hundred blocks has a few hundred ops, whatever its layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from planner.device.precision import Precision
 from planner.device.rates.constants import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
 from planner.device.recompute import Recompute
-from planner.files.byte_cache import ByteCache
 from planner.hardware import Hardware
+from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel._base import Axis, Communication
 from planner.parallel.collectives import Kind, Library, Peers
@@ -105,24 +104,9 @@ def stage_of(
 ) -> tuple[StageWork, ComputationTime]:
     """What the slowest stage does in one micro-batch, and how long the layers of a device that had all stages
     would take."""
-    hardware, inner = site.hardware, site.mesh.inner
-    links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
-    key = (model, batch, inner, precision, recompute, framework, optimizer)
-
-    def make() -> _Units:
-        timed: list[ComputationTime] = []
-
-        def times(of: Model, samples: int) -> ComputationTime:
-            made = computation_s(of, samples, hardware.device, precision, framework, optimizer=optimizer)
-            timed.append(made)
-            return made
-
-        tier = framework_named(framework)
-        costs = Costs(times, _collective_costs(site, precision, tier), lambda pass_s: _lag(pass_s, inner))
-        units = unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
-        return _Units(hardware, units, timed[0])
-
-    known = _UNITS.get((*key, id(hardware), links), make)
+    known = _units(
+        model, batch, site, precision, recompute=recompute, framework=framework, optimizer=optimizer
+    )
     work = stage_work(known.units, _send_s(site, precision), site.mesh.axis(PipelineParallel))
     return work, known.time
 
@@ -137,7 +121,35 @@ class _Units:
     time: ComputationTime
 
 
-_UNITS: ByteCache[_Units] = ByteCache(16 << 20, lambda known: 6 * known.units.forward_s.nbytes)
+def _units_key(model: Model, batch: int, site: Site, precision: Precision, **settings: str) -> Hashable:
+    """What the times of units depend on: of the site neither the number of workers nor the stages."""
+    links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
+    return (model, batch, site.mesh.inner, precision, *settings.values(), id(site.hardware), links)
+
+
+@memoize(most_bytes=16 << 20, bytes_of=lambda known: 6 * known.units.forward_s.nbytes, key=_units_key)
+def _units(
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    recompute: Recompute,
+    framework: str,
+    optimizer: str,
+) -> _Units:
+    hardware, inner = site.hardware, site.mesh.inner
+    timed: list[ComputationTime] = []
+
+    def times(of: Model, samples: int) -> ComputationTime:
+        made = computation_s(of, samples, hardware.device, precision, framework, optimizer=optimizer)
+        timed.append(made)
+        return made
+
+    tier = framework_named(framework)
+    costs = Costs(times, _collective_costs(site, precision, tier), lambda pass_s: _lag(pass_s, inner))
+    units = unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
+    return _Units(hardware, units, timed[0])
 
 
 def _lag(pass_s: float, mesh: Mesh) -> float:
@@ -154,13 +166,11 @@ def _collective_costs(
     """Seconds of a communication among the ranks of an axis, beside the products that they compute meanwhile;
     all of them launch it first."""
 
-    @lru_cache(maxsize=8)
     def group_of(axis: Axis) -> tuple[Library, Peers]:
         group = axis_group(site, axis)
         library = settings.library("auto", "auto", group)
         return library, peers_of(group, library)
 
-    @lru_cache(maxsize=256)
     def seconds(axis: Axis, communication: Communication, batch: int, kind: Kind) -> float:
         library, peers = group_of(axis)
         size = float(communication.elements) * batch * precision.activation_bytes

@@ -13,8 +13,6 @@ and receive in one call that blocks, which is counted here.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import numpy.typing as npt
 
@@ -54,7 +52,6 @@ def _spans(each: Floats) -> Floats:
     return spans
 
 
-@lru_cache(maxsize=64)
 def _empty(positions: int) -> npt.NDArray[np.bool_]:
     """Where the end of a stage is not after its begin."""
     return np.tri(positions, dtype=bool).T

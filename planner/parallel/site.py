@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from planner.errors import BadInput
-from planner.files.byte_cache import once
 from planner.hardware import Basis, Fabric, Hardware, Network
 from planner.hardware.market import Market
+from planner.memoize import kept
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.units import format_bandwidth
 
@@ -46,7 +46,7 @@ class Site:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` finds on this site, looked up once: a search asks for thousands of plans."""
-        return once(self._found, key, make)
+        return kept(self._found, key, make)
 
     @property
     def devices(self) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
 from planner.device.recompute import Recompute, recomputed_layers
+from planner.memoize import memoize
 from planner.model import Model
 from planner.model.layers import kind_of
 from planner.model.units import Chain, Floats, Ints, chain_of
@@ -149,7 +149,7 @@ def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[F
     return forward_s, backward_s
 
 
-@lru_cache(maxsize=64)
+@memoize
 def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
     """The communications of a mesh, and after which layers each is; equal ones stand together."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
@@ -159,7 +159,6 @@ def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, In
     return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in layers_of.items()]
 
 
-@lru_cache(maxsize=64)
 def _widest(model: Model) -> int:
     """Elements of a sample that go from one unit to the next."""
     return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
@@ -206,7 +205,7 @@ def stage_work(
     return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, ends, slowest)
 
 
-@lru_cache(maxsize=4096)
+@memoize
 def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
     """Where stages of units that take so long begin and end: the same however many virtual stages there
     are."""
@@ -226,7 +225,7 @@ def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
 ) = range(8)
 
 
-@lru_cache(maxsize=512)
+@memoize
 def _layout(  # noqa: PLR0917
     chain: Chain,
     units: tuple[int, int],

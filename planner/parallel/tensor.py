@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
+from planner.memoize import memoize
 from planner.model import AttentionShape, Layer, Model
 from planner.parallel._base import Axis, AxisFlag, AxisLabels, Communication, Shard
 
@@ -71,7 +71,6 @@ class TensorParallel(Axis):
         return AxisLabels(f"tensor {self.degree}", role=f"{self.degree} share every layer")
 
 
-@lru_cache(maxsize=1024)
 def _indivisible(model: Model, degree: int) -> str:
     """Why a model cannot be sharded over so many ranks, with the nearest degree that works; else empty."""
     for layer in model.layers:
@@ -106,7 +105,7 @@ def _machine_too_small(model: Model, degree: int, hardware: Hardware) -> str:
     )
 
 
-@lru_cache(maxsize=256)
+@memoize
 def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, tuple[Communication, ...]]:
     """The model as one of `degree` ranks sees it, and the all-reduces of the group."""
     from planner.model.layers import kind_of

@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import planner
 from planner.files.atomic import write_file
+from planner.memoize import memoize
 from planner.note import Note
 from planner.report.page import CHOICE, Chart, Column, Figure, Page, Remark, Table
 
@@ -127,7 +127,7 @@ def _finite(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-@cache
+@memoize
 def _asset(name: str) -> str:
     return files("planner.report").joinpath("assets", name).read_text("utf-8")
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from planner.device.computation.memo import once
+from planner.memoize import kept_on
 from planner.parallel.data._base import Floats, Job
 from planner.parallel.site import flow_limit_bytes_per_s, host_cores
 from planner.servers.ordering import STRATEGIES, Strategy
@@ -267,7 +267,7 @@ def served_ceiling(
         return _StepAsks(least_s, host_s, update_s, down, up, float(by_server.max()))
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
-    asked = once(computation, where, look)
+    asked = kept_on(computation, where, look)
     alone = site.workers / asked.worker_s
     if not links:
         return computation.batch * alone

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.computation import Computation
-from planner.device.computation.memo import once
+from planner.memoize import kept_on
 from planner.parallel.site import Site
 from planner.servers import cluster as clusters
 from planner.servers.aggregated import joined, summed_in_machines
@@ -39,7 +39,7 @@ def served_case(exchange: ParameterServers, computation: Computation, site: Site
     if exchange.sums_inside(site):
         step = profile
         where = ("summed", id(step), site.fabric, site.devices, min(site.workers, site.devices))
-        profile = once(computation, where, lambda: summed_in_machines(step, site))
+        profile = kept_on(computation, where, lambda: summed_in_machines(step, site))
         cluster = joined(cluster, site)
     return Case(profile=profile, cluster=cluster, policy=policy, mode=exchange.mode)
 
@@ -65,7 +65,7 @@ def scheduled(exchange: ParameterServers, computation: Computation, site: Site) 
         site.nic_bytes_per_s,
         site.seed,
     )
-    return once(computation, where, make)
+    return kept_on(computation, where, make)
 
 
 def step_of(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
@@ -76,7 +76,7 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
     def make() -> Profile:
         return served(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse)
 
-    profile = once(computation, where, make)
+    profile = kept_on(computation, where, make)
     span = span_of(exchange, computation, site)
     if span is None:
         return profile
@@ -87,7 +87,7 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
         assert computation.network is not None
         return spanned(profile, span)
 
-    return once(computation, (*where, site.hardware.name, span.cuts), spread)
+    return kept_on(computation, (*where, site.hardware.name, span.cuts), spread)
 
 
 def span_of(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
@@ -106,7 +106,7 @@ def span_of(exchange: ParameterServers, computation: Computation, site: Site) ->
         alone = served(computation, 1, "greedy")
         return spans_of(network, worker, constants_for(worker, bandwidth_bytes_per_s=rate), alone, many)
 
-    spans = once(computation, ("spans", worker.name, many, rate), make)
+    spans = kept_on(computation, ("spans", worker.name, many, rate), make)
     servers = exchange.servers * (site.market.nic_bytes_per_s(exchange.machine(site)) or np.nan)
     return pick(spans, site.replicas, rate, servers)
 

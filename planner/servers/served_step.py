@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from planner.device.computation import Computation, Parameter, Shape
 from planner.errors import BadInput
-from planner.files.byte_cache import ByteCache
+from planner.memoize import memoize
 from planner.servers.moved_servers import on_servers
 from planner.servers.placement import MXNET_RULES, TensorPart, place_parameters
 from planner.simulator.paths import OP_BYTES
@@ -90,7 +90,7 @@ def served(
     if parsing is None:
         parsing = PS_LITE_PARSING if placement in MXNET_RULES else GRPC_PARSING
     key = (computation.shape, servers, placement, (HOST if on_host else WORKER) if parsing else None)
-    graph = _GRAPHS.get(key, lambda: _graph(*key))
+    graph = _graph(*key)
     once_s = np.zeros(graph.profile.ops)
     if computation.once_s is not None:
         once_s[graph.compute] = computation.once_s
@@ -114,9 +114,7 @@ def served(
 
 
 # a search asks for the same graph with other durations again and again
-_GRAPHS: ByteCache[ServedGraph] = ByteCache(8 << 20, lambda graph: OP_BYTES * graph.profile.ops)
-
-
+@memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops)
 def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
     """`parsing` is the resource that does it; None: there is none."""
     parameters, precision = shape.parameters, shape.precision

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import BadInput, PlannerWarning
+from planner.memoize import memoize
 from planner.simulator import reference
 from planner.simulator.inputs import Inputs
 from planner.simulator.interrupts import check
@@ -23,7 +23,7 @@ except ImportError as error:  # installed without it, or a checkout on the path 
     _missing = str(error)
 
 
-@functools.cache  # once is enough
+@memoize  # once is enough
 def _warn() -> None:
     warnings.warn(
         f"the compiled engine is not there ({_missing}): simulations run in Python, with the same results, "

@@ -20,7 +20,7 @@ for every v. It is no bound on a single step, which may be lucky, and none for p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.files.byte_cache import ByteCache
+from planner.memoize import memoize
 from planner.simulator.policy import Fifo, Multiplexed, Policy
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Profile
 
@@ -173,15 +173,16 @@ class OpGraph:
         return self._releases[window_bytes]
 
 
+def _shape(p: Profile) -> Hashable:
+    """A profile without its durations."""
+    columns = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
+    return (p.servers, *(column.tobytes() for column in columns))
+
+
+@memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops, key=_shape)
 def graph_of(profile: Profile) -> OpGraph:
     """The graph of a profile; the same object for profiles that differ in durations only."""
-    p = profile
-    shape = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
-    key = (p.servers, *(array.tobytes() for array in shape))
-    return _GRAPHS.get(key, lambda: OpGraph(_brief(profile)))
-
-
-_GRAPHS: ByteCache[OpGraph] = ByteCache(8 << 20, lambda graph: OP_BYTES * graph.profile.ops)
+    return OpGraph(_brief(profile))
 
 
 def _brief(profile: Profile) -> Profile:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.simulator.run import RunResult
 
 MOST_ROWS = 48  # of steps, when their sums are looked at; more are put together, each as its shortest
@@ -35,7 +35,7 @@ class Interval:
         return self.half_width / self.mean if self.mean > 0 else math.inf
 
 
-@lru_cache(maxsize=1024)
+@memoize
 def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
     """How many standard errors a two-sided interval reaches to either side.
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from functools import cache
 
 from planner.errors import BadInput, unknown_name
+from planner.memoize import memoize
 from planner.progress import Progress, silent
 from planner.search.executors import executor_of
 from planner.validation.figures import figures
@@ -32,7 +32,7 @@ OF_SERVERS = (
 SOURCES = (*OF_SERVERS, "devices", "large")
 
 
-@cache
+@memoize
 def checks() -> dict[CheckName, Check]:
     """Every check, in the order of the report."""
     found: dict[CheckName, Check] = {}

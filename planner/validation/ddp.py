@@ -19,7 +19,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from planner.device.computation.transform import steadied
 from planner.device.recorded.importers import import_computation
 from planner.hardware import Device, bare_machine
 from planner.hardware.market import Market
+from planner.memoize import memoize
 from planner.parallel.data import Exchange, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
@@ -127,7 +127,7 @@ def points(data: Path) -> list[DdpPoint]:
     return found
 
 
-@cache
+@memoize
 def waits(data: Path) -> dict[bool, dict[int, float]]:
     """What a hop of a tiny all-reduce takes beyond the links' delay, in seconds by number of ranks: without
     and with the relay that delays. Runs with nothing beside them only, where there are any."""
@@ -206,7 +206,7 @@ class DdpResult:
         return self.predicted_s / self.point.step_s - 1
 
 
-@cache
+@memoize
 def computation_of(config: RunConfig) -> Computation:
     """The computation of a step from the trace of one rank; with jitter, whose draws in three steps say
     little of the mean, as long as the configuration states."""

@@ -10,7 +10,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import as_file
 
 import numpy as np
@@ -21,6 +20,7 @@ from planner.device.rates.device import family_of
 from planner.device.rates.times import fitted_times
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
+from planner.memoize import memoize
 from planner.model.catalog import load_model, model_names
 from planner.validation import row
 from planner.validation.figures import DATA, figures, table
@@ -53,10 +53,10 @@ class Published:
         return self.batch / (step * factor)
 
 
-network = cache(load_model)  # rows by the hundred run tens of networks
+network = memoize(load_model)  # rows by the hundred run tens of networks
 
 
-@cache
+@memoize
 def machine(device: str) -> Hardware:
     name = figures("devices")["machines"].get(device, device)
     if not name.endswith(".toml"):
@@ -65,7 +65,7 @@ def machine(device: str) -> Hardware:
         return load_hardware(str(path))
 
 
-@cache
+@memoize
 def published() -> tuple[Published, ...]:
     """Rows of known devices with a published batch, in the precision that the device's rates are for: single,
     or what frameworks take for it by default on the A100. Other image sizes are other networks."""
@@ -91,7 +91,7 @@ def published() -> tuple[Published, ...]:
     )
 
 
-@cache
+@memoize
 def framework_factor(framework: str) -> float:
     """How much longer a framework takes than the reference: the median over its rows of the fit."""
     if framework == figures("devices")["reference"]["framework"]:

@@ -6,7 +6,6 @@ import csv
 import gzip
 import tomllib
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,6 +13,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.simulator.step import Profile
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ LARGEST_BYTES = 2**26  # of a user's table
 DATA: Traversable = files("planner.validation") / "data"
 
 
-@cache
+@memoize
 def figures(name: str) -> dict[str, Any]:
     """The table `data/<name>.toml`."""
     return tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
@@ -53,7 +53,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
     return [{key: value or "" for key, value in row.items() if key} for row in rows]
 
 
-@cache
+@memoize
 def profile(*path: str) -> Profile:
     """A profile in `data/`."""
     from planner.simulator.step.files import load
@@ -64,7 +64,7 @@ def profile(*path: str) -> Profile:
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
     """`make` called at the first need and once only, also where checks run side by side."""
-    lock, made = Lock(), cache(make)
+    lock, made = Lock(), memoize(make)
 
     def get() -> T:
         with lock:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from planner.device.memory import USABLE, Optimizer, PeakMemory, Shares, footprint
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.model import Model
 from planner.validation.figures import figures
 from planner.validation.run import Layout, Run
@@ -33,7 +32,7 @@ def obstacle(run: Run) -> str:
     return unmodelled[0] if unmodelled else ""
 
 
-@cache
+@memoize
 def peak_gib(run: Run) -> float | str:
     """The peak of the fullest device, or why the package refuses to say."""
     if reason := obstacle(run):

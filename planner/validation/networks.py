@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from planner.errors import BadInput
 from planner.files.folders import shipped_folder
 from planner.files.tomlfile import TomlSource, read
 from planner.hardware import Device
+from planner.memoize import memoize
 from planner.model import AttentionShape, Model
 from planner.model.catalog import load_model, model_called, model_paths, plain_name
 from planner.model.layers import kind_name
@@ -47,7 +47,7 @@ class Dimensions:
     tied: bool | None = None
 
 
-@lru_cache(maxsize=512)
+@memoize
 def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
     """The model of these dimensions, for samples of so many tokens."""
     base = read(shipped_folder("models") / f"{BASES[of.family]}.toml")
@@ -76,7 +76,7 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
     return build_model(TomlSource(path, base.text, values), values)
 
 
-@cache
+@memoize
 def network_named(name: str) -> Model | None:
     """A model of the catalogue, or one of `data/networks/`, by any of its names."""
     known = model_called(name)
@@ -119,7 +119,7 @@ def network_of(row: Row, inferred: list[str]) -> Model | str:
     return _of_length(model_called(row["model"]), int(length), headless, has_flash_attention(row))
 
 
-@lru_cache(maxsize=256)  # hundreds of rows ran tens of networks
+@memoize  # hundreds of rows ran tens of networks
 def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
     """BERT's vocabulary head (`headless`): fine-tuning has none, and pre-training by NVIDIA's and DeepSpeed's
     code applies it to the masked positions alone (15%, one percent of the arithmetic)."""
@@ -157,7 +157,7 @@ def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
     return None if found is None else Dimensions(**found, flash=flash)
 
 
-@cache
+@memoize
 def _by_name() -> dict[str, dict[str, Any]]:
     return {plain_name(name): of for name, of in figures("networks")["models"].items()}
 
@@ -167,7 +167,7 @@ def _usual_heads(hidden: int) -> int:
     return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
 
 
-@cache
+@memoize
 def device_named(name: str) -> Device | None:
     """A device of the catalogue, or one of those beside it that runs were published of."""
     entry = _catalogue_devices().get(name) or figures("reading")["other_devices"].get(name)
@@ -187,7 +187,7 @@ def device_named(name: str) -> Device | None:
     )
 
 
-@cache
+@memoize
 def _catalogue_devices() -> dict[str, Any]:
     devices: dict[str, Any] = read(shipped_folder("hardware") / "devices.toml").data["devices"]
     return devices

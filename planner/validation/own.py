@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.validation import scaling
 from planner.validation.evidence import OTHER_KIND, Evidence
 from planner.validation.figures import filled, read_table, wrong_figure
@@ -83,7 +83,7 @@ def _most(skipped: Mapping[str, str]) -> str:
     return "; ".join(f"{count} x {reason}" for reason, count in ranked) or "it has none"
 
 
-@cache
+@memoize
 def _shipped() -> Mapping[str, Run]:
     return {run.id: run for run in published_runs()[0]}
 

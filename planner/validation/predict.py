@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from planner.answers.anatomy import step_breakdown
@@ -23,6 +22,7 @@ from planner.device.rates.times import computation_s, framework_named
 from planner.errors import BadInput
 from planner.hardware import Fabric, Hardware, bare_machine
 from planner.hardware.catalog import match_hardware
+from planner.memoize import memoize
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
@@ -86,7 +86,7 @@ def obstacle(run: Run) -> str:
     return ""
 
 
-@cache
+@memoize
 def predicted(run: Run) -> RunStep | str:
     """The step of a run, or why the package refuses it."""
     if reason := obstacle(run):
@@ -239,7 +239,7 @@ def machine(
     )
 
 
-@cache
+@memoize
 def _largest() -> dict[str, Hardware]:
     """For each GPU the machine with most of them; of equals AWS's, whose fabrics are measured."""
     found: dict[str, Hardware] = {}
@@ -255,7 +255,7 @@ def _largest() -> dict[str, Hardware]:
     return found
 
 
-@cache
+@memoize
 def _left_out() -> dict[str, tuple[float, str]]:
     """What leaving a run's source out of the fit adds to log(predicted), and the basis there, by the run's
     id."""

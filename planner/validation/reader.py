@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from planner.device.precision import Precision, precision_named
 from planner.device.recompute import Recompute, recompute_named
 from planner.errors import BadInput
 from planner.hardware.device_names import name_called
+from planner.memoize import memoize
 from planner.model import Model
 from planner.validation.figures import count, figures, number, packed_table, table, wrong_figure
 from planner.validation.networks import device_named, network_named, network_of
@@ -55,13 +55,13 @@ class Refused:
     reason: str
 
 
-@cache
+@memoize
 def training_rows() -> tuple[Row, ...]:
     """All published rows, as collected."""
     return tuple(packed_table("training.csv.gz"))
 
 
-@cache
+@memoize
 def published_runs() -> tuple[tuple[Run, ...], tuple[Refused, ...]]:
     """The runs of `training.csv.gz`, and the rows that are none."""
     runs, refused = read_rows(training_rows())
@@ -331,7 +331,7 @@ def _rate_per_s(row: Row) -> float | None:
     return value / parts if parts else None
 
 
-@cache
+@memoize
 def throughput_runs() -> tuple[Run, ...]:
     """Rows of throughput.csv; those without a batch, of other image sizes or frameworks are left out."""
     runs = (_throughput_run(row, line) for line, row in enumerate(table("throughput.csv"), 2))

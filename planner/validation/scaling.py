@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.device.precision import BF16, FP32
 from planner.hardware import Device, Fabric, Hardware, bare_machine
+from planner.memoize import memoize
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
 from planner.simulator import simulate
@@ -194,7 +194,7 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
     )
 
 
-@cache
+@memoize
 def step_s(run: Run, pass_s: float, settings: Settings) -> float:
     """The predicted step of a run whose micro-batch takes so long on a device alone."""
     if run.devices == 1:

@@ -177,3 +177,8 @@ class Computation:
         """The durations (steps x ops) of ops that take so long without variation."""
         once = np.asarray(once_s, np.float64)
         return once * self.variation.factors(self.steps, len(once), self.seed)
+
+
+def ops_of(computation: Computation) -> object:
+    """The owner of what follows from ops and parameters alone: one for all computations of a layout."""
+    return computation.layout or computation

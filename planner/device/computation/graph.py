@@ -7,13 +7,13 @@ layers that read it, so branches stay branches. Layers without a kernel (input, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.device.computation import BACKWARD, FORWARD, Parameter
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.model import Layer, Model, Tensor
 from planner.model.layers import kind_of
 
@@ -33,7 +33,7 @@ class ComputeGraph:
     blocks: tuple[str, ...]
 
 
-@lru_cache(maxsize=128)
+@memoize
 def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
     """The graph of a training step, or of a forward pass only; cached, as a search asks for it often."""
     reads = _reads(model)

@@ -10,12 +10,12 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 
 import msgspec
 
 from planner.files.decoding import convert
+from planner.memoize import memoize
 
 
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +80,7 @@ class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     errors: dict[str, dict[str, Spread]]  # basis, kind of network
 
 
-@cache
+@memoize
 def constants() -> RateConstants:
     """The figures that are shipped."""
     data = files("planner.device.rates") / "data"

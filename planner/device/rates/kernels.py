@@ -7,12 +7,12 @@ pass of a layer are one row, taken to be alike. Everything is a property of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from planner.memoize import memoize
 from planner.model import Model
 from planner.model.layers import KERNEL_KINDS, Matmul, Pass, workload, workloads
 
@@ -49,7 +49,7 @@ class Kernels:
     tensors: int
 
 
-@lru_cache(maxsize=256)
+@memoize
 def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
     """The kernels of a model; cached. `flash` overrides what the model says of attention; without `training`
     only those of a forward pass."""
@@ -104,7 +104,7 @@ def _edge(product: Matmul) -> float:
     return product.flops * sum(1 / max(side, 1.0) for side in sides)
 
 
-@lru_cache(maxsize=256)
+@memoize
 def network_of(model: Model) -> Network:
     """The kind of a network, by what most of its arithmetic is."""
     kernels = kernels_of(model, None, True)  # as `planner.device.rates.times` asks, so that it is found once

@@ -18,7 +18,6 @@ throughputs of AlexNet and VGG, too, and backward takes 2.0 times as long as for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -38,8 +37,8 @@ from planner.device.rates.kernels import (
     network_of,
 )
 from planner.errors import BadInput, unknown_name
-from planner.files.byte_cache import cached_by_bytes
 from planner.hardware import Device, KernelRates
+from planner.memoize import memoize
 from planner.model import Model
 from planner.model.layers import KERNEL_KINDS, workload
 
@@ -236,7 +235,7 @@ def _divide(model: Model, rates: RateRow, flash: bool | None = None, training: b
     )
 
 
-@cached_by_bytes(16 << 20, _coefficients_bytes)
+@memoize(most_bytes=16 << 20, bytes_of=_coefficients_bytes)
 def _calibrated(
     model: Model,
     device: Device,
@@ -283,7 +282,6 @@ def fitted_times(model: Model, batch: int, kernels: KernelRates, *, training: bo
     return _layer_times(_divide(model, fitted_rates(kernels, training=training), training=training), batch)
 
 
-@lru_cache(maxsize=256)
 def _elements(model: Model) -> Array:
     """Parameters of each layer."""
     return np.array([sum(tensor.elements for tensor in layer.tensors) for layer in model.layers], np.float64)
@@ -299,7 +297,7 @@ def _time_bytes(of: ComputationTime) -> int:
     return of.forward_s.nbytes + of.backward_s.nbytes
 
 
-@cached_by_bytes(16 << 20, _time_bytes)
+@memoize(most_bytes=16 << 20, bytes_of=_time_bytes)
 def computation_s(
     model: Model,
     batch: int,

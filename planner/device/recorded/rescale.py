@@ -20,7 +20,6 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
 from importlib.resources import files
 
 import msgspec
@@ -34,6 +33,7 @@ from planner.device.rates.times import kernel_s
 from planner.errors import BadInput
 from planner.files.decoding import convert
 from planner.hardware import Device
+from planner.memoize import memoize
 from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step import PS, WORKER, Profile
 from planner.simulator.step.recorded import INPUT, OVERHEAD, OpPart, Recorded, host_share
@@ -122,7 +122,7 @@ def seconds_by_kind(profile: Profile) -> Mapping[str, float]:
 KERNEL_S = 5e-6
 
 
-@lru_cache(maxsize=256)
+@memoize
 def _rates(device: Device, format: str, own: bool) -> DeviceRates:
     known = "fp32" if format == "tf32" and "tf32" not in device.flops else format
     figures = constants() if own else msgspec.structs.replace(constants(), devices={})
@@ -240,7 +240,7 @@ class Moves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch_unrated: dict[str, Spread]
 
 
-@cache
+@memoize
 def rescale_errors() -> Moves:
     text = (files("planner.device.rates") / "data" / "moved.toml").read_text("utf-8")
     return convert(tomllib.loads(text), Moves)

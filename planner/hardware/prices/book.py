@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import lru_cache
 from pathlib import Path
 
 from planner.errors import BadInput
@@ -21,6 +20,7 @@ from planner.files.home import home
 from planner.hardware import Hardware, Price, Source
 from planner.hardware.prices.quote import Quote, Quotes, price_of
 from planner.hardware.prices.table import PriceRow, rows_of
+from planner.memoize import memoize
 
 COLUMNS = (
     "machine", "region", "on_demand_usd_per_hour", "spot_usd_per_hour", "spot_lowest_usd_per_hour",
@@ -81,7 +81,7 @@ def load() -> Book:
     return _load(place, changed)
 
 
-@lru_cache(maxsize=4)
+@memoize
 def _load(_place: Path, _changed_ns: int) -> Book:
     book: dict[str, dict[str, Dated]] = {}
     for path in files():

@@ -12,12 +12,12 @@ import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from planner.errors import BadInput
 from planner.files.folders import shipped_folder
 from planner.hardware import Hardware
+from planner.memoize import memoize
 
 if TYPE_CHECKING:
     from planner.hardware.market import Market
@@ -112,7 +112,7 @@ def grid_of(provider: str, region: str) -> PowerGrid | None:
     return _grids().get((provider, region))
 
 
-@lru_cache(maxsize=1)
+@memoize
 def _grids() -> dict[tuple[str, str], PowerGrid]:
     path = shipped_folder("hardware") / "prices" / "carbon.csv"
     with path.open(encoding="utf-8", newline="") as file:

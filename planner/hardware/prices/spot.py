@@ -21,10 +21,10 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 from planner.errors import BadInput
 from planner.files.folders import shipped_folder
+from planner.memoize import memoize
 
 HOURS_PER_MONTH = 730.0
 RESTART_S = 300.0  # assumed: a new machine, its image, and the checkpoint
@@ -155,7 +155,7 @@ def _factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_s: fl
     )
 
 
-@lru_cache(maxsize=1)
+@memoize
 def _classes() -> dict[tuple[str, str], str]:
     path = shipped_folder("hardware") / "prices" / "interruptions.csv"
     with path.open(encoding="utf-8", newline="") as file:

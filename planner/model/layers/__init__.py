@@ -11,8 +11,7 @@ know something of a layer asks `kind_of(layer)` for its class, or
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-
+from planner.memoize import memoize
 from planner.model import Layer, Model
 from planner.model.layers import elementwise, products, sequences, shapes
 from planner.model.layers.base import Kind, LayerShard, ShapeMisfit, kind_name, tensor_shards, weight_elements
@@ -122,7 +121,7 @@ def layer_workload(layer: Layer, *, reads_data: bool = False, flash: bool | None
     return kind_of(layer).workload(layer, reads_data=reads_data, flash=flash)
 
 
-@lru_cache(maxsize=64)
+@memoize
 def workloads(model: Model, *, flash: bool | None = None, training: bool = True) -> tuple[Workload, ...]:
     """Workload of each layer of a model, in order. `flash` overrides the model's choice of attention kernel;
     without `training` only the forward pass is done."""
@@ -142,7 +141,7 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
     return tuple(out)
 
 
-@cache
+@memoize
 def also_keys() -> frozenset[str]:
     """Kinds whose names are keys of other kinds, too, as `bias` is of `conv`."""
     return frozenset(

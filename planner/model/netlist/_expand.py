@@ -8,12 +8,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar, cast
 
 from planner.errors import BadInput
 from planner.files.decoding import convert
 from planner.files.tomlfile import Key, TomlSource, decode
+from planner.memoize import memoize
 from planner.model.layers import FILE_KINDS, also_keys
 from planner.model.layers.base import inputs_key
 from planner.model.netlist import _format as f
@@ -76,7 +76,7 @@ def expand(source: TomlSource, file: f.File) -> list[Placed]:
     return expansion.placed
 
 
-@cache
+@memoize
 def _implied(kind: str) -> Any:
     """The keys of a layer that follows another by `then`."""
     return convert({kind: True}, FILE_KINDS[kind])

@@ -11,12 +11,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
 from planner.errors import BadInput
 from planner.hardware.collective_curves import curves as measured_runs
+from planner.memoize import memoize
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class Curves:
     name: str = ""
 
     @staticmethod
-    @lru_cache(maxsize=64)
+    @memoize
     def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
         """The shipped curves of a name: a fabric's by ranks, a network's by machines. Where several runs
         measured the same, the fastest at each size: what the library reaches when it is set up well."""

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
 from planner.hardware.collective_curves import nccl_constants
+from planner.memoize import memoize
 from planner.parallel.collectives._base import Kind, Level, Link, Peers, Phase, Scope, alone_s, fitted
 from planner.parallel.collectives.algorithms import (
     hierarchical_parts,
@@ -41,7 +41,7 @@ CHUNK_BYTES = 2**19
 CHANNELS_PER_NIC = 2  # as its log says of p5: 16 with NICs in eight groups (awsome-distributed-ai issue 386)
 
 
-@cache
+@memoize
 def _constants() -> dict[tuple[str, str, str, str], float]:
     """(constant, link, algorithm, protocol) -> microseconds."""
     return {
@@ -104,7 +104,7 @@ class Nccl:
         return min(seconds)
 
 
-@lru_cache(maxsize=1 << 14)
+@memoize(most_bytes=16 << 20)
 def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase, ...]:
     """Asked again and again for the same units and buckets on the same machines."""
     if peers.outermost is None or size <= 0:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, Computation
-from planner.device.computation.memo import remembered_for_ops
+from planner.device.computation import BACKWARD, Computation, ops_of
 from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
 from planner.errors import PlannerError
+from planner.memoize import memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Peers
@@ -79,7 +78,7 @@ class AllReduce(Exchange):
             yield exchange
 
     @classmethod
-    @lru_cache(maxsize=64)
+    @memoize
     def _with(cls, choices: tuple[tuple[str, str], ...]) -> Self:
         """With these settings; a search asks on every site."""
         return settings.chosen(cls(), dict(choices))
@@ -161,7 +160,7 @@ class AllReduce(Exchange):
         )
 
 
-@remembered_for_ops
+@memoize(on=ops_of)
 def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
     return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
 

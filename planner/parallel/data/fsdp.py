@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.computation import Computation
+from planner.device.computation import Computation, ops_of
 from planner.device.computation.graph import block_of
-from planner.device.computation.memo import once_for_ops
 from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
 from planner.errors import BadInput, PlannerError
+from planner.memoize import kept_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
@@ -91,7 +90,7 @@ class Sharded(Exchange):
             yield inside
 
     @classmethod
-    @lru_cache(maxsize=64)
+    @memoize
     def _ways(cls, choices: tuple[tuple[str, str], ...]) -> tuple[Self, Self, Self]:
         """With these settings; with stage 2 beside them; within machines. A search asks on every site."""
         first = settings.chosen(cls(), dict(choices))
@@ -142,7 +141,7 @@ class Sharded(Exchange):
         width = self.gradient_bytes(computation.precision)
         of = (self.stage, self.least_unit, self.each_pass, width)
         key = ("traffic", computation.precision, *of)
-        return once_for_ops(computation, key, lambda: traffic_of(computation, *of))
+        return kept_on(ops_of(computation), key, lambda: traffic_of(computation, *of))
 
     def variants(self, site: Site) -> Iterator[Variant]:
         if self.stage > 1:
@@ -180,7 +179,7 @@ def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
         yield Variant(ChangeKind.WITHIN, label, replace(sharded, within="all"))
 
 
-@lru_cache(maxsize=256)
+@memoize
 def _largest_unit(model: Model) -> int:
     """Elements of the largest block."""
     elements: dict[str, int] = {}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.computation import Computation
+from planner.memoize import memoize
 from planner.parallel.collectives import Kind, Library, Peers, Phase
 from planner.parallel.contention import mean_s
 from planner.parallel.site import Site
@@ -52,7 +52,7 @@ JITTER_SPAN_S = 1.0
 BETWEEN_WORKERS = {FABRIC: "the links between the devices of a machine", NETWORK: "the NICs"}
 
 
-@lru_cache(maxsize=64)
+@memoize
 def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
     """Factors on whole steps, evenly over their distribution, enough for so many workers: log-normal of mean
     1 for one device; where several stages follow each other, all wait for the slowest of them."""

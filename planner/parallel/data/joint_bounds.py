@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.computation import WAIT, Computation
-from planner.device.computation.memo import remembered
+from planner.memoize import itself, memoize
 from planner.parallel.collectives import Library, Peers, Phase
 from planner.parallel.collectives._base import alone_s
 from planner.parallel.collectives.peers import peers_of
@@ -198,18 +198,18 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 
-@remembered
+@memoize(on=itself)
 def _wait_s(computation: Computation) -> float:
     """For other stages of a pipeline, in a step."""
     return 0.0 if computation.work is None else float(mean_s(computation)[computation.work == WAIT].sum())
 
 
-@remembered
+@memoize(on=itself)
 def _total_s(computation: Computation) -> float:
     return float(mean_s(computation).sum())
 
 
-@remembered
+@memoize(on=itself)
 def _ready_s(computation: Computation, buckets: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
     """Seconds until the backward pass begins, until each bucket is ready, and of all ops; not slowed."""
     ends = np.cumsum(mean_s(computation))

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.computation import Computation
-from planner.device.computation.memo import remembered_for_ops
+from planner.device.computation import Computation, ops_of
 from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
 from planner.errors import PlannerError
+from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
@@ -211,7 +211,7 @@ def tensors_of(computation: Computation) -> list[int]:
     return [size for one in computation.parameters for size in one.matrices or (one.elements,)]
 
 
-@remembered_for_ops
+@memoize(on=ops_of)
 def sent_by(computation: Computation, owners: int) -> tuple[tuple[int, int], ...]:
     """What each owner sends: elements, and the op that is the first to need any; in the order of need."""
     sizes = tensors_of(computation)

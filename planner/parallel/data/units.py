@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from planner.device.computation import BACKWARD, FORWARD, Computation
-from planner.device.computation.memo import remembered_for_ops
+from planner.device.computation import BACKWARD, FORWARD, Computation, ops_of
+from planner.memoize import memoize
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,6 @@ class Units:
         return len(self.units)
 
 
-@remembered_for_ops
 def units_of(computation: Computation, least: int = 0) -> Units:
     """The units: blocks of the computation in their order, small ones taken together until they have `least`
     elements, as wrapping policies do."""
@@ -75,7 +74,7 @@ def units_of(computation: Computation, least: int = 0) -> Units:
     return Units(tuple(units), tuple(of_block))
 
 
-@remembered_for_ops
+@memoize(on=ops_of)
 def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     """The step as stretches of one unit, in order."""
     n = computation.ops // computation.micro_batches

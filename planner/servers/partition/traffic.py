@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
 
+from planner.memoize import memoize
 from planner.servers.partition.stages import Geometry
 
 _FEW = 4
@@ -47,7 +47,7 @@ def _bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
     return np.floor(np.arange(partitions + 1) * rows / partitions)
 
 
-@lru_cache(maxsize=100_000)
+@memoize(most_bytes=64 << 20)
 def overlaps(geometry: Geometry, source_parts: int, parts: int) -> npt.NDArray[np.float64]:
     """[p, q]: rows that segment p of the stage needs of segment q of its source, as shares of all rows."""
     g = geometry
@@ -110,7 +110,7 @@ def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: 
     )
 
 
-@lru_cache(maxsize=10_000)
+@memoize(most_bytes=64 << 20)
 def _meetings(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """The pairs of copies (r0 of the source, r1 of the stage) that meet over a sample."""
     every = math.lcm(source_copies, copies)
@@ -118,7 +118,7 @@ def _meetings(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], np
     return samples % source_copies, samples % copies
 
 
-@lru_cache(maxsize=200_000)
+@memoize(most_bytes=64 << 20)
 def best_traffic(geometry: Geometry, source: tuple[int, int], stage: tuple[int, int]) -> Traffic:
     """The traffic between neighbours (P, R) with the best mapping of the stage's segments."""
     overlap = overlaps(geometry, source[0], stage[0])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
+from planner.memoize import memoize
 from planner.servers.ordering import measures
 from planner.servers.validation.forward import ForwardPass, ForwardSteps
 from planner.units import GBIT_BYTES_PER_S
@@ -22,7 +22,7 @@ HOW = "simulated forward passes on private-32core-1gbe, 1 Gbit/s, one worker, at
 _about = row.of_paper("ordering_abstract", HOW)
 
 
-@cache
+@memoize
 def _forward(model: str) -> ForwardPass:
     return ForwardPass(model, GIVEN["hardware"], GIVEN["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S)
 

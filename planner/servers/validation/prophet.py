@@ -15,13 +15,13 @@ Compute times are the catalogue's for the M60. P3's slices are of 4 MB, as the p
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from planner.hardware.catalog import load_hardware
+from planner.memoize import memoize
 from planner.model.catalog import load_model
 from planner.servers.ordering import Schedule, measures, schedule
 from planner.servers.ordering.bytescheduler import DEFAULT_PARTITION_BYTES
@@ -54,7 +54,7 @@ HOW = "simulated, synchronous, synthesized profile of the M60, 2 ms a pushed mes
 _about = row.of_paper("prophet", HOW)
 
 
-@cache
+@memoize
 def step(model: str, batch: int) -> Profile:
     """A step on an M60, without variation: the tables give means."""
     hardware = load_hardware(GIVEN["hardware"])
@@ -93,7 +93,7 @@ def rate(
     return float(profile.batch / np.diff(result.step_ends_s[0])[WARMUP:].mean())
 
 
-@cache
+@memoize
 def alike_rate(model: str, batch: int, system: str, workers: int, gbit_per_s: float) -> float:
     """The rate on a cluster of equal NICs."""
     bandwidth = gbit_per_s * GBIT_BYTES_PER_S

@@ -10,10 +10,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
+from planner.memoize import memoize
 from planner.servers.network.transmissions import Wire
 from planner.servers.network.window import infer_window
 from planner.simulator import Prediction, simulate
@@ -101,7 +101,7 @@ def policy_of(recorded: Profile) -> Multiplexed:
     return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
 
 
-@cache
+@memoize
 def _policy(name: str) -> Multiplexed:
     return policy_of(recorded(name))
 

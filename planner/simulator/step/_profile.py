@@ -25,13 +25,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.simulator.resource import Resource, ResourceKind
 from planner.simulator.step.recorded import Recorded
 
@@ -327,7 +327,7 @@ class Profile:
         return order
 
 
-@lru_cache(maxsize=64)
+@memoize
 def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int32]:
     """Cached: a search makes many profiles that differ in durations only. Ops in or after a cycle miss."""
     dep_starts, deps = np.frombuffer(dep_start, np.int32), np.frombuffer(dep_index, np.int32)

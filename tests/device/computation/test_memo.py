@@ -9,8 +9,8 @@ import numpy as np
 
 import planner
 from planner.device.computation import Computation
-from planner.device.computation.memo import once, once_for_ops, remembered
 from planner.device.precision import FP32
+from planner.memoize import kept_on
 from planner.parallel.data import AllReduce, Alone, Sharded, Site
 from planner.parallel.device import device_computation
 from planner.servers.parameter_servers import ParameterServers
@@ -21,28 +21,10 @@ def made(machine: str = "p3.8xlarge") -> tuple[Computation, Site]:
     return device_computation(planner.load_model("alexnet"), 8, site, FP32), site
 
 
-def test_it_is_made_once_for_each_key() -> None:
-    computation, _ = made()
-    calls: list[int] = []
-
-    @remembered
-    def scaled(computation: Computation, by: int = 1) -> float:
-        calls.append(by)
-        return by * float(computation.durations_s.sum())
-
-    assert scaled(computation, 2) == scaled(computation, 2) == 2 * scaled(computation)
-    assert calls == [2, 1]
-    other, _ = made()
-    assert scaled(other) == scaled(computation)
-    assert calls == [2, 1, 1]
-    assert once(computation, "key", lambda: 1) == once(computation, "key", lambda: 2) == 1
-    assert once_for_ops(computation, "ops", lambda: 3) == 3
-
-
 def test_a_computation_is_freed_though_what_was_made_of_it_holds_it() -> None:
     computation, _ = made()
     holder = [computation]
-    once(computation, "itself", holder.copy)
+    kept_on(computation, "itself", holder.copy)
     holder.clear()
     gone = weakref.ref(computation)
     del computation

@@ -167,8 +167,8 @@ def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
     accumulate=st.sampled_from((1, 2, 5)),
 )
 def test_closed_forms_agree_with_the_evaluator(exchange, machine, workers, model, accumulate):
-    """Without variation nobody waits for the slowest, which closed forms leave out; that of sharding also hides
-    all but the first and the last collective."""
+    """Without variation nobody waits for the slowest, which closed forms leave out; that of sharding also
+    hides all but the first and the last collective."""
     where = Site(load_hardware(machine), workers, Market())
     assume(not exchange.refusal(where))
     steady = steadied(device_computation(load_model(model), 8, where, FP32), Variation(0.0, 0.0))
