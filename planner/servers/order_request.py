@@ -19,6 +19,7 @@ from planner.search.limits import check_size
 from planner.servers.ordering import STRATEGIES, Setting, priorities
 from planner.servers.ordering.pipelined import pipelined
 from planner.servers.orders import (
+    UNORDERED,
     OrderComparison,
     compare_orders,
     machines,
@@ -59,18 +60,6 @@ class OrderRequest:
     study: Path | None = None
     priorities: Path | None = None
     seed: int = 0
-
-
-UNORDERED = {  # why no order of a strategy's transfers is better
-    "alone": "One device alone transfers nothing.",
-    "allreduce": "With all-reduce there is nothing to order: buckets are summed one after another as "
-    "gradients come, and the optimizer waits for the last, which ends at the same time in any order; try "
-    "other sizes (planner simulate --exchange allreduce:bucket_bytes=4194304).",
-    "sharded": "Sharded training gathers parameters in the order in which layers need them; try another "
-    "prefetch (planner simulate --exchange sharded:prefetch=2).",
-    "owned": "Owners send parameters in the order in which layers need them; try owners in each machine "
-    "(planner simulate --exchange owned:within=machine).",
-}
 
 
 @dataclass(frozen=True, slots=True)

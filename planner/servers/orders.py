@@ -31,6 +31,17 @@ TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
 BASELINE = "fifo"
 WORTHWHILE = 0.05  # a gain below this is not worth enforcing an order: TicTac saw slow-downs up to 4.2%
 
+UNORDERED = {  # why no order of a strategy's transfers is better
+    "alone": "One device alone transfers nothing.",
+    "allreduce": "With all-reduce there is nothing to order: buckets are summed one after another as "
+    "gradients come, and the optimizer waits for the last, which ends at the same time in any order; try "
+    "other sizes (planner simulate --exchange allreduce:bucket_bytes=4194304).",
+    "sharded": "Sharded training gathers parameters in the order in which layers need them; try another "
+    "prefetch (planner simulate --exchange sharded:prefetch=2).",
+    "owned": "Owners send parameters in the order in which layers need them; try owners in each machine "
+    "(planner simulate --exchange owned:within=machine).",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class OrderResult:

@@ -11,13 +11,13 @@ from planner.report.charts_step import step_timeline
 from planner.report.format import rate
 from planner.report.page import Chart, Column, Figure, Page, Picture, Spec, Table, label
 from planner.servers.ordering import STRATEGIES
-from planner.servers.orders import OrderComparison
+from planner.servers.orders import UNORDERED, OrderComparison
 from planner.servers.tune import Tuned
 from planner.simulator.policy import Mode
 from planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from planner.servers.order_request import UNORDERED, OrderAnswer
+    from planner.servers.order_request import OrderAnswer
 
 COLUMNS = (
     Column("_choice", "", style="bold green"),

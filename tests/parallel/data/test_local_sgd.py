@@ -61,7 +61,18 @@ class LocalSGD(Exchange):
         )
 
 
-ARGS = ("--model", "resnet50", "--batch", "32", "--hardware", "p3.2xlarge", "--interval-width", "0.02")
+ARGS = (
+    "--model",
+    "resnet50",
+    "--batch",
+    "32",
+    "--precision",
+    "fp32",
+    "--hardware",
+    "p3.2xlarge",
+    "--interval-width",
+    "0.02",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned, dealt, largest_share, sent_by, tensors_of
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
-from planner.servers.order_request import UNORDERED
+from planner.servers.orders import UNORDERED
 
 PLAIN = Owned(accesses=0.0, jitter=0.0)
 
