@@ -152,14 +152,14 @@ def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
         ),
         (
             "files computing bounds",
-            r"def \w*(_bounds?|upper_bound|ceiling)\(|def bounds?_",
+            r"^def (\w+_bounds?|bounds?|bound_\w+|bounds_\w+)\(",
             "at most 3",
             every,
             files_matching,
         ),
         (
             "degree checks outside parallel/",
-            r"\.(cut|tensor|pipeline|interleave)\b",
+            r"\.cut\b|\b(tensor|pipeline|interleave|tp|pp)\)? *(==|!=|<=?|>=?) *\d|\.degree\(",
             "0",
             outside,
             lines_matching,
@@ -168,7 +168,7 @@ def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
         ("files that declare flags", r"typer\.(Option|Argument)\(", "1", every, files_matching),
         (
             "memoization mechanisms",
-            r"lru_cache|functools import.*\bcache\b|^@cache\b|ByteCache\(|remembered",
+            r"lru_cache|functools import.*\bcache\b|^@cache\b|^def memoize\b",
             "1 module",
             every,
             files_matching,

@@ -1,8 +1,10 @@
-"""The order of rooms: what a module imports when it is loaded comes from its own room or from one below."""
+"""The order of packages (docs/architecture.md): a module is loaded with modules of its own package or
+below."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import planner
 
 ROOT = Path(planner.__file__).parent
-ROOMS = (  # from the ground up; rooms of one line stand side by side and may know each other
+PACKAGES = (  # from the ground up; packages of one line stand side by side and may know each other
     ("nouns",),
     ("files",),
     ("model", "hardware"),
@@ -25,18 +27,19 @@ ROOMS = (  # from the ground up; rooms of one line stand side by side and may kn
     ("cli",),
     ("servers",),  # a plug-in: nothing below loads it
 )
-LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
-# Modules at the top are nouns of the vocabulary, but for these, which stand on the rooms that they speak of.
+LEVEL = {package: level for level, packages in enumerate(PACKAGES) for package in packages}
+# Modules at the top are nouns of the vocabulary, but for these, which stand on the packages that they speak
+# of.
 ON_TOP = {"__main__": "cli"}
 
 
 def _modules() -> Iterator[tuple[str, str, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        yield ".".join(parts), _room(parts), ast.parse(path.read_text())
+        yield ".".join(parts), _package(parts), ast.parse(path.read_text())
 
 
-def _room(parts: tuple[str, ...]) -> str:
+def _package(parts: tuple[str, ...]) -> str:
     if len(parts) > 1:
         return parts[0]
     return parts[0] if parts[0] in LEVEL else ON_TOP.get(parts[0], "nouns")
@@ -50,23 +53,23 @@ def _loaded(tree: ast.Module) -> Iterator[tuple[str, ...]]:
             yield from [below] if below else [(name.name,) for name in node.names]
 
 
-def test_rooms_are_loaded_from_the_ground_up() -> None:
+def test_packages_are_loaded_from_the_ground_up() -> None:
     wrong = [
         f"{name} -> {'.'.join(other)}"
-        for name, room, tree in _modules()
+        for name, package, tree in _modules()
         if name != "__init__"
         for other in _loaded(tree)
-        if LEVEL[_room(other)] > LEVEL[room]
+        if LEVEL[_package(other)] > LEVEL[package]
     ]
     assert wrong == []
 
 
-def test_every_room_has_its_place_and_says_what_lives_there() -> None:
-    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert rooms == set(LEVEL) - {"nouns"}
-    for room in rooms:
-        said = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text()))
-        assert said, f"planner/{room}/__init__.py says nothing"
+def test_every_package_has_its_place_and_says_what_lives_there() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages == set(LEVEL) - {"nouns"}
+    for package in packages:
+        said = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text()))
+        assert said, f"planner/{package}/__init__.py says nothing"
 
 
 def test_names_of_classes_are_unique() -> None:
@@ -80,3 +83,14 @@ def test_no_module_is_longer_than_a_reader_keeps_in_mind() -> None:
     lines = sorted(len(path.read_text().splitlines()) for path in ROOT.rglob("*.py"))
     assert lines[-1] <= 400
     assert lines[len(lines) // 2] <= 165  # fragments with one importer are merged: 43,000 lines in 260 files
+
+
+def test_every_file_that_the_page_names_exists() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    named = re.findall(
+        r"`((?:planner/|search/|parallel/|device/|simulator/|report/|docs/|tests/)[\w./*]+)`", page
+    )
+    assert len(named) > 20
+    for name in named:
+        base = ROOT.parent if name.startswith(("planner/", "docs/", "tests/")) else ROOT
+        assert list(base.glob(name.rstrip("/"))), name
