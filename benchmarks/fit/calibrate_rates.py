@@ -33,8 +33,8 @@ from planner.calibrate.hardware_file import to_toml
 from planner.device.rates.constants import RateConstants, decoded
 from planner.device.rates.device import CLASS, basis_for, family_of
 from planner.device.rates.kernels import network_of
-from planner.files.atomic import write_file
 from planner.files.folders import shipped_folder
+from planner.files.regular_file import write_file
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

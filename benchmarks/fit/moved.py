@@ -36,7 +36,7 @@ from planner.calibrate.hardware_file import to_toml
 from planner.device.rates.device import family_of
 from planner.device.rates.kernels import network_of
 from planner.device.recorded.rescale import relatives
-from planner.files.atomic import write_file
+from planner.files.regular_file import write_file
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ROOT / "planner" / "validation" / "data" / "moved.csv"

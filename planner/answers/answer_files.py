@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.decoding import from_json
+from planner.files.tomlfile import from_json
 from planner.simulator.resource import Resource
 
 VERSION = 2

@@ -24,7 +24,7 @@ from planner.answers.results import (
 )
 from planner.answers.saturation import saturation_of
 from planner.answers.scenario import parse_request
-from planner.device.recorded.recorded import has_servers
+from planner.device.recorded.recordings import has_servers
 from planner.errors import BadInput, Infeasible
 from planner.flags import option_of
 from planner.hardware import Hardware

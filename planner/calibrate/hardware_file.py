@@ -45,7 +45,7 @@ def check_name(path: Path) -> None:
 
 def write_hardware_file(path: Path, tables: Mapping[str, Any]) -> None:
     """Write the file and read it back: what comes out of here is what the other commands accept."""
-    from planner.files.atomic import write_file
+    from planner.files.regular_file import write_file
     from planner.hardware.catalog import load_hardware
 
     check_name(path)

@@ -143,7 +143,7 @@ def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
     if path is None:
         return
     from planner.answers.launching import launch_of
-    from planner.files.atomic import write_file
+    from planner.files.regular_file import write_file
     from planner.launch import export_text, target_for
 
     write_file(path, export_text(path, launch_of(scored, request)))

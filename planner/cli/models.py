@@ -158,7 +158,7 @@ def import_(
 ) -> None:
     """Read a network that others wrote down and write it as a model file, which all commands accept. Says
     what it recognised, and what it did not."""
-    from planner.files.atomic import write_file
+    from planner.files.regular_file import write_file
     from planner.model.importers import ImportOptions, import_named, toml_of
     from planner.report.models import imported_lines
 

@@ -129,8 +129,13 @@ def answer(asked: SuitesAsked, to: To) -> bool:
 
 
 def _checks(asked: SuitesAsked, to: To) -> bool:
-    from planner.report.validation import rows_data, validation_tables, write_validation_html
-    from planner.report.validation_document import drift, write_document
+    from planner.report.validation import (
+        drift,
+        rows_data,
+        validation_tables,
+        write_document,
+        write_validation_html,
+    )
     from planner.validation import validate
 
     written = to.check.read_text("utf-8") if to.check is not None else None

@@ -1,4 +1,4 @@
-"""Where catalogue files are looked for: the user's folders in PLANNER_PATH first, then what planner ships."""
+"""Folders of files: the catalogue's, the user's in PLANNER_PATH, and the one that planner keeps data in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import os
 from pathlib import Path
 
 from planner.files.regular_file import expanded
+
+
+def home() -> Path:
+    """PLANNER_HOME if it is set, else `planner` where the system keeps a user's data. It need not exist."""
+    if named := os.environ.get("PLANNER_HOME"):
+        return expanded(named)
+    data = os.environ.get("XDG_DATA_HOME")
+    return (expanded(data) if data else Path.home() / ".local" / "share") / "planner"
+
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 

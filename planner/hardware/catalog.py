@@ -18,8 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
-from planner.files.folders import looks_like_path, shipped_folder, user_folders
-from planner.files.home import home
+from planner.files.folders import home, looks_like_path, shipped_folder, user_folders
 from planner.files.regular_file import expanded
 from planner.files.tomlfile import read
 from planner.hardware import Hardware

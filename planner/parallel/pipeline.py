@@ -1,6 +1,6 @@
 """Pipeline parallelism: a model's units in contiguous stages, each on ranks of its own.
 
-`planner.parallel.schedule` says where stages begin and end, and what they wait for.
+`planner.parallel.stage` says where stages begin and end, and what they wait for.
 """
 
 from __future__ import annotations

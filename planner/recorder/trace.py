@@ -13,7 +13,7 @@ import msgspec
 
 from planner.errors import BadInput
 from planner.recorder.watch import LoopWatch
-from planner.simulator.step.facts import KEY, Facts
+from planner.simulator.step.recorded import KEY, Facts
 
 UNTRACED_STEPS = 3  # timed before the profiler is on, to tell what tracing costs
 WARMUP_STEPS = 3  # traced and thrown away: the profiler's own first steps are slow
@@ -127,7 +127,7 @@ def save(trace: bytes, facts: Facts, path: Path) -> None:
     """A trace with its facts, compressed where the name ends in .gz; replaced whole or not at all."""
     import gzip
 
-    from planner.files.atomic import write_file
+    from planner.files.regular_file import write_file
 
     told = msgspec.json.encode({KEY: facts})
     body = trace.lstrip()

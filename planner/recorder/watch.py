@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from planner.calibrate.compute import cpu_name
-from planner.simulator.step.facts import Facts, Strategy
+from planner.simulator.step.recorded import Facts, Strategy
 
 PRECISION_OF = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
 

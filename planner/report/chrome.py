@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.files.atomic import replacing
+from planner.files.regular_file import replacing
 from planner.simulator.cluster import Cluster
 from planner.simulator.sharing import max_min_rates
 from planner.simulator.step import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, resource_of

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import planner
-from planner.files.atomic import write_file
+from planner.files.regular_file import write_file
 from planner.report.evidence import by_source, readme_table, suite_lines, suite_tables, worst_rows
 from planner.report.output import Format, render
 from planner.report.page import Table
-from planner.report.validation import summary, validation_tables
-from planner.report.validation_document import TITLES, drift, moved
+from planner.report.validation import TITLES, drift, moved, summary, validation_tables
 from planner.validation.evidence import Evidence
 from planner.validation.row import Row
 

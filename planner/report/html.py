@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import planner
-from planner.files.atomic import write_file
+from planner.files.regular_file import write_file
 from planner.memoize import memoize
 from planner.note import Note
 from planner.report.page import CHOICE, Chart, Column, Figure, Page, Remark, Table

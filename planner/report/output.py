@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.files.atomic import write_file
+from planner.files.regular_file import write_file
 from planner.printable import is_unicode, printable, printable_json, printable_lines
 from planner.report.page import Page, Remark, Table
 

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from planner.simulator.interrupts import stoppable
+from planner.simulator.run import stoppable
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from typing import Literal, get_args
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.atomic import write_file
-from planner.files.decoding import from_json
-from planner.files.home import home
+from planner.files.folders import home
+from planner.files.regular_file import write_file
+from planner.files.tomlfile import from_json
 
 Reach = Literal["device", "machine", "machines"]
 REACHES: tuple[Reach, ...] = get_args(Reach)

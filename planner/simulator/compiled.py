@@ -10,10 +10,8 @@ import numpy as np
 
 from planner.errors import BadInput, PlannerWarning
 from planner.memoize import memoize
-from planner.simulator import reference
 from planner.simulator.inputs import Inputs
-from planner.simulator.interrupts import check
-from planner.simulator.run import TIMELINE_DTYPE, RunResult
+from planner.simulator.run import TIMELINE_DTYPE, RunResult, check
 
 engine_run: Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None
 try:
@@ -37,6 +35,8 @@ def _warn() -> None:
 def run(inputs: Inputs) -> RunResult:
     """One run, as `reference.run` does it, event for event."""
     if engine_run is None:
+        from planner.simulator import reference
+
         _warn()
         return reference.run(inputs)
     try:

@@ -2,14 +2,22 @@
 
 A run is one sample path: statistics over several runs live elsewhere. `run` hands the same prepared inputs
 either to the compiled engine or to `reference.py`; both give the same events at the same times.
+
+Stopping simulations that do not run in the main thread, which alone is told of Ctrl-C.
+
+The engine asks `check` every few hundredths of a second. Whoever runs simulations in threads of their own
+gives them an event with `stoppable`; once it is set, they end.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +27,27 @@ from planner.simulator.cluster import Cluster
 from planner.simulator.joins import Joins, joins_of
 from planner.simulator.policy import Mode, Policy
 from planner.simulator.step import Profile
+
+T = TypeVar("T")
+_stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+
+
+def check() -> None:
+    """Raise if this thread's simulations are to end."""
+    stop = _stop.get()
+    if stop is not None and stop.is_set():
+        raise CancelledError("the simulation was stopped")
+
+
+def stoppable(stop: threading.Event, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call `function`, ending its simulations once `stop` is set."""
+    token = _stop.set(stop)
+    try:
+        check()
+        return function(*args, **kwargs)
+    finally:
+        _stop.reset(token)
+
 
 Path = Literal["engine", "reference"]
 MAX_SIGMA = 3.0
@@ -137,15 +166,18 @@ def run_all(
 ) -> list[RunResult]:
     """A sample path for each of the options. Checking a plan and laying it out takes as long as a short run,
     so it is done once for all paths that differ in numbers, steps and starts alone."""
-    from planner.simulator import compiled, reference
     from planner.simulator.inputs import another, prepare
-    from planner.simulator.interrupts import check
+
+    if path == "reference":
+        from planner.simulator.reference import run
+    else:
+        from planner.simulator.compiled import run
 
     joins = joins or joins_of(profile, mode)
     inputs, results = None, []
-    for one in options:
+    for option in options:
         check()  # a short run ends before the engine asks
-        inputs = inputs and another(inputs, one)
-        inputs = inputs or prepare(profile, cluster, policy, joins, one)
-        results.append(reference.run(inputs) if path == "reference" else compiled.run(inputs))
+        inputs = inputs and another(inputs, option)
+        inputs = inputs or prepare(profile, cluster, policy, joins, option)
+        results.append(run(inputs))
     return results

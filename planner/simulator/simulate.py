@@ -25,7 +25,7 @@ from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import is_lockstep, parties_of
 from planner.simulator.joins import Joins
 from planner.simulator.policy import Mode, Multiplexed, Policy
-from planner.simulator.prediction import Prediction
+from planner.simulator.prediction import Prediction, utilisation
 from planner.simulator.run import RunOptions, RunResult, run_all
 from planner.simulator.statistics import (
     QUANTILES,
@@ -35,7 +35,6 @@ from planner.simulator.statistics import (
     window_rate,
 )
 from planner.simulator.step import Profile
-from planner.simulator.utilisation import utilisation
 
 # How unevenly TCP divides a drop-tail port where flows of several senders meet: the standard deviation of the
 # logarithm of shares, measured with iperf3 (four flows into one port at 100 and at 200 Mbit/s, 24 intervals

@@ -40,7 +40,7 @@ def packed_table(name: str) -> list[dict[str, str]]:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a user's CSV file, which may be gzipped."""
-    from planner.simulator.step.reading import read_bytes
+    from planner.simulator.step.files import read_bytes
 
     try:
         words = read_bytes(path, LARGEST_BYTES).decode("utf-8-sig")

@@ -13,7 +13,7 @@ import pytest
 
 import planner
 from planner.errors import BadInput
-from planner.files.atomic import write_file
+from planner.files.regular_file import write_file
 
 PLANNER = [sys.executable, "-m", "planner"]
 TRACE = Path(__file__).parents[1] / "data" / "tensorflow" / "alexnet_ps1_step0.pb.gz"
@@ -49,7 +49,7 @@ def test_a_full_disk_leaves_the_old_file(command, tmp_path):
 
 STOPPED = """
 import os, signal, sys
-from planner.files.atomic import write_file
+from planner.files.regular_file import write_file
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have told us to ignore
 os.fsync = lambda file: os.kill(os.getpid(), int(sys.argv[2]))  # all is written, nothing is renamed
 write_file(sys.argv[1], b"new" * 1000)
@@ -83,13 +83,13 @@ def test_an_error_while_renaming_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_there_is_one_writer():
-    """Every file that the package writes goes through planner/files/atomic.py."""
+    """Every file that the package writes goes through planner/files/regular_file.py."""
     writes = re.compile(r"""\.write_(text|bytes)\(|open\([^)\n]*["'][wax]b?\+?["']|\.savefig\(|\.tofile\(""")
     root = Path(planner.__file__).parent
     found = [
         f"{path.relative_to(root)}: {line.strip()}"
         for path in sorted(root.rglob("*.py"))
-        if path != root / "files" / "atomic.py"
+        if path != root / "files" / "regular_file.py"
         for line in path.read_text().splitlines()
         if writes.search(line)
     ]

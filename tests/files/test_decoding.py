@@ -12,7 +12,7 @@ import planner
 FIRST_MEETINGS = """
 import sys, threading
 import msgspec
-from planner.files.decoding import convert, from_json
+from planner.files.tomlfile import convert, from_json
 
 sys.setswitchinterval(1e-6)
 fields = [(f"f{i}", int | str | None, None) for i in range(20)]
@@ -44,5 +44,5 @@ def test_threads_that_meet_a_type_for_the_first_time_together(call):
 
 def test_nobody_goes_past_the_lock():
     for path in Path(planner.__file__).parent.rglob("*.py"):
-        if path.name != "decoding.py":
+        if path.name != "tomlfile.py":
             assert not re.search(r"msgspec\.convert\(|msgspec\.json\.decode\(.*type=", path.read_text()), path

@@ -10,8 +10,8 @@ from planner.answers.scenario import read_scenario
 from planner.answers.sweep import read_sweep
 from planner.cli import _app
 from planner.errors import BadInput
-from planner.files.decoding import from_json
 from planner.files.regular_file import LARGEST_TEXT_BYTES
+from planner.files.tomlfile import from_json
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.model.catalog import load_model, model_names
 from planner.simulator.step.files import load

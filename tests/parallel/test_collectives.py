@@ -16,7 +16,7 @@ from planner.parallel.collectives import (
     TimeCurve,
     nccl,
 )
-from planner.parallel.collectives.algorithms import (
+from planner.parallel.collectives._base import (
     hierarchical_parts,
     ring_bytes,
     ring_hops,

@@ -12,7 +12,7 @@ from played import one_forward_one_backward_s, pipeline_s
 
 from planner.errors import BadInput
 from planner.parallel.pipeline import in_flight
-from planner.parallel.schedule import balanced, bubble_s
+from planner.parallel.stage import balanced, bubble_s
 
 times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 

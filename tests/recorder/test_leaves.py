@@ -12,7 +12,7 @@ from planner.device.recorded.importers import kineto, pytorch
 from planner.device.recorded.importers.events import Spans
 from planner.device.recorded.importers.leaves import Leaf, Shapes, leaf_of, moving, parts_of
 from planner.simulator.step import WORKER
-from planner.simulator.step.facts import Facts
+from planner.simulator.step.recorded import Facts
 
 BACK = "autograd::engine::evaluate_function: "
 

@@ -15,7 +15,7 @@ import pytest
 
 import planner
 from planner.device.recorded.importers import import_profile
-from planner.device.recorded.recorded import computation_of
+from planner.device.recorded.recordings import computation_of
 from planner.errors import BadInput
 from planner.simulator.step import DOWNLINK, UPLINK
 

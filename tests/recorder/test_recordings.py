@@ -14,7 +14,7 @@ import pytest
 from recorded_examples import CASES, DATA, ELEMENTS, SHAPES, loaded, trace_of, written
 
 from planner.device.recorded.importers import import_profile
-from planner.device.recorded.recorded import computation_of
+from planner.device.recorded.recordings import computation_of
 from planner.device.recorded.rescale import seconds_by_kind
 from planner.errors import BadInput
 from planner.recorder.trace import check_version

@@ -9,9 +9,8 @@ from report_answers import compared, ordered, recommended, saturated, simulated
 
 from planner.report.answers import page_of
 from planner.report.charts import CROWD
-from planner.report.notebook import charts_of
+from planner.report.notebook import COLOURS, chart_svg, charts_of
 from planner.report.page import Chart
-from planner.report.svg import COLOURS, chart_svg
 
 ANSWERS = {
     "recommend": recommended,

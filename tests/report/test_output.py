@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadInput
-from planner.files.atomic import write_file
+from planner.files.regular_file import write_file
 from planner.printable import plain_where_needed
 from planner.report.output import Format, check_writable, emit, render
 from planner.report.page import Column, Table

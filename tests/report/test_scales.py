@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from report_answers import twenty_machines
 
-from planner.report.scales import PLOT, PlotScale, _box, _meet, placed_labels
+from planner.report.charts import PLOT, PlotScale, _box, _meet, placed_labels
 
 
 def test_labels_of_neighbours_are_apart_and_inside():

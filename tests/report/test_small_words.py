@@ -11,7 +11,6 @@ import pytest
 from planner.answers.differing import ChangedFigure, Difference
 from planner.model.catalog import load_model
 from planner.report import check
-from planner.report.anatomy import anatomy_tables
 from planner.report.charts_step import _kind, _lane
 from planner.report.html import FEW_ALIKE, _sentences
 from planner.report.models import model_tables
@@ -19,7 +18,8 @@ from planner.report.output import to_json
 from planner.report.page import plain_text
 from planner.report.plots import PlotAxis
 from planner.report.prices import imports_table
-from planner.report.validation_document import moved
+from planner.report.simulate import anatomy_tables
+from planner.report.validation import moved
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.resource import FABRIC, NETWORK
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER

@@ -2,8 +2,7 @@
 
 import pytest
 
-from planner.report.page import Chart
-from planner.report.svg import (
+from planner.report.notebook import (
     CHARACTER,
     LEFT,
     WIDTH,
@@ -15,6 +14,7 @@ from planner.report.svg import (
     _ticks,
     chart_svg,
 )
+from planner.report.page import Chart
 
 
 def points(x, y, **more):

@@ -54,7 +54,7 @@ def test_ctrl_c_ends_a_simulation_in_python():
         "import threading\n"
         "from concurrent.futures import CancelledError\n"
         "from planner.simulator import reference\n"
-        "from planner.simulator.interrupts import stoppable\n"
+        "from planner.simulator.run import stoppable\n"
         "stop, steps = threading.Event(), []\n"
         "check = reference.check\n"
         "def counted():\n"

@@ -16,9 +16,8 @@ from planner.model.catalog import load_model
 from planner.search.executors import executor_of
 from planner.servers.synthesis import profile_for
 from planner.simulator.cluster import Cluster
-from planner.simulator.interrupts import stoppable
 from planner.simulator.policy import Multiplexed
-from planner.simulator.run import RunOptions, run
+from planner.simulator.run import RunOptions, run, stoppable
 
 # A simulation of hours. A thread sends what Ctrl-C sends; CPU time is the same on a busy machine.
 LONG = """

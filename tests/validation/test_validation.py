@@ -11,8 +11,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.report.output import Format, render
-from planner.report.validation import summary, validation_tables
-from planner.report.validation_document import document, drift
+from planner.report.validation import document, drift, summary, validation_tables
 from planner.validation import Row, checks, known_rows, names, validate
 from planner.validation.figures import figures
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 import msgspec
 
-from planner.files.decoding import convert
+from planner.files.tomlfile import convert
 from planner.memoize import memoize
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from planner.errors import BadInput
 from planner.simulator.step import Profile
-from planner.simulator.step.files import decode, what_lacks
-from planner.simulator.step.reading import read_bytes
+from planner.simulator.step.files import decode, read_bytes, what_lacks
 
 HEAD_BYTES = 4096
 

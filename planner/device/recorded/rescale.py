@@ -31,7 +31,7 @@ from planner.device.rates.constants import Error, Spread, constants
 from planner.device.rates.device import DeviceRates, device_rates, family_of, is_old
 from planner.device.rates.times import kernel_s
 from planner.errors import BadInput
-from planner.files.decoding import convert
+from planner.files.tomlfile import convert
 from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model.layers import KERNEL_KINDS

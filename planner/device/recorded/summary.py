@@ -11,8 +11,7 @@ from planner.device.recorded.rescale import seconds_by_kind
 from planner.hardware.device_names import device_called
 from planner.model.layers import KERNEL_KINDS, workload
 from planner.simulator.step import UPLINK, Profile
-from planner.simulator.step.facts import Facts
-from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Recorded
+from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Facts, Recorded
 
 OPTIMIZER, COMMUNICATION = "optimizer", "communication"
 ORDER = (*KERNEL_KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)

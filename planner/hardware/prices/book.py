@@ -15,8 +15,8 @@ from datetime import date
 from pathlib import Path
 
 from planner.errors import BadInput
-from planner.files.atomic import write_file
-from planner.files.home import home
+from planner.files.folders import home
+from planner.files.regular_file import write_file
 from planner.hardware import Hardware, Price, Source
 from planner.hardware.prices.quote import Quote, Quotes, price_of
 from planner.hardware.prices.table import PriceRow, rows_of

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from planner.errors import BadInput
-from planner.files.decoding import convert
-from planner.files.tomlfile import Key, TomlSource, decode
+from planner.files.tomlfile import Key, TomlSource, convert, decode
 from planner.memoize import memoize
 from planner.model.layers import FILE_KINDS, also_keys
 from planner.model.layers.base import inputs_key

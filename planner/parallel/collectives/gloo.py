@@ -22,8 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.parallel.collectives._base import Kind, Level, Peers, Phase, alone_s, fitted, passes
-from planner.parallel.collectives.algorithms import ring_bytes
+from planner.parallel.collectives._base import Kind, Level, Peers, Phase, alone_s, fitted, passes, ring_bytes
 
 SEGMENT_BYTES = 2**20
 

@@ -20,8 +20,15 @@ from typing import ClassVar, Literal
 
 from planner.hardware.collective_curves import nccl_constants
 from planner.memoize import memoize
-from planner.parallel.collectives._base import Kind, Level, Link, Peers, Phase, Scope, alone_s, fitted
-from planner.parallel.collectives.algorithms import (
+from planner.parallel.collectives._base import (
+    Kind,
+    Level,
+    Link,
+    Peers,
+    Phase,
+    Scope,
+    alone_s,
+    fitted,
     hierarchical_parts,
     ring_bytes,
     ring_hops,

@@ -2,7 +2,17 @@
 
 `EXCHANGES` is the only registry: search, reports and flags go through it and ask the value. May be imported
 by search, answers, report and cli.
+
+An entry says what has to be known before a strategy's module is loaded, so that what cannot win costs no
+import. A strategy that is put in as a class is tried like DDP.
 """
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from enum import StrEnum
 
 from planner.device.memory import Shares
 from planner.parallel.data._base import (
@@ -18,9 +28,82 @@ from planner.parallel.data._base import (
 )
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.data.registry import Entry, Registry, Tier, if_named
 from planner.parallel.data.single import Alone
 from planner.parallel.site import Site
+
+Rule = Callable[[int, Site], bool]  # by the model's parameters and the site
+
+
+class Tier(StrEnum):
+    """When a search tries a strategy that a request does not name."""
+
+    BASELINE = "baseline"  # first
+    FALLBACK = "fallback"  # where no baseline fits in memory
+    CONTENDER = "contender"  # last, at the model's own batch, where it may beat what the others surely reach
+
+
+def always(parameters: int, site: Site) -> bool:
+    return True
+
+
+def if_named(parameters: int, site: Site) -> bool:
+    """Never, unless the request names the strategy or one of its settings."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A strategy's class, or `module:Class` to load it from; the request's fields that are settings of it;
+    and where a search considers it that names none."""
+
+    target: str | type[Exchange]
+    tier: Tier = Tier.BASELINE
+    fields: tuple[str, ...] = ()
+    considered: Rule = always
+
+    def load(self) -> type[Exchange]:
+        if not isinstance(self.target, str):
+            return self.target
+        module, _, name = self.target.partition(":")
+        loaded: type[Exchange] = getattr(importlib.import_module(module), name)
+        return loaded
+
+
+class Registry(MutableMapping[str, type[Exchange]]):
+    """Strategies by kind, loaded when they are looked up; iterated in the order in which ties are broken."""
+
+    def __init__(self, entries: dict[str, Entry]) -> None:
+        self._entries = entries
+        self._loaded: dict[str, type[Exchange]] = {}
+
+    def entry(self, kind: str) -> Entry:
+        return self._entries[kind]
+
+    def tier(self, exchange: Exchange) -> Tier:
+        return self._entries[exchange.kind].tier
+
+    def __getitem__(self, kind: str) -> type[Exchange]:
+        if kind not in self._loaded:
+            self._loaded[kind] = self._entries[kind].load()
+        return self._loaded[kind]
+
+    def __setitem__(self, kind: str, strategy: type[Exchange]) -> None:
+        self._entries[kind] = Entry(strategy)
+        self._loaded.pop(kind, None)
+
+    def __delitem__(self, kind: str) -> None:
+        del self._entries[kind]
+        self._loaded.pop(kind, None)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
 
 MAX_SERVED_PARAMETERS = 2_000_000_000  # beyond it nobody trains with parameter servers
 MAX_SERVED_REPLICAS = 32  # a gradient is about as many updates old

@@ -22,10 +22,18 @@ from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Peers
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.contention import ACCESSES, copied_s, slowed
+from planner.parallel.contention import (
+    ACCESSES,
+    CAP_BYTES,
+    FIRST_CAP_BYTES,
+    MIB,
+    Bucket,
+    buckets,
+    copied_s,
+    slowed,
+)
 from planner.parallel.data import settings
 from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Labels, Variant
-from planner.parallel.data.buckets import CAP_BYTES, FIRST_CAP_BYTES, MIB, Bucket, buckets
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.parallel.site import Site
 

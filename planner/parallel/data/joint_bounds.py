@@ -21,10 +21,9 @@ from planner.memoize import itself, memoize
 from planner.parallel.collectives import Library, Peers, Phase
 from planner.parallel.collectives._base import alone_s
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.contention import mean_s, slowed, turn_of
+from planner.parallel.contention import Bucket, mean_s, slowed, turn_of
 from planner.parallel.data import settings
 from planner.parallel.data._base import Floats, Job
-from planner.parallel.data.buckets import Bucket
 from planner.parallel.data.fsdp import beside_s, groups
 from planner.parallel.site import Site
 

@@ -83,7 +83,7 @@ def command(
 
     planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit
     """
-    from planner.files.atomic import write_file
+    from planner.files.regular_file import write_file
     from planner.report.answers import page_of
     from planner.report.output import emit
     from planner.servers.order_request import OrderRequest, exported, order_for

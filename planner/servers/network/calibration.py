@@ -12,8 +12,7 @@ from planner.servers.network.overhead import Overhead, fit_overhead, isolated_de
 from planner.servers.network.transmissions import Wire
 from planner.servers.network.window import WindowFit, infer_window
 from planner.simulator.step._profile import DOWNLINK, UPLINK, Profile
-from planner.simulator.step.files import FORMAT, decode
-from planner.simulator.step.reading import read_bytes
+from planner.simulator.step.files import FORMAT, decode, read_bytes
 
 DIRECTIONS = {"downlink": DOWNLINK, "uplink": UPLINK}
 

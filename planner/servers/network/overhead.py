@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.files.decoding import convert, from_json
+from planner.files.tomlfile import convert, from_json
 from planner.servers.network.transmissions import streams_of
 from planner.simulator.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
-from planner.simulator.step.reading import read_bytes
+from planner.simulator.step.files import read_bytes
 
 MIN_POINTS = 3
 

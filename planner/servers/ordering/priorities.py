@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 
 from planner.errors import BadInput, unknown_name
-from planner.files.decoding import from_json
+from planner.files.tomlfile import from_json
 from planner.servers.ordering.graph import with_pushes
 from planner.simulator.policy import Blocks, Credit, Ordered, Policy, Sliced
 from planner.simulator.step import DOWNLINK, Profile
-from planner.simulator.step.reading import read_bytes
+from planner.simulator.step.files import read_bytes
 
 MAX_BYTES = 100_000_000
 

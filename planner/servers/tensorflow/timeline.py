@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.decoding import from_json
+from planner.files.tomlfile import from_json
 from planner.servers.tensorflow.recording import (
     TRANSFER_LABEL,
     RecordedNode,

@@ -2,6 +2,10 @@
 
 An op is made of parts, each of one kind of kernels; what its parts do not explain is the host's (Python,
 launching). Parts are what moves a recorded step to another device or another batch.
+
+What a recording notes beside the trace: the settings that the trace itself does not hold.
+
+They stand in the trace file under the key "planner", so that a trace stays one file that other viewers open.
 """
 
 from __future__ import annotations
@@ -14,7 +18,43 @@ import msgspec
 
 from planner.hardware._hardware import Format
 from planner.model.layers.workload import KernelKind
-from planner.simulator.step.facts import Facts
+
+KEY = "planner"
+VERSION = 1
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Strategy = Literal["alone", "ddp", "fsdp"]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of one rank. `batch` are the samples that it takes in one micro-step; `micro_steps` forward and
+    backward passes make one step of the optimizer."""
+
+    version: int = VERSION
+    batch: Count
+    micro_steps: Count = 1
+    model: str = ""
+    device: str = ""  # as the framework names it
+    device_kind: str = "cpu"
+    precision: str = "fp32"
+    strategy: Strategy = "alone"
+    world_size: Count = 1
+    compiled: bool = False
+    bucket_bytes: int | None = None
+    parameters: tuple[tuple[str, int], ...] = ()  # names and elements, in order of registration
+    input_shape: tuple[int, ...] = ()
+    optimizer: str = ""
+    framework: str = ""  # "torch 2.13.0"
+    python: str = ""
+    threads: Count | None = None  # that ops of a CPU run on
+    cores: Count | None = None  # that the process may use
+    step_s: float | None = None  # mean of steps before the profiler was on
+
+    @property
+    def samples(self) -> int:
+        """Of one step of the optimizer."""
+        return self.batch * self.micro_steps
+
 
 # Beside the kinds of kernels: overhead, what an op costs however little it does; host,
 # what lies between kernels; input, what comes before the first op of the network.

@@ -11,7 +11,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import Level, Peers
-from planner.parallel.collectives.algorithms import hierarchical_parts
+from planner.parallel.collectives._base import hierarchical_parts
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.contention import SHARE_UNKNOWN, _busy_s, beside_s
 from planner.parallel.data import Site

@@ -32,7 +32,7 @@ def test_a_measured_step_is_predicted(config: str, workers: int, within: float) 
 
 @pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config["mode"] == "ddp"])
 def test_buckets_are_those_that_ddp_made(name: str) -> None:
-    from planner.parallel.data.buckets import buckets
+    from planner.parallel.contention import buckets
 
     config = CONFIGS[name]
     found = buckets(
@@ -59,7 +59,7 @@ def test_an_imported_profile_keeps_its_buckets(workers: int, within: float) -> N
     from dataclasses import replace
 
     from planner.device.recorded.importers import import_profile
-    from planner.device.recorded.recorded import computation_of
+    from planner.device.recorded.recordings import computation_of
     from planner.parallel.data.ddp import AllReduce
 
     config = CONFIGS["resnet50_200_r05"]

@@ -24,7 +24,7 @@ from planner.servers.tensorflow.recording import (
     add_op,
 )
 from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER
-from planner.simulator.step.reading import read_bytes
+from planner.simulator.step.files import read_bytes
 
 DATA = Path(__file__).parents[2] / "data" / "tensorflow"
 ONE = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]

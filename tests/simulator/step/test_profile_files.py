@@ -190,7 +190,7 @@ def test_gzip_trouble_is_told_apart(tmp_path):
 
 
 def test_a_gzip_bomb_stops_at_the_limit(tmp_path):
-    from planner.simulator.step.reading import read_bytes
+    from planner.simulator.step.files import read_bytes
 
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(b" " * 3_000_000))
     with pytest.raises(BadInput, match="more than"):

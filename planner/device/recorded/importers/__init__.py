@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
 from planner.simulator.step._profile import Profile
-from planner.simulator.step.reading import check_values, read_bytes
+from planner.simulator.step.files import check_values, read_bytes
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.decoding import from_json
-from planner.simulator.step.facts import Facts
+from planner.files.tomlfile import from_json
+from planner.simulator.step.recorded import Facts
 
 BACKWARD = "autograd::engine::evaluate_function: "
 RUNTIME = ("cuda_runtime", "cuda_driver")
