@@ -119,9 +119,7 @@ def _layouts(path: Path) -> Any:
 
 
 def _step_times(path: Path) -> Any:
-    from planner.answers.checking_files import read_step_times
-
-    from planner.answers.checking import measured_rate
+    from planner.answers.checking import measured_rate, read_step_times
 
     return measured_rate(read_step_times(path), 8)
 

@@ -170,6 +170,11 @@ def recommend_for(
         return replace(scored, prediction=simulations.known(scored.plan) or scored.prediction)
 
     shown, scored = [as_known(plan) for plan in shown], [as_known(plan) for plan in scored]
+    updated = [(change, as_known(change.scored)) for change in changes]
+    changes = [
+        replace(change, scored=after, gain=after.samples_per_s / chosen.samples_per_s - 1)
+        for change, after in updated
+    ]
     simulated = set(outcome.scores)
     prices, bounds = space.usd_per_hour[keep], bounds[keep]
     in_full = {one.plan.key for one in scored}

@@ -55,8 +55,14 @@ class _Curve:
         plans = {count: self.plan_at(count) for count in counts if count not in self.known}
         self.known |= {count: None for count, plan in plans.items() if plan is None}
         held = {count: plan for count, plan in plans.items() if plan is not None}
-        scored = _scored(list(held.values()), self.simulations, self.pool)
-        self.known.update(zip(held, scored, strict=True))
+        try:
+            scored = _scored(list(held.values()), self.simulations, self.pool)
+            self.known.update(zip(held, scored, strict=True))
+        except KeyboardInterrupt:
+            for count, plan in held.items():
+                if (ended := self.simulations.known(plan)) is not None:
+                    self.known[count] = self.simulations.cases.scored(plan, ended)
+            raise
 
     @property
     def points(self) -> list[ScoredPlan]:
@@ -140,14 +146,13 @@ def saturation_of(
             baseline = baseline_of(last, simulations, pool)
     except KeyboardInterrupt:
         partial = True
-    most = replace(scored[-1].plan, workers=scored[-1].plan.workers)
     return Saturation(
         request=request,
         points=_points(scored),
         saturation_workers=None if ended else last.plan.workers,
         cost_doubles_workers=None if turns.doubled is None else scored[turns.doubled].plan.workers,
         peak_workers=None if grew else scored[turns.peak].plan.workers,
-        ceiling_samples_per_s=cases.bound(most),
+        ceiling_samples_per_s=max(point.bound_samples_per_s for point in scored),
         bottleneck=beyond.prediction.bottleneck,
         breakdown=step_breakdown(cases.case(beyond.plan).profile, beyond.prediction),
         sizes=by_size,

@@ -247,7 +247,9 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
 
 def test_a_fall_is_explained_and_one_worker_is_one_worker():
     """Two workers on g5.xlarge take turns, three fall into step."""
-    found = planner.saturation("inception3", hardware="g5.xlarge", exchange="servers", max_workers=3)
+    found = planner.saturation(
+        "inception3", hardware="g5.xlarge", exchange="servers", precision="tf32", max_workers=3
+    )
     said = [sentence for remark in page_of(found).why for sentence in remark.sentences]
     assert re.match(r"3 workers are [12]\d% slower than 2: they fall into lockstep", said[-1])
     alone = replace(found, points=found.points[:1], saturation_workers=None)

@@ -87,10 +87,10 @@ def test_own_folders_come_first_and_paths_work(capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("vgg-11", "vgg11"),
+        ("vgg1l", "vgg11"),
         ("resnet5O", "resnet50"),
         ("./none.toml", "no model file"),
-        ("inceptionv3", "inception3"),
+        ("inceptian3", "inception3"),
     ],
 )
 def test_unknown_names_are_one_line_with_the_nearest(name, said):

@@ -72,7 +72,7 @@ def test_with_a_certificate(cluster):
     assert address.startswith("tls://")
     code, out, err = ask(address, variables(own))
     assert (code, err) == (0, "")
-    assert out.startswith("Run on ")  # p3 is no longer sold
+    assert out.startswith("Recommended  ")
 
 
 def test_with_one_of_another_authority(cluster):

@@ -231,4 +231,4 @@ def test_the_command_says_it_in_one_line_and_leaves_with_2(tmp_path):
         )
     assert done.stderr == f"planner: the Dask cluster at {address} is lost: its scheduler is gone\n"
     assert done.returncode == 2
-    assert "run the same command again to go on" in done.stdout
+    assert "run the same command again to resume" in done.stdout

@@ -41,14 +41,17 @@ def rate(**words: Any) -> float:
 @pytest.mark.parametrize(
     ("model", "machine", "name"),
     [
-        ("resnet50", "p3.2xlarge", "fp32"),
-        ("resnet50", "g5.xlarge", "tf32"),
+        ("resnet50", "p3.2xlarge", "fp16"),
+        ("resnet50", "g5.xlarge", "bf16"),
+        ("resnet50", "p2.xlarge", "fp32"),
         ("resnet50", "c4.8xlarge", "fp32"),
         ("gpt2", "g5.xlarge", "bf16"),
         ("gpt2", "p3.2xlarge", "fp16"),
     ],
 )
-def test_the_models_own_format_as_far_as_the_device_has_it(model: str, machine: str, name: str) -> None:
+def test_plans_use_mixed_precision_where_the_device_has_matrix_units(
+    model: str, machine: str, name: str
+) -> None:
     found = plans(model=model, hardware=machine, workers=1, exchange="alone")
     assert {plan.precision.name for plan in found} == {name}
 

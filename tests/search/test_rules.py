@@ -144,8 +144,8 @@ def test_of_each_kind_of_change_the_best_is_advised() -> None:
 DEVICES = "servers:aggregate=device"
 NEAR = [
     ({"model": "resnet50", "hardware": "c4.8xlarge", "workers": "1"}, 0.96),
-    ({"model": "resnet50", "hardware": "p3.2xlarge", "workers": "1"}, 0.92),
-    ({"model": "vgg16", "hardware": "p3.2xlarge", "workers": "8"}, 0.92),
+    ({"model": "resnet50", "hardware": "p3.2xlarge", "workers": "1", "precision": "fp32"}, 0.92),
+    ({"model": "vgg16", "hardware": "p3.2xlarge", "workers": "8", "precision": "fp32"}, 0.92),
     ({"model": "alexnet", "hardware": "p3.8xlarge", "workers": "8", "exchange": DEVICES}, 0.91),
     ({"model": "alexnet", "hardware": "p3.8xlarge", "workers": "8"}, 0.75),
     ({"model": "inception3", "hardware": "c4.8xlarge", "workers": "4", "mode": "sync"}, 0.88),

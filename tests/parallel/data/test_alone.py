@@ -49,7 +49,7 @@ def test_only_one_device_trains_alone() -> None:
 
 def test_it_keeps_the_optimizers_state_and_pays_for_one_machine() -> None:
     found = simulation_for(asked(model="alexnet", hardware="p3.8xlarge", exchange="alone")).scored
-    assert found.plan.key == "alexnet/512/p3.8xlarge/00001/alone"
+    assert found.plan.key == "alexnet/512/p3.8xlarge/00001/alone/fp16"
     assert found.usd_per_hour == 12.24
     assert [(cost.role, cost.count) for cost in found.costs] == [("workers", 1)]
     held = Alone().memory_shares(load_model("alexnet"), found.plan.precision, Site(V100, 1))
@@ -67,7 +67,8 @@ def test_every_default_space_has_it_and_choices_of_servers_mean_servers() -> Non
 
 
 def test_a_server_is_not_advised_where_one_device_alone_is_faster_and_cheaper() -> None:
-    answer = recommend_for(asked(model="vgg11", hardware="p3.2xlarge", budget=4.0, batch=64), jobs=1)
+    request = asked(model="vgg11", hardware="p3.2xlarge", budget=4.0, batch=64, precision="fp32")
+    answer = recommend_for(request, jobs=1)
     assert answer.chosen.plan.exchange == Alone()
     assert answer.chosen.samples_per_s == pytest.approx(505, rel=0.03)
     assert answer.saturation is None
@@ -89,7 +90,9 @@ def test_the_baseline_stands_beside_every_answer(command: str, more: tuple[str, 
     data = json.loads(CliRunner().invoke(app, [*args, "--format", "json"]).stdout)
     assert data["baseline"]["exchange"] == {"kind": "alone"}
     assert data["baseline"]["workers"] == 1
-    assert "one device alone" in CliRunner().invoke(app, args).stdout.lower()
+    text = CliRunner().invoke(app, args).stdout
+    assert "One device, 1 x p3.2xlarge: " in text
+    assert "2 devices: 0." in text  # as fast
 
 
 def test_no_baseline_where_one_device_cannot_hold_the_batch() -> None:

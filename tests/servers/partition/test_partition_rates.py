@@ -29,14 +29,15 @@ def test_one_device_computes_as_long_as_in_a_synthesized_step(name: str, batch: 
     assert batch / plan.samples_per_s == pytest.approx(float(profile.durations_s[0, layers].sum()))
 
 
-@pytest.mark.parametrize("name", ["g5.xlarge", "p3.2xlarge", "c4.8xlarge"])
-def test_a_worker_and_a_server_are_as_fast_as_when_simulated(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "precision"), [("g5.xlarge", "tf32"), ("p3.2xlarge", "fp32"), ("c4.8xlarge", "fp32")]
+)
+def test_a_worker_and_a_server_are_as_fast_as_when_simulated(name: str, precision: str) -> None:
     """What is left between them: reading does not overlap with computing here, and updates take no time."""
     model, machine = load_model("resnet50"), load_hardware(name)
     (plan,) = partition(model, machine, PartitionRequest(2, read_every=32)).plans
-    asked = parse_request(
-        model="resnet50", hardware=name, workers="1", servers="1", server_hardware="own", batch="32"
-    )
+    settings = {"workers": "1", "servers": "1", "server_hardware": "own", "batch": "32"}
+    asked = parse_request(model="resnet50", hardware=name, precision=precision, **settings)
     simulated = simulation_for(asked).scored.prediction.samples_per_s
     assert 0.95 * simulated <= plan.samples_per_s <= 1.25 * simulated
 
