@@ -32,23 +32,22 @@ def test_the_answer_shown_is_the_answer_given(example):
 def test_the_accuracy_shown_is_that_of_the_document():
     (_, table, _) = MADE["TABLE"].search(README).groups()
     assert table == MADE["accuracy"]((ROOT / "docs/validation.md").read_text()), AGAIN
-    assert table.count("\n") > 20
+    assert table.count("\n") == 7
 
 
-def test_two_screens_say_what_it_is_before_the_contents():
-    top = README.split("## Contents")[0]
-    assert len(top.splitlines()) <= 80
-    assert "\n## " not in top
+def test_readme_says_what_a_reader_needs_in_two_screens_of_its_own_words():
+    own = re.sub(r"```text.*?```", "", README, flags=re.DOTALL)
+    assert len(own.splitlines()) <= 110
     for part in (
         "pip install",
         "planner recommend",
-        "**Modelled**",
-        "**Not modelled**",
-        "**Accuracy**",
-        "**Speed**",
+        "## Accuracy",
+        "## Speed",
+        "## Not modelled",
+        "## How it works",
     ):
-        assert part in top
-    assert max(map(len, top.splitlines())) <= 125
+        assert part in own
+    assert max(map(len, own.splitlines())) <= 160
 
 
 def test_every_page_it_names_exists():
@@ -56,28 +55,16 @@ def test_every_page_it_names_exists():
         assert (ROOT / path).exists(), path
 
 
-def test_every_place_it_points_at_exists():
-    heads = {
-        re.sub(r"[^a-z -]", "", one.lower()).replace(" ", "-")
-        for one in re.findall(r"^##+ (.*)$", README, re.M)
-    }
-    places = re.findall(r"\]\(#([^)]+)\)", README)
-    assert len(places) >= 8
-    assert set(places) <= heads
-    contents = README.split("## Contents")[1].split("\n## ")[0]
-    assert {one for one in heads if one != "contents"} == set(re.findall(r"\(#([^)]+)\)", contents))
-
-
 def test_every_command_it_names_exists():
     from planner.cli._app import COMMANDS
 
     named = set(re.findall(r"(?:`|^    |bin/)planner ([a-z]+)", README, re.MULTILINE))
-    assert {"recommend", "validate", "sweep", "profile"} <= named
+    assert {"recommend", "compare", "saturation", "simulate", "validate", "check"} <= named
     assert named <= set(COMMANDS)
 
 
 def test_every_benchmark_it_names_exists():
     named = re.findall(r"benchmarks/[\w./]+\.\w+", README)
-    assert len(named) > 5
+    assert len(named) >= 2
     for path in named:
         assert (ROOT / path).exists(), path
