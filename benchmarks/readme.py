@@ -43,7 +43,7 @@ ROWS = (  # suite and part in docs/validation.md, and what README calls them
 
 
 def accuracy(document: str) -> str:
-    """Five rows of the table of docs/validation.md: the error with the source left out, where one was fitted."""
+    """Five rows of the table of docs/validation.md: left-out errors where something was fitted."""
     part = document.split("## Part by part, with targets\n")[1].split("\n## ", maxsplit=1)[0]
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line[:1] == "|"

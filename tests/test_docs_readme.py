@@ -58,7 +58,7 @@ def test_every_page_it_names_exists():
 def test_every_command_it_names_exists():
     from planner.cli._app import COMMANDS
 
-    named = set(re.findall(r"(?:`|^    |bin/)planner ([a-z]+)", README, re.MULTILINE))
+    named = set(re.findall(r"(?:`|^    |bin/|output: )planner ([a-z]+)", README, re.MULTILINE))
     assert {"recommend", "compare", "saturation", "simulate", "validate", "check"} <= named
     assert named <= set(COMMANDS)
 
