@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 
 from planner.errors import BadInput
+from planner.files.identifiers import check_name
 from planner.files.tomlfile import from_json
 from planner.simulator.resource import Resource
 
@@ -116,4 +117,6 @@ def chosen_plan(path: Path | str) -> ChosenPlan:
         )
     if plan is None:
         raise BadInput(f"{path}: it names no single plan; give an answer of `recommend` or `simulate`")
+    for key in ("model", "worker_hardware", "cluster", "number_format", "device", "bottleneck"):
+        check_name(getattr(plan, key) or "", f"{path}: {key}")
     return plan

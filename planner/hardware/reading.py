@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
+from planner.files.identifiers import faulty_name, name_fault
 from planner.files.regular_file import text_of
 from planner.files.tomlfile import TomlSource as File
 from planner.files.tomlfile import decode, read
@@ -16,6 +17,7 @@ from planner.hardware.schema import FIGURES, DeviceEntry, FabricEntry, KernelsEn
 _OURS = ("machines", "devices", "kernels", "fabrics")
 _TABLES = ("defaults", *_OURS)
 _HEADS = ("family", "provider", "description")
+_PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "status", "note"))  # not names
 
 
 def is_hardware(path: Path) -> bool:
@@ -38,9 +40,13 @@ def read_into(entries: Entries, file: File) -> None:
             raise file.error(f"unknown key; allowed: {', '.join((*_HEADS, *_TABLES))}", [key])
         if key in _HEADS and not isinstance(value, str):
             raise file.error("must be a text", [key])
+        if key in ("family", "provider") and (fault := name_fault(value)):
+            raise file.error(fault, [key])
         if key in _TABLES and not isinstance(value, dict):
             raise file.error(f"must be a table, as in [{key}.NAME]", [key])
     defaults = tables.get("defaults", {})
+    if faulty := faulty_name(defaults, _PROSE):
+        raise file.error(faulty[1], ["defaults", *faulty[0]])
     decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
     for name, table in _tables(file, "machines"):
         at = ["machines", name]
@@ -74,6 +80,8 @@ def _tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
             raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
         if not name.strip() or any(sign in name for sign in "*?[],:/"):
             raise file.error("a name must not be empty nor hold any of * ? [ ] , : /", [kind, name])
+        if faulty := faulty_name({name: table}, _PROSE):
+            raise file.error(faulty[1], [kind, *faulty[0]])
         yield name, table
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from planner.errors import BadInput
+from planner.launch._text import comments
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,9 @@ class Target(ABC):
         """The whole file."""
 
 
-def comment_lines(launch: Launch) -> str:
+def head_comments(launch: Launch) -> str:
     """The comments and settings of a launch as lines that begin with a number sign."""
-    told = [f"{name}={value}" for name, value in launch.settings.items()]
-    lines = [*launch.comments, *(["the training script reads: " + ", ".join(told)] if told else [])]
-    return "".join(f"# {' '.join(line.splitlines())}\n" for line in lines)
-
-
-def quoted(text: str) -> str:
-    """A string as YAML reads it back: JSON's quoting, but no surrogates, which YAML would keep apart."""
-    return json.dumps(text, ensure_ascii=False)
+    settings = [f"{name}={value}" for name, value in launch.settings.items()]
+    return comments(
+        [*launch.comments, *(["the training script reads: " + ", ".join(settings)] if settings else [])]
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from planner.launch._base import Launch, Target, comment_lines, quoted
+from planner.launch._base import Launch, Target, head_comments
+from planner.launch._text import comments, to_yaml
 
 
 class Kubernetes(Target):
@@ -16,29 +17,23 @@ class Kubernetes(Target):
     )
 
     def text(self, launch: Launch) -> str:
-        env = "".join(
-            f"      - name: {name}\n        value: {quoted(value)}\n"
-            for name, value in launch.settings.items()
-        )
-        return (
-            f"# nodes: {launch.machines} x {launch.machine}\n"
-            f"{comment_lines(launch)}"
-            "apiVersion: trainer.kubeflow.org/v1alpha1\n"
-            "kind: TrainJob\n"
-            "metadata:\n"
-            f"  name: {quoted(dns_label(launch.name))}\n"
-            "spec:\n"
-            "  runtimeRef:\n"
-            "    name: torch-distributed\n"
-            "  trainer:\n"
-            f"    numNodes: {launch.machines}\n"
-            f"    numProcPerNode: {launch.processes_per_machine}\n"
-            '    command: ["torchrun", "train.py"]\n'
-            f"{'    env:' + chr(10) + env if env else ''}"
-            "    resourcesPerNode:\n"
-            "      limits:\n"
-            f'        nvidia.com/gpu: "{launch.processes_per_machine}"\n'
-        )
+        trainer = {
+            "numNodes": launch.machines,
+            "numProcPerNode": launch.processes_per_machine,
+            "command": ["torchrun", "train.py"],
+            "env": [{"name": name, "value": value} for name, value in launch.settings.items()],
+            "resourcesPerNode": {"limits": {"nvidia.com/gpu": str(launch.processes_per_machine)}},
+        }
+        if not launch.settings:
+            del trainer["env"]
+        document = {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": dns_label(launch.name)},
+            "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
+        }
+        nodes = comments([f"nodes: {launch.machines} x {launch.machine}"])
+        return nodes + head_comments(launch) + to_yaml(document)
 
 
 def dns_label(name: str) -> str:

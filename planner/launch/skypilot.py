@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from planner.launch._base import Launch, Target, comment_lines, quoted
+from planner.launch._base import Launch, Target, head_comments
+from planner.launch._text import to_yaml
 
 # Providers as SkyPilot's task schema names them (0.14); others it cannot rent.
 INFRA = {
@@ -35,24 +36,28 @@ class SkyPilot(Target):
         return Target.refusal(self, launch)
 
     def text(self, launch: Launch) -> str:
-        infra = INFRA[launch.provider or ""] + (f"/{launch.region}" if launch.region else "")
-        envs = "".join(f"  {name}: {quoted(value)}\n" for name, value in launch.settings.items())
-        return (
-            f"{comment_lines(launch)}"
-            f"name: {quoted(launch.name)}\n"
-            f"num_nodes: {launch.machines}\n"
-            "resources:\n"
-            f"  infra: {quoted(infra)}\n"
-            f"  instance_type: {quoted(launch.machine)}\n"
-            f"  use_spot: {str(launch.spot).lower()}\n"
-            # `best` turns EFA, GPUDirect-TCPX or InfiniBand on where the machine has it
-            f"  network_tier: {'best' if launch.fast_network else 'standard'}\n"
-            f"{'envs:' + chr(10) + envs if envs else ''}"
-            "workdir: .\n"
-            "run: |\n"
-            "  torchrun --nnodes=$SKYPILOT_NUM_NODES \\\n"
-            f"    --nproc_per_node={launch.processes_per_machine} \\\n"
-            "    --node_rank=$SKYPILOT_NODE_RANK \\\n"
-            '    --master_addr=$(echo "$SKYPILOT_NODE_IPS" | head -n1) \\\n'
-            "    --master_port=8008 train.py\n"
-        )
+        region = f"/{launch.region}" if launch.region and launch.region != "any" else ""
+        infra = INFRA[launch.provider or ""] + region
+        document = {
+            "name": launch.name,
+            "num_nodes": launch.machines,
+            "resources": {
+                "infra": infra,
+                "instance_type": launch.machine,
+                "use_spot": launch.spot,
+                # `best` turns EFA, GPUDirect-TCPX or InfiniBand on where the machine has it
+                "network_tier": "best" if launch.fast_network else "standard",
+            },
+            "envs": dict(launch.settings),
+            "workdir": ".",
+            "run": (
+                "torchrun --nnodes=$SKYPILOT_NUM_NODES \\\n"
+                f"  --nproc_per_node={launch.processes_per_machine:d} \\\n"
+                "  --node_rank=$SKYPILOT_NODE_RANK \\\n"
+                '  --master_addr=$(echo "$SKYPILOT_NODE_IPS" | head -n1) \\\n'
+                "  --master_port=8008 train.py\n"
+            ),
+        }
+        if not launch.settings:
+            del document["envs"]
+        return head_comments(launch) + to_yaml(document)

@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.regular_file import write_file
-from planner.printable import is_unicode, printable, printable_json, printable_lines
+from planner.printable import is_unicode, printable, printable_json
 from planner.report.page import Page, Remark, Table
 
 FILE_WIDTH = 160  # of a table that no terminal shows
@@ -166,7 +166,7 @@ def _markdown_remarks(remarks: Sequence[Remark]) -> list[str]:
         line
         for remark in remarks
         if any(remark.sentences)
-        for line in (f"**{remark.label}** {_line(' '.join(filter(None, remark.sentences)))}", "")
+        for line in (f"**{_line(remark.label)}** {_line(' '.join(filter(None, remark.sentences)))}", "")
     ]
 
 
@@ -185,12 +185,20 @@ def _markdown_table(table: Table) -> str:
     return "\n".join(lines)
 
 
+_BLOCK_STARTS = ("#", ">", "-", "+", "=", "~~~", "```")
+
+
 def _line(text: str) -> str:
-    return printable_lines(text)
+    """Words of a page as one Markdown paragraph: no markup, HTML or line of its own comes out of a name."""
+    words = _escaped(printable(" ".join(text.split())))
+    return f"\\{words}" if words.startswith(_BLOCK_STARTS) else words
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    """A cell of a table without HTML, links or further cells. Backticks stay: they mark commands."""
+    for sign in "\\|[]":
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("<", "&lt;")
 
 
 def _print(result: Result, file: Any, *, explain: bool) -> None:

@@ -53,6 +53,12 @@ def test_a_skypilot_task_holds_to_its_schema_and_says_the_plan() -> None:
     assert "--nproc_per_node=8" in task["run"]
 
 
+def test_skypilot_gets_no_region_that_a_provider_does_not_name() -> None:
+    for provider in ("lambda", "runpod"):
+        text = export_text("job.yaml", Launch("net", "gpu_1x_a10", 1, 1, provider=provider, region="any"))
+        assert yaml.safe_load(text)["resources"]["infra"] == provider
+
+
 def test_a_train_job_holds_to_its_schema_and_says_the_plan() -> None:
     job = yaml.safe_load(export_text("job.k8s.yaml", PLAN))
     jsonschema.validate(job, schema("trainjob"))

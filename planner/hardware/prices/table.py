@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from planner.errors import BadInput
+from planner.files.identifiers import check_name
 from planner.files.regular_file import opened
 
 LARGEST_BYTES = 256 * 2**20  # the largest published list has a tenth of it
@@ -53,6 +54,9 @@ def rows_of(path: Path, needed: Sequence[str]) -> Iterator[PriceRow]:
             if len(fields) != len(columns):
                 message = f"{len(fields)} fields, the header has {len(columns)}; nothing was imported"
                 raise BadInput(f"{path}:{line}: {message}")
+            for field in fields:
+                if not field.isprintable():
+                    check_name(field.strip(), f"{path}:{line}")
             yield PriceRow(path, line, columns, fields)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from planner.files.identifiers import check_name, name_fault
 from planner.files.tomlfile import TomlSource, decode, read
 from planner.model import Layer, Model, Tensor
 from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, kind_name, written
@@ -53,6 +54,7 @@ def build_model(source: TomlSource, values: dict[str, Any], name: str | None = N
 
 def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Model:
     """The model of a file, for samples of so many tokens if not for those that the file says."""
+    check_name(name, f"{source.path}: the file's name is the model's")
     texts = _texts(source, file, tokens)
     try:
         placed = expand(source, file)
@@ -129,6 +131,8 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
         shapes = [layers[name].output_shape for name in entry.inputs]
         key = (entry.kind, id(entry.spec), *shapes)
         try:
+            if fault := name_fault(entry.name):
+                raise ShapeMisfit(fault)
             if key not in memo:
                 memo[key] = _made(entry, shapes, style)
             made, elements = memo[key]
@@ -183,6 +187,8 @@ class _Naming:
             name = template.replace("{n}", str(count)).replace("{layer}", entry.owner)
             if name in self.taken:
                 raise ShapeMisfit(f"the tensor name {name!r} is taken; names must be unique")
+            if fault := name_fault(name):
+                raise ShapeMisfit(fault)
             self.taken.add(name)
             tensors.append(Tensor(name, shape))
         self.owned[entry.name] = tuple(tensors)

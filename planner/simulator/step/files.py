@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from planner.errors import BadInput
+from planner.files.identifiers import LONGEST_OP_NAME, check_name, check_names
 from planner.files.regular_file import opened, write_file
 from planner.files.tomlfile import from_json
 from planner.simulator.step._profile import (
@@ -269,7 +270,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
                 raise BadInput(f"{where}: {name}[{step}] has {len(row)} values for {len(record.ops)} ops")
     unsaid = not any(op.role for op in record.ops)
     try:
-        return Profile.build(
+        profile = Profile.build(
             [
                 Op(
                     name=op.name,
@@ -299,6 +300,21 @@ def decode(data: bytes, where: str = "profile") -> Profile:
         )
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
+    return check_profile_names(profile, where)
+
+
+def check_profile_names(profile: Profile, where: str) -> Profile:
+    """The profile, or an error where a name in it is no single line of printable text."""
+    for key in ("model", "hardware", "basis"):
+        check_name(getattr(profile, key), f"{where}: {key}")
+    check_names(profile.tensors, f"{where}: tensors")
+    check_names(profile.names, f"{where}: ops", LONGEST_OP_NAME)
+    if profile.recorded is not None:
+        facts = profile.recorded.facts
+        for key in ("model", "device", "device_kind", "precision", "optimizer", "framework", "python"):
+            check_name(getattr(facts, key), f"{where}: {key}")
+        check_names((name for name, _ in facts.parameters), f"{where}: parameters")
+    return profile
 
 
 def _role(op: OpRecord) -> OpRole:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
 from planner.simulator.step._profile import Profile
-from planner.simulator.step.files import check_values, read_bytes
+from planner.simulator.step.files import check_profile_names, check_values, read_bytes
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation
@@ -54,7 +54,7 @@ def import_profile(
         "basis": "measured",
     }
     with _no_collector():
-        return _imported(paths, about)
+        return check_profile_names(_imported(paths, about), str(paths[0]))
 
 
 def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | None = None) -> Computation:

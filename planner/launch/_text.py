@@ -1,0 +1,100 @@
+"""Text of launch files through serializers: whatever a name holds, it stays the value that it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from planner.printable import printable
+
+LONGEST_COMMENT = 500
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
+_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def comments(lines: Sequence[str]) -> str:
+    """Each text as one line that begins with a number sign: no character in it ends the line."""
+    return "".join(f"# {printable(line)[:LONGEST_COMMENT]}\n" for line in lines)
+
+
+def to_yaml(document: Mapping[str, Any]) -> str:
+    """Mappings, lists, texts, numbers and truth values as one YAML document."""
+    return "".join(f"{line}\n" for line in _mapping(document, 0))
+
+
+def shell_export(name: str, value: str) -> str:
+    """A variable for the commands that follow in a shell script."""
+    if not _SHELL_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a variable")
+    return f"export {name}={shell_word(value)}\n"
+
+
+def shell_word(text: str) -> str:
+    """A text as one word of a shell; what cannot be printed is shown as an escape, as no name needs it."""
+    return shlex.quote(printable(text))
+
+
+def _mapping(values: Mapping[str, Any], depth: int) -> Iterator[str]:
+    for name, value in values.items():
+        plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _YAML_WORDS
+        yield from _entry(f"{'  ' * depth}{name if plain else _scalar(name)}:", value, depth)
+
+
+def _entry(head: str, value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        yield head
+        yield from _mapping(value, depth + 1)
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) and item for item in value):
+        yield head
+        for item in value:
+            first, *rest = _mapping(item, depth + 2)
+            yield f"{'  ' * (depth + 1)}- {first.lstrip(' ')}"
+            yield from rest
+    elif isinstance(value, str) and _is_block(value):
+        yield f"{head} |"
+        yield from (f"{'  ' * (depth + 1)}{line}" for line in value.rstrip("\n").split("\n"))
+    else:
+        yield f"{head} {_flow(value)}"
+
+
+def _is_block(text: str) -> bool:
+    """Whether a text is lines that a literal block shows as they are."""
+    lines = text.removesuffix("\n").split("\n")
+    return (
+        text.endswith("\n")
+        and all(line and line.isascii() and line.isprintable() for line in lines)
+        and not lines[0].startswith(" ")
+    )
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, str):
+        return _scalar(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_scalar(name)}: {_flow(inner)}' for name, inner in value.items())}}}"
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise TypeError(f"{type(value).__name__} has no form in YAML here")
+
+
+def _scalar(text: str) -> str:
+    """A double-quoted text; what is not ASCII is escaped, by character and not by units of UTF-16, which
+    YAML would keep apart."""
+    out = []
+    for char in text:
+        code = ord(char)
+        if char in '"\\':
+            out.append(f"\\{char}")
+        elif 32 <= code < 127:
+            out.append(char)
+        else:
+            out.append(
+                f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+            )
+    return f'"{"".join(out)}"'

@@ -1,0 +1,390 @@
+"""Text of strangers' files in everything that planner writes: parsed back, no payload leaves its place.
+
+Two lines of defence, each tested by itself: readers refuse names that are no single line of printable text,
+and every writer goes through a serializer, so that even a name made by a program stays the value that it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.answers.answer_files import chosen_plan
+from planner.device.recorded import open_profile
+from planner.errors import BadInput
+from planner.files.identifiers import LONGEST_NAME
+from planner.hardware.catalog import load_hardware
+from planner.launch import TARGETS, Launch, export_text
+from planner.launch.kubernetes import dns_label
+from planner.model.catalog import load_model
+from planner.printable import printable
+from planner.report.html import render_page
+from planner.report.notebook import notebook_html
+from planner.report.output import Format, render
+from planner.report.page import Page, Remark, Table
+
+yaml = pytest.importorskip("yaml")
+
+BREAKING = (  # hold a character that no name has
+    "x\ntouch OWNED",
+    "x\rtouch OWNED",
+    "x\r\ntouch OWNED\r\n",
+    "\n# heading",
+    "\n---\napiVersion: v1\nkind: Pod\nspec: {privileged: true}",
+    "g5\napiVersion: v1\nkind: Pod",
+    "x\u2028touch OWNED",
+    "x\u2029touch OWNED",
+    "x\u0085touch OWNED",
+    "x\x0btouch OWNED",
+    "x\x0ctouch OWNED",
+    "\x1b]0;owned\x07",
+    "\x1b[2J\x1b[31mred",
+    "\x9b1mred",
+    "\u202etxt.exe",
+    "\u200bzero width",
+    "a\tb",
+    "a\x00b",
+    "x\n$(touch OWNED)",
+    "x'\ntouch OWNED\n'",
+    'x"\ntouch OWNED\n"',
+    "x\\\ntouch OWNED",
+    "x\n| a | b |",
+    "x\n```\ncode",
+    "\ufeffbom",
+    "\ud800lone",
+)
+QUOTING = (  # one line of printable text that would act where it is pasted
+    "$(touch OWNED)",
+    "`touch OWNED`",
+    "; touch OWNED #",
+    "' ; touch OWNED ; '",
+    '" ; touch OWNED ; "',
+    "&& touch OWNED",
+    "> OWNED",
+    "${IFS}touch${IFS}OWNED",
+    "!!python/object/apply:os.system [touch OWNED]",
+    "{a: b}",
+    "- item",
+    "key: value # comment",
+    "&anchor *anchor",
+    "%TAG ! tag:x",
+    "<script>touch()</script>",
+    "</script><script>alert(1)//",
+    "<img src=x onerror=alert(1)>",
+    "]]><b>",
+    "[link](javascript:alert(1))",
+    "![i](http://x)",
+    "=cmd|'/c calc'!A1",
+    "+1+1",
+    "@SUM(A1)",
+    "a|b|c",
+    "a\\|b",
+    "# heading",
+    "no",
+    "1e3",
+    "null",
+    "\U0001f600 smile",
+)
+PAYLOADS = BREAKING + QUOTING
+IDS = [ascii(payload) for payload in PAYLOADS]
+
+
+# Readers: what breaks a line is refused in one line that names the place.
+
+
+def hardware_file(**texts: str) -> str:
+    values = {
+        "machine": "box", "device": "mine", "offered_as": "box-1", "alias": "b", "region": "here",
+        "other_region": "there", "provider": "lab", "family": "f", "nic_label": "n", "cpu": "c",
+    } | texts  # fmt: skip
+    quoted = {name: json.dumps(text).replace("\x7f", "\\u007f") for name, text in values.items()}
+    return """
+provider = {provider}
+family = {family}
+[machines.{machine}]
+device = {device}
+offered_as = {offered_as}
+aliases = [{alias}]
+region = {region}
+nic_label = {nic_label}
+cpu = {cpu}
+on_demand_usd_per_hour = 1.0
+memory_gib = 64.0
+other_regions = {{ {other_region} = [1.0] }}
+[devices.{device}]
+kind = "gpu"
+fp32_tflops = 10.0
+memory_gib = 16.0
+""".format(**quoted)
+
+
+PROFILE = {
+    "format": "planner-profile", "version": 1, "model": "net", "batch": 4, "hardware": "V100",
+    "tensors": ["w"], "basis": "measured",
+    "ops": [
+        {"name": "download/w", "resource": "downlink", "server": 0, "bytes": 4, "tensor": 0},
+        {"name": "forward", "resource": "worker", "deps": [0]},
+        {"name": "upload/w", "resource": "uplink", "server": 0, "bytes": 4, "deps": [1], "tensor": 0},
+    ],
+    "durations_s": [[0.0, 0.1, 0.0]],
+}  # fmt: skip
+ANSWER = {
+    "model": "net", "batch": 4, "worker_hardware": "p3.2xlarge", "workers": 2, "cluster": "2 x",
+    "device": "V100", "samples_per_s": 10.0, "number_format": "fp32", "bottleneck": "worker",
+}  # fmt: skip
+
+
+def read_hardware(folder: Path, field: str, payload: str) -> None:
+    (folder / "h.toml").write_bytes(hardware_file(**{field: payload}).encode("utf-8", "surrogatepass"))
+    load_hardware(str(folder / "h.toml"))
+
+
+def read_profile(folder: Path, field: str, payload: str) -> None:
+    record: dict[str, Any] = json.loads(json.dumps(PROFILE))
+    if field == "tensors":
+        record["tensors"] = [payload]
+    elif field == "op":
+        record["ops"][1]["name"] = payload
+    else:
+        record[field] = payload
+    (folder / "p.json").write_text(json.dumps(record))
+    open_profile(folder / "p.json")
+
+
+def read_answer(folder: Path, field: str, payload: str) -> None:
+    (folder / "a.json").write_text(json.dumps({"version": 2, "plan": ANSWER | {field: payload}}))
+    chosen_plan(folder / "a.json")
+
+
+def read_network(folder: Path, field: str, payload: str) -> None:
+    if field == "file name":
+        if "/" in payload or "\x00" in payload or "\ud800" in payload or len(payload) > 250:
+            raise BadInput("no file has this name")
+        path = folder / f"{payload}.toml"
+        path.write_text("input = [4]\nlayers = [{ fc = 2 }]\n")
+        load_model(path)
+        return
+    keys = {"layer": "", "tensor": ""} | {field: payload}
+    name, kernel = json.dumps(keys["layer"] or "f"), json.dumps(keys["tensor"] or "{layer}/w")
+    text = f"input = [4]\nlayers = [{{ fc = 2, name = {name} }}]\n[tensors]\nfc = {kernel}\n"
+    (folder / "m.toml").write_text(text)
+    load_model(folder / "m.toml")
+
+
+READERS: dict[str, tuple[Callable[[Path, str, str], None], tuple[str, ...]]] = {
+    "hardware": (
+        read_hardware,
+        (
+            "machine",
+            "device",
+            "offered_as",
+            "alias",
+            "region",
+            "other_region",
+            "provider",
+            "family",
+            "nic_label",
+            "cpu",
+        ),
+    ),
+    "profile": (read_profile, ("model", "hardware", "basis", "tensors", "op")),
+    "answer": (read_answer, ("model", "worker_hardware", "cluster", "device", "number_format")),
+    "model": (read_network, ("file name", "layer", "tensor")),
+}
+FIELDS = [(reader, field) for reader, (_, fields) in READERS.items() for field in fields]
+
+
+@pytest.mark.parametrize(("reader", "field"), FIELDS)
+def test_readers_refuse_names_that_break_a_line(reader: str, field: str, tmp_path: Path) -> None:
+    read, _ = READERS[reader]
+    read(tmp_path, field, "plain-name")
+    for payload in (*BREAKING, "n" * (LONGEST_NAME * 10)):
+        with pytest.raises(BadInput) as refused:
+            read(tmp_path, field, payload)
+        assert str(refused.value).isprintable(), payload
+
+
+# Writers: every text field of a launch, in every target.
+
+
+def launch(field: str, payload: str) -> Launch:
+    plain = Launch(
+        "net", "p5.48xlarge", 2, 8, "aws", "us-east-1", settings={"PLANNER_X": "1"}, comments=("c",)
+    )
+    value: Any = payload
+    if field == "settings":
+        value = {"PLANNER_X": payload}
+    elif field == "comments":
+        value = (payload,)
+    return dataclasses.replace(plain, **{field: value})
+
+
+LAUNCH_FIELDS = ("name", "machine", "region", "settings", "comments")
+
+
+def shell_words(script: str, folder: Path) -> list[str]:
+    """What a script would start: the words that its torchrun gets, and the variable."""
+    stub = folder / "torchrun"
+    stub.write_text('#!/bin/sh\nfor word in "$PLANNER_X" "$@"; do printf "%s\\0" "$word"; done\n')
+    stub.chmod(0o755)
+    (folder / "p.sh").write_text(script)
+    run = subprocess.run(
+        ["bash", "p.sh"], cwd=folder, env={"PATH": f"{folder}:/usr/bin:/bin"}, capture_output=True, check=True
+    )
+    assert not run.stderr
+    return run.stdout.decode().split("\0")[:-1]
+
+
+@pytest.mark.parametrize("field", LAUNCH_FIELDS)
+def test_scripts_run_torchrun_and_nothing_else(field: str, tmp_path: Path) -> None:
+    for payload in PAYLOADS:
+        words = shell_words(export_text("p.sh", launch(field, payload)), tmp_path)
+        assert words == [
+            printable(payload) if field == "settings" else "1",
+            "--nnodes=2",
+            "--nproc-per-node=8",
+            f"--rdzv-id={printable(payload) if field == 'name' else 'net'}",
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint=localhost:29400",
+            "train.py",
+        ], payload
+        assert not (tmp_path / "OWNED").exists()
+
+
+def expected_yaml(kind: str, launch: Launch) -> Any:
+    if kind == "Kubernetes":
+        return {"name": dns_label(launch.name), "env": dict(launch.settings)}
+    return {
+        "name": launch.name,
+        "infra": f"aws/{launch.region}",
+        "instance_type": launch.machine,
+        "envs": dict(launch.settings),
+    }
+
+
+def read_yaml(kind: str, text: str) -> Any:
+    (document,) = yaml.safe_load_all(text)
+    if kind == "Kubernetes":
+        assert set(document) == {"apiVersion", "kind", "metadata", "spec"}
+        env = document["spec"]["trainer"]["env"]
+        return {"name": document["metadata"]["name"], "env": {entry["name"]: entry["value"] for entry in env}}
+    assert set(document) == {"name", "num_nodes", "resources", "envs", "workdir", "run"}
+    resources = document["resources"]
+    return {key: document[key] for key in ("name", "envs")} | {
+        key: resources[key] for key in ("infra", "instance_type")
+    }
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS if target.name != "torchrun"])
+@pytest.mark.parametrize("field", LAUNCH_FIELDS)
+def test_manifests_are_one_document_with_the_values(target: Any, field: str) -> None:
+    for payload in PAYLOADS:
+        given = launch(field, payload)
+        text = target.text(given)
+        assert all(line.isprintable() for line in text.split("\n")), payload
+        assert read_yaml(target.name, text) == expected_yaml(target.name, given), payload
+
+
+def test_every_target_is_in_these_tests() -> None:
+    assert {target.name for target in TARGETS} == {"torchrun", "SkyPilot", "Kubernetes"}
+
+
+# Reports: every text of a page, in every format.
+
+
+PAGE_FIELDS = ("title", "answer", "fact", "label", "sentence", "cell", "caption", "note")
+
+
+def page(field: str, payload: str) -> Page:
+    texts = dict.fromkeys(
+        ("title", "answer", "fact", "label", "sentence", "cell", "caption", "note"), "plain"
+    )
+    texts[field] = payload
+    table = Table([{"name": texts["cell"], "n": 1}], title=texts["caption"], notes=[texts["note"]])
+    return Page(
+        title=texts["title"],
+        headline=texts["answer"],
+        facts=[[texts["fact"]]],
+        why=[Remark(texts["label"], [texts["sentence"]])],
+        tables=[table],
+    )
+
+
+class Answer:
+    """Something whose page a notebook shows."""
+
+    page_maker = f"{__name__}.page_of_answer"
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+
+def page_of_answer(answer: Answer, *_: Any, **__: Any) -> Page:
+    return answer.page
+
+
+def in_notebook(page: Page) -> str:
+    return notebook_html(Answer(page))
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag + "".join(sorted(f" {name}" for name, _ in attrs)))
+
+
+@pytest.mark.parametrize("field", PAGE_FIELDS)
+def test_reports_keep_their_structure(field: str) -> None:
+    plain = page(field, "plain")
+    lines = {
+        format: render(plain, format).count("\n") for format in (Format.json, Format.csv, Format.markdown)
+    }
+    plain_tags = {write: Tags(write(plain)).tags for write in (render_page, in_notebook)}
+    for payload in PAYLOADS:
+        if "\ud800" in payload:
+            continue  # no text in UTF-8: refused where it is read, and by JSON
+        given = page(field, payload)
+        rows = list(csv.reader(io.StringIO(render(given, Format.csv))))
+        assert [len(row) for row in rows] == [2, 2], payload
+        if field == "cell":
+            assert json.loads(render(given, Format.json))[0]["name"] == payload
+            assert rows[1][0].lstrip("'") == printable(payload).lstrip("'"), payload
+            assert rows[1][0][0] not in "=+-@", payload
+        markdown = render(given, Format.markdown)
+        assert markdown.count("\n") == lines[Format.markdown], payload
+        assert not any(line.startswith(("#", "```", "---", "- ")) for line in markdown.split("\n")), payload
+        assert not re.search(r"<[a-z/!]|(?<!\\)\]\(", markdown), payload
+        for format in (Format.table, Format.markdown, Format.csv, Format.json):
+            assert all(line.isprintable() for line in render(given, format).split("\n")), payload
+        for write, expected in plain_tags.items():
+            # a table's title may have several lines, each with its own tags
+            lines_of_title = ("p", "b") if field == "caption" and payload.splitlines()[1:] else ()
+            tags = [tag for tag in Tags(write(given)).tags if tag not in lines_of_title]
+            assert tags == [tag for tag in expected if tag not in lines_of_title], payload
+
+
+def test_a_strangers_profile_adds_no_line_to_a_script(tmp_path: Path) -> None:
+    """The attack of the report: the model of a profile ends the comment at the head of the script."""
+    (tmp_path / "evil.json").write_text(json.dumps(PROFILE | {"model": "x\ntouch OWNED"}))
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", "simulate", "--profile", "evil.json", "--export", "p.sh"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "evil.json: model: the name 'x\\ntouch OWNED'" in done.stderr
+    assert not (tmp_path / "p.sh").exists()
