@@ -188,9 +188,12 @@ class Cases:
 
     def error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
-        from planner.parallel.device import error_of_device
+        from planner.parallel.device import error_of_device, in_units
 
         if self.request.recordings is not None:
             return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)
         machine = self.market.machine(plan.machine)
-        return error_of_device(self.model, machine, plan.precision, self.request.framework)
+        error = error_of_device(self.model, machine, plan.precision, self.request.framework)
+        if error is None or in_units(self.model, self.site(plan)):
+            return error  # of networks in units whole steps were compared, exchanges included
+        return error.with_scaling(plan.machines, plan.workers)

@@ -28,7 +28,7 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
-from planner.parallel.device import device_computation
+from planner.parallel.device import device_computation, in_units
 from planner.parallel.mesh import data_parallel_group
 from planner.simulator.simulate import Effort
 from planner.simulator.simulate import predict as simulate_case
@@ -132,6 +132,7 @@ def _alone(run: Run) -> RunStep:
 
 
 def _together(run: Run) -> RunStep:
+    assert run.model is not None
     site = site_of(run)
     computation = accumulated(micro_batch_of(run, site), run.accumulate)
     replicas = data_parallel_group(site)
@@ -147,7 +148,10 @@ def _together(run: Run) -> RunStep:
         parts = step_breakdown(case.profile, found)
         exposed = parts.communication_s / max(parts.step_s, 1e-12)
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.layout.replicas, run.layout.mesh.stages)
-    return RunStep(seconds * slower, _error(run), slower, exposed)
+    error = _error(run)
+    if not in_units(run.model, site):
+        error = error.with_scaling(site.machines, site.workers)
+    return RunStep(seconds * slower, error, slower, exposed)
 
 
 def micro_batch_of(run: Run, site: Site) -> Computation:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.validate import SuitesAsked, To, answer
+from planner.device.rates.constants import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, readme_table, suite_lines
 from planner.report.evidence_pages import page_of, pages_drift, write_pages
@@ -294,3 +295,10 @@ def test_a_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> Non
     }
     with pytest.raises(BadInput, match=r"no row can be compared .*not a number above zero"):
         own_evidence(own_table(tmp_path / "bad.csv", [OWN | {"step_time_s": "nan"}]))
+
+
+def test_ranges_of_several_devices_hold_the_error_of_scaling() -> None:
+    """The constants by which ranges widen are the left-out errors of the suite of published scaling."""
+    parts = {part.name: part.figures.left_ninth for part in evidence("allreduce").parts}
+    assert parts["one machine"] == pytest.approx(SCALING_Q90_ONE_MACHINE, rel=0.1)
+    assert parts["several machines, gradients' width known"] == pytest.approx(SCALING_Q90_SEVERAL, rel=0.1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 import msgspec
@@ -91,6 +91,12 @@ def decoded(tables: Mapping[str, object]) -> RateConstants:
     return convert(tables, RateConstants)
 
 
+# 90th percentile of the error of how data-parallel training scales, with the source left out
+# (`planner validate --suite allreduce`; tests/validation/test_suites.py holds them to it).
+SCALING_Q90_ONE_MACHINE = 0.12
+SCALING_Q90_SEVERAL = 0.175
+
+
 @dataclass(frozen=True, slots=True)
 class Error:
     """`median` and `q90` are quantiles of |log(predicted / published)| over `rows` rows of `sources` sources
@@ -101,6 +107,14 @@ class Error:
     q90: float
     rows: int
     source: str
+
+    def with_scaling(self, machines: int, workers: int) -> Error:
+        """The error of devices that exchange gradients: that of their computation, and of how such runs
+        scale, which are independent."""
+        if workers <= 1:
+            return self
+        scaling = SCALING_Q90_ONE_MACHINE if machines <= 1 else SCALING_Q90_SEVERAL
+        return replace(self, q90=math.hypot(self.q90, scaling))
 
     def range_of(self, rate: float) -> tuple[float, float]:
         """Between which bounds nine of ten published figures lie."""
