@@ -1,6 +1,6 @@
 """The cost of collectives, as pure functions: what is sent over which links, and what it waits for.
 
-`algorithms` says how many bytes cross a port and how many hops follow each other; `nccl` and `gloo` are what
+`_base` holds levels, phases and the algorithms (bytes and hops); `nccl` and `gloo` are what
 libraries make of them: which algorithm, at which latency, how many at a time. `curve` holds measured times,
 which go before any formula. Nothing here knows plans or the simulator; data-parallel strategies lower the
 phases to joint ops, and axes of the mesh take their seconds.
