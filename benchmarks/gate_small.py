@@ -12,8 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from planner.device.computation import Variation
-from planner.device.computation.transform import accumulated
+from planner.device.computation import Variation, accumulated
 from planner.device.precision import BF16
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model

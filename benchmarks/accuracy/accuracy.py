@@ -24,8 +24,8 @@ import numpy as np
 import testbed
 from testbed import TestbedPoint
 
+from planner.servers.validation.testbed import BASELINES, one_worker
 from planner.simulator import Prediction, measurement_spread, simulate
-from planner.simulator.baselines import BASELINES, one_worker
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
 from planner.simulator.simulate import FAIRNESS_SIGMA

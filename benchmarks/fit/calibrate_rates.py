@@ -29,7 +29,7 @@ from large_fit import large_fit_runs, layout_fit_runs
 from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
 from rates_solver import Solver
 
-from planner.calibrate.hardware_file import to_toml
+from planner.calibrate.accelerator import to_toml
 from planner.device.rates.constants import RateConstants, decoded
 from planner.device.rates.device import CLASS, basis_for, family_of
 from planner.device.rates.kernels import network_of

@@ -20,10 +20,10 @@ from planner.model.units import chain_of
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import OPTIMIZER, stage_of
-from planner.validation.figures import packed_table
 from planner.validation.layouts import LAYOUT_SOURCE, read_layouts
 from planner.validation.predict import RunStep, exchange_of, predicted, site_of
 from planner.validation.reader import published_runs
+from planner.validation.row import packed_table
 from planner.validation.run import Run
 
 

@@ -32,7 +32,7 @@ from large_fit import large_fit_runs, layout_fit_runs
 from rates_fit import Array, prior
 from rates_solver import Solver
 
-from planner.calibrate.hardware_file import to_toml
+from planner.calibrate.accelerator import to_toml
 from planner.device.rates.device import family_of
 from planner.device.rates.kernels import network_of
 from planner.device.recorded.rescale import relatives

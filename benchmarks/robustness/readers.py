@@ -112,8 +112,8 @@ def _runs(path: Path) -> Any:
 
 
 def _layouts(path: Path) -> Any:
-    from planner.validation.figures import read_table
     from planner.validation.layouts import read_layouts
+    from planner.validation.row import read_table
 
     return read_layouts(read_table(path), path.stem)
 

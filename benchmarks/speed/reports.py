@@ -17,9 +17,9 @@ from report_answers import many_plans
 
 from planner.answers.questions import one_plan
 from planner.answers.timeline import timeline_of
-from planner.report.answers import page_of
 from planner.report.chrome import write_chrome
 from planner.report.html import write_page
+from planner.report.page import page_of
 from planner.search.request import Request
 
 

@@ -24,7 +24,6 @@ from planner.answers.results import (
 )
 from planner.answers.saturation import saturation_of
 from planner.answers.scenario import parse_request
-from planner.device.recorded.recordings import has_servers
 from planner.errors import BadInput, Infeasible
 from planner.flags import option_of
 from planner.hardware import Hardware
@@ -150,7 +149,11 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
     of servers mean servers, as do steps recorded with servers and replicas partitioned by features; devices
     whose fabric is unknown can talk to servers only. `joined`: see `one_plan`."""
     meant = kinds(request)
-    recorded = request.profile is not None and has_servers(request.profile)
+    recorded = False
+    if request.profile is not None:
+        from planner.device.recorded.recordings import has_servers
+
+        recorded = has_servers(request.profile)
     if recorded or meant != tuple(EXCHANGES) or not site.mesh.composes_with("allreduce"):
         return "servers" if "servers" in meant else meant[0]
     if site.workers == 1 and not joined:

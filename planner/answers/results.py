@@ -23,7 +23,7 @@ class Shown:
     page_maker: ClassVar[str]  # the dotted name of the function that makes its page
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
-        from planner.report.answers import page_of
+        from planner.report.page import page_of
         from planner.report.terminal import screen_lines
 
         yield from screen_lines(page_of(self), options.max_width)

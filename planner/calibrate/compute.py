@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.calibrate.hardware_file import measured_source, own_machine
+from planner.calibrate.accelerator import measured_source, own_machine
 from planner.device.rates.times import FITTED_KINDS, FULLY_CONNECTED
 from planner.errors import PlannerError
 from planner.model.layers import workload

@@ -200,7 +200,7 @@ class Given:
 
     def emit(self, result: Any) -> None:
         """Show an answer, with its plot where a person reads it."""
-        from planner.report.answers import page_of
+        from planner.report.page import page_of
         from planner.report.terminal import show_plots
 
         page = page_of(result, energy=self.energy)

@@ -109,7 +109,7 @@ def write_pictures(
 ) -> None:
     """Write the report and the timeline that are asked for."""
     if html is not None:
-        from planner.report.answers import write_html
+        from planner.report.page import write_html
 
         write_html(result, html, command_line())
         say(f"report in {html}")

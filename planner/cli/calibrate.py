@@ -87,9 +87,10 @@ def compute(
         accelerator_available,
         accelerator_tables,
         calibrate_accelerator,
+        check_name,
+        write_hardware_file,
     )
     from planner.calibrate.compute import calibrate_compute, hardware_tables
-    from planner.calibrate.hardware_file import check_name, write_hardware_file
     from planner.report.output import check_writable
     from planner.report.profile import accelerator_table, compute_table
 
@@ -126,7 +127,7 @@ def network(
     import copy
     from datetime import date
 
-    from planner.calibrate.hardware_file import merge_network, write_hardware_file
+    from planner.calibrate.accelerator import merge_network, write_hardware_file
     from planner.calibrate.network import calibrate_network
     from planner.calibrate.network import serve as answer
     from planner.errors import BadInput

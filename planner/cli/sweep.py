@@ -39,8 +39,8 @@ def command(
     planner sweep configs/sweep.toml --store sweep.db
     """
     from planner.answers.sweep import sweep
-    from planner.report.answers import page_of
     from planner.report.output import emit
+    from planner.report.page import page_of
 
     with progress(quiet) as on_progress:
         result = sweep(config, store, jobs=jobs, cluster=cluster, progress=on_progress)

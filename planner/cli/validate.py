@@ -174,7 +174,7 @@ def _own(asked: SuitesAsked, to: To) -> None:
 
 def _suites(asked: SuitesAsked, to: To) -> bool:
     from planner.report.evidence import evidence_data, evidence_tables, readme_table
-    from planner.report.evidence_pages import pages_drift, write_html, write_pages
+    from planner.report.validation import pages_drift, write_html, write_pages
 
     evidence, rows = _found(asked)
     if asked.readme:

@@ -3,21 +3,31 @@
 `planner.parallel.stage` says what the device does; here it becomes a `Computation`, with times from
 `planner.device.rates`, and collectives and sends from the site. One op per unit and pass: a transformer of a
 hundred blocks has a few hundred ops, whatever its layers.
+
+The computation of one device, whichever way it is known: the one door for plans.
+
+Transformers and sharded networks are computed in units (`replica`). Other networks are
+computed layer by layer: by the kernel rates of the hardware file where these were fitted to published
+throughputs in single precision (and for CPUs), else by the rates of the device in the plan's number format
+(`rated`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.device.computation import Computation, Variation
 from planner.device.computation.synthesis import DEFAULT_STEPS
-from planner.device.precision import Precision
+from planner.device.precision import FP32, Precision
 from planner.device.rates.constants import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
 from planner.device.recompute import Recompute
+from planner.files.folders import shipped_folder
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Model
@@ -30,6 +40,10 @@ from planner.parallel.mesh import Mesh, axis_group, crosses_machines
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.site import Site
 from planner.parallel.stage import Costs, StageWork, UnitTimes, stage_work, unit_times
+
+if TYPE_CHECKING:
+    from planner.device.rates.constants import Error
+
 
 OPTIMIZER = "adam"
 
@@ -194,3 +208,61 @@ def _send_s(site: Site, precision: Precision) -> Callable[[float], float]:
     else:
         rate = fabric.bytes_per_s
     return lambda elements: elements * precision.activation_bytes / rate
+
+
+def device_computation(
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    recompute: Recompute = "none",
+    framework: str | None = None,
+    brief: bool = False,
+) -> Computation:
+    """One micro-batch of one device of a site, as a `framework` of `planner.device.rates` computes it (None:
+    the usual one; CPUs and rates of one's own have none). `brief`: one step without variation, for bounds."""
+    if in_units(model, site):
+        more: dict[str, Any] = {"steps": 1, "variation": Variation(0.0, 0.0)} if brief else {}
+        if framework is not None:
+            more["framework"] = framework
+        return replica_computation(model, batch, site, precision, recompute=recompute, **more)
+    if by_kernels(site.hardware, precision, fitted=framework is None):
+        from planner.device.computation.synthesis import computation_for
+
+        return computation_for(model, batch, site.hardware, precision)
+    from planner.device.computation.synthesis import calibrated_computation
+
+    return calibrated_computation(model, batch, site.hardware, precision, framework)
+
+
+def in_units(model: Model, site: Site) -> bool:
+    return site.mesh.is_sharded or (
+        model.sequence_length is not None and not by_kernels(site.hardware, FP32, fitted=False)
+    )
+
+
+def by_kernels(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
+    """Whether the hardware file's own kernel rates are used: those of a CPU, those in a file of the user's,
+    and (`fitted`) those of the catalogue that were fitted to published throughputs, in single precision."""
+    known = hardware.kernels
+    if known is None or precision != FP32:
+        return False
+    if hardware.device.kind == "cpu" or Path(hardware.path).parent != shipped_folder("hardware"):
+        return True
+    return fitted and known.basis != "estimated"
+
+
+def error_of_device(
+    model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
+) -> Error | None:
+    """How far off the computation may be, by what it rests on; None where nobody knows."""
+    from planner.device.rates.constants import error_of
+    from planner.device.rates.kernels import network_of
+    from planner.device.rates.times import computation_s
+
+    if by_kernels(hardware, precision, fitted=False):
+        return None  # a CPU, or rates of the user's own
+    if by_kernels(hardware, precision, fitted=framework is None):
+        return error_of("fitted", network_of(model))
+    return computation_s(model, 1, hardware.device, precision).error

@@ -16,10 +16,9 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from planner.report.answers import page_of
 from planner.report.charts import CROWD
 from planner.report.html import table_html
-from planner.report.page import Chart, Remark, Spec, Table
+from planner.report.page import Chart, Remark, Spec, Table, page_of
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 720, 64, 16, 10, 44
 CHARACTER = 7.2  # pixels of a letter at the size of the ticks

@@ -2,13 +2,17 @@
 
 A `Page` is a verdict, the reason for it, a table of alternatives, what to do next and what is assumed, with
 charts for media that draw. `terminal`, `html`, `notebook` and `output` (JSON, CSV, Markdown) render it.
+
+The page of any answer. An answer names its page in `page_maker`, so that plug-ins bring their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from planner.note import Note
@@ -179,3 +183,17 @@ def plain_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(plain_text, value))
     return str(value)
+
+
+def page_of(result: Any, command: str = "", *, energy: bool = False) -> Page:
+    """The page of an answer; `command` is shown as the way to get it again."""
+    module, _, name = result.page_maker.rpartition(".")
+    page: Page = getattr(import_module(module), name)(result, energy=energy)
+    return replace(page, command=command)
+
+
+def write_html(result: Any, path: Path | str, command: str = "") -> None:
+    """Write the page of an answer as one HTML file."""
+    from planner.report.html import write_page
+
+    write_page(page_of(result, command), path)

@@ -67,7 +67,7 @@ class Cases:
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
     def _made(self, plan: Plan) -> Computation:
-        from planner.device.computation.transform import accumulated
+        from planner.device.computation import accumulated
 
         return accumulated(self._micro_batch(plan), plan.accumulate)
 
@@ -75,7 +75,7 @@ class Cases:
         if self.request.recordings is not None:
             device = self.market.machine(plan.machine).device
             return self.request.recordings.computation(plan.batch, device)
-        from planner.parallel.device import device_computation
+        from planner.parallel.replica import device_computation
 
         return device_computation(
             self.model,
@@ -188,7 +188,7 @@ class Cases:
 
     def error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
-        from planner.parallel.device import error_of_device, in_units
+        from planner.parallel.replica import error_of_device, in_units
 
         if self.request.recordings is not None:
             return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)

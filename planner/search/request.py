@@ -302,9 +302,11 @@ class Request:
     @cached_property
     def recordings(self) -> Recordings | None:
         """The profiles of the request, for any device and batch that they can speak for."""
+        if self.profile is None:
+            return None
         from planner.device.recorded.recordings import Recordings
 
-        return None if self.profile is None else Recordings((self.profile, *self.more_profiles))
+        return Recordings((self.profile, *self.more_profiles))
 
     @property
     def goal(self) -> Objective:

@@ -16,8 +16,7 @@ from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
 from planner.progress import Progress, silent
 from planner.search.executors import executor_of
-from planner.validation.figures import figures
-from planner.validation.row import Check, CheckName, Row, RowName
+from planner.validation.row import Check, CheckName, Row, RowName, figures
 
 __all__ = ["Row", "checks", "known_rows", "names", "validate"]
 

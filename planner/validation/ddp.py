@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, Variation
-from planner.device.computation.transform import steadied
+from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, Variation, steadied
 from planner.device.recorded.importers import import_computation
 from planner.hardware import Device, bare_machine
 from planner.hardware.market import Market

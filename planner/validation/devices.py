@@ -23,10 +23,9 @@ from planner.hardware.catalog import hardware_names, load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model, model_names
 from planner.validation import row
-from planner.validation.figures import DATA, figures, table
 from planner.validation.predict import RunStep, kind_of, predicted
 from planner.validation.reader import published_runs, throughput_runs
-from planner.validation.row import Row, RowName
+from planner.validation.row import DATA, Row, RowName, figures, table
 from planner.validation.run import Run
 from planner.validation.suites import is_alone
 

@@ -17,9 +17,9 @@ from planner.device.recompute import recompute_named
 from planner.errors import BadInput
 from planner.hardware.device_names import name_called
 from planner.validation.evidence import Compared, Evidence, Statement
-from planner.validation.figures import MOST_WHOLE, NUMBERS, TEXTS, WHOLE, packed_table
 from planner.validation.networks import Dimensions, device_named, transformer
 from planner.validation.reader import WHOLE_POSITIONS, Refused
+from planner.validation.row import MOST_WHOLE, NUMBERS, TEXTS, WHOLE, packed_table
 from planner.validation.run import Layout, Row, Run, software_of
 from planner.validation.suites import compare_runs, evidence_from
 

@@ -6,7 +6,7 @@ from planner.device.memory import USABLE, Optimizer, PeakMemory, Shares, footpri
 from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Model
-from planner.validation.figures import figures
+from planner.validation.row import figures
 from planner.validation.run import Layout, Run
 
 GIB = 2**30

@@ -20,7 +20,7 @@ from planner.model.layers import kind_name
 from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
 from planner.model.netlist import build_model
-from planner.validation.figures import DATA, figures
+from planner.validation.row import DATA, figures
 from planner.validation.run import Row, has_flash_attention
 
 Family = Literal["gpt", "llama", "mpt"]

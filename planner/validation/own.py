@@ -15,9 +15,9 @@ from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.validation import scaling
 from planner.validation.evidence import OTHER_KIND, Evidence
-from planner.validation.figures import filled, read_table, wrong_figure
 from planner.validation.layouts import layouts_evidence, read_layouts
 from planner.validation.reader import Refused, published_runs, read_rows
+from planner.validation.row import filled, read_table, wrong_figure
 from planner.validation.run import Row, Run
 from planner.validation.suites import OF_RUNS, evidence_of
 

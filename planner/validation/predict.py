@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.answers.anatomy import step_breakdown
-from planner.device.computation import Computation
-from planner.device.computation.transform import accumulated, steadied
+from planner.device.computation import Computation, accumulated, steadied
 from planner.device.rates.constants import Error, constants, error_of
 from planner.device.rates.device import basis_of
 from planner.device.rates.kernels import network_of
@@ -28,11 +27,11 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
-from planner.parallel.device import device_computation, in_units
 from planner.parallel.mesh import data_parallel_group
+from planner.parallel.replica import device_computation, in_units
 from planner.simulator.simulate import Effort
 from planner.simulator.simulate import predict as simulate_case
-from planner.validation.figures import table
+from planner.validation.row import table
 from planner.validation.run import Run
 
 ALIKE = Effort(max_steps=20, first_runs=2)

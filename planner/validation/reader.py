@@ -20,8 +20,8 @@ from planner.errors import BadInput
 from planner.hardware.device_names import name_called
 from planner.memoize import memoize
 from planner.model import Model
-from planner.validation.figures import count, figures, number, packed_table, table, wrong_figure
 from planner.validation.networks import device_named, network_named, network_of
+from planner.validation.row import count, figures, number, packed_table, table, wrong_figure
 from planner.validation.run import (
     TENSORS,
     Layout,

@@ -21,9 +21,9 @@ from planner.device.rates.device import family_of
 from planner.errors import unknown_name
 from planner.validation import ddp, memory, scaling
 from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, ninth, ranged_by_others
-from planner.validation.figures import figures, table
 from planner.validation.predict import RunStep, kind_of, predicted, rule_of_thumb_s, with_range
 from planner.validation.reader import LANGUAGE, published_runs, throughput_runs
+from planner.validation.row import figures, table
 from planner.validation.run import Run
 
 SUITES = ("papers", "servers", "allreduce", "throughput", "sharded", "devices", "memory", "layouts")

@@ -13,7 +13,7 @@ from planner.answers.questions import Simulation, simulation_for
 from planner.answers.scenario import parse_request
 from planner.device.mfu import recomputed_macs
 from planner.model.catalog import load_model
-from planner.report.answers import page_of
+from planner.report.page import page_of
 from planner.search.cases import Cases
 from planner.search.device_memory import peak_memory
 from planner.search.request import model_of

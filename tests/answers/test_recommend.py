@@ -9,8 +9,8 @@ from planner.answers.recommend import recommend_for
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.report.answers import page_of
 from planner.report.format import usd
+from planner.report.page import page_of
 from planner.search.request import Request
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans

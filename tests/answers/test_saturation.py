@@ -9,8 +9,8 @@ import planner
 from planner.answers.questions import one_plan, saturation_for, simulation_for
 from planner.answers.saturation import _advised, doublings, turns_of
 from planner.errors import BadInput, Infeasible
-from planner.report.answers import page_of
 from planner.report.assumed import notes_of
+from planner.report.page import page_of
 from planner.report.saturation import saturation_sentence
 from planner.search.request import Request
 from planner.simulator.resource import COMPUTATION, ResourceKind

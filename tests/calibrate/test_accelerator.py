@@ -9,8 +9,8 @@ from planner.calibrate.accelerator import (
     AcceleratorCalibration,
     accelerator_tables,
     calibrate_accelerator,
+    write_hardware_file,
 )
-from planner.calibrate.hardware_file import write_hardware_file
 from planner.device.precision import BF16
 from planner.device.rates.times import computation_s
 from planner.errors import BadInput

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from planner.calibrate import compute, network
+from planner.calibrate.accelerator import merge_network, to_toml, write_hardware_file
 from planner.calibrate.compute import ComputeCalibration, _curve, _thread_counts, hardware_tables
-from planner.calibrate.hardware_file import merge_network, to_toml, write_hardware_file
 from planner.calibrate.network import calibrate_network
 from planner.errors import BadInput, PlannerError
 from planner.hardware.catalog import load_hardware

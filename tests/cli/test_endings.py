@@ -7,7 +7,8 @@ import pytest
 import typer
 
 from planner.cli import _options, _output
-from planner.report import answers, terminal
+from planner.report import page as pages
+from planner.report import terminal
 from planner.report.output import Format
 from planner.report.page import Page, Table
 
@@ -25,7 +26,7 @@ from planner.report.page import Page, Table
 def test_a_plot_follows_where_a_person_reads_the_table(monkeypatch, tmp_path, format, output, shown):
     seen = []
     page = Page("page", headline="answer", tables=[Table([{"a": 1}])])
-    monkeypatch.setattr(answers, "page_of", lambda result, energy: page)
+    monkeypatch.setattr(pages, "page_of", lambda result, energy: page)
     monkeypatch.setattr(terminal, "show_plots", seen.append)
     given = _options.Given({}, None, False, False, True, False, None, format, output and tmp_path / output)
     given.emit("answer")

@@ -148,7 +148,7 @@ def twenty_machines():
 
 def shown(answer, width=1000, **about):
     """What a terminal shows of an answer, with all assumptions."""
-    from planner.report.answers import page_of
+    from planner.report.page import page_of
     from planner.report.terminal import screen_lines
 
     return "\n".join(line.plain for line in screen_lines(page_of(answer, **about), width))

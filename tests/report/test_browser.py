@@ -9,8 +9,8 @@ from report_answers import HOSTILE, NOTE, many_plans, recommended, twenty_machin
 from test_html import KINDS, page
 
 import planner
-from planner.report.answers import page_of
 from planner.report.html import write_page
+from planner.report.page import page_of
 from planner.report.recommend import _further
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]

@@ -12,10 +12,9 @@ from planner.answers.results import Recommendation
 from planner.note import LeftOut, Note, Reason, Topic, Verb
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
-from planner.report.answers import page_of
 from planner.report.assumed import notes_of
 from planner.report.format import usd
-from planner.report.page import Page
+from planner.report.page import Page, page_of
 from planner.report.phrases import alone_words, run_words, strategy_words
 from planner.report.recommend import _next
 from planner.report.terminal import brief_notes

@@ -29,11 +29,10 @@ from planner.answers.timeline import timeline_of
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
 from planner.report import charts, charts_step, format, layer_pages, phrases
-from planner.report.answers import page_of, write_html
 from planner.report.charts_step import BINS, _bars
 from planner.report.html import MOST_ROWS, render_page, script_json, tables_page
 from planner.report.layer_pages import model_page, profile_page
-from planner.report.page import label
+from planner.report.page import label, page_of, write_html
 from planner.report.recommend import _further
 from planner.servers.report.partition import partition_page
 from planner.simulator.resource import COMPUTATION

@@ -16,10 +16,10 @@ from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.model.catalog import load_model
 from planner.note import Topic
-from planner.report.answers import page_of
 from planner.report.assumed import notes_of, sentence
 from planner.report.format import usd
 from planner.report.output import to_json
+from planner.report.page import page_of
 from planner.search.rank import CONFIDENCE
 from planner.search.request import Request
 

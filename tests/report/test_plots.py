@@ -10,9 +10,8 @@ import pytest
 from report_answers import recommended, saturated
 from rich.text import Text
 
-from planner.report.answers import page_of
 from planner.report.charts import LETTERS, pareto
-from planner.report.page import Page, Picture
+from planner.report.page import Page, Picture, page_of
 from planner.report.plots import (
     CHOICE,
     COLOURS,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from report_answers import compared, recommended, saturated, simulated
 
-from planner.report.answers import page_of
 from planner.report.format import usd
+from planner.report.page import page_of
 from planner.report.what_if import what_if
 
 

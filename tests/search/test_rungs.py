@@ -10,7 +10,7 @@ from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.model.catalog import load_model
 from planner.parallel.plan import Plan
-from planner.report.answers import page_of
+from planner.report.page import page_of
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.simulations import Simulations

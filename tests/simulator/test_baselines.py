@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.simulator.baselines import OneWorker, cynthia, ideal, one_worker, queueing
+from planner.servers.validation.testbed import OneWorker, cynthia, ideal, one_worker, queueing
 from planner.simulator.cluster import Cluster
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 

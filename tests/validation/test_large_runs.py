@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.computation.transform import accumulated
+from planner.device.computation import accumulated
 from planner.device.rates.times import framework_named
 from planner.model import AttentionShape
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import data_parallel_group
 from planner.simulator.simulate import Effort, predict
-from planner.validation.figures import figures, filled
 from planner.validation.networks import Dimensions, transformer
 from planner.validation.predict import (
     RunStep,
@@ -24,6 +23,7 @@ from planner.validation.predict import (
     with_range,
 )
 from planner.validation.reader import published_runs, read_rows, read_run
+from planner.validation.row import figures, filled
 from planner.validation.run import Run
 
 ROW = {

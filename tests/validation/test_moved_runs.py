@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.device.recorded.rescale import rescale_errors
-from planner.validation.figures import table
+from planner.validation.row import table
 
 
 def off(column: str, **wanted: str) -> np.ndarray:

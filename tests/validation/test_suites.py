@@ -13,14 +13,14 @@ from planner.cli.validate import SuitesAsked, To, answer
 from planner.device.rates.constants import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, readme_table, suite_lines
-from planner.report.evidence_pages import page_of, pages_drift, write_pages
 from planner.report.output import Format, render
+from planner.report.validation import page_of, pages_drift, write_pages
 from planner.validation.evidence import Compared, Evidence, Part, figures_of, ranged_by_others
-from planner.validation.figures import filled, packed_table
 from planner.validation.layouts import LayoutChoice, choices, read_layouts, regret_statements
 from planner.validation.own import own_evidence, own_layouts
 from planner.validation.predict import RunStep, predicted, rule_of_thumb_s
 from planner.validation.reader import published_runs
+from planner.validation.row import filled, packed_table
 from planner.validation.suites import SUITES, evidence
 
 

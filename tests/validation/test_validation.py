@@ -13,7 +13,7 @@ from planner.errors import BadInput
 from planner.report.output import Format, render
 from planner.report.validation import document, drift, summary, validation_tables
 from planner.validation import Row, checks, known_rows, names, validate
-from planner.validation.figures import figures
+from planner.validation.row import figures
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAPERS, SERVERS = DOCS / "validation-papers.md", DOCS / "validation-servers.md"

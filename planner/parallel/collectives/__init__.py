@@ -8,8 +8,16 @@ phases to joint ops, and axes of the mesh take their seconds.
 
 from __future__ import annotations
 
-from planner.parallel.collectives._base import Kind, Level, Peers, Phase, repeated, ring_bytes
-from planner.parallel.collectives.curve import Curves, TimeCurve
+from planner.parallel.collectives._base import (
+    Curves,
+    Kind,
+    Level,
+    Peers,
+    Phase,
+    TimeCurve,
+    repeated,
+    ring_bytes,
+)
 from planner.parallel.collectives.gloo import Gloo
 from planner.parallel.collectives.nccl import Nccl
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.computation import Computation
-from planner.device.computation.transform import accumulated
+from planner.device.computation import Computation, accumulated
 from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
 from planner.errors import PlannerError

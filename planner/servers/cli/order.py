@@ -84,8 +84,8 @@ def command(
     planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit
     """
     from planner.files.regular_file import write_file
-    from planner.report.answers import page_of
     from planner.report.output import emit
+    from planner.report.page import page_of
     from planner.servers.order_request import OrderRequest, exported, order_for
 
     request = OrderRequest(

@@ -26,8 +26,7 @@ from planner.simulator.policy import Multiplexed
 from planner.simulator.step import DOWNLINK, WORKER
 from planner.units import GBIT_BYTES_PER_S, MIB
 from planner.validation import row
-from planner.validation.figures import figures
-from planner.validation.row import Row, RowName
+from planner.validation.row import Row, RowName, figures
 
 GOODPUT = 0.99  # of a line rate: TCP in frames of 9001 bytes
 AS_GOOD = 0.98  # what two simulations to 1% can tell apart

@@ -11,8 +11,7 @@ from planner.servers.ordering import measures
 from planner.servers.validation.forward import ForwardPass, ForwardSteps
 from planner.units import GBIT_BYTES_PER_S
 from planner.validation import row
-from planner.validation.figures import figures
-from planner.validation.row import Row
+from planner.validation.row import Row, figures
 
 GIVEN: dict[str, Any] = figures("ordering_abstract")
 BEST = 0.95  # of E: 1 is the bound, which a step misses by its first transfer and last op

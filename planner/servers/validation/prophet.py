@@ -34,8 +34,7 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.step import WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S
 from planner.validation import row
-from planner.validation.figures import figures
-from planner.validation.row import Row
+from planner.validation.row import Row, figures
 
 GIVEN: dict[str, Any] = figures("prophet")
 PUSH_S = 0.002

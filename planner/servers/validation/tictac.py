@@ -18,8 +18,7 @@ from planner.simulator.policy import Mode
 from planner.simulator.run import RunOptions, run
 from planner.units import GBIT_BYTES_PER_S, MIB
 from planner.validation import row
-from planner.validation.figures import figures, once
-from planner.validation.row import Row, RowName
+from planner.validation.row import Row, RowName, figures, once
 
 GIVEN: dict[str, Any] = figures("tictac")
 POINTS = 0.05  # how far our largest gain may be from the published one

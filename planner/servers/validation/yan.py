@@ -14,8 +14,7 @@ from planner.model.catalog import load_model
 from planner.servers.partition.search import PartitionRequest, PartitionResult, partition
 from planner.servers.partition.study import fixed, layer_choice, most_samples_within, samples_within
 from planner.validation import row
-from planner.validation.figures import figures, once
-from planner.validation.row import Row
+from planner.validation.row import Row, figures, once
 
 GIVEN: dict[str, Any] = figures("yan")
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]

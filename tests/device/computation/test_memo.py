@@ -12,7 +12,7 @@ from planner.device.computation import Computation
 from planner.device.precision import FP32
 from planner.memoize import kept_on
 from planner.parallel.data import AllReduce, Alone, Sharded, Site
-from planner.parallel.device import device_computation
+from planner.parallel.replica import device_computation
 from planner.servers.parameter_servers import ParameterServers
 
 

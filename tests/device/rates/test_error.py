@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from planner.device.rates.constants import Error, combined, constants, error_of
-from planner.validation.figures import DATA
+from planner.validation.row import DATA
 
 TENTH = Error("fitted", 0.05, math.log(1.1), 100, "")
 

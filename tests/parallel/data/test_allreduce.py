@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from test_buckets import chain
 
-from planner.device.computation import Computation, Variation
-from planner.device.computation.transform import accumulated, steadied
+from planner.device.computation import Computation, Variation, accumulated, steadied
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market

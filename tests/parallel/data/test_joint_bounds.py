@@ -13,8 +13,7 @@ from test_allreduce import mixed, step_s
 from test_buckets import chain
 from test_sharded import SLOW, random_sharded
 
-from planner.device.computation import Variation
-from planner.device.computation.transform import accumulated, steadied
+from planner.device.computation import Variation, accumulated, steadied
 from planner.device.precision import BF16, FP32
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
@@ -23,9 +22,8 @@ from planner.model.catalog import load_model
 from planner.parallel.data import Exchange, Job, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.device import device_computation
 from planner.parallel.mesh import Mesh, data_parallel_group
-from planner.parallel.replica import replica_computation
+from planner.parallel.replica import device_computation, replica_computation
 from planner.simulator.bounds import bounds_of
 
 

@@ -9,8 +9,7 @@ import pytest
 from test_allreduce import check_engine_is_reference, step_s
 from test_buckets import chain
 
-from planner.device.computation import Variation
-from planner.device.computation.transform import accumulated, steadied
+from planner.device.computation import Variation, accumulated, steadied
 from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
