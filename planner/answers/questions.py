@@ -24,7 +24,7 @@ from planner.answers.results import (
 )
 from planner.answers.saturation import saturation_of
 from planner.answers.scenario import parse_request
-from planner.errors import BadInput, Infeasible
+from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
 from planner.hardware import Hardware
 from planner.model import Model
@@ -41,13 +41,14 @@ from planner.search.meshes import named_mesh
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import batches, precisions
-from planner.search.space import kinds, plan_of, undealt_words
+from planner.search.sizes import batches, dividing_batches, precisions
+from planner.search.space import deals, kinds, plan_of
 from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
 if TYPE_CHECKING:
     from planner.answers.options import Options
 
+NEIGHBOURS = 4  # global batches tried on either side of one that replicas cannot share
 FULL = 8  # devices of a machine
 DEFAULT_MACHINE, LARGE_MACHINE = "g5.xlarge", "p5.48xlarge"  # of models that one device trains, of others
 
@@ -119,11 +120,11 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         if all(getattr(meant, name, None) is not None for name in fixed):
             meant = settings.chosen(meant, fixed)
         raise meant.infeasibility(site) or BadInput(usual)
-    possible = list(batches(request, model, kind))
+    possible = _micro_batches(request, model, site)
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
-    if words := undealt_words(request, possible[-1], site):
-        raise BadInput(words)
+    if not deals(request, possible[-1], site):
+        raise BadInput(_indivisible_words(request, possible[-1], site))
     supported = precisions(request, model, kind)
     if not supported:
         has = ", ".join(kind.device.formats)
@@ -132,6 +133,49 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     recompute = (request.recompute or ("none",))[0]
     plan = plan_of(model, possible[-1], site, exchange, request, precision=supported[0], recompute=recompute)
     return _with_fitting_batch(plan, request, model)
+
+
+def _micro_batches(request: Request, model: Model, site: Site) -> list[int]:
+    """The micro-batches that a request allows on a site. Of a global batch without a named micro-batch: the
+    largest share of a replica's samples up to the model's own batch."""
+    allowed = list(batches(request, model, site.hardware))
+    free = request.global_batch is not None and request.batches is None and request.profile is None
+    if free and request.global_batch and request.global_batch % max(site.replicas, 1) == 0:
+        return dividing_batches(request.global_batch // max(site.replicas, 1), allowed)
+    return allowed
+
+
+def _indivisible_words(request: Request, batch: int, site: Site) -> str:
+    """Why replicas cannot share the global batch, with the nearest that they can train with."""
+    asked, replicas = request.global_batch or 0, max(site.replicas, 1)
+    named = request.batches is not None or request.profile is not None
+    why = f"--global-batch {asked} is no multiple of {replicas} replicas" + f" x micro-batch {batch}" * named
+    nearest = _nearest_batches(request, replicas * (batch if named else 1))
+    smaller = replace(request, batches=(1,))
+    if not nearest and named and request.profile is None:
+        nearest = [f"{size} with --batch 1" for size in _nearest_batches(smaller, replicas)]
+    return f"{why}; the nearest that works is {' or '.join(map(str, nearest))}" if nearest else why
+
+
+def _nearest_batches(request: Request, step: int) -> list[int]:
+    """The multiples of a step below and above the global batch that can be trained with."""
+    asked = request.global_batch or 0
+    below, above = asked // step * step, -(-asked // step) * step
+    sizes = (range(first, first + NEIGHBOURS * by, by) for first, by in ((below, -step), (above, step)))
+    possible = (
+        next((size for size in some if size > 0 and is_possible(replace(request, global_batch=size))), None)
+        for some in sizes
+    )
+    return [size for size in possible if size is not None]
+
+
+def is_possible(request: Request) -> bool:
+    """Whether the single plan that a request names can be run."""
+    try:
+        Cases(request, model_of(request)).check(one_plan(request))
+    except PlannerError:
+        return False
+    return True
 
 
 def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:

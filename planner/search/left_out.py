@@ -7,6 +7,7 @@ from math import lcm
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.note import LeftOut
 from planner.parallel.mesh import meshes
+from planner.search.remedies import remedy_words
 from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds
 
@@ -36,11 +37,7 @@ def no_plans(space: Space, request: Request) -> str:
             *(f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()),
         ]
     )
-    nearest = _nearest_batch(request, space)
-    if space.cheapest_dropped is not None and not space.out_of_reach:  # money is what is short
-        price, plan = space.cheapest_dropped
-        nearest = f"; the nearest plan is {plan.cluster_text} at ${price:.2f}/h"
-    return f"no plan is left of {space.considered}: {reasons}{nearest}"
+    return f"no plan is left of {space.considered}: {reasons}{remedy_words(request)}"
 
 
 def _some(names: list[str]) -> str:
@@ -78,11 +75,3 @@ def _no_replicas(request: Request) -> str:
         f"{counts[name]} x {name}"
     )
 
-
-def _nearest_batch(request: Request, space: Space) -> str:
-    """The global batches beside the one asked for that the nearest plan could be dealt."""
-    if request.global_batch is None or space.nearest_dealt is None:
-        return ""
-    each, asked = space.nearest_dealt, request.global_batch
-    few, more = asked // each * each, -(-asked // each) * each
-    return f"; the nearest global batch that works is {f'{few} or ' if few else ''}{more}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf
+from math import inf, isqrt
 
 from planner.device.memory import Shares, footprint
 from planner.device.precision import BF16, FP16, FP32, PRECISIONS, Precision
@@ -64,13 +64,23 @@ def largest_alone(model: Model, worker: Hardware) -> int:
 
 
 def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
-    """The batches of a worker to try. Where a global batch of sequences is asked for and nothing else, how
-    much of it is taken at once is free: powers of two; where nothing is asked for, what people run."""
+    """The batches of a worker to try: where a global batch is asked for and no micro-batch, its divisors next
+    to powers of two; where nothing is asked for, what people run."""
     if request.batches is None and request.global_batch is None and request.profile is None:
         return tried_batches(request, model, worker)
-    if request.global_batch is None or request.batches is not None or model.sequence_length is None:
+    if request.global_batch is None or request.batches is not None or request.profile is not None:
         return batches(request, model, worker)
-    return [2**k for k in range(MICRO_BATCHES) if 2**k <= request.global_batch]
+    powers = MICRO_BATCHES
+    if model.sequence_length is None:
+        largest = tried_batches(replace(request, global_batch=None), model, worker)[-1]
+        powers = max(largest, 1).bit_length()
+    return dividing_batches(request.global_batch, [2**k for k in range(powers)])
+
+
+def dividing_batches(samples: int, limits: Iterable[int]) -> list[int]:
+    """For each limit the largest divisor of a number of samples up to it, in ascending order."""
+    divisors = [each for k in range(1, isqrt(samples) + 1) if samples % k == 0 for each in (k, samples // k)]
+    return sorted({max(each for each in divisors if each <= limit) for limit in limits})
 
 
 def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:

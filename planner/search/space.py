@@ -24,7 +24,7 @@ from planner.note import Reason, Verb
 from planner.parallel.data import EXCHANGES, Exchange, Site, Tier
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
-from planner.search.feasibility import Exclusion, Feasibility, exclusion
+from planner.search.feasibility import Feasibility, exclusion
 from planner.search.front import Floats
 from planner.search.meshes import meshes_on
 from planner.search.request import SERVER_WORDS, Request
@@ -42,10 +42,6 @@ class Space:
     dropped: Counter[str] = field(default_factory=Counter)  # plans, by the reason
     out_of_reach: Counter[str] = field(default_factory=Counter)  # of `plans`, by the reason
     left_out: dict[Reason, list[str]] = field(default_factory=dict)  # hardware, by the reason
-    cheapest_dropped: tuple[float, Plan] | None = None  # over the budget, but the nearest to it
-    nearest_dealt: int | None = (
-        None  # samples that replicas take at once, of a global batch that cannot be dealt
-    )
     pruned: int = 0  # plans that were not made, as something known is faster and cheaper
 
     def add(self, other: Space) -> None:
@@ -55,9 +51,6 @@ class Space:
             setattr(self, prices, np.concatenate([getattr(self, prices), getattr(other, prices)]))
         self.dropped += other.dropped
         self.pruned += other.pruned
-        self.nearest_dealt = self.nearest_dealt or other.nearest_dealt
-        found = [one for one in (self.cheapest_dropped, other.cheapest_dropped) if one is not None]
-        self.cheapest_dropped = min(found, key=lambda one: one[0], default=None)
 
     @property
     def considered(self) -> int:
@@ -111,13 +104,6 @@ def enumerate_plans(
                 useful.append(paid.usd_per_useful_hour)
                 continue
             space.dropped[reason] += 1
-            if reason is Exclusion.OVER_BUDGET and (
-                space.cheapest_dropped is None or price < space.cheapest_dropped[0]
-            ):
-                space.cheapest_dropped = (price, plan)
-            if reason is Exclusion.INDIVISIBLE:
-                each = plan.batch * plan.replicas
-                space.nearest_dealt = min(each, space.nearest_dealt or each)
     space.usd_per_hour, space.usd_per_useful_hour = np.array(prices), np.array(useful)
     space.pruned = 0 if pruner is None else pruner.pruned
     return space
@@ -245,18 +231,6 @@ def plans_on(
 def deals(request: Request, batch: int, site: Site) -> bool:
     """Whether the global batch can be dealt out to the replicas of a site, so much at once."""
     return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
-
-
-def undealt_words(request: Request, batch: int, site: Site) -> str:
-    """Why the global batch cannot be dealt out, with the nearest that can; empty if it can."""
-    if deals(request, batch, site) or request.global_batch is None:
-        return ""
-    each, replicas = batch * max(site.replicas, 1), max(site.replicas, 1)
-    few, more = request.global_batch // each * each, -(-request.global_batch // each) * each
-    return (
-        f"--global-batch {request.global_batch} is no multiple of {replicas} replicas x micro-batch {batch}; "
-        f"the nearest that works is {f'{few} or ' if few else ''}{more}"
-    )
 
 
 def plans_at(

@@ -247,7 +247,7 @@ LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange"
         ({"workers": 12, "tensor": 4, "pipeline": 2}, BadInput, r"12 workers .* of 8 .* 8 or 16"),
         ({"workers": 3, "tensor": 4}, BadInput, r"3 workers .* --workers 4"),
         ({"workers": 16, "global_batch": 100}, BadInput, r"100 is no multiple of 16 .* 96 or 112"),
-        ({"workers": 16, "global_batch": 8, "batch": 2}, BadInput, r"16 replicas x micro-batch 2; .* is 32"),
+        ({"workers": 16, "global_batch": 8, "batch": 2}, BadInput, r"16 replicas x micro-batch 2; .* is 16 with --batch 1"),
         ({"workers": 16, "exchange": "sharded:stage=4"}, BadInput, r"it is 1, 2 or 3"),
     ],
 )
@@ -328,7 +328,9 @@ def test_an_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -
     words = {"model": "llama3-8b", "hardware": "p5.48xlarge", "machines": 2}
     with pytest.raises(Infeasible, match=r"whole replicas of pipeline 3; .* is 3 x p5.48xlarge"):
         recommend_for(asked(**words, pipeline=3), jobs=1)
-    with pytest.raises(Infeasible, match=r"do not divide the global batch.*works is 96 or 112"):
+    with pytest.raises(
+        Infeasible, match=r"do not divide the global batch.*--global-batch 96 .*, or --global-batch 112 "
+    ):
         recommend_for(asked(**words, workers=16, tensor=1, batch=1, global_batch=100), jobs=1)
 
 

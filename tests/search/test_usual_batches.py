@@ -32,9 +32,14 @@ def test_contenders_take_the_own_batch_only():
 
 
 def test_a_named_batch_is_the_only_one():
-    for named in ({"batches": (32,)}, {"global_batch": 512}):
-        found = {plan.batch for plan in space(hardware=("p5.48xlarge",), workers=(8,), **named)}
-        assert found == {named.get("batches", (64,))[0]}
+    words = {"hardware": ("p5.48xlarge",), "workers": (8,)}
+    assert {plan.batch for plan in space(**words, batches=(32,))} == {32}
+
+
+def test_a_global_batch_is_split_into_micro_batches_that_divide_it():
+    plans = space(hardware=("p5.48xlarge",), workers=(8,), global_batch=512)
+    assert {plan.samples_per_step * plan.replicas for plan in plans} == {512}
+    assert {plan.batch for plan in plans} == {1, 2, 4, 8, 16, 32, 64}
 
 
 def test_all_devices_take_no_more_than_people_train_with():

@@ -1,0 +1,164 @@
+"""Remedies of a request without a plan: changes of its flags, each tried on the product before it is named.
+
+`remedies` tries changes in the order of what they cost: settings of the software, another global batch or
+number of workers, other machines, then a higher limit. A change counts when the changed request has a plan;
+the work is capped by the number of spaces that are enumerated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import PlannerError
+from planner.search.cases import Cases
+from planner.search.field import field_of
+from planner.search.request import Request, model_of
+from planner.search.space import enumerate_plans
+
+if TYPE_CHECKING:
+    from planner.parallel.plan import Plan
+
+MOST_TRIED = 24  # spaces enumerated in all
+MOST_NAMED = 3  # remedies that a sentence has room for
+NEIGHBOURS = 4  # global batches tried on either side
+BUDGET_STEP = 4  # factor between budgets tried
+MOST_BUDGET = 1e6  # USD per hour
+BIG_BATCH = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Flags that make a plan possible, with the cheapest plan they allow."""
+
+    flags: str
+    plan: Plan
+    usd_per_hour: float
+
+    @property
+    def words(self) -> str:
+        return f"{self.flags} ({self.plan.cluster_text} at ${self.usd_per_hour:,.2f}/h)"
+
+
+def remedies(request: Request) -> list[Remedy]:
+    """The changes of a request that make a plan possible, the cheapest kinds of change first."""
+    attempts = _Attempts(MOST_TRIED)
+    found = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
+    return list(islice(found, MOST_NAMED))
+
+
+def remedy_words(request: Request) -> str:
+    """The remedies in words that continue a message; empty where no single change helps."""
+    found = remedies(request)
+    return f"; it works with {', or '.join(remedy.words for remedy in found)}" if found else ""
+
+
+@dataclass
+class _Attempts:
+    """Enumerates the plans of changed requests, as often as it is allowed."""
+
+    left: int
+
+    def remedy(self, flags: str, request: Request, **changes: Any) -> Remedy | None:
+        """The remedy of a change; None if it leaves no plan, is refused or too many were tried."""
+        found = self.cheapest(request, **changes)
+        return None if found is None else Remedy(flags, *found)
+
+    def cheapest(self, request: Request, **changes: Any) -> tuple[Plan, float] | None:
+        if not self.left:
+            return None
+        self.left -= 1
+        try:
+            return cheapest_plan(replace(request, **changes))
+        except PlannerError:
+            return None
+
+
+def cheapest_plan(request: Request) -> tuple[Plan, float] | None:
+    """The plan of a request with the lowest price per hour, and that price; None if there is no plan."""
+    cases = Cases(request, model_of(request))
+    space = enumerate_plans(request, cases.model, machines=field_of(cases).machines)
+    if not space.plans:
+        return None
+    index = int(space.usd_per_hour.argmin())
+    return space.plans[index], float(space.usd_per_hour[index])
+
+
+def _kinds(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+    yield _first(_settings(request, attempts))
+    yield _first(_global_batches(request, attempts, -1))
+    yield _first(_global_batches(request, attempts, 1))
+    yield _first(_counts(request, attempts))
+    yield _budget(request, attempts)
+    yield _other_machine(request, attempts)
+
+
+def _first(tried: Iterator[Remedy | None]) -> Remedy | None:
+    return next((remedy for remedy in tried if remedy is not None), None)
+
+
+def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+    """Software only: less memory on the same devices, or a micro-batch that divides the global batch."""
+    if request.recompute not in (None, ("full",)):
+        yield attempts.remedy("--recompute full", request, recompute=("full",))
+    if isinstance(request.batches, tuple):
+        batch = min(request.batches)
+        while (batch := batch // 2) >= 1:
+            yield attempts.remedy(f"--batch {batch}", request, batches=(batch,))
+    named = request.exchanges is not None and any(kind == "sharded" for kind, _ in request.exchanges)
+    if request.exchanges is not None and not named:
+        yield attempts.remedy("--exchange sharded", request, exchanges=(("sharded", {}),))
+    if request.accumulate is not None and request.accumulate > 1:
+        yield attempts.remedy("--accumulate 1", request, accumulate=1)
+
+
+def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterator[Remedy | None]:
+    """The multiples of the samples that replicas take at once, next below or above the one asked for."""
+    if request.global_batch is None:
+        return
+    sizes = request.batches if isinstance(request.batches, tuple) else (1,)
+    steps = {batch * count for batch in sizes for count in request.workers or (1,)}
+    step, asked = min(steps), request.global_batch
+    first = asked // step * step if sign < 0 else -(-asked // step) * step
+    if first == asked:
+        first += sign * step
+    for k in range(NEIGHBOURS):
+        size = first + sign * k * step
+        if 0 < size <= BIG_BATCH:
+            yield attempts.remedy(f"--global-batch {size}", request, global_batch=size)
+
+
+def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+    """As many workers or machines as it takes."""
+    if request.workers is not None and (found := attempts.cheapest(request, workers=None)):
+        workers = found[0].workers
+        yield attempts.remedy(f"--workers {workers}", request, workers=(workers,))
+    if request.machines is not None and (found := attempts.cheapest(request, machines=None)):
+        machines = found[0].machines
+        yield attempts.remedy(f"--machines {machines}", request, machines=machines)
+
+
+def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
+    """The least budget that a plan keeps to, in whole cents."""
+    budget = request.budget_usd_per_hour
+    if budget is None:
+        return None
+    while (budget := budget * BUDGET_STEP) <= MOST_BUDGET and attempts.left:
+        if found := attempts.cheapest(request, budget_usd_per_hour=budget):
+            cents = ceil(round(found[1] * 100, 6)) / 100
+            return attempts.remedy(f"--budget {cents:.2f}", request, budget_usd_per_hour=cents)
+    return None
+
+
+def _other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
+    """The cheapest machine of the catalog that trains the model with everything else as asked for."""
+    if request.profile is not None or (request.hardware is None and request.gpu is None):
+        return None
+    found = attempts.cheapest(request, hardware=None, gpu=None, sold=None)
+    if found is None:
+        return None
+    name = found[0].machine
+    return attempts.remedy(f"--hardware {name}", request, hardware=(name,), gpu=None, sold=None)
