@@ -127,7 +127,7 @@ def test_constraints_are_met_or_refused():
         recommend_for(replace(SMALL, samples=1e9, deadline_s=60.0), jobs=2)
     with pytest.raises(Infeasible, match="spend"):
         recommend_for(replace(SMALL, samples=1e9, spend_usd=1.0), jobs=2)
-    with pytest.raises(Infeasible, match=r"over the budget.*nearest plan is .* at \$"):
+    with pytest.raises(Infeasible, match=r"over the budget.*works with --budget .* at \$"):
         recommend_for(replace(SMALL, budget_usd_per_hour=0.05), jobs=2)
 
 
