@@ -247,7 +247,7 @@ LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange"
         ({"workers": 12, "tensor": 4, "pipeline": 2}, BadInput, r"12 workers .* of 8 .* 8 or 16"),
         ({"workers": 3, "tensor": 4}, BadInput, r"3 workers .* --workers 4"),
         ({"workers": 16, "global_batch": 100}, BadInput, r"100 is no multiple of 16 .* 96 or 112"),
-        ({"workers": 16, "global_batch": 8, "batch": 2}, BadInput, r"16 replicas x micro-batch 2; .* is 16 with --batch 1"),
+        ({"workers": 16, "global_batch": 8, "batch": 2}, BadInput, r"micro-batch 2; .* 16 with --batch 1"),
         ({"workers": 16, "exchange": "sharded:stage=4"}, BadInput, r"it is 1, 2 or 3"),
     ],
 )
