@@ -74,4 +74,3 @@ def _no_replicas(request: Request) -> str:
         f"no number of machines that is allowed makes whole replicas of {labels}; the nearest that works is "
         f"{counts[name]} x {name}"
     )
-
