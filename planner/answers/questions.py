@@ -150,11 +150,11 @@ def _indivisible_words(request: Request, batch: int, site: Site) -> str:
     asked, replicas = request.global_batch or 0, max(site.replicas, 1)
     named = request.batches is not None or request.profile is not None
     why = f"--global-batch {asked} is no multiple of {replicas} replicas" + f" x micro-batch {batch}" * named
-    nearest = _nearest_batches(request, replicas * (batch if named else 1))
+    nearest = [str(size) for size in _nearest_batches(request, replicas * (batch if named else 1))]
     smaller = replace(request, batches=(1,))
     if not nearest and named and request.profile is None:
         nearest = [f"{size} with --batch 1" for size in _nearest_batches(smaller, replicas)]
-    return f"{why}; the nearest that works is {' or '.join(map(str, nearest))}" if nearest else why
+    return f"{why}; the nearest that works is {' or '.join(nearest)}" if nearest else why
 
 
 def _nearest_batches(request: Request, step: int) -> list[int]:
