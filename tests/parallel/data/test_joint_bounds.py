@@ -168,7 +168,7 @@ def test_closed_forms_agree_with_the_evaluator(exchange, machine, workers, model
     """Without variation nobody waits for the slowest, which closed forms leave out; that of sharding also
     hides all but the first and the last collective."""
     where = Site(load_hardware(machine), workers, Market())
-    assume(not exchange.refusal(where))
+    assume(exchange.infeasibility(where) is None)
     steady = steadied(device_computation(load_model(model), 8, where, FP32), Variation(0.0, 0.0))
     job = Job(exchange, steady, where, accumulate)
     closed, evaluated = float(type(exchange).bounds([job])[0]), float(bounds_of([job.case()])[0])

@@ -81,6 +81,7 @@ ARGS = ("--model", "alexnet", "--batch", "32", "--hardware", "p3.2xlarge", "--in
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     monkeypatch.setitem(EXCHANGES, "broadcast", Broadcast)
+    monkeypatch.setenv("COLUMNS", "160")  # no cell of a table is wrapped
 
 
 def planner(*args, data=None):
