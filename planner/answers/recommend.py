@@ -170,6 +170,7 @@ def recommend_for(
         return replace(scored, prediction=simulations.known(scored.plan) or scored.prediction)
 
     shown, scored = [as_known(plan) for plan in shown], [as_known(plan) for plan in scored]
+    shown, cheapest = with_cheaper_baseline(shown, as_known(decision.cheapest), baseline, request)
     updated = [(change, as_known(change.scored)) for change in changes]
     changes = [
         replace(change, scored=after, gain=after.samples_per_s / chosen.samples_per_s - 1)
@@ -202,10 +203,28 @@ def recommend_for(
             (plan, float(prices[i]), float(bounds[i])) for i, plan in enumerate(plans) if i not in simulated
         ],
         partial=partial,
-        cheapest=as_known(decision.cheapest),
+        cheapest=cheapest,
         fastest=as_known(decision.fastest),
         tied=[as_known(plan) for plan in decision.tied],
     )
+
+
+def with_cheaper_baseline(
+    shown: list[ScoredPlan], cheapest: ScoredPlan, baseline: ScoredPlan | None, request: Request
+) -> tuple[list[ScoredPlan], ScoredPlan]:
+    """The shown plans and the cheapest of them, one device by itself included: the search counts larger
+    batches for a little less than they give, and may leave it out."""
+    if baseline is None or not within([baseline], request):
+        return shown, cheapest
+    if baseline.usd_per_million_samples >= cheapest.usd_per_million_samples or not baseline.priced:
+        return shown, cheapest
+    named = replace(baseline, marks=("cheapest",))
+    others = [
+        replace(plan, marks=tuple(mark for mark in plan.marks if mark != "cheapest"))
+        for plan in shown
+        if plan.plan.key != baseline.plan.key
+    ]
+    return [named, *others], named
 
 
 def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:
