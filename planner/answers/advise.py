@@ -14,6 +14,7 @@ from planner.device.precision import PRECISIONS
 from planner.parallel.data import EXCHANGES, ChangeKind, Tier
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
+from planner.search.feasibility import has_machines
 from planner.search.rungs import Rung, cannot_tell, cautious
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
@@ -45,7 +46,12 @@ class Option:
 def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[Change]:
     """Changes to the chosen plan that make it faster, the best value first: most throughput for its cost."""
     cases = simulations.cases
-    options = [one for one in _options(chosen.plan, cases) if cases.feasibility.is_possible(one.plan)]
+    options = [
+        option
+        for option in _options(chosen.plan, cases)
+        if has_machines(option.plan.rented(cases.market), cases.request)
+        and cases.feasibility.is_possible(option.plan)
+    ]
     if not options:
         return []
     bounds = cases.bounds([option.plan for option in options])

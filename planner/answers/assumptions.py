@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.answers.jobs import usual_job
+from planner.answers.own_machines import own_machine_facts
 from planner.hardware import Hardware, Price
+from planner.hardware.market import GIVEN_PRICE
 from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan
 from planner.parallel.site import flow_limit_bytes_per_s, network_figure
@@ -53,13 +55,14 @@ class BudgetLimit(Fact):
 
 @dataclass(frozen=True, slots=True)
 class PriceTerms:
-    """How machines are paid; `owned`: estimated from capital, lifetime and energy."""
+    """How machines are paid; `owned`: estimated from capital, lifetime and energy; `given`: by --price."""
 
     spot: bool = False
     region: str = ""
     as_of: str = ""
     basis: str = ""
     owned: bool = False
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
     return [
         *_job(request),
         *(_whose(request) if searched else []),
+        *own_machine_facts(kinds, request, searched=searched),
         *_money(plans, kinds, cases),
         *_network(kinds, request),
         *_compute(plans, cases),
@@ -239,9 +243,13 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
         out.append(BudgetLimit(request.budget_usd_per_hour))
     on_spot = _on_spot(plans, cases)
     prices = []
+    given = PriceTerms(given=True)
     for kind in kinds:
-        price = request.market.price(kind) if kind.ownership is None else None
-        if price is None:
+        price = request.market.price(kind)
+        if price is None or (kind.ownership is not None and price is kind.price):
+            continue
+        if price.on_demand_usd_per_hour is not None and price.source == GIVEN_PRICE:
+            out.append(MachinePrice(kind.name, price.on_demand_usd_per_hour, given))
             continue
         spot = kind.name in on_spot and price.spot_usd_per_hour is not None
         paid = price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
@@ -254,7 +262,7 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
     out += _spot(plans, cases)
     for kind in kinds:
         paid = kind.price.on_demand_usd_per_hour
-        if kind.ownership is not None and paid is not None:
+        if kind.ownership is not None and paid is not None and request.market.price(kind) is kind.price:
             out.append(MachinePrice(kind.name, paid, PriceTerms(owned=True)))
     return out
 

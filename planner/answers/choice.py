@@ -18,6 +18,7 @@ from planner.errors import Interrupted
 from planner.hardware.prices.cluster_cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress
+from planner.search.feasibility import has_machines
 from planner.search.front import Floats, front
 from planner.search.rank import rank
 from planner.search.request import Request
@@ -71,7 +72,8 @@ def further(
     changes = next_changes(chosen, simulations, pool)
     progress("looking further", 1, 2)
     more = replace(chosen.plan, workers=2 * chosen.plan.workers)
-    if refused(more, simulations.cases):
+    request = simulations.request
+    if refused(more, simulations.cases) or not has_machines(more.rented(request.market), request):
         return changes, None
     most = max(32, chosen.plan.workers)
     curve = saturation_of(chosen.plan, simulations, pool, max_workers=most)

@@ -39,6 +39,7 @@ class Options(TypedDict, total=False):
     network: str | None
     bandwidth: str | None
     budget: str | float | None
+    price: float | None
     deadline: str | float | None
     spend: float | None
     machines: int | None

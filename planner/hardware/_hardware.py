@@ -91,6 +91,7 @@ class Fabric:
     between_bytes_per_s: float | None = None
     allreduce_bytes_per_s: float | None = None
     machines: int = 1
+    assumed: bool = False  # taken from other machines, as the file says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,6 @@ class Ownership:
     power_watts: float
     energy_usd_per_kwh: float
     cooling_factor: float = 1.0  # energy drawn at the meter for each unit that reaches the machine
-    machines: int | None = None  # how many there are; a plan cannot use more
     reasoning: str = ""
 
     @property
@@ -180,11 +180,22 @@ class Hardware:
     local_disk_bytes: float | None = None
     offered_as: str = ""  # the provider's own name, where ours differs
     standing: Standing = "rentable"  # retired: nobody sells it any more; example: a cluster of a paper
+    machines: int | None = None  # how many of them are owned; a plan cannot use more
 
     @property
     def can_be_had(self) -> bool:
         """Whether one can rent it, or has it already."""
         return self.standing in ("rentable", "own")
+
+    @property
+    def has_price(self) -> bool:
+        """Whether anybody says what it costs, anywhere."""
+        prices = (self.price, *self.other_prices)
+        return any(
+            usd is not None
+            for price in prices
+            for usd in (price.on_demand_usd_per_hour, price.spot_usd_per_hour)
+        )
 
     @property
     def devices_memory_bytes(self) -> float:

@@ -77,7 +77,9 @@ def build(name: str, entries: Entries) -> Hardware:
     absent = {figure for figure, value in figures.items() if value is None}
     given = Source("estimated", f"given in {file.path.name}")
     device = _device(name, machine, *entries.devices[entry.device])
-    ownership = Ownership(**msgspec.structs.asdict(entry.ownership)) if entry.ownership else None
+    terms = msgspec.structs.asdict(entry.ownership) if entry.ownership else {}
+    owned = terms.pop("machines", None)
+    ownership = Ownership(**terms) if terms else None
     price = _price(entry, ownership, said, given)
     return Hardware(
         name=name,
@@ -113,6 +115,7 @@ def build(name: str, entries: Entries) -> Hardware:
         local_disk_bytes=_times(entry.local_disk_gbyte, 1e9),
         offered_as=entry.offered_as,
         standing=entry.standing or _standing(machine),
+        machines=entry.machines or owned,
     )
 
 
@@ -123,7 +126,9 @@ def _times(value: float | None, factor: float) -> float | None:
 def _standing(machine: MachineAt) -> Standing:
     if not machine.entry.still_sold:
         return "retired"
-    return "own" if machine.entry.ownership or machine.provider == "own" else "rentable"
+    entry = machine.entry
+    owned = entry.ownership or entry.machines or machine.provider == "own"
+    return "own" if owned else "rentable"
 
 
 def _price(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -83,7 +83,20 @@ def load_shipped(name: str) -> Hardware:
 
 @memoize
 def _built(folders: tuple[Path, ...], name: str) -> Hardware:
-    return build(name, _entries_at(folders, _all_names(folders).files[name]))
+    names = _all_names(folders)
+    machine = build(name, _entries_at(folders, names.files[name]))
+    return _as_own(machine) if name in names.own else machine
+
+
+def _as_own(machine: Hardware) -> Hardware:
+    """A machine of a user's file: the usual fabric if the file names none; its own if it has no price."""
+    if machine.standing == "rentable" and not machine.has_price:
+        machine = replace(machine, standing="own")
+    if machine.fabric is not None or machine.device_count == 1:
+        return machine
+    from planner.hardware.usual_fabric import with_usual_fabric
+
+    return with_usual_fabric(machine, (_built((), known) for known in _all_names(()).files))
 
 
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
@@ -128,7 +141,7 @@ def _from_file(path: Path, wanted: str) -> Hardware:
     if not wanted and len(own.machines) > 1:
         names = ", ".join(own.machines)
         raise BadInput(f"{path}: holds several machines ({names}); name one, as in {path}:{name}")
-    return build(name, own.with_parts_of(_shared_entries(user_folders())))
+    return _as_own(build(name, own.with_parts_of(_shared_entries(user_folders()))))
 
 
 def _names() -> _Names:

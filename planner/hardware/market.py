@@ -16,13 +16,15 @@ from planner.hardware import Hardware, Network, Price
 from planner.memoize import kept
 
 T = TypeVar("T")
+GIVEN_PRICE = "--price"  # the source of a price that the request gives
 
 
 @dataclass(frozen=True, slots=True)
 class Market:
     """`bandwidth_bytes_per_s` replaces the figure of every NIC; `own` are machines that the catalogue does
     not hold: those of the user's files, and the one that a profile was recorded on. `rdma`: whether
-    collectives between machines bypass the kernel; None: where the machine can."""
+    collectives between machines bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces
+    the price of machines that are the user's own, and of those without one."""
 
     network: Network = "baseline"
     bandwidth_bytes_per_s: float | None = None
@@ -30,6 +32,7 @@ class Market:
     spot: bool = False
     own: tuple[Hardware, ...] = field(default=(), hash=False)
     rdma: bool | None = None
+    own_usd_per_hour: float | None = None
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -66,6 +69,8 @@ class Market:
 
     def price(self, hardware: Hardware) -> Price | None:
         """The price list that counts for a machine; None where its region has none."""
+        if self.own_usd_per_hour is not None and (hardware.standing == "own" or not hardware.has_price):
+            return Price(self.own_usd_per_hour, None, "", "", "measured", GIVEN_PRICE)
         if hardware.ownership is not None or self.region is None:
             return hardware.price
         if self.region == "cheapest":
@@ -81,6 +86,10 @@ class Market:
         if price is None:
             return None
         return price.on_demand_usd_per_hour if hardware.ownership is not None else self._paid(price)
+
+    def is_free(self, hardware: Hardware) -> bool:
+        """Whether a machine is the user's own and has no price: its plans are ranked by time."""
+        return hardware.standing == "own" and not hardware.has_price and self.own_usd_per_hour is None
 
     @property
     def no_price(self) -> str:
@@ -103,7 +112,7 @@ class Market:
     def check_prices(self, kinds: Iterable[Hardware]) -> None:
         """Refuse a request that pays for none of the machines it would rent. Machines without any price in
         their file are not meant to be paid for."""
-        rented = [kind for kind in kinds if kind.ownership is None and any(map(_known, _prices(kind)))]
+        rented = [kind for kind in kinds if kind.ownership is None and kind.has_price]
         if not rented or any(self.usd_per_hour(kind) is not None for kind in rented):
             return
         who, it = f"{rented[0].name} has", "it has"
@@ -137,7 +146,3 @@ def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:
 
 def _prices(hardware: Hardware) -> tuple[Price, ...]:
     return (hardware.price, *hardware.other_prices)
-
-
-def _known(price: Price) -> bool:
-    return price.on_demand_usd_per_hour is not None or price.spot_usd_per_hour is not None

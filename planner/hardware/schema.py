@@ -68,6 +68,7 @@ class FabricEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     device: str
     device_count: Count = 1
+    machines: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # that are owned
     cores: Count | None = None
     cpu: str = ""
     vcpus: Count | None = None

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
 from planner.answers import assumptions as facts
+from planner.answers import own_machines
 from planner.hardware.prices.age import old_prices
 from planner.note import Fact, Note, Topic
 from planner.report.format import count, limit_usd, listed, rate, usd
+from planner.report.hardware import LINKS
 from planner.units import format_bandwidth, format_count
 
 
@@ -62,6 +64,8 @@ def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
     """The prices of machines that are paid on the same terms."""
     terms = prices[0].terms
     named = [f"{price.machine} {usd(price.usd_per_hour)}/h" for price in prices]
+    if terms.given:
+        return Note(Topic.PRICE, f"{', '.join(named)}, as given by --price.")
     if terms.owned:
         return Note(Topic.PRICE, f"{', '.join(named)}, estimated from capital, lifetime and energy.")
     region = {"any": "any region"}.get(terms.region, terms.region)
@@ -69,6 +73,30 @@ def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
     details = ", ".join(part for part in (terms.as_of, terms.basis) if part)
     text, brief = (f"{listed(named, most)}, {where} ({details})." for most in (len(named), 3))
     return Note(Topic.PRICE, text, brief=brief)
+
+
+@sentence.register
+def _unpriced(fact: own_machines.Unpriced) -> str:
+    verb = "has" if len(fact.machines) == 1 else "have"
+    return f"{listed(list(fact.machines))} {verb} none: plans are ranked by time; --price adds cost."
+
+
+@sentence.register
+def _owned(fact: own_machines.OwnedMachines) -> str:
+    if fact.given:
+        return f"{fact.count:,} x {fact.machine} are there, as its file says; fewer only where as fast."
+    return f"one {fact.machine}, as its file does not say how many; --machines 4 counts with more."
+
+
+@sentence.register
+def _fabric(fact: own_machines.AssumedFabric) -> str:
+    fabric = fact.fabric
+    rate_gb = f"{fabric.bytes_per_s / 1e9:g} GB/s per device each way"
+    source = fabric.source.removeprefix("assumed: ")
+    return (
+        f"{fact.machine}'s file names no fabric; {LINKS[fabric.kind]} with {rate_gb} is assumed: {source}. "
+        'Set fabric = "pcie-4" or another there.'
+    )
 
 
 @sentence.register

@@ -102,6 +102,11 @@ def headline(plan: Plan, request: Request) -> str:
     return ", ".join(filter(None, [*parts, *retired]))
 
 
+def verdict(scored: ScoredPlan, request: Request, word: str) -> str:
+    """What stands before a headline: machines of the user's own are used, others are recommended."""
+    return "Use" if request.market.machine(scored.plan.machine).standing == "own" else word
+
+
 def speed_words(scored: ScoredPlan) -> str:
     """`21,300 samples/s (17,400 - 26,100)`, with tokens/s of networks over sequences first."""
     low, high = scored.range or (None, None)

@@ -28,6 +28,7 @@ from planner.report.phrases import (
     plan_row,
     row_style,
     tied_words,
+    verdict,
 )
 from planner.report.saturation import saturation_sentence
 from planner.report.what_if import what_if
@@ -63,7 +64,7 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
     columns = plan_columns(shown, training, request, energy=energy, first=[LABEL])
     return Page(
         f"planner recommend: {chosen.plan.model}",
-        "Recommended" if not result.partial else "So far",
+        verdict(chosen, request, "Recommended") if not result.partial else "So far",
         headline(chosen.plan, request),
         fact_lines(chosen, request, training),
         [Remark("Why", _why(result, training))],
@@ -117,7 +118,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
     marked = replace(best, marks=("choice",))
     return Page(
         f"planner compare: {best.plan.model}",
-        "So far" if result.partial else VERDICTS[request.goal],
+        "So far" if result.partial else verdict(best, request, VERDICTS[request.goal]),
         headline(best.plan, request),
         fact_lines(best, request, training),
         [Remark("Why", why)],
@@ -154,7 +155,8 @@ def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
 def _label(scored: ScoredPlan, tied: set[str], row: dict[str, Any]) -> str:
     """What a row is called: recommended, cheapest, fastest, tied, or the limit that it misses."""
     words = ["> recommended"] if row["_choice"] else []
-    words += [mark for mark in scored.marks if mark != "recommended"]
+    dropped = {"recommended"} if scored.priced else {"recommended", "cheapest"}
+    words += [mark for mark in scored.marks if mark not in dropped]
     words += ["tied"] if scored.plan.key in tied else []
     words += [row["misses"]] if row["misses"] else []
     return ", ".join(words)
@@ -191,6 +193,8 @@ def _why(result: Recommendation, training: Training | None) -> list[str]:
     """Why this plan: how it compares with the two ends of the front, with tied plans and with one device."""
     chosen = result.chosen
     cheapest, fastest = result.cheapest or chosen, result.fastest or chosen
+    if not chosen.priced:
+        cheapest = chosen
     why = f"{BEST[result.request.goal]}{_within(result.request)}"
     if cheapest.plan.key != chosen.plan.key:
         why = f"{why}: {_against(chosen, 'the cheapest plan', cheapest)}"

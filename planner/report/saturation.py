@@ -26,6 +26,7 @@ from planner.report.phrases import (
     job_columns,
     plan_row,
     row_style,
+    verdict,
 )
 from planner.report.what_if import what_if
 
@@ -74,7 +75,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     words = energy_words(chosen)
     return Page(
         f"planner saturation: {chosen.plan.model}",
-        "So far" if result.partial else "Recommended",
+        "So far" if result.partial else verdict(result.chosen.scored, result.request, "Recommended"),
         headline(chosen.plan, request),
         fact_lines(chosen, request, training),
         [Remark("Saturation", [saturation_sentence(result, chosen.plan.machine)]), Remark("Why", why)],
@@ -126,8 +127,12 @@ def _labels(point: SaturationPoint, result: Saturation) -> list[str]:
     training = training_of(result.request)
     limit = missed(point.scored, result.request, training)
     labels = ["> recommended"] if point is result.chosen else []
-    labels += ["last worth its cost"] if point.workers == result.saturation_workers else []
-    labels += ["cost doubled"] if point.workers == result.cost_doubles_workers else []
+    priced = point.scored.priced
+    worth, doubled = (
+        ("last worth its cost", "cost doubled") if priced else ("last that pays", "half as efficient")
+    )
+    labels += [worth] if point.workers == result.saturation_workers else []
+    labels += [doubled] if point.workers == result.cost_doubles_workers else []
     labels += ["peak"] if point.workers == result.peak_workers else []
     labels += [] if limit is None else [limit.value]
     return labels
@@ -144,17 +149,25 @@ def _prices(scored: ScoredPlan, *, hourly: bool) -> list[Column]:
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
     """Where the curve turns: the last worker worth its cost, where cost doubles, where throughput peaks."""
     last, batch = curve.points[-1], curve.request.global_batch
+    priced, least = last.scored.priced, curve.request.min_marginal_efficiency
     if curve.saturation_workers is None:
         divides = batch is not None and last.scored.plan.accumulate == 1
         end = f", the most that divide a global batch of {batch:,}" if divides else ""
-        begin = f"Every worker up to {last.workers:,} on {hardware} is worth its cost{end}"
+        worth = "is worth its cost" if priced else f"adds at least {percent(least)} of what one gives"
+        begin = f"Every worker up to {last.workers:,} on {hardware} {worth}{end}"
+    elif not priced:
+        begin = (
+            f"Worker {curve.saturation_workers:,} on {hardware} is the last that adds at least "
+            f"{percent(least)} of what one gives at best"
+        )
     else:
         begin = (
             f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: beyond it, "
-            f"samples cost over {1 / curve.request.min_marginal_efficiency:.2g} times the cheapest"
+            f"samples cost over {1 / least:.2g} times the cheapest"
         )
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers
-    cost = f"cost per sample doubles at {doubles:,}" if doubles else ""
+    doubling = "cost per sample doubles" if priced else "throughput per worker halves"
+    cost = f"{doubling} at {doubles:,}" if doubles else ""
     grows = f"throughput peaks at {peak:,}" if peak else f"throughput still grows at {last.workers:,}"
     return f"{begin}; {', '.join(filter(None, [cost, grows]))}."
 

@@ -14,7 +14,6 @@ from planner.device.recompute import Recompute
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
 from planner.hardware import Device, Hardware
-from planner.hardware.market import Market
 from planner.hardware.prices.paying import Paid, paid_for
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.parallel.data import Rented, Site
@@ -22,6 +21,7 @@ from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.alternatives import Rates, out_of_memory_message
 from planner.search.device_memory import memory_parts, peak_memory, shard_footprint, stage_shares
+from planner.search.ownership import owned_machines
 from planner.search.request import Request
 
 
@@ -169,7 +169,7 @@ def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[s
         return Exclusion.INDIVISIBLE, price
     if reason := feasibility.out_of_memory(plan):
         return reason, price
-    if not has_machines(rented, market):
+    if not has_machines(rented, request):
         return Exclusion.OVER_OWN, price
     if request.machines is not None and sum(part.count for part in rented) > request.machines:
         return Exclusion.OVER_MACHINES, price
@@ -178,13 +178,13 @@ def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[s
     return None, price
 
 
-def has_machines(rented: Iterable[Rented], market: Market) -> bool:
+def has_machines(rented: Iterable[Rented], request: Request) -> bool:
     """Whether one's own machines suffice."""
     used: Counter[str] = Counter()
     for part in rented:
         used[part.machine] += part.count
     for name, count in used.items():
-        ownership = market.machine(name).ownership
-        if ownership is not None and ownership.machines is not None and count > ownership.machines:
+        owned = owned_machines(request, request.market.machine(name))
+        if owned is not None and count > owned:
             return False
     return True

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from planner.errors import BadInput
+from planner.flags import flags_of, option_of
 from planner.parallel.mesh import check_settings
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ def check_size(workers: int, servers: int = 1) -> None:
 
 def check_ranges(request: Request) -> None:
     """Refuse values out of range and names that do not exist."""
-    from planner.search.request import flag_of
-
     if not 0 < request.interval_width < 0.5:
         raise BadInput(f"--interval-width is {request.interval_width:g}; it must lie between 0 and 0.5")
     if request.interruptions is not None and not 0 <= request.interruptions < 1:
@@ -82,8 +81,6 @@ def job_samples(request: Request, epochs: float | None, tokens: float | None) ->
 
 def check_contradictions(request: Request) -> None:
     """Refuse flags that exclude one another, and flags that need another."""
-    from planner.search.request import flag_of
-
     if request.bandwidth_bytes_per_s is not None and request.network is not None:
         raise BadInput(f"--bandwidth and --network {request.network} contradict each other; give one of them")
     if request.framework is not None and request.profile is not None:
@@ -162,3 +159,11 @@ def _named(model: str) -> str:
     from planner.model.catalog import load_model
 
     return load_model(model).name if looks_like_path(model) else model
+
+
+def flag_of(name: str) -> str:
+    """The option that sets a field of a request."""
+    from planner.search.request import Request
+
+    declared = (flag_ for flag_ in flags_of(Request) if name in flag_.fields)
+    return next((flag_.option for flag_ in declared), option_of(name))

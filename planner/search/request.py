@@ -22,7 +22,6 @@ from planner.flags import (
     FlagSection,
     flag,
     flags_of,
-    option_of,
 )
 from planner.hardware import Hardware, Network
 from planner.hardware.market import Market, own_machines
@@ -176,6 +175,12 @@ class Request:
     budget_usd_per_hour: float | None = flag(
         LIMITS, USD_PER_HOUR, "Most USD per hour, as 20 or 20/h.", name="budget", positive=True
     )
+    own_usd_per_hour: float | None = flag(
+        MACHINES,
+        NUMBER,
+        "USD per hour of one machine of your own, as 12; without it, plans are ranked by time.",
+        name="price", metavar="USD", positive=True,
+    )  # fmt: skip
     deadline_s: float | None = flag(
         LIMITS, DURATION, "Most time for the whole job, as 36h, 90min or 2d.", name="deadline", positive=True
     )
@@ -201,10 +206,7 @@ class Request:
         commands=("compare", "recommend"),
     )
     confidence: float = flag(
-        LIMITS,
-        SHARE,
-        "Probability of meeting deadline and spend, as 95%.",
-        default=CONFIDENCE,
+        LIMITS, SHARE, "Probability of meeting deadline and spend, as 95%.", default=CONFIDENCE
     )
     min_marginal_efficiency: float = flag(
         LIMITS,
@@ -282,8 +284,8 @@ class Request:
     @property
     def axis_settings(self) -> dict[str, tuple[int, ...]]:
         """The settings of mesh axes that the request names, by their flags."""
-        found = ((name, getattr(self, name, None) or self.extra.get(name)) for name in flag_names())
-        return {name: values for name, values in found if values is not None}
+        found = {name: getattr(self, name, None) or self.extra.get(name) for name in flag_names()}
+        return {name: values for name, values in found.items() if values is not None}
 
     @property
     def names_mesh(self) -> bool:
@@ -308,10 +310,12 @@ class Request:
 
         return Recordings((self.profile, *self.more_profiles))
 
-    @property
+    @cached_property
     def goal(self) -> Objective:
-        """What decides."""
-        return self.objective or "balanced"
+        """What decides: machines that are paid for anyway are used for speed."""
+        from planner.search.ownership import uses_own_machines
+
+        return self.objective or ("fastest" if uses_own_machines(self) else "balanced")
 
     @property
     def network_used(self) -> Network:
@@ -354,7 +358,7 @@ class Request:
         unnamed = self.profile is not None and self.hardware is None and not self.any_device
         recorded = (self.recorded_on,) if unnamed else ()
         terms = (self.network_used, self.bandwidth_bytes_per_s, self.region, self.spot)
-        return Market(*terms, own=(*own, *recorded), rdma=self.rdma)
+        return Market(*terms, own=(*own, *recorded), rdma=self.rdma, own_usd_per_hour=self.own_usd_per_hour)
 
     @cached_property
     def recorded_on(self) -> Hardware:
@@ -392,9 +396,3 @@ def model_of(request: Request) -> Model:
         return Model(profile.model, layers=(), default_batch=profile.batch)
     model = load_model(request.model)
     return model if request.sequence_length is None else model.with_sequence_length(request.sequence_length)
-
-
-def flag_of(name: str) -> str:
-    """The option that sets a field of a request."""
-    declared = (flag_ for flag_ in flags_of(Request) if name in flag_.fields)
-    return next((flag_.option for flag_ in declared), option_of(name))

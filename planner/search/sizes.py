@@ -12,6 +12,7 @@ from planner.device.recompute import Recompute, usual_recompute
 from planner.hardware import Device, Hardware
 from planner.model import Model
 from planner.parallel.plan import Plan
+from planner.search.ownership import owned_machines
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.usual_batches import LARGE_PARAMETERS, tried_batches
 
@@ -113,8 +114,8 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
         most = min(most, int(request.budget_usd_per_hour / price) + 1)
     if request.machines is not None:
         most = min(most, request.machines)
-    if worker.ownership is not None and worker.ownership.machines is not None:
-        most = min(most, worker.ownership.machines)
+    if (owned := owned_machines(request, worker)) is not None:
+        most = min(most, owned)
     return most if joined(request, worker) else min(most, 1)
 
 

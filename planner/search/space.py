@@ -139,7 +139,8 @@ def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> R
     """Why no plan has workers on this machine; None if some may have."""
     market = request.market
     recorded = request.profile is not None and request.hardware is None and not request.any_device
-    if market.usd_per_hour(worker) is None and not (recorded and unpriced):
+    free = market.is_free(worker) and not request.open_choice
+    if market.usd_per_hour(worker) is None and not free and not (recorded and unpriced):
         meant = "; add --hardware with the machine that is meant" if recorded else ""
         return Reason(Verb.HAVE, market.no_price + meant)
     if request.formats and not set(request.formats) & set(worker.device.formats):

@@ -114,3 +114,101 @@ def test_no_search_takes_more_machines_than_there_are(tmp_path, trials):
     counts = {sum(one.count for one in row.plan.rented(market)) for row in found.everything}
     assert max(counts) == 3
     assert min(counts) == 1
+
+
+A100 = """
+[machines.{name}]
+device = "A100-SXM4-80GB"
+device_count = 8
+nic_baseline_gbit_per_s = 200
+"""
+
+
+@pytest.fixture
+def private(tmp_path):
+    def write(name, extra=""):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(A100.format(name=name) + extra)
+        return str(path)
+
+    return write
+
+
+def shown(*args):
+    done = CliRunner().invoke(app, args, env={"COLUMNS": "160"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "resnet50"])
+def test_unnamed_fabric_gives_the_plan_of_the_usual_one(private, model):
+    """It used to turn all-reduce into asynchronous parameter servers without a word."""
+    settings = {"interval_width": 0.05}
+    silent = planner.recommend(model, hardware=private("silent", "machines = 2\n"), **settings)
+    told = private("told", 'machines = 2\nfabric = "a100-sxm"\n')
+    named = planner.recommend(model, hardware=told, **settings)
+    assert silent.chosen.plan.exchange == named.chosen.plan.exchange
+    assert silent.chosen.plan.workers == named.chosen.plan.workers == 16
+    assert silent.chosen.samples_per_s == pytest.approx(named.chosen.samples_per_s, rel=0.02)
+    notes = " ".join(map(str, notes_of(silent.assumptions)))
+    assert "names no fabric; NVSwitch with 300 GB/s per device each way is assumed" in notes
+    assert "names no fabric" not in " ".join(map(str, notes_of(named.assumptions)))
+
+
+def test_machines_without_price_are_ranked_by_time(private):
+    path = private("free", "machines = 4\n")
+    data = answer("recommend", "--model", "resnet50", "--hardware", path, "--interval-width", "0.05")
+    plan = data["recommendation"]
+    assert (plan["workers"], plan["usd_per_hour"], plan["job_usd"]) == (32, None, None)
+    assert plan["samples_per_s"] == max(row["samples_per_s"] for row in data["plans"])
+    text = shown("recommend", "--model", "resnet50", "--hardware", path, "--interval-width", "0.05")
+    assert text.startswith("Use          4 x free (32 x A100-SXM4-80GB)")
+    assert "plans are ranked by time; --price adds cost" in text
+    assert "$" not in text
+    assert "cheapest" not in text
+
+
+def test_price_flag_prices_own_machines(private):
+    path = private("free", "machines = 4\n")
+    asked = ("recommend", "--model", "resnet50", "--hardware", path, "--price", "12")
+    text = shown(*asked, "--interval-width", "0.05")
+    assert text.startswith("Use          4 x free")
+    assert "$48.00/h" in text
+    assert "free $12.00/h, as given by --price" in text
+    cheapest = answer(*asked, "--interval-width", "0.05", "--objective", "cheapest")["recommendation"]
+    assert cheapest["usd_per_hour"] == 12
+
+
+def test_owned_machines_are_all_used_although_fewer_cost_less(private):
+    owned = (
+        "[machines.paid.ownership]\nmachines = 4\ncapital_usd = 150000\nlifetime_years = 4\n"
+        "power_watts = 6000\nenergy_usd_per_kwh = 0.1\n"
+    )
+    found = planner.recommend("llama3-8b", hardware=private("paid", owned), interval_width=0.05)
+    assert found.chosen.plan.machines == 4
+    assert found.saturation is None
+    assert not any(change.scored.plan.machines > 4 for change in found.changes)
+    balanced = planner.recommend(
+        "llama3-8b", hardware=private("paid", owned), interval_width=0.05, objective="balanced"
+    )
+    assert balanced.chosen.plan.machines < 4
+
+
+def test_fewer_owned_machines_where_they_are_as_fast(tmp_path):
+    """Over 100 Mbit a second machine only adds waiting."""
+    path = tmp_path / "slow.toml"
+    path.write_text(
+        '[machines.slow]\ndevice = "T4"\ndevice_count = 4\nmachines = 3\nnic_baseline_gbit_per_s = 0.1\n'
+    )
+    found = planner.recommend("vgg16", hardware=str(path), exchange="alone,allreduce", interval_width=0.05)
+    assert found.chosen.plan.machines == 1
+
+
+def test_number_of_machines_that_nobody_says_is_one_and_stated(private):
+    path = private("some")
+    settings = {"interval_width": 0.05}
+    one = planner.recommend("resnet50", hardware=path, **settings)
+    assert one.chosen.plan.machines == 1
+    assert "one some, as its file does not say how many" in " ".join(map(str, notes_of(one.assumptions)))
+    assert planner.recommend("resnet50", hardware=path, machines=3, **settings).chosen.plan.machines == 3
+    assert planner.simulate("resnet50", hardware=path, workers=16).scored.plan.workers == 16
