@@ -63,3 +63,9 @@ class Options(TypedDict, total=False):
     seed: int | None
     interval_width: float | None
     max_steps: int | None
+    train: str | None
+    rank: int | None
+    targets: str | None
+    base: str | None
+    optimizer: str | None
+    dataset_tokens: str | float | None

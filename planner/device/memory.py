@@ -31,18 +31,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.device.optimizers import optimizer_named, state_bytes
 from planner.device.precision import Precision
 from planner.device.recompute import RECOMPUTE_MODES, Recompute, policy_saved, recompute_region
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.memoize import memoize
-from planner.model import Layer, Model
-from planner.model.layers import Kept, is_input, kept, kind_of
+from planner.model import Layer, Model, Tensor
+from planner.model.layers import Kept, is_input, kept, kind_of, layers_with_gradient, trains_weights
 
-Optimizer = Literal["sgd", "momentum", "adam"]
 DeviceKind = Literal["gpu", "cpu"]
 
-STATE_BYTES: dict[str, int] = {"sgd": 0, "momentum": 4, "adam": 8}  # per parameter, in fp32
 FRAGMENTATION = 1.07
 MODEL_PARALLEL_FRAGMENTATION = 1.16
 FRAMEWORK_BYTES = {"gpu": 1.2 * 2**30, "cpu": 500 * 2**20}  # context, kernels and libraries of one process
@@ -174,8 +173,11 @@ def usable_bytes(device: Device) -> float:
     return device.memory_bytes * USABLE[device.kind]
 
 
-def usual_optimizer(model: Model) -> Optimizer:
-    """Adam for networks over sequences, SGD with momentum for the rest."""
+def usual_optimizer(model: Model) -> str:
+    """The one that a training method names, else Adam for networks over sequences, SGD with momentum for the
+    rest."""
+    if model.training is not None and model.training.optimizer is not None:
+        return model.training.optimizer
     return "momentum" if model.sequence_length is None else "adam"
 
 
@@ -184,7 +186,7 @@ def footprint(
     model: Model,
     precision: Precision,
     *,
-    optimizer: Optimizer | None = None,
+    optimizer: str | None = None,
     recompute: Recompute = "none",
     flash: bool | None = None,
     autocast: bool = False,
@@ -195,9 +197,7 @@ def footprint(
 
     `optimizer` is by default the usual one of the network. `flash` overrides what the model says of
     attention, `gradient_bytes` what the precision says of gradients that are accumulated."""
-    optimizer = optimizer or usual_optimizer(model)
-    if optimizer not in STATE_BYTES:
-        raise BadInput(f"optimizer is {optimizer!r}; allowed: {', '.join(STATE_BYTES)}")
+    row = optimizer_named(optimizer or usual_optimizer(model))
     if recompute not in RECOMPUTE_MODES:
         raise BadInput(f"recompute is {recompute!r}; allowed: {', '.join(RECOMPUTE_MODES)}")
     width = precision.activation_bytes
@@ -211,11 +211,13 @@ def footprint(
         parameter, gradient, master = _FP32_BYTES + width, _FP32_BYTES, 0
     # Gradients that are accumulated in fp32 need not be converted.
     converts = master and gradient < _FP32_BYTES and gradient_bytes is None
-    count = stored_parameters(model, only)
+    hidden, others = stored_tensors(model, only)
+    count = sum(tensor.trained_elements for tensor in (*hidden, *others))
+    frozen_bytes = sum(tensor.frozen_bytes for tensor in (*hidden, *others))
     return Footprint(
-        parameters_bytes=float(count * parameter),
+        parameters_bytes=float(count * parameter) + frozen_bytes,
         gradients_bytes=float(count * (gradient if gradient_bytes is None else gradient_bytes)),
-        optimizer_bytes=float(count * (STATE_BYTES[optimizer] + master)),
+        optimizer_bytes=state_bytes(row, hidden, others) + float(count * master),
         fp32_gradients_bytes=float(count * _FP32_BYTES if converts else 0),
         activations_by_kind=by_kind,
         saved_bytes=sum(by_kind.values()),
@@ -226,11 +228,20 @@ def footprint(
 def stored_parameters(model: Model, only: frozenset[str] | None = None) -> int:
     """Parameters of these layers. Both ends of a pipeline store a tensor that they share (tied
     embeddings)."""
-    if only is None:
-        return model.parameters
-    layers = (layer for layer in model if layer.name in only)
-    tensors = {tensor.name: tensor.elements for layer in layers for tensor in (*layer.tensors, *layer.tied)}
-    return sum(tensors.values())
+    return sum(tensor.elements for part in stored_tensors(model, only) for tensor in part)
+
+
+def stored_tensors(
+    model: Model, only: frozenset[str] | None = None
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Tensors of these layers, inside the model's blocks and outside of them."""
+    places: dict[str, tuple[Tensor, str | None]] = {}
+    for layer in model:
+        if only is None or layer.name in only:
+            for tensor in layer.tensors if only is None else (*layer.tensors, *layer.tied):
+                places[tensor.name] = tensor, layer.block
+    hidden = tuple(tensor for tensor, block in places.values() if block is not None)
+    return hidden, tuple(tensor for tensor, block in places.values() if block is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +279,12 @@ def saved_activations(
         else:
             inside.setdefault(own, {})[producer.name, part] = size
 
+    with_gradient = layers_with_gradient(model)
     for layer in stage:
+        if layer.name not in with_gradient:
+            continue
         kind = kind_of(layer)
+        needs_input = kind.needs_input and (trains_weights(layer) or not kind.input_for_weights)
         if kind.needs_output or layer.name in by_policy:
             save(layer, layer, "output", Kept(elements=layer.output_elements))
         if (extra := kept(layer, flash=flash)) != _NOTHING:
@@ -279,9 +294,9 @@ def saved_activations(
                 continue  # tokens: a few bytes
             output = Kept(elements=source.output_elements)
             copy = _autocast_copy(layer, source) if autocast else None
-            if kind.needs_input and copy is not None:
+            if needs_input and copy is not None:
                 save(layer, layer, "copy", copy)
-            elif kind.needs_input:
+            elif needs_input:
                 save(layer, source, "output", output)
             if region[layer.name] not in (None, region[source.name]):
                 saved[source.name, "output"] = output  # recompute starts from it

@@ -10,8 +10,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from planner.errors import BadInput
+
+if TYPE_CHECKING:
+    from planner.model.methods import MethodSettings
 
 BYTES_PER_ELEMENT = 4  # single precision
 LONGEST_SEQUENCE = 10_000_000  # tokens
@@ -20,10 +24,12 @@ USUAL_TOKENS = 10**9  # of a job that nobody named
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One trainable parameter tensor."""
+    """One parameter tensor. `frozen_bits` are those of an element of a tensor that is not trained, scales of
+    its quantization included; None: it is trained, in the width of the run's precision."""
 
     name: str
     shape: tuple[int, ...]
+    frozen_bits: float | None = None
 
     @property
     def elements(self) -> int:
@@ -32,6 +38,15 @@ class Tensor:
     @property
     def bytes(self) -> int:
         return self.elements * BYTES_PER_ELEMENT
+
+    @property
+    def trained_elements(self) -> int:
+        return self.elements if self.frozen_bits is None else 0
+
+    @property
+    def frozen_bytes(self) -> float:
+        """Bytes of a tensor that is not trained; 0 for one that is."""
+        return 0.0 if self.frozen_bits is None else self.elements * self.frozen_bits / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +133,7 @@ class Model:
 
     `sequence_length` is the number of tokens of one sample, None for images; `tokens_per_epoch` the size of
     the training set where it is counted in tokens. `remake` builds the same network for another length.
+    `training` says how it is fine-tuned, where a training method changed it (`planner.model.methods`).
     """
 
     name: str
@@ -130,6 +146,7 @@ class Model:
     sequence_length: int | None = None
     tokens_per_epoch: int | None = None
     remake: Callable[[int], Model] | None = field(default=None, compare=False, repr=False)
+    training: MethodSettings | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -147,6 +164,20 @@ class Model:
     @cached_property
     def parameters(self) -> int:
         return sum(tensor.elements for tensor in self.tensors)
+
+    @cached_property
+    def trained_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that get gradients."""
+        return tuple(tensor for tensor in self.tensors if tensor.frozen_bits is None)
+
+    @cached_property
+    def trained_parameters(self) -> int:
+        return sum(tensor.elements for tensor in self.trained_tensors)
+
+    @property
+    def has_frozen(self) -> bool:
+        """Whether some tensors are not trained."""
+        return len(self.trained_tensors) < len(self.tensors)
 
     @property
     def bytes(self) -> int:
@@ -177,7 +208,10 @@ class Model:
     @property
     def usual_samples(self) -> float | None:
         """How many samples are trained where nobody says: one epoch, of sequences at most 1e9 tokens,
-        as an epoch of a language model is all that it was ever trained on. None where nobody knows."""
+        as an epoch of a language model is all that it was ever trained on. None where nobody knows. A
+        fine-tuning job has the usual epochs of its dataset."""
+        if self.training is not None and self.training.epochs is not None:
+            return self.training.epochs * (self.samples_per_epoch or 0)
         if self.sequence_length is None:
             return self.samples_per_epoch
         return min(self.samples_per_epoch or math.inf, USUAL_TOKENS / self.sequence_length)

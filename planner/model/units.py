@@ -26,8 +26,9 @@ class Chain:
     names: tuple[str, ...]
     unit: Ints
     repeats: npt.NDArray[np.bool_]
-    elements: Ints  # parameters of each unit
+    elements: Ints  # trained parameters of each unit
     matrices: tuple[tuple[int, ...], ...]  # of each unit, their elements; vectors are small beside them
+    frozen_bytes: Floats  # of parameters of each unit that are not trained
 
     @property
     def length(self) -> int:
@@ -58,9 +59,17 @@ def chain_of(model: Model) -> Chain:
         unit.append(len(names) - 1)
     elements = np.zeros(len(names), np.intp)
     matrices: list[tuple[int, ...]] = [()] * len(names)
+    frozen_bytes = np.zeros(len(names))
     for at, layer in zip(unit, model.layers, strict=True):
-        elements[at] += sum(tensor.elements for tensor in layer.tensors)
-        matrices[at] += tuple(tensor.elements for tensor in layer.tensors if len(tensor.shape) > 1)
+        trained = [tensor for tensor in layer.tensors if tensor.frozen_bits is None]
+        elements[at] += sum(tensor.elements for tensor in trained)
+        matrices[at] += tuple(tensor.elements for tensor in trained if len(tensor.shape) > 1)
+        frozen_bytes[at] += sum(tensor.frozen_bytes for tensor in layer.tensors)
     return Chain(
-        tuple(names), np.array(unit, np.intp), np.array(repeats, np.bool_), elements, tuple(matrices)
+        tuple(names),
+        np.array(unit, np.intp),
+        np.array(repeats, np.bool_),
+        elements,
+        tuple(matrices),
+        frozen_bytes,
     )

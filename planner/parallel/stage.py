@@ -329,13 +329,14 @@ def _layout(  # noqa: PLR0917
         Parameter(
             chain.names[unit],
             elements,
-            (forward_at[unit],),
-            backward_at[unit],
+            (forward_at[unit],) if elements else (forward_at[unit], backward_at[unit]),
+            backward_at[unit] if elements else None,
             unit - first,
             matrices=held.matrices[unit],
+            frozen_bytes=float(held.frozen_bytes[unit]),
         )
         for unit, elements in enumerate(held.elements[first:last].tolist(), first)
-        if elements
+        if elements or held.frozen_bytes[unit]
     )
     return OpPlaces(
         names,

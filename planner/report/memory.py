@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from planner.device.memory import (
     FRAGMENTATION,
     RECOMPUTED,
-    STATE_BYTES,
-    Optimizer,
     PeakMemory,
     Shares,
     footprint,
+    usual_optimizer,
 )
+from planner.device.optimizers import optimizer_named
 from planner.device.precision import Precision, precision_named
 from planner.device.recompute import Recompute, recompute_named
-from planner.errors import unknown_name
 from planner.model import Model
 from planner.report.page import Column, Table
 
@@ -33,7 +32,7 @@ class TrainingSettings:
     batch: int
     precision: Precision
     devices: int = 1
-    optimizer: Optimizer = "adam"
+    optimizer: str = "adam"
     recompute: Recompute = "none"
     autocast: bool = False
 
@@ -50,13 +49,11 @@ class TrainingSettings:
     ) -> TrainingSettings:
         """From what a user says; what is left out is the model's, or what most do."""
         named = precision_named(precision or model.default_precision)
-        if optimizer is not None and optimizer not in STATE_BYTES:
-            raise unknown_name("optimizer", optimizer, STATE_BYTES, "one of " + ", ".join(STATE_BYTES))
         return cls(
             batch or model.default_batch,
             named,
             devices or 1,
-            cast(Optimizer, optimizer or "adam"),
+            optimizer_named(optimizer or (usual_optimizer(model) if model.training else "adam")).name,
             recompute_named(recompute or "none"),
             autocast,
         )

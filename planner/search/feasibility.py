@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from planner.device.memory import STATE_BYTES, Footprint, Shares, usable_bytes, usual_optimizer
+from planner.device.memory import Footprint, Shares, stored_tensors, usable_bytes, usual_optimizer
+from planner.device.optimizers import optimizer_named, state_bytes
 from planner.device.recompute import Recompute
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
@@ -65,9 +66,9 @@ class Feasibility:
 
     @property
     def state_bytes(self) -> float:
-        """Bytes of a checkpoint: parameters and optimizer state in fp32."""
-        states = BYTES_PER_ELEMENT + STATE_BYTES[usual_optimizer(self.model)]
-        return float(self.model.parameters) * states
+        """Bytes of a checkpoint: trained parameters and optimizer state in fp32."""
+        states = state_bytes(optimizer_named(usual_optimizer(self.model)), *stored_tensors(self.model))
+        return float(self.model.trained_parameters) * BYTES_PER_ELEMENT + states
 
     def out_of_memory(self, plan: Plan) -> str | None:
         """Why the plan's devices or servers run out of memory, in words that many plans share; None if they

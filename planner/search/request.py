@@ -37,6 +37,7 @@ from planner.search.limits import (
     check_ranges,
     job_samples,
 )
+from planner.search.training import as_trained
 
 if TYPE_CHECKING:
     from planner.device.recompute import Recompute
@@ -386,8 +387,7 @@ class Request:
 
 
 def model_of(request: Request) -> Model:
-    """The model of a request. A profile of the user's own may be of a network that the catalogue does not
-    hold; then all that is known of it is its name."""
+    """The model of a request; its name alone, where it has a profile of a network of the user's own."""
     from planner.model import Model
     from planner.model.catalog import load_model, model_names
 
@@ -395,4 +395,6 @@ def model_of(request: Request) -> Model:
     if profile is not None and request.model == profile.model and request.model not in model_names():
         return Model(profile.model, layers=(), default_batch=profile.batch)
     model = load_model(request.model)
-    return model if request.sequence_length is None else model.with_sequence_length(request.sequence_length)
+    if request.sequence_length is not None:
+        model = model.with_sequence_length(request.sequence_length)
+    return as_trained(model, request)

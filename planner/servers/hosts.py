@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from planner.device.memory import STATE_BYTES, USABLE, Optimizer, framework_bytes
+from planner.device.memory import USABLE, framework_bytes
+from planner.device.optimizers import optimizer_named
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.hardware.market import Market
@@ -71,12 +72,12 @@ def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
             best = -negative_rate
 
 
-def server_memory_bytes(parameter_bytes: float, workers: int, optimizer: Optimizer = "momentum") -> float:
+def server_memory_bytes(parameter_bytes: float, workers: int, optimizer: str = "momentum") -> float:
     """Memory of a server: its share of the parameters, the optimizer state, and at worst a gradient from
     every worker on its way in. What is sent is read from the parameters themselves."""
     if workers < 1:
         raise BadInput(f"workers is {workers}; a server serves at least one")
-    copies = 1 + STATE_BYTES[optimizer] / BYTES_PER_ELEMENT + workers
+    copies = 1 + optimizer_named(optimizer).state_bytes / BYTES_PER_ELEMENT + workers
     return parameter_bytes * copies + framework_bytes("cpu")
 
 

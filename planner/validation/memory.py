@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.device.memory import USABLE, Optimizer, PeakMemory, Shares, footprint
+from planner.device.memory import USABLE, PeakMemory, Shares, footprint
 from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Model
@@ -56,7 +56,7 @@ def peak_memory(run: Run) -> PeakMemory:
     assert run.layout is not None
     if run.arch == "llm":
         return _peak_of_shards(run, run.model, run.layout)
-    optimizer: Optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
+    optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
     autocast = True  # of PyTorch: Lightning's bf16-mixed, torch.amp
     memory = footprint(run.model, run.precision, optimizer=optimizer, autocast=autocast)
     return memory.peak(run.batch, Shares(communicators=int(run.devices > 1)))

@@ -37,11 +37,12 @@ WORK_ROLES = {RECOMPUTE: OpRole.RECOMPUTE, SUM: OpRole.COMMUNICATION, WAIT: OpRo
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One trainable tensor. `readers` are the ops that need its value (forward, in order), `ready` is the op
+    """One trained tensor. `readers` are the ops that need its value (forward, in order), `ready` is the op
     whose end makes its gradient (None: it gets none, as in inference); `block` numbers the unit of the model
     that it is part of, the grain in which sharded training gathers and frees parameters. `untrained` are the
     elements of variables created after it that are never sent, as moving averages. Where one stands for a
-    whole unit, `matrices` are the elements of its large tensors."""
+    whole unit, `matrices` are the elements of its large tensors. `frozen_bytes` of tensors beside it are read
+    and never trained."""
 
     name: str
     elements: int
@@ -50,6 +51,7 @@ class Parameter:
     block: int = 0
     untrained: tuple[int, ...] = ()
     matrices: tuple[int, ...] = ()
+    frozen_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,11 +74,12 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
         parameters=tuple(
             Parameter(
                 tensor.name,
-                tensor.elements,
+                tensor.trained_elements,
                 (forward[layer.name],),
-                backward.get(layer.name),
+                backward.get(layer.name) if tensor.frozen_bits is None else None,
                 place_of_block[block_of(layer)],
                 _moving_averages(layer, tensor),
+                frozen_bytes=tensor.frozen_bytes,
             )
             for layer in model
             for tensor in layer.tensors
@@ -117,7 +118,8 @@ def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tup
     readers: dict[str, list[str]] = {layer.name: [] for layer in model}
     trained: set[str] = set()
     for layer in model:
-        if layer.tensors or any(read in trained for read in reads[layer.name]):
+        own = any(tensor.frozen_bits is None for tensor in (*layer.tensors, *layer.tied))
+        if own or any(read in trained for read in reads[layer.name]):
             trained.add(layer.name)
         if kind_of(layer).computes:
             for read in reads[layer.name]:

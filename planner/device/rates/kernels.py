@@ -71,8 +71,8 @@ def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -
         edge_flops,
         moved,
         weights,
-        model.parameters,
-        len(model.tensors),
+        model.trained_parameters,
+        len(model.trained_tensors),
     )
 
 

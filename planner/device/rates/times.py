@@ -22,6 +22,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from planner.device.memory import stored_tensors
+from planner.device.optimizers import optimizer_named, orthogonalization_flops
 from planner.device.precision import FP32, Precision
 from planner.device.rates.constants import Error, Framework, constants, error_of
 from planner.device.rates.device import Basis, basis_of, device_rates
@@ -44,10 +46,7 @@ from planner.model.layers import KERNEL_KINDS, workload
 
 Input = Literal["dali", "files", "synthetic"]
 INPUTS: tuple[Input, ...] = get_args(Input)
-Optimizer = Literal["none", "sgd", "momentum", "adam"]
 DEFAULT_FRAMEWORK = "pytorch"
-# Bytes that updating one parameter reads and writes in single precision: weights and gradients, each state.
-_UPDATE_BYTES = {"none": 0, "sgd": 12, "momentum": 20, "adam": 28}
 FULLY_CONNECTED = "fc"
 # Kinds of a hardware file's rates, and which stands in for each kind of kernels; None: its traffic alone.
 FITTED_KEYS: dict[str, str | None] = {
@@ -132,10 +131,10 @@ def step_of(device_s: Array | float, host_s: Array | float) -> Array:
 
 def update_bytes(precision: Precision, optimizer: str) -> float:
     """Bytes that the update of one parameter moves."""
-    if optimizer not in _UPDATE_BYTES:
-        raise unknown_name("optimizer", optimizer, _UPDATE_BYTES)
+    if optimizer == "none":
+        return 0
     copies = precision.parameter_bytes + precision.gradient_bytes if precision.master_bytes else 0
-    return _UPDATE_BYTES[optimizer] + (copies if optimizer != "none" else 0)
+    return optimizer_named(optimizer).update_bytes + copies
 
 
 def framework_named(name: str | None = None) -> Framework:
@@ -207,6 +206,7 @@ class _Coefficients:
     move_step_s: Array
     update_s: float
     summed_s: Array  # of each layer
+    dequantize_s: Array  # of each layer and pass
     network: Network
 
 
@@ -222,6 +222,11 @@ def _divide(model: Model, rates: RateRow, flash: bool | None = None, training: b
     slowdown = np.where(kernels.backward, rates.gradient_slowdown, 1.0)
     second_a_byte = rates.element_bytes / rates.bytes_per_s
     launches = kernels.tensors * rates.update_launches
+    update_s = kernels.parameters * rates.update_bytes / rates.bytes_per_s + launches * rates.fixed_s
+    if model.training is not None and model.training.optimizer is not None:
+        hidden, _ = stored_tensors(model)
+        row = optimizer_named(model.training.optimizer)
+        update_s += orthogonalization_flops(row, hidden) / rates.flops[MATMUL]
     return _Coefficients(
         kernels,
         rates,
@@ -229,8 +234,9 @@ def _divide(model: Model, rates: RateRow, flash: bool | None = None, training: b
         flop_step_s=kernels.row_flops * rates.small_rows / flops,
         move_s=kernels.moved * factor * second_a_byte,
         move_step_s=kernels.weights * factor * second_a_byte,
-        update_s=kernels.parameters * rates.update_bytes / rates.bytes_per_s + launches * rates.fixed_s,
+        update_s=update_s,
         summed_s=_elements(model) * rates.summed_bytes / rates.bytes_per_s,
+        dequantize_s=_dequantized_bytes(model) / rates.bytes_per_s,
         network=network_of(model),
     )
 
@@ -273,6 +279,9 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
     split = np.where(kernels.backward, layers, 0) + kernels.layer
     by_layer: Array = np.asarray(np.bincount(split, busy_s * rates.time, 2 * layers), np.float64)
     forward_s, backward_s = by_layer[:layers], by_layer[layers:] + of.summed_s * rates.time
+    if of.dequantize_s.any():
+        forward_s = forward_s + of.dequantize_s
+        backward_s = backward_s + np.where(backward_s > 0, of.dequantize_s, 0.0)
     forward_s.flags.writeable = backward_s.flags.writeable = False
     return StepTimes(forward_s, backward_s, optimizer_s * rates.time)
 
@@ -283,8 +292,21 @@ def fitted_times(model: Model, batch: int, kernels: KernelRates, *, training: bo
 
 
 def _elements(model: Model) -> Array:
-    """Parameters of each layer."""
-    return np.array([sum(tensor.elements for tensor in layer.tensors) for layer in model.layers], np.float64)
+    """Trained parameters of each layer."""
+    return np.array(
+        [sum(tensor.trained_elements for tensor in layer.tensors) for layer in model.layers], float
+    )
+
+
+def _dequantized_bytes(model: Model) -> Array:
+    """Memory traffic that is as slow as dequantizing the base weights of each layer once: the same in every
+    pass, whatever the batch."""
+    each = 0.0 if model.training is None else model.training.dequantize_bytes
+    narrow = [
+        sum(tensor.elements for tensor in layer.tensors if (tensor.frozen_bits or 16) < 16)
+        for layer in model.layers
+    ]
+    return each * np.array(narrow, np.float64)
 
 
 def needs_conversion(precision: Precision, channels_last: bool) -> bool:
@@ -316,6 +338,8 @@ def computation_s(
     `flash` overrides what the model says of attention."""
     if batch < 1:
         raise BadInput(f"batch is {batch}; a step needs at least 1")
+    if model.training is not None and model.training.optimizer is not None:
+        optimizer = model.training.optimizer
     if input not in INPUTS:
         raise unknown_name("input", input, INPUTS)
     of = _calibrated(

@@ -35,8 +35,10 @@ __all__ = [
     "kind_name",
     "kind_of",
     "layer_workload",
+    "layers_with_gradient",
     "score_pairs",
     "tensor_shards",
+    "trains_weights",
     "workloads",
 ]
 
@@ -126,19 +128,46 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
     """Workload of each layer of a model, in order. `flash` overrides the model's choice of attention kernel;
     without `training` only the forward pass is done."""
     data = {layer.name for layer in model.layers if is_input(layer)}
+    with_gradient = layers_with_gradient(model)
     memo: dict[tuple[object, ...], Workload] = {}
     out = []
     for layer in model.layers:
-        reads_data = set(layer.inputs) <= data
+        reads = set(layer.inputs)
+        reads_data = with_gradient.isdisjoint(reads) if model.has_frozen else reads <= data
+        passes = (training and layer.name in with_gradient, trains_weights(layer))
         key = (
             *(layer.kind, layer.output_shape, layer.input_elements, layer.macs, layer.detail, layer.kernel),
-            *(layer.stride, layer.groups, reads_data, weight_elements(layer)),
+            *(layer.stride, layer.groups, reads_data, weight_elements(layer), passes),
         )
         if key not in memo:
-            work = layer_workload(layer, reads_data=reads_data, flash=flash)
-            memo[key] = work if training else kind_of(layer).inference(layer, work)
+            kind, work = kind_of(layer), layer_workload(layer, reads_data=reads_data, flash=flash)
+            if not passes[0]:
+                work = kind.inference(layer, work)
+            elif not passes[1]:
+                work = kind.frozen(layer, work)
+            memo[key] = work
         out.append(memo[key])
     return tuple(out)
+
+
+def trains_weights(layer: Layer) -> bool:
+    """Whether a layer makes gradients of its weights; True of one without any."""
+    weights = (*layer.tensors, *layer.tied)
+    return not weights or any(tensor.frozen_bits is None for tensor in weights)
+
+
+@memoize
+def layers_with_gradient(model: Model) -> frozenset[str]:
+    """Layers whose output gets a gradient: all, unless parameters are frozen; then those that have a trained
+    parameter, or read a layer with a gradient."""
+    if not model.has_frozen:
+        return frozenset(layer.name for layer in model.layers)
+    names: set[str] = set()
+    for layer in model.layers:
+        trained = any(tensor.frozen_bits is None for tensor in (*layer.tensors, *layer.tied))
+        if trained or not names.isdisjoint(layer.inputs):
+            names.add(layer.name)
+    return frozenset(names)
 
 
 @memoize

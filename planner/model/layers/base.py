@@ -121,6 +121,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     needs_input: ClassVar[bool] = False
     needs_output: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
+    input_for_weights: ClassVar[bool] = False  # it needs its input for gradients of its weights alone
     reads_indices: ClassVar[bool] = False  # its input are tokens, a few bytes each
     autocast: ClassVar[Literal["follow", "widen", "narrow"]] = "follow"  # inputs to fp32, to 16 bits
     autocast_wide_output: ClassVar[bool] = False  # in single precision under autocast
@@ -171,6 +172,11 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def inference(cls, layer: Layer, training: Workload) -> Workload:
         """Work of a forward pass where nothing is trained."""
         return Workload(training.kernel, training.forward)
+
+    @classmethod
+    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+        """Work where the layer's own tensors are not trained: no gradient of them is made."""
+        return replace(training, backward=replace(training.backward, weight_elements=0))
 
     @classmethod
     def pass_elements(cls, layer: Layer) -> int:
@@ -244,7 +250,7 @@ def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...
             out.append(tensor)
             continue
         shape = (*tensor.shape[:side], tensor.shape[side] // degree, *tensor.shape[side + 1 :])
-        out.append(Tensor(tensor.name, shape))
+        out.append(replace(tensor, shape=shape))
     return tuple(out)
 
 

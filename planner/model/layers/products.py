@@ -50,7 +50,18 @@ class _Multiplies(OneInput, frozen=True):
     """One matrix product forward; backward one for the weight gradient and one for the input gradient."""
 
     needs_input = True
+    input_for_weights = True
     kernels = (1, 2)
+
+    @classmethod
+    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+        """The gradient of the input remains, where there is one."""
+        back = training.backward
+        if back.kernels < 2:
+            return replace(training, backward=Pass())
+        read, flops, weights = layer.output_elements, 2.0 * layer.macs, weight_elements(layer)
+        gradient = Pass(flops, flops, read, layer.input_elements, weights, 1, back.matmuls[1:])
+        return replace(training, backward=gradient)
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:

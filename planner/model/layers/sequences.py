@@ -237,6 +237,23 @@ class Moe(OneInput, frozen=True, kw_only=True):
         )
 
     @classmethod
+    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+        """Half of the backward products remain: those of gradients of activations."""
+        back, ahead = training.backward, training.forward
+        return replace(
+            training,
+            backward=replace(
+                back,
+                flops=back.flops / 2,
+                nominal_flops=back.nominal_flops / 2,
+                read_elements=ahead.read_elements,
+                written_elements=ahead.written_elements,
+                weight_elements=ahead.weight_elements,
+                matmuls=back.matmuls[1::2],
+            ),
+        )
+
+    @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         part = _experts(layer)
         positions, width = positions_of(layer), layer.output_shape[-1]

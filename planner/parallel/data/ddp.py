@@ -100,7 +100,7 @@ class AllReduce(Exchange):
         width = settings.gradient_bytes(self.gradients, precision)
         return Shares(
             gradients=width / precision.gradient_bytes,
-            buffers_bytes=float(model.parameters * width),
+            buffers_bytes=float(model.trained_parameters * width),
             communicators=int(site.workers > 1),
         )
 

@@ -108,7 +108,7 @@ class Sharded(Exchange):
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         share = 1 / self.shards(site)
         # Units are whole while they compute and while they are gathered ahead.
-        whole = (1 + self.prefetch) * _largest_unit(model) * precision.parameter_bytes
+        whole = (1 + self.prefetch) * _largest_unit_bytes(model, precision)
         return Shares(
             parameters=share if self.stage == 3 else 1.0,
             gradients=(share if self.stage >= 2 else 1.0)
@@ -180,13 +180,14 @@ def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
 
 
 @memoize
-def _largest_unit(model: Model) -> int:
-    """Elements of the largest block."""
-    elements: dict[str, int] = {}
+def _largest_unit_bytes(model: Model, precision: Precision) -> float:
+    """Bytes of the parameters of the largest block."""
+    blocks: dict[str, float] = {}
     for layer in model:
-        size = sum(tensor.elements for tensor in layer.tensors)
-        elements[block_of(layer)] = elements.get(block_of(layer), 0) + size
-    return max(elements.values(), default=0)
+        trained = sum(tensor.trained_elements for tensor in layer.tensors) * precision.parameter_bytes
+        size = trained + sum(tensor.frozen_bytes for tensor in layer.tensors)
+        blocks[block_of(layer)] = blocks.get(block_of(layer), 0) + size
+    return max(blocks.values(), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +212,12 @@ def traffic_of(
     first_use, last = _first_use(found), 0.0
     for at, stretch in enumerate(found):
         if stretch.gathers and (stage == 3 or at == first_use[stretch.unit]):
-            size = float(units[stretch.unit].elements * precision.parameter_bytes)
+            size = units[stretch.unit].gathered_bytes(precision, stage)
             gathers[size] = gathers.get(size, 0.0) + (stretch.stands_for if stage == 3 else 1.0)
         for number in stretch.scatters if stretch.final or each_pass else ():
             last = float(units[number].elements * width)
             scatters[last] = scatters.get(last, 0.0) + stretch.stands_for
-    first = float(units[found[0].unit].elements * precision.parameter_bytes)
+    first = units[found[0].unit].gathered_bytes(precision, stage)
     return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
 
 
@@ -271,14 +272,17 @@ class _Lowering:
     def _gather(self, at: int) -> tuple[int, ...]:
         """Issued when the stretch `prefetch` places before it begins; with none when it is its turn. Below
         stage 3 they are issued together: what is gathered stays."""
-        exchange = self.exchange
+        exchange, steps = self.exchange, self.steps
         stretch, ahead = self.stretches[at], at - exchange.prefetch
         deps: tuple[int, ...] = ()
         if exchange.blocking or ahead == at:
             deps = self.last
         elif exchange.stage == 3 and ahead >= 0:
             deps = self.begun[ahead]
-        size = self._parameter_bytes(self.units[stretch.unit])
+        precision = steps.computation.precision
+        size = self.units[stretch.unit].gathered_bytes(precision, exchange.stage)
+        if not size:
+            return ()
         times = stretch.stands_for if exchange.stage == 3 else 1.0
         return self._collective(f"gather[{at}]", "all_gather", size, deps, times=times)
 
@@ -309,9 +313,6 @@ class _Lowering:
         if self.across is not None:
             phases = tuple(replace(phase, scope="machine") for phase in phases)
         return self.steps.phases(name, phases, deps)
-
-    def _parameter_bytes(self, unit: Unit) -> float:
-        return float(unit.elements * self.steps.computation.precision.parameter_bytes)
 
 
 def groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:

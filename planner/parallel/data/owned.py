@@ -92,11 +92,11 @@ class Owned(Exchange):
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         width = settings.gradient_bytes(self.gradients, precision)
-        sizes = [tensor.elements for layer in model for tensor in layer.tensors]
+        sizes = [tensor.elements for tensor in model.trained_tensors]
         return Shares(
             gradients=width / precision.gradient_bytes,
             optimizer=largest_share(sizes, self.owners(site)),
-            buffers_bytes=float(model.parameters * width),
+            buffers_bytes=float(model.trained_parameters * width),
             communicators=int(site.workers > 1),
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from planner.device.computation import BACKWARD, FORWARD, Computation, ops_of
+from planner.device.precision import Precision
 from planner.memoize import memoize
 
 
@@ -19,6 +20,21 @@ class Unit:
 
     name: str
     elements: int
+    frozen_bytes: float = 0.0  # of parameters beside them that are not trained
+
+    def gathered_bytes(self, precision: Precision, stage: int) -> float:
+        """What sharding by a ZeRO stage gathers: frozen parameters with stage 3 alone, in their own width."""
+        trained = float(self.elements * precision.parameter_bytes)
+        return trained + self.frozen_bytes if stage == 3 else trained
+
+    def __add__(self, other: Unit) -> Unit:
+        """Both, wrapped together."""
+        return Unit(self.name, self.elements + other.elements, self.frozen_bytes + other.frozen_bytes)
+
+    @property
+    def size(self) -> float:
+        """Elements, those of frozen parameters by their bytes in sixteen bits."""
+        return self.elements + self.frozen_bytes / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +70,22 @@ class Units:
 def units_of(computation: Computation, least: int = 0) -> Units:
     """The units: blocks of the computation in their order, small ones taken together until they have `least`
     elements, as wrapping policies do."""
-    elements = [0] * len(computation.blocks)
+    blocks = [Unit(name, 0) for name in computation.blocks]
     for parameter in computation.parameters:
-        elements[parameter.block] += parameter.elements
+        blocks[parameter.block] += Unit(parameter.name, parameter.elements, parameter.frozen_bytes)
     units: list[Unit] = []
     of_block: list[int] = []
     open_ = False
-    for name, size in zip(computation.blocks, elements, strict=True):
+    for block in blocks:
         if open_:
-            units[-1] = Unit(units[-1].name, units[-1].elements + size)
+            units[-1] += block
         else:
-            units.append(Unit(name, size))
+            units.append(block)
         of_block.append(len(units) - 1)
-        open_ = units[-1].elements < least
+        open_ = units[-1].size < least
     if open_ and len(units) > 1:  # what is left over joins the last
         rest = units.pop()
-        units[-1] = Unit(units[-1].name, units[-1].elements + rest.elements)
+        units[-1] += rest
         of_block = [min(unit, len(units) - 1) for unit in of_block]
     return Units(tuple(units), tuple(of_block))
 
@@ -102,7 +118,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
         for unit, first, last in one_pass:
             forward = first < turn
             done = [unit for op in range(first, last + 1) for unit in ends.get(op, ())]
-            gathers = units[unit].elements > 0 and unit != kept
+            gathers = units[unit].size > 0 and unit != kept
             kept = unit  # still there if it comes next again, as at the turn
             sequence.append(
                 Stretch(

@@ -118,7 +118,7 @@ def test_unknown_settings_are_refused() -> None:
     with pytest.raises(BadInput, match="unknown input"):
         computation_s(RESNET, 32, V100, FP32, input="tape")
     with pytest.raises(BadInput, match="unknown optimizer"):
-        computation_s(RESNET, 32, V100, FP32, optimizer="lion")
+        computation_s(RESNET, 32, V100, FP32, optimizer="lamb")
     with pytest.raises(BadInput, match="batch is 0"):
         computation_s(RESNET, 0, V100, FP32)
 

@@ -1,0 +1,104 @@
+"""Training methods: full, lora, qlora and head, one file each, as transforms of the model.
+
+    trained_by(load_model("llama3-8b"), training_of("qlora", rank=16))
+
+A method marks frozen tensors (`Tensor.frozen_bits`) and adds the layers of adapters. Compute, memory and
+communication follow from these marks; nobody asks which method it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.errors import BadInput, unknown_name
+from planner.memoize import memoize
+from planner.model import Model
+from planner.model.methods._base import USUAL_DATASET_TOKENS, USUAL_EPOCHS, Base, Method, MethodSettings
+from planner.model.methods.full import Full
+from planner.model.methods.head import Head
+from planner.model.methods.lora import TARGETS, Lora
+from planner.model.methods.qlora import QLora
+
+__all__ = ["BASES", "METHODS", "TARGETS", "Base", "Method", "MethodSettings", "trained_by", "training_of"]
+
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Full, Lora, QLora, Head)}
+USUAL_RANK = 16
+# Time to dequantize comes from measured runs (docs/fine-tuning.md). int8: LLM.int8(), with scales of rows;
+# nf4: bitsandbytes with double quantization; int4: GPTQ in groups of 128.
+BASES = {
+    base.name: base
+    for base in (
+        Base("bf16", 16),
+        Base("int8", 8.1, dequantize_bytes=12.0),
+        Base("nf4", 4.127, dequantize_bytes=12.0),
+        Base("int4", 4.25, dequantize_bytes=16.0),
+    )
+}
+
+
+def training_of(
+    method: str | None = None,
+    *,
+    rank: int | None = None,
+    targets: str | None = None,
+    base: str | None = None,
+    optimizer: str | None = None,
+) -> MethodSettings:
+    """The settings of a method, with its defaults; settings that it does not take are refused."""
+    name = method or "full"
+    if name not in METHODS:
+        raise unknown_name("training method", name, METHODS, hint="one of " + ", ".join(METHODS))
+    kind = METHODS[name]
+    if base is not None and base not in BASES:
+        raise unknown_name("base", base, BASES, hint="one of " + ", ".join(BASES))
+    if name == "full" and base not in (None, "bf16"):
+        raise BadInput(
+            f"--base {base} cannot be trained in full: quantized weights stay frozen; take --train qlora"
+        )
+    for option, value in (("rank", rank), ("targets", targets), ("base", base)):
+        if value is not None and option not in kind.takes:
+            raise BadInput(f"--{option} {value} is no setting of --train {name}; take --train lora or qlora")
+    if rank is not None and rank < 1:
+        raise BadInput(f"--rank is {rank}; it must be at least 1")
+    if targets is not None and targets not in TARGETS:
+        raise BadInput(f"--targets is {targets!r}; it is one of {', '.join(TARGETS)}")
+    if base is not None and base not in kind.bases:
+        better = next(other for other, entry in METHODS.items() if base in entry.bases)
+        raise BadInput(
+            f"--base {base} is no base of --train {name} ({', '.join(kind.bases)}); take --train {better}"
+        )
+    chosen = BASES[base or kind.bases[0]] if kind.bases else None
+    return MethodSettings(
+        name,
+        (rank or USUAL_RANK) if "rank" in kind.takes else None,
+        targets or (TARGETS[0] if "targets" in kind.takes else None),
+        None if chosen is None else chosen.name,
+        optimizer,
+        float(USUAL_EPOCHS) if kind.fine_tunes else None,
+        0.0 if chosen is None else chosen.dequantize_bytes,
+    )
+
+
+@memoize
+def trained_by(model: Model, training: MethodSettings, dataset_tokens: float | None = None) -> Model:
+    """The network as a method trains it, on a dataset of so many tokens; itself where all of it is usual."""
+    if training == MethodSettings():
+        return model if dataset_tokens is None else _on_dataset(model, dataset_tokens)
+    method = METHODS[training.method]
+    changed = method.apply(model, training, BASES[training.base] if training.base else None)
+    if not changed.trained_tensors:
+        raise BadInput(f"--train {training.method}: {model.name} has no layer that it could train")
+    changed = replace(changed, name=f"{model.name}-{training.label}", remake=None, training=training)
+    if method.fine_tunes and model.sequence_length is not None:
+        return _on_dataset(changed, dataset_tokens or USUAL_DATASET_TOKENS)
+    return changed if dataset_tokens is None else _on_dataset(changed, dataset_tokens)
+
+
+def _on_dataset(model: Model, tokens: float) -> Model:
+    if model.sequence_length is None:
+        raise BadInput(
+            f"--dataset-tokens: {model.name} reads no sequence of tokens; give --samples or --epochs"
+        )
+    return replace(
+        model, tokens_per_epoch=round(tokens), samples_per_epoch=max(round(tokens / model.sequence_length), 1)
+    )

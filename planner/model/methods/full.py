@@ -1,0 +1,16 @@
+"""Full training: every parameter is trained."""
+
+from __future__ import annotations
+
+from planner.model import Model
+from planner.model.methods._base import Base, Method, MethodSettings
+
+
+class Full(Method):
+    name = "full"
+    help = "every parameter"
+    fine_tunes = False
+
+    @classmethod
+    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+        return model

@@ -1,0 +1,26 @@
+"""Head: the last layer with weights is trained, all before it is frozen (linear probing)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.model import Layer, Model, Tensor
+from planner.model.methods._base import Base, Method, MethodSettings, freeze, unquantized_bits
+
+
+class Head(Method):
+    name = "head"
+    help = "the last layer alone"
+
+    @classmethod
+    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+        weighted = [layer for layer in model.layers if layer.macs and (layer.tensors or layer.tied)]
+        # A bias that is a layer of its own belongs to the last product.
+        last = model.layers[model.layers.index(weighted[-1]) :] if weighted else ()
+        trained = {tensor.name for layer in last for tensor in (*layer.tensors, *layer.tied)}
+        frozen_bits = unquantized_bits(model)
+
+        def bits(layer: Layer, tensor: Tensor) -> float | None:
+            return None if tensor.name in trained else frozen_bits
+
+        return replace(model, layers=tuple(freeze(layer, bits) for layer in model.layers))

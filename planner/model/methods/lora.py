@@ -1,0 +1,125 @@
+"""LoRA (Hu et al. 2021): frozen weights W, and trained adapters B A of a low rank beside them.
+
+The output of a target layer, W x, becomes W x + B (A x) with A (rank x inputs) and B (outputs x rank).
+Targets are the linear layers of the model's blocks: those around attention, or all of them. What stands
+outside of the blocks (embeddings, head) has no adapters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from planner.errors import BadInput
+from planner.model import Layer, Model, Tensor
+from planner.model.methods._base import Base, Method, MethodSettings, freeze, unquantized_bits
+
+LINEAR = "linear"  # kind of the layers that adapters stand beside
+ATTENTION = "attention"
+TARGETS = ("all-linear", "attention")
+
+
+class Lora(Method):
+    name = "lora"
+    help = "low-rank adapters beside frozen weights"
+    takes = frozenset({"rank", "targets", "base"})
+    bases: ClassVar[tuple[str, ...]] = ("bf16", "int8")
+
+    @classmethod
+    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+        assert training.rank
+        assert training.targets
+        assert base
+        targets = target_layers(model, training.targets)
+        whole = unquantized_bits(model)
+
+        def bits(layer: Layer, tensor: Tensor) -> float:
+            # Quantization libraries convert the linear layers of blocks alone.
+            quantized = layer.block is not None and layer.macs and len(tensor.shape) > 1
+            return min(base.bits, whole) if quantized else whole
+
+        layers: list[Layer] = []
+        renamed: dict[str, str] = {}  # a target to the sum with its adapter
+        for layer in model.layers:
+            reads = tuple(renamed.get(name, name) for name in layer.inputs)
+            frozen = replace(freeze(layer, bits), inputs=reads)
+            layers.append(frozen)
+            if layer.name in targets:
+                added = _adapter(frozen, training.rank)
+                layers += added
+                renamed[layer.name] = added[-1].name
+        return replace(model, layers=tuple(layers))
+
+
+def target_layers(model: Model, targets: str) -> frozenset[str]:
+    """Names of the layers that get adapters."""
+    linear = {layer.name: layer for layer in model.layers if layer.kind == LINEAR and layer.block is not None}
+    names = set(linear) if targets == "all-linear" else _around_attention(model, linear)
+    if not names:
+        raise BadInput(
+            f"--targets {targets}: {model.name} has no linear layer "
+            f"{'around attention ' if targets == ATTENTION else ''}in its blocks; take --train head or full"
+        )
+    return frozenset(names)
+
+
+def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
+    """The linear layers that attention reads, and those that read it, through layers without weights."""
+    layers = {layer.name: layer for layer in model.layers}
+    found: set[str] = set()
+    behind: set[str] = set()  # what attention's output reaches
+    for layer in model.layers:
+        if layer.kind == ATTENTION:
+            behind.add(layer.name)
+            waiting = list(layer.inputs)
+            while waiting:
+                source = layers[waiting.pop()]
+                if source.name in linear:
+                    found.add(source.name)
+                elif source.block == layer.block and not source.macs:
+                    waiting += source.inputs
+        elif not behind.isdisjoint(layer.inputs):
+            if layer.name in linear:
+                found.add(layer.name)
+            elif len(layer.inputs) == 1 and not layer.macs:
+                behind.add(layer.name)
+    return found
+
+
+def _adapter(target: Layer, rank: int) -> list[Layer]:
+    """A, B and the sum with what the target makes."""
+    *outer, outputs = target.output_shape
+    positions = target.output_elements // outputs
+    inputs = target.input_elements // positions
+    down = Layer(
+        f"{target.name}/lora_a",
+        LINEAR,
+        target.inputs,
+        (*outer, rank),
+        (Tensor(f"{target.name}.lora_A.weight", (rank, inputs)),),
+        macs=positions * inputs * rank,
+        input_elements=target.input_elements,
+        block=target.block,
+        scope=target.scope,
+    )
+    up = Layer(
+        f"{target.name}/lora_b",
+        LINEAR,
+        (down.name,),
+        target.output_shape,
+        (Tensor(f"{target.name}.lora_B.weight", (outputs, rank)),),
+        macs=positions * outputs * rank,
+        input_elements=positions * rank,
+        block=target.block,
+        scope=target.scope,
+    )
+    total = Layer(
+        f"{target.name}/lora_sum",
+        "add",
+        (target.name, up.name),
+        target.output_shape,
+        input_elements=2 * target.output_elements,
+        block=target.block,
+        scope=target.scope,
+    )
+    return [down, up, total]

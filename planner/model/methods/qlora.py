@@ -1,0 +1,16 @@
+"""QLoRA (Dettmers et al. 2023): LoRA with base weights in four bits, dequantized wherever they are used.
+
+Dequantizing takes the same time in every pass, whatever the batch: it weighs on small micro-batches.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from planner.model.methods.lora import Lora
+
+
+class QLora(Lora):
+    name = "qlora"
+    help = "the same with base weights in four bits"
+    bases: ClassVar[tuple[str, ...]] = ("nf4", "int4", "int8")

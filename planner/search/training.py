@@ -1,0 +1,64 @@
+"""Flags of the training method and of the fine-tuning job, and the model as a request trains it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.flags import TEXT, TOKENS, WHOLE, Flag, FlagSection, register
+
+if TYPE_CHECKING:
+    from planner.model import Model
+    from planner.model.methods import MethodSettings
+    from planner.search.request import Request
+
+USUAL_LENGTH = 2048  # tokens of a sample of a fine-tuning job, where nobody says
+JOB = FlagSection.JOB
+
+register(
+    Flag("train", "Training method: full (default), lora, qlora or head.", JOB, TEXT, metavar="METHOD"),
+    Flag("rank", "Rank of LoRA adapters, as 16 (default).", JOB, WHOLE),
+    Flag(
+        "targets",
+        "Layers that get adapters: all-linear (default) or attention.",
+        JOB,
+        TEXT,
+        metavar="LAYERS",
+    ),
+    Flag("base", "Width of the frozen base weights: bf16, int8, nf4 or int4.", JOB, TEXT, metavar="FORMAT"),
+    Flag(
+        "optimizer",
+        "sgd, momentum, adam, adamw, adamw-8bit, adafactor, lion or muon; by default the network's usual.",
+        JOB,
+        TEXT,
+        metavar="NAME",
+    ),
+    Flag(
+        "dataset_tokens", "Tokens of the training set, as 10M; --epochs counts passes over it.", JOB, TOKENS
+    ),
+)
+
+
+def training_asked(request: Request) -> MethodSettings:
+    """The training method of a request; refused where its settings contradict each other."""
+    from planner.device.optimizers import optimizer_named
+    from planner.model.methods import training_of
+
+    extra = request.extra
+    if (optimizer := extra.get("optimizer")) is not None:
+        optimizer_named(optimizer)
+    names = ("rank", "targets", "base", "optimizer")
+    return training_of(extra.get("train"), **{name: extra.get(name) for name in names})
+
+
+def as_trained(model: Model, request: Request) -> Model:
+    """A catalogue's model as the request trains it."""
+    names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens")
+    if request.extra.keys().isdisjoint(names):
+        return model
+    from planner.model.methods import METHODS, trained_by
+
+    training = training_asked(request)
+    length = model.sequence_length or 0
+    if METHODS[training.method].fine_tunes and request.sequence_length is None and length > USUAL_LENGTH:
+        model = model.with_sequence_length(USUAL_LENGTH)
+    return trained_by(model, training, request.extra.get("dataset_tokens"))
