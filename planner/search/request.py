@@ -394,7 +394,4 @@ def model_of(request: Request) -> Model:
     profile = request.profile
     if profile is not None and request.model == profile.model and request.model not in model_names():
         return Model(profile.model, layers=(), default_batch=profile.batch)
-    model = load_model(request.model)
-    if request.sequence_length is not None:
-        model = model.with_sequence_length(request.sequence_length)
-    return as_trained(model, request)
+    return as_trained(load_model(request.model), request)

@@ -51,7 +51,9 @@ def training_asked(request: Request) -> MethodSettings:
 
 
 def as_trained(model: Model, request: Request) -> Model:
-    """A catalogue's model as the request trains it."""
+    """A catalogue's model as the request trains it: its length of samples, its method, its dataset."""
+    if request.sequence_length is not None:
+        model = model.with_sequence_length(request.sequence_length)
     names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens")
     if request.extra.keys().isdisjoint(names):
         return model
