@@ -8,7 +8,8 @@ none of their own. Several runs give the geometric mean. Ours, not ours to share
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,6 +19,11 @@ from planner.errors import BadInput
 from planner.files.folders import home
 from planner.files.regular_file import write_file
 from planner.files.tomlfile import from_json
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 Reach = Literal["device", "machine", "machines"]
 REACHES: tuple[Reach, ...] = get_args(Reach)
@@ -93,12 +99,23 @@ def load() -> tuple[Measured, ...]:
     return tuple(file.runs)
 
 
-def save(runs: Sequence[Measured]) -> None:
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Let one process at a time read, change and replace the file, so that none loses another's runs."""
     path = path_of()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with (path.parent / f".{FILE}.lock").open("w") as lock:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
     except OSError as error:
         raise BadInput(f"{path.parent}: {error.strerror}; set PLANNER_HOME to a folder of yours") from error
+
+
+def save(runs: Sequence[Measured]) -> None:
+    """Replace the file by these runs."""
+    path = path_of()
     text = msgspec.json.format(msgspec.json.encode(_File(version=1, runs=list(runs))), indent=1)
     write_file(path, text + b"\n")
 
@@ -114,21 +131,23 @@ def add(run: Measured) -> None:
             f"{run.measured_samples_per_s:g} samples/s is {run.factor:.3g} times what was predicted; "
             "is it of the same plan, and in samples a second over all workers?"
         )
-    save((*load(), run))
+    with _locked():
+        save((*load(), run))
 
 
 def remove(device: str | None = None, position: int | None = None) -> int:
     """Forget the run at a position (counted from 1), those of a device, or all; how many went."""
-    runs = load()
-    if position is not None and not 1 <= position <= len(runs):
-        raise BadInput(f"there is no run {position}; there are {len(runs)}, see `planner check --list`")
-    gone = {
-        at
-        for at, run in enumerate(runs, 1)
-        if (position is None or at == position) and (device is None or run.device == device)
-    }
-    if gone:
-        save([run for at, run in enumerate(runs, 1) if at not in gone])
+    with _locked():
+        runs = load()
+        if position is not None and not 1 <= position <= len(runs):
+            raise BadInput(f"there is no run {position}; there are {len(runs)}, see `planner check --list`")
+        gone = {
+            at
+            for at, run in enumerate(runs, 1)
+            if (position is None or at == position) and (device is None or run.device == device)
+        }
+        if gone:
+            save([run for at, run in enumerate(runs, 1) if at not in gone])
     return len(gone)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,20 @@ def test_a_damaged_file_is_named() -> None:
 
 def test_how_far_a_plan_reaches() -> None:
     assert [reach_of(1, 1), reach_of(4, 1), reach_of(4, 4)] == ["device", "machine", "machines"]
+
+
+def test_runs_added_by_eight_processes_at_once_are_all_kept(tmp_path, monkeypatch):
+    """Each reads, adds and replaces the file: without a lock they lose each other's runs."""
+    monkeypatch.setenv("PLANNER_HOME", str(tmp_path))
+    program = (
+        "import sys, time; from planner.search.measured import Measured, add\n"
+        "time.sleep(max(0.0, float(sys.argv[2]) - time.time()))\n"
+        "for count in range(5):\n"
+        "    add(Measured('V100', 'device', f'net-{sys.argv[1]}-{count}', 'fp32', 10.0, 9.0, '2026-01-01'))\n"
+    )
+    start = time.time() + 3.0  # all begin together, however long they take to load
+    crew = [subprocess.Popen([sys.executable, "-c", program, str(number), str(start)]) for number in range(8)]
+    assert [process.wait(60) for process in crew] == [0] * 8
+    names = {run.model for run in load()}
+    assert names == {f"net-{number}-{count}" for number in range(8) for count in range(5)}
+    assert remove() == 40

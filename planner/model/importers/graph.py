@@ -53,6 +53,7 @@ class OperatorGraph:
     layers: list[Item] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
     taken: set[str] = field(default_factory=lambda: {"input"})
+    counts: dict[str, int] = field(default_factory=dict)  # by name, the last number behind it
     owners: dict[str, str] = field(default_factory=dict)  # by tensor, the layer whose first tensor it is
 
     def add(self, kind: type[Kind], value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
@@ -69,10 +70,11 @@ class OperatorGraph:
         name = (
             "".join(c if c.isprintable() else "_" for c in name)[:LONGEST_NAME].replace("/", ".") or "layer"
         )
-        unique, count = name, 1
+        unique, count = name, self.counts.get(name, 1)
         while unique in self.taken:
             count += 1
             unique = f"{name}_{count}"
+        self.counts[name] = count
         self.taken.add(unique)
         return unique
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
+from planner.files.regular_file import opened
 from planner.model.importers import ImportedModel, built
 from planner.model.importers.graph import (
     ONNX_ACTIVATIONS,
@@ -20,25 +21,20 @@ from planner.model.importers.graph import (
     image,
     without_batch,
 )
+from planner.model.importers.onnx_shapes import inferred
 from planner.model.layers import Kind
 from planner.model.layers.elementwise import Add, BatchNorm, LayerNorm, Multiply
 from planner.model.layers.products import Conv, Product
 from planner.model.layers.sequences import Embedding
 from planner.model.layers.shapes import AvgPool, GlobalPool, MaxPool
 
-LARGEST_FILE_BYTES = 2**31
-
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
     """The network in an ONNX file; `axes` are sizes for those that it leaves open."""
     onnx = _library()
-    model = _loaded(path, onnx)
-    _fixed(path, model, axes)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception as error:
-        raise BadInput(f"{path}: shapes cannot be inferred: {' '.join(str(error).split())[:200]}") from error
-    reading = _Reading(path, inferred)
+    with opened(path):
+        pass  # an error of the system is told as everywhere
+    reading = _Reading(path, onnx.load_model_from_string(inferred(path, axes)))
     try:
         graph, given = reading.lowered()
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
@@ -54,43 +50,9 @@ def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
 def _library() -> Any:
     try:
         import onnx
-        import onnx.shape_inference
     except ImportError as error:
         raise BadInput("reading ONNX needs onnx: pip install 'dnn-planner[onnx]'") from error
     return onnx
-
-
-def _loaded(path: Path, onnx: Any) -> Any:
-    from planner.files.regular_file import opened
-
-    try:
-        with opened(path) as file:
-            data = file.read(LARGEST_FILE_BYTES)
-        return onnx.load_model_from_string(data)
-    except BadInput:
-        raise
-    except Exception as error:
-        raise BadInput(f"{path}: no ONNX file, or not whole: {' '.join(str(error).split())[:120]}") from error
-
-
-def _fixed(path: Path, model: Any, axes: dict[str, int]) -> None:
-    """Give open axes of the inputs their sizes; say which flag does where one is missing."""
-    kept = {tensor.name for tensor in model.graph.initializer}
-    open_axes: dict[str, None] = {}
-    for value in model.graph.input:
-        if value.name in kept:
-            continue
-        for at, axis in enumerate(value.type.tensor_type.shape.dim):
-            if axis.HasField("dim_value") and axis.dim_value > 0:
-                continue
-            name = axis.dim_param or f"{value.name}.{at}"
-            if name in axes:
-                axis.dim_value = axes[name]
-            else:
-                open_axes[name] = None
-    if open_axes:
-        flags = " ".join(f"--axis {name}=SIZE" for name in open_axes)
-        raise BadInput(f"{path}: axes of its input have no size; give them with {flags[:200]}")
 
 
 class _Reading:

@@ -1,0 +1,226 @@
+"""Shapes of an ONNX file, inferred in a process of its own with limits of memory and time.
+
+Inference over a stranger's graph can take any memory and time: a constant doubles with every Concat of
+itself, a function that calls the next one twice is entered 2^n times. Counts and sizes are checked first;
+what is left runs in a child process, which the parent ends when it takes too long or on Ctrl-C. The child
+hands back the model with all shapes and without the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import BadInput
+
+LARGEST_FILE_BYTES = 2**31
+MEMORY_BYTES = 2**30  # beside what the file itself needs
+LONGEST_S = 10.0
+MOST_NODES = 20_000  # as many as a network has layers
+MOST_CALLED_NODES = 200_000  # with every call of a function counted
+MOST_FUNCTIONS = 1_000
+MOST_OUTPUTS = 10_000  # of one node
+LARGEST_ELEMENTS = 2**40  # of one tensor
+KEPT_ELEMENTS = 1_024  # values of small tensors are sizes and axes, which inference reads
+
+
+def inferred(path: Path, axes: Mapping[str, int]) -> bytes:
+    """The model with shapes, without weights; what is wrong with the file in one line."""
+    command = [sys.executable, "-m", __name__, str(path), json.dumps(dict(axes))]
+    found = os.pathsep.join(entry for entry in sys.path if entry)
+    try:
+        run = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": found, "PYTHONSAFEPATH": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=LONGEST_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise BadInput(
+            f"{path}: shapes cannot be inferred in {LONGEST_S:.0f} s; simplify the graph (onnxsim)"
+        ) from None
+    if run.returncode == 0:
+        return run.stdout
+    if run.returncode == BadInput.exit_code and run.stderr:
+        raise BadInput(run.stderr.decode(errors="replace").strip().split("\n")[-1])
+    raise BadInput(
+        f"{path}: shapes cannot be inferred in {MEMORY_BYTES // 2**20} MiB of memory; simplify the graph "
+        "(onnxsim)"
+    )
+
+
+def _main(path: Path, axes: dict[str, int]) -> int:
+    try:
+        _limit_memory(path)
+        import onnx
+        import onnx.shape_inference
+
+        model = _loaded(path, onnx)
+        check_graph(path, model)
+        fix_axes(path, model, axes)
+        without_weights(model)
+        try:
+            model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        except MemoryError:
+            return 1
+        except Exception as error:
+            words = " ".join(str(error).split())[:200]
+            raise BadInput(f"{path}: shapes cannot be inferred: {words}") from error
+        sys.stdout.buffer.write(model.SerializeToString())
+    except BadInput as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except MemoryError:
+        return 1
+    return 0
+
+
+def _limit_memory(path: Path) -> None:
+    """Let this process have so much address space, where the system can limit it."""
+    try:
+        import resource
+
+        size = path.stat().st_size if path.is_file() else 0
+        limit = MEMORY_BYTES + 4 * min(size, LARGEST_FILE_BYTES)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    except (ImportError, OSError, ValueError):
+        pass
+
+
+def _loaded(path: Path, onnx: Any) -> Any:
+    from planner.files.regular_file import opened
+
+    try:
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size >= LARGEST_FILE_BYTES:
+                raise BadInput(f"{path}: larger than 2 GiB; save its weights as external data")
+            data = file.read(size)
+        return onnx.load_model_from_string(data)
+    except (BadInput, MemoryError):
+        raise
+    except Exception as error:
+        words = " ".join(str(error).split())[:120]
+        raise BadInput(f"{path}: no ONNX file, or not whole: {words}") from error
+
+
+def check_graph(path: Path, model: Any) -> None:
+    """Refuse a graph whose counts or sizes no network has, or in which nodes wait for each other."""
+    nodes = sum(1 for _ in _all_nodes(model.graph.node, path))
+    if nodes > MOST_NODES:
+        raise BadInput(f"{path}: {nodes:,} nodes; at most {MOST_NODES:,} are read")
+    if len(model.functions) > MOST_FUNCTIONS:
+        raise BadInput(f"{path}: {len(model.functions):,} functions; at most {MOST_FUNCTIONS:,} are read")
+    _check_calls(path, model)
+    for tensor in model.graph.initializer:
+        if any(size < 0 for size in tensor.dims):
+            raise BadInput(
+                f"{path}: the tensor {tensor.name[:60]!r} has a negative size, {list(tensor.dims)}"
+            )
+        if math.prod(tensor.dims) > LARGEST_ELEMENTS:
+            raise BadInput(f"{path}: the tensor {tensor.name[:60]!r} has more than 2^40 values")
+    _check_order(path, model.graph)
+
+
+def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
+    """The nodes and those of the graphs inside them, each checked by itself."""
+    for node in nodes:
+        if len(node.output) > MOST_OUTPUTS or len(node.input) > MOST_OUTPUTS:
+            raise BadInput(
+                f"{path}: the node {node.name[:60]!r} has more than {MOST_OUTPUTS:,} inputs or outputs"
+            )
+        yield node
+        for attribute in node.attribute:
+            if attribute.name == "num_outputs" and attribute.i != len(node.output):
+                raise BadInput(
+                    f"{path}: {node.op_type[:40]} {node.name[:60]!r} has num_outputs = {attribute.i:,} and "
+                    f"{len(node.output)} outputs"
+                )
+            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _all_nodes(graph.node, path)
+
+
+def _check_calls(path: Path, model: Any) -> None:
+    """Count the nodes with every call of a function entered: f[n] = sum over its nodes of 1 + f[callee]."""
+    functions = {(function.domain, function.name): function for function in model.functions}
+    counts: dict[tuple[str, str], int] = {}
+    entered: list[tuple[str, str]] = []
+
+    def count(nodes: Any) -> int:
+        total = 0
+        for node in _all_nodes(nodes, path):
+            total += 1
+            key = node.domain, node.op_type
+            if key not in functions:
+                continue
+            if key in entered or len(entered) > 64:
+                raise BadInput(
+                    f"{path}: the function {node.op_type[:60]!r} calls itself, or calls nest too deeply"
+                )
+            if key not in counts:
+                entered.append(key)
+                counts[key] = count(functions[key].node)
+                entered.pop()
+            total += counts[key]
+        return total
+
+    if (called := count(model.graph.node)) > MOST_CALLED_NODES:
+        raise BadInput(
+            f"{path}: {called:,} nodes with every call of a function; at most {MOST_CALLED_NODES:,} are read"
+        )
+
+
+def _check_order(path: Path, graph: Any) -> None:
+    """Refuse a graph in which a node reads what it or a later node makes: it has a cycle or no order."""
+    made: dict[str, int] = {}
+    for index, node in enumerate(graph.node):
+        for name in node.output:
+            if name and made.setdefault(name, index) != index:
+                raise BadInput(f"{path}: two nodes make {name[:60]!r}")
+    for index, node in enumerate(graph.node):
+        for name in node.input:
+            if made.get(name, -1) >= index:
+                raise BadInput(
+                    f"{path}: the node {(node.name or node.op_type)[:60]!r} reads {name[:60]!r}, which is "
+                    "made by itself or later; the graph has a cycle or is not in order"
+                )
+
+
+def without_weights(model: Any) -> None:
+    """Drop the values of large tensors, which no shape depends on."""
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) > KEPT_ELEMENTS:
+            for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+                tensor.ClearField(field)
+
+
+def fix_axes(path: Path, model: Any, axes: Mapping[str, int]) -> None:
+    """Give open axes of the inputs their sizes; say which flag does where one is missing."""
+    kept = {tensor.name for tensor in model.graph.initializer}
+    open_axes: dict[str, None] = {}
+    for value in model.graph.input:
+        if value.name in kept:
+            continue
+        for index, axis in enumerate(value.type.tensor_type.shape.dim):
+            if axis.HasField("dim_value") and axis.dim_value > 0:
+                continue
+            name = axis.dim_param or f"{value.name}.{index}"
+            if name in axes:
+                axis.dim_value = axes[name]
+            else:
+                open_axes[name] = None
+    if open_axes:
+        flags = " ".join(f"--axis {name}=SIZE" for name in open_axes)
+        raise BadInput(f"{path}: axes of its input have no size; give them with {flags[:200]}")
+
+
+if __name__ == "__main__":
+    sys.exit(_main(Path(sys.argv[1]), json.loads(sys.argv[2])))
