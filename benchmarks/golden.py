@@ -31,7 +31,7 @@ from planner.search.request import Request, model_of
 from planner.search.rungs import Rung
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
-from planner.simulator.resource import as_text
+from planner.simulator.cluster import as_text
 
 DATA = Path(__file__).absolute().parent / "data" / "golden"
 FILE = DATA / "plans.json.gz"

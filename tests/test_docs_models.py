@@ -8,7 +8,7 @@ import pytest
 from planner.errors import BadInput
 from planner.model.catalog import load_model
 from planner.model.layers import FILE_KINDS
-from planner.model.netlist._format import File
+from planner.model.netlist._expand import File
 from planner.report import models as report
 from planner.report.output import render
 

@@ -13,9 +13,8 @@ import time
 import numpy as np
 
 from planner.simulator import simulate
-from planner.simulator.cluster import Cluster, Node
+from planner.simulator.cluster import Cluster, Node, Resource
 from planner.simulator.policy import Fifo
-from planner.simulator.resource import Resource
 from planner.simulator.step import UPLINK, WORKER, Op, Profile
 
 FABRIC, NIC = 0, 1  # channels

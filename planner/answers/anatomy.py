@@ -5,6 +5,8 @@ are busy; the roles of the ops that they run (`planner.simulator.step.OpRole`) d
 recomputation, the optimizer, pipeline bubbles, waits for input, and communication that blocks the device or
 slows its kernels down. While a worker is idle it waits for transfers or for slower workers: that is exposed
 communication too.
+
+How much of a device's arithmetic a run uses: what people compare runs by.
 """
 
 from __future__ import annotations
@@ -13,13 +15,52 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.device.mfu import hardware_flops_utilization, model_flops_utilization
+from planner.device.precision import Precision
 from planner.device.rates.times import framework_named
+from planner.device.recompute import Recompute, recomputed_layers
+from planner.hardware import Device
+from planner.model import Model
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
+from planner.simulator.cluster import COMPUTATION
 from planner.simulator.prediction import Prediction
-from planner.simulator.resource import COMPUTATION
 from planner.simulator.step import OpRole, Profile
+
+FLOPS_A_MAC = 2
+PASSES = 3  # forward, and twice as much backward; recompute does not count
+
+
+def model_flops_utilization(
+    model: Model, samples_per_s: float, devices: int, device: Device, precision: Precision
+) -> float | None:
+    """Floating operations that the model needs, over what all devices could do in the precision's format
+    (MFU, as PaLM defines it); None where no peak is known."""
+    peak = device.flops.get(precision.compute)
+    if not peak or not model.macs:
+        return None
+    return FLOPS_A_MAC * PASSES * model.macs * samples_per_s / (devices * peak)
+
+
+def hardware_flops_utilization(
+    model: Model,
+    samples_per_s: float,
+    devices: int,
+    device: Device,
+    precision: Precision,
+    *,
+    recompute: Recompute,
+    stops_early: bool = False,
+) -> float | None:
+    """The same with the operations that recompute does twice (HFU; `planner.device.recompute`)."""
+    use = model_flops_utilization(model, samples_per_s, devices, device, precision)
+    again = recomputed_macs(model, recompute, stops_early)
+    return None if use is None else use * (1 + again / (PASSES * model.macs))
+
+
+def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
+    """Multiply-adds of a sample's forward pass that are done again."""
+    again = recomputed_layers(model, recompute, stops_early)
+    return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)
 
 
 @dataclass(frozen=True, slots=True)

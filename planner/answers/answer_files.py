@@ -10,7 +10,7 @@ import msgspec
 from planner.errors import BadInput
 from planner.files.identifiers import check_name
 from planner.files.tomlfile import from_json
-from planner.simulator.resource import Resource
+from planner.simulator.cluster import Resource
 
 VERSION = 2
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from planner.answers.answer_files import ChosenPlan
 from planner.errors import BadInput
-from planner.simulator.resource import COMPUTATION
+from planner.simulator.cluster import COMPUTATION
 
 PLAUSIBLE = (0.2, 3.0)  # times the prediction that a wrong assumption may explain
 CLOSE = 0.02  # of the prediction: nothing to explain

@@ -12,7 +12,7 @@ from planner.note import Fact, Note
 from planner.parallel.plan import Plan
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
-from planner.simulator.resource import Resource
+from planner.simulator.cluster import Resource
 
 VERSION = 2
 

@@ -1,4 +1,7 @@
-"""The commands that answer questions: `planner recommend`, `compare`, `saturation` and `simulate`."""
+"""The commands that answer questions: `planner recommend`, `compare`, `saturation` and `simulate`.
+
+`planner sweep`: score a grid of plans; can be stopped and gone on with.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,20 @@ import typer
 
 from planner.cli import _options as options
 from planner.cli import _output as out
-from planner.cli._options import Given, asks
+from planner.cli._options import (
+    ClusterOption,
+    FormatOption,
+    Given,
+    HtmlOption,
+    JobsOption,
+    OutputOption,
+    QuietOption,
+    asks,
+    checked,
+)
+from planner.cli._output import exit_if_interrupted, progress, write_pictures
 from planner.errors import BadInput
+from planner.report.output import Format
 
 if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
@@ -140,3 +155,32 @@ def simulate(
         result, html=given.html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps
     )
     out.export_plan(result.scored, request, export)
+
+
+def sweep(
+    *,
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as configs/sweep.toml.")],
+    store: Annotated[
+        Path,
+        typer.Option(callback=checked, help="Where results are kept (SQLite); run again with it to go on."),
+    ] = Path("sweep.db"),
+    jobs: JobsOption = None,
+    cluster: ClusterOption = None,
+    html: HtmlOption = None,
+    quiet: QuietOption = False,
+    format: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Score every plan of a grid over models, machines, batches, workers, servers and policies.
+
+    planner sweep configs/sweep.toml --store sweep.db
+    """
+    from planner.answers.sweep import sweep as score_grid
+    from planner.report.output import emit
+    from planner.report.page import page_of
+
+    with progress(quiet) as on_progress:
+        result = score_grid(config, store, jobs=jobs, cluster=cluster, progress=on_progress)
+    emit(page_of(result), format, output)
+    write_pictures(result, html=html)
+    exit_if_interrupted(result.partial)

@@ -1,19 +1,201 @@
-"""`record`: torch's profiler around a loop, for some steps after some warm-up, written as one trace."""
+"""`record`: torch's profiler around a loop, for some steps after some warm-up, written as one trace.
+
+Following a training loop from outside: hooks that torch offers for all modules and all optimizers.
+
+The outermost module that is called with a tensor is the model; its first tensor's first dimension is the
+micro-batch. The first optimizer that steps marks the end of a step; forward passes since the last one are its
+micro-steps. Nothing of the user's code is changed.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from planner.calibrate.compute import cpu_name
 from planner.errors import BadInput
-from planner.recorder.watch import LoopWatch
-from planner.simulator.step.recorded import KEY, Facts
+from planner.simulator.step.recorded import KEY, Facts, Strategy
+
+PRECISION_OF = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
+
+
+class LoopWatch:
+    """Sees forward passes and steps of the optimizer, and calls `on_step` after each."""
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        self.on_step = on_step
+        self.model: Any = None
+        self.optimizer: Any = None
+        self.shapes: Counter[tuple[int, ...]] = Counter()
+        self.computed: Counter[str] = Counter()
+        self.forwards = 0
+        self.micro_steps: Counter[int] = Counter()
+        self.step_ends_s: list[float] = []
+        self._inside = 0
+        self._handles: list[Any] = []
+
+    def attach(self) -> None:
+        from torch.nn.modules import module as modules
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._handles = [
+            modules.register_module_forward_pre_hook(self._before_forward),
+            modules.register_module_forward_hook(self._after_forward, always_call=True),
+            register_optimizer_step_post_hook(self._after_optimizer),
+        ]
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _before_forward(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        self._inside += 1
+        if self._inside > 1 or not module.training:
+            return
+        if self.model is None and any(True for _ in module.parameters()):
+            self.model = module
+        if module is self.model:
+            import torch
+
+            self.forwards += 1
+            kind = PRECISION_OF.get(str(next(module.parameters()).dtype), "fp32")
+            for device in ("cuda", "cpu"):
+                if torch.is_autocast_enabled(device):
+                    kind = PRECISION_OF.get(str(torch.get_autocast_dtype(device)), kind)
+                    break
+            self.computed[kind] += 1
+            if (shape := _first_shape(inputs)) is not None:
+                self.shapes[shape] += 1
+
+    def _after_forward(self, module: Any, inputs: Any, output: Any) -> None:
+        self._inside -= 1
+
+    def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.optimizer is None:
+            self.optimizer = optimizer
+        if optimizer is not self.optimizer:
+            return  # a second optimizer of the same step
+        self.micro_steps[self.forwards] += 1
+        self.forwards = 0
+        self.step_ends_s.append(time.perf_counter())
+        self.on_step()
+
+    def facts(self, batch: int | None, model: str, untraced_steps: int) -> Facts | str:
+        """What was seen, or a sentence on what was missing."""
+        import torch
+
+        if self.optimizer is None or self.model is None:
+            never = "no optimizer took a step"
+            return never if self.optimizer is None else "no module was called in training mode"
+        shape = self.shapes.most_common(1)[0][0] if self.shapes else ()
+        if batch is None and not shape:
+            return "the model's first argument is no tensor, so the batch is not known: give it (--batch)"
+        device = next(self.model.parameters()).device
+        named = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+        strategy, bucket_bytes = _strategy(self.model)
+        precision = self.computed.most_common(1)[0][0]
+        if precision == "fp32" and device.type == "cuda" and _allows_tf32(torch):
+            precision = "tf32"
+        ends = self.step_ends_s[:untraced_steps]
+        return Facts(
+            batch=batch if batch is not None else shape[0],
+            micro_steps=max(self.micro_steps.most_common(1)[0][0], 1),
+            model=model or _class_name(self.model),
+            device=named,
+            device_kind="gpu" if device.type == "cuda" else device.type,
+            precision=precision,
+            strategy=strategy,
+            world_size=_world_size(),
+            compiled=_is_compiled(self.model),
+            bucket_bytes=bucket_bytes,
+            parameters=tuple((_own_name(name), each.numel()) for name, each in self.model.named_parameters()),
+            input_shape=shape,
+            optimizer=type(self.optimizer).__name__,
+            framework=f"torch {torch.__version__}",
+            python=platform.python_version(),
+            threads=torch.get_num_threads() if device.type == "cpu" else None,
+            cores=_cores(),
+            step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None,
+        )
+
+
+def _cores() -> int | None:
+    """That this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _first_shape(inputs: tuple[Any, ...]) -> tuple[int, ...] | None:
+    for each in inputs:
+        if hasattr(each, "shape") and len(each.shape):
+            return tuple(int(side) for side in each.shape)
+    return None
+
+
+_WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod", "DataParallel": "module"}
+
+
+def _layers(model: Any) -> list[Any]:
+    """A model and what it wraps, the outermost first."""
+    out = [model]
+    while (inside := _WRAPPERS.get(type(out[-1]).__name__)) is not None:
+        out.append(getattr(out[-1], inside))
+    return out
+
+
+def _class_name(model: Any) -> str:
+    """Of the user's own class: sharding makes another one, with a prefix, out of it."""
+    own = _layers(model)[-1]
+    return type(own).__name__.removeprefix("FSDP") if _is_sharded(own) else type(own).__name__
+
+
+def _own_name(parameter: str) -> str:
+    """A parameter's name without those of wrappers."""
+    return ".".join(word for word in parameter.split(".") if word not in ("module", "_orig_mod"))
+
+
+def _is_sharded(model: Any) -> bool:
+    return type(model).__name__ == "FullyShardedDataParallel" or hasattr(model, "set_reshard_after_forward")
+
+
+def _allows_tf32(torch: Any) -> bool:
+    """Whether products in single precision may be computed in tf32."""
+    return str(torch.get_float32_matmul_precision()) != "highest"
+
+
+def _strategy(model: Any) -> tuple[Strategy, int | None]:
+    for layer in _layers(model):
+        if type(layer).__name__ == "DistributedDataParallel":
+            return "ddp", int(getattr(layer, "bucket_bytes_cap", 0)) or None
+        if _is_sharded(layer):
+            return "fsdp", None
+    return "alone", None
+
+
+def _world_size() -> int:
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    return 1
+
+
+def _is_compiled(model: Any) -> bool:
+    return any(type(part).__name__ == "OptimizedModule" for part in model.modules()) or any(
+        getattr(part, "_compiled_call_impl", None) is not None for part in model.modules()
+    )
+
 
 UNTRACED_STEPS = 3  # timed before the profiler is on, to tell what tracing costs
 WARMUP_STEPS = 3  # traced and thrown away: the profiler's own first steps are slow

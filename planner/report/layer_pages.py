@@ -13,7 +13,7 @@ from planner.note import Note, Topic
 from planner.report.models import layer_rows, model_tables
 from planner.report.page import Chart, Figure, Page, Remark, Spec, Table, chart, label
 from planner.report.profile import profile_tables
-from planner.simulator.resource import ResourceKind
+from planner.simulator.cluster import ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
 from planner.units import MIB, format_bytes, format_seconds
 

@@ -22,7 +22,7 @@ from planner.report.format import (
     usd_span,
 )
 from planner.report.page import CHOICE, Column, Figure
-from planner.simulator.resource import COMPUTATION, Resource
+from planner.simulator.cluster import COMPUTATION, Resource
 from planner.units import format_span
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from planner.note import Note, Topic
 from planner.report import charts
 from planner.report.assumed import notes_of
-from planner.report.charts_curves import workers_curve
-from planner.report.charts_step import step_picture
+from planner.report.charts_curves import step_picture, workers_curve
 from planner.report.format import count, limit_usd, money, percent, usd
 from planner.report.page import Column, Page, Picture, Remark, Table
 from planner.report.phrases import (

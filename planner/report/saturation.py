@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from planner.note import Note, Topic
 from planner.report import charts
 from planner.report.assumed import notes_of
-from planner.report.charts_curves import sizes_curve, utilisation_curve, workers_curve
-from planner.report.charts_step import step_picture
+from planner.report.charts_curves import sizes_curve, step_picture, utilisation_curve, workers_curve
 from planner.report.format import count, money, percent, rate, signed
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import (

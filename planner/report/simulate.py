@@ -8,7 +8,7 @@ from planner.answers.anatomy import Anatomy
 from planner.note import Note, Topic
 from planner.report import charts
 from planner.report.assumed import notes_of
-from planner.report.charts_step import step_picture
+from planner.report.charts_curves import step_picture
 from planner.report.format import percent, rate, span
 from planner.report.page import Column, Page, Picture, Remark, Table
 from planner.report.phrases import (

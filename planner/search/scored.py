@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from planner.hardware.prices.cluster_cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.search.rank import RANGE_SIGMAS, Candidate
+from planner.simulator.cluster import as_text
 from planner.simulator.prediction import Prediction
-from planner.simulator.resource import as_text
 
 if TYPE_CHECKING:
     from planner.device.rates.constants import Error

@@ -21,8 +21,7 @@ from planner.parallel.collectives import Kind
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import settings
 from planner.parallel.site import Site
-from planner.simulator.cluster import Cluster
-from planner.simulator.resource import FABRIC
+from planner.simulator.cluster import FABRIC, Cluster
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 MACHINE = 0  # the scope

@@ -19,9 +19,8 @@ from planner.servers.ordering.graph import StepGraph
 from planner.servers.ordering.measures import Bounds
 from planner.servers.ordering.pipelined import pipelined
 from planner.simulator import Prediction, simulate
-from planner.simulator.cluster import Cluster, Node
+from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind
 from planner.simulator.policy import Mode, Ordered
-from planner.simulator.resource import COMPUTATION, Resource, ResourceKind
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA
 from planner.simulator.step import DOWNLINK, UPLINK, Profile

@@ -31,8 +31,8 @@ from planner.search.request import SERVER_WORDS
 from planner.servers.hosts import cheap_servers, host, hosts_of, server_memory_error
 from planner.servers.placement import place_model, server_bytes
 from planner.servers.served import served_case
+from planner.simulator.cluster import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
-from planner.simulator.resource import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.units import format_bytes
 
 if TYPE_CHECKING:

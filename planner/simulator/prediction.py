@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.files.tomlfile import convert
-from planner.simulator.cluster import Cluster
-from planner.simulator.resource import COMPUTATION, HOSTS, Resource, ResourceKind, as_text
+from planner.simulator.cluster import COMPUTATION, HOSTS, Cluster, Resource, ResourceKind, as_text
 from planner.simulator.run import RunResult
 from planner.simulator.statistics import measured_s
 

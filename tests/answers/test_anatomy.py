@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from planner.answers.anatomy import recomputed_macs
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.scenario import parse_request
-from planner.device.mfu import recomputed_macs
 from planner.model.catalog import load_model
 from planner.report.page import page_of
 from planner.search.cases import Cases

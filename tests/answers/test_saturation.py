@@ -13,7 +13,7 @@ from planner.report.assumed import notes_of
 from planner.report.page import page_of
 from planner.report.saturation import saturation_sentence
 from planner.search.request import Request
-from planner.simulator.resource import COMPUTATION, ResourceKind
+from planner.simulator.cluster import COMPUTATION, ResourceKind
 
 
 def _said(curve):

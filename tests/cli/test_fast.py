@@ -9,8 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from planner.cli._app import load
-from planner.cli._fast import patched, speed_up
+from planner.cli._app import load, patched, speed_up
 
 
 class Colour(StrEnum):
@@ -70,7 +69,7 @@ def test_the_same_as_typer(arguments):
 
 
 @pytest.mark.skipif(
-    not patched(), reason=f"typer {typer.__version__} is left as it is: see planner/cli/_fast.py"
+    not patched(), reason=f"typer {typer.__version__} is left as it is: see planner/cli/_app.py"
 )
 @pytest.mark.parametrize(
     "words", ["models --format csv", "simulate --model alexnet --workers 2 --steps 5 --seed 3"]
@@ -90,4 +89,4 @@ def test_plain_values_need_no_pydantic(words):
 def test_a_typer_that_was_not_tried_is_left_alone(monkeypatch):
     monkeypatch.setattr(typer, "__version__", "99.1.0")
     for param in load("simulate").params:
-        assert type(getattr(param, "_runtime_param", None)).__module__ != "planner.cli._fast"
+        assert type(getattr(param, "_runtime_param", None)).__module__ != "planner.cli._app"

@@ -11,9 +11,8 @@ from report_answers import simulated
 
 from planner.answers.timeline import timeline_of, traced
 from planner.report.chrome import link_use, write_chrome
-from planner.simulator.cluster import Cluster, Node
+from planner.simulator.cluster import FABRIC, Cluster, Node
 from planner.simulator.policy import Fifo
-from planner.simulator.resource import FABRIC
 from planner.simulator.simulate import Case
 from planner.simulator.step import DOWNLINK, HOST, UPLINK, WORKER, Op, Profile
 

@@ -28,14 +28,14 @@ from report_answers import (
 from planner.answers.timeline import timeline_of
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
-from planner.report import charts, charts_step, format, layer_pages, phrases
-from planner.report.charts_step import BINS, _bars
+from planner.report import charts, charts_curves, format, layer_pages, phrases
+from planner.report.charts_curves import BINS, _bars
 from planner.report.html import MOST_ROWS, render_page, script_json, tables_page
 from planner.report.layer_pages import model_page, profile_page
 from planner.report.page import label, page_of, write_html
 from planner.report.recommend import _further
 from planner.servers.report.partition import partition_page
-from planner.simulator.resource import COMPUTATION
+from planner.simulator.cluster import COMPUTATION
 from planner.simulator.step.summary import summarize
 from planner.units import format_seconds
 
@@ -192,7 +192,7 @@ def test_the_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
     for workers, words in ((1, "It is alone."), (2, "Another shares the links"), (5, "4 others share")):
         plan = replace(result.scored.plan, workers=workers)
         timeline = timeline_of(result.request, plan, steps=1)
-        caption = charts_step.step_timeline(timeline).caption
+        caption = charts_curves.step_timeline(timeline).caption
         assert words in caption
         assert f", {format_seconds(timeline.end_s - timeline.start_s)} long" in caption
 

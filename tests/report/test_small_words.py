@@ -11,7 +11,7 @@ import pytest
 from planner.answers.differing import ChangedFigure, Difference
 from planner.model.catalog import load_model
 from planner.report import check
-from planner.report.charts_step import _kind, _lane
+from planner.report.charts_curves import _kind, _lane
 from planner.report.html import FEW_ALIKE, _sentences
 from planner.report.models import model_tables
 from planner.report.output import to_json
@@ -20,8 +20,7 @@ from planner.report.plots import PlotAxis
 from planner.report.prices import imports_table
 from planner.report.simulate import anatomy_tables
 from planner.report.validation import moved
-from planner.simulator.cluster import Cluster, Node
-from planner.simulator.resource import FABRIC, NETWORK
+from planner.simulator.cluster import FABRIC, NETWORK, Cluster, Node
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER
 
 

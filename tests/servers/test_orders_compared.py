@@ -17,8 +17,7 @@ from planner.servers.ordering import STRATEGIES, Setting
 from planner.servers.ordering.pipelined import pipelined
 from planner.servers.orders import cluster_bounds, compare_orders, machines
 from planner.servers.tune import tune
-from planner.simulator.cluster import Cluster
-from planner.simulator.resource import Resource, ResourceKind
+from planner.simulator.cluster import Cluster, Resource, ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 LAYERS = 6

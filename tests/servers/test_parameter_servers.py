@@ -20,7 +20,7 @@ from planner.search.request import Request
 from planner.servers.parameter_servers import ParameterServers
 from planner.simulator import simulate
 from planner.simulator.bounds import bounds_of
-from planner.simulator.resource import COMPUTATION, HOSTS, Resource, ResourceKind
+from planner.simulator.cluster import COMPUTATION, HOSTS, Resource, ResourceKind
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER

@@ -1,8 +1,7 @@
 import pytest
 
 from planner.errors import BadInput
-from planner.simulator.cluster import Cluster, Node
-from planner.simulator.resource import FABRIC
+from planner.simulator.cluster import FABRIC, Cluster, Node
 
 
 def test_uniform_gives_each_worker_and_server_a_node():

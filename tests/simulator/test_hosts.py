@@ -7,9 +7,8 @@ import pytest
 from planner.errors import BadInput
 from planner.simulator import Case, simulate
 from planner.simulator.bounds import bounds_of
-from planner.simulator.cluster import Cluster, Node
+from planner.simulator.cluster import HOSTS, Cluster, Node
 from planner.simulator.policy import Fifo
-from planner.simulator.resource import HOSTS
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 

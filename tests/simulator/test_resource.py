@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.simulator.resource import Resource, ResourceKind
+from planner.simulator.cluster import Resource, ResourceKind
 
 
 @pytest.mark.parametrize(

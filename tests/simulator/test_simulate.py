@@ -10,9 +10,8 @@ import pytest
 
 from planner.errors import BadInput
 from planner.simulator import Case, Prediction, measurement_spread, simulate, simulate_many
-from planner.simulator.cluster import Cluster, Node
+from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind, as_text
 from planner.simulator.policy import Fifo, Multiplexed, Ordered
-from planner.simulator.resource import COMPUTATION, Resource, ResourceKind, as_text
 from planner.simulator.run import RunOptions, run, run_all
 from planner.simulator.simulate import FIRST_RUNS, run_length, start_offsets_s
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile

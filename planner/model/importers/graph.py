@@ -28,10 +28,10 @@ from planner.model.layers.elementwise import (
     Silu,
     Softmax,
     Tanh,
+    View,
 )
 from planner.model.layers.products import Depthwise, Linear, Product
 from planner.model.layers.sequences import CrossEntropy
-from planner.model.layers.shapes import View
 
 Shape = tuple[int, ...]
 LONGEST_NAME = 180

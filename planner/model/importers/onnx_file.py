@@ -23,10 +23,9 @@ from planner.model.importers.graph import (
 )
 from planner.model.importers.onnx_shapes import inferred
 from planner.model.layers import Kind
-from planner.model.layers.elementwise import Add, BatchNorm, LayerNorm, Multiply
+from planner.model.layers.elementwise import Add, AvgPool, BatchNorm, GlobalPool, LayerNorm, MaxPool, Multiply
 from planner.model.layers.products import Conv, Product
 from planner.model.layers.sequences import Embedding
-from planner.model.layers.shapes import AvgPool, GlobalPool, MaxPool
 
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:

@@ -13,10 +13,20 @@ from typing import Any
 
 from planner.model.importers.graph import OperatorGraph, Shape, Value, image, without_batch
 from planner.model.layers import Kind
-from planner.model.layers.elementwise import Add, BatchNorm, Concat, LayerNorm, Multiply, RmsNorm, Scale
+from planner.model.layers.elementwise import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concat,
+    GlobalPool,
+    LayerNorm,
+    MaxPool,
+    Multiply,
+    RmsNorm,
+    Scale,
+)
 from planner.model.layers.products import Conv, Depthwise, Product
 from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Embedding, Positions
-from planner.model.layers.shapes import AvgPool, GlobalPool, MaxPool
 
 
 def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import elementwise, products, sequences, shapes
+from planner.model.layers import elementwise, products, sequences
 from planner.model.layers.base import Kind, LayerShard, ShapeMisfit, kind_name, tensor_shards, weight_elements
 from planner.model.layers.workload import KERNEL_KINDS, Kept, KernelKind, Matmul, Pass, Workload, score_pairs
 
@@ -49,16 +49,16 @@ FILE_KINDS: dict[str, type[Kind]] = {
         products.Conv,
         products.Depthwise,
         products.Fc,
-        shapes.MaxPool,
-        shapes.AvgPool,
-        shapes.GlobalPool,
+        elementwise.MaxPool,
+        elementwise.AvgPool,
+        elementwise.GlobalPool,
         elementwise.BatchNorm,
         elementwise.Bias,
         elementwise.Relu,
         elementwise.Lrn,
         elementwise.Dropout,
         elementwise.Softmax,
-        shapes.Flatten,
+        elementwise.Flatten,
         elementwise.Concat,
         elementwise.Add,
         elementwise.Multiply,
@@ -79,14 +79,14 @@ FILE_KINDS: dict[str, type[Kind]] = {
         elementwise.Sigmoid,
         elementwise.Tanh,
         sequences.CrossEntropy,
-        shapes.View,
+        elementwise.View,
         products.Product,
         elementwise.Other,
     )
 }
 KINDS: dict[str, type[Kind]] = {
     **FILE_KINDS,
-    **{kind_name(kind): kind for kind in (shapes.Input, shapes.Pool)},
+    **{kind_name(kind): kind for kind in (elementwise.Input, elementwise.Pool)},
 }
 
 
@@ -104,7 +104,7 @@ def kind_of(layer: Layer) -> type[Kind]:
 
 def is_input(layer: Layer) -> bool:
     """Whether a layer is data from outside."""
-    return kind_of(layer) is shapes.Input
+    return kind_of(layer) is elementwise.Input
 
 
 def kernel_kind(layer: Layer) -> KernelKind:

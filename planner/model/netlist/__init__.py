@@ -17,9 +17,8 @@ from planner.files.identifiers import check_name, name_fault
 from planner.files.tomlfile import TomlSource, decode, read
 from planner.model import Layer, Model, Tensor
 from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, kind_name, written
-from planner.model.layers.shapes import Input
-from planner.model.netlist._expand import Placed, expand
-from planner.model.netlist._format import File
+from planner.model.layers.elementwise import Input
+from planner.model.netlist._expand import File, Placed, expand
 
 LONGEST_NAME = 200
 INHERITED = (

@@ -1,6 +1,8 @@
 """From a file to a flat list of layers with names and inputs.
 
 Blocks and branches are unrolled in the order in which they are written, which is the order of creation.
+
+What a model file may hold, as types: msgspec checks them and names the key that is wrong.
 """
 
 from __future__ import annotations
@@ -8,14 +10,90 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from msgspec import Meta, Struct, defstruct
 
 from planner.errors import BadInput
 from planner.files.tomlfile import Key, TomlSource, convert, decode
 from planner.memoize import memoize
 from planner.model.layers import FILE_KINDS, also_keys
-from planner.model.layers.base import inputs_key
-from planner.model.netlist import _format as f
+from planner.model.layers.base import After, Join, Name, Size, inputs_key
+
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Start = Annotated[int, Meta(ge=0, le=10_000)]
+Large = Annotated[int, Meta(ge=1, le=10**18)]
+Item = dict[str, Any]  # one entry of a list of layers: a layer, a block's use or branches
+
+
+class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lists of layers that all read the same layer, then are joined; an empty list passes it on as it is."""
+
+    branches: Annotated[list[list[Item]], Meta(min_length=1)]
+    join: Join
+    name: Name | None = None
+    repeat: Count = 1  # of the whole list of branches
+    unit: Name | None = None
+    then: list[After] = []
+
+
+class BlockForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Layers that are written once: `"$depth"` stands for the parameter `depth` of a use."""
+
+    layers: Annotated[list[Item], Meta(min_length=1)]
+    parameters: list[Name] = []
+
+
+class BlockUse(Struct, frozen=True, kw_only=True):
+    """The use of a block; its other keys are the block's parameters. `{i}` in the name counts the repetitions
+    from `first`."""
+
+    block: Name
+    name: Name | None = None
+    repeat: Count = 1
+    first: Start = 1
+
+
+# Names of layers without one of their own; `{n}` counts layers of that kind from 0.
+Names: Any = defstruct(
+    "Names",
+    [(kind, Name, f"{kind}{{n}}") for kind in FILE_KINDS],
+    frozen=True,
+    forbid_unknown_fields=True,
+)
+# Names of parameter tensors: `{layer}` is the layer (for what follows by `then`, the layer it follows), `{n}`
+# counts the kind from 0, `{e}` the experts. Batch norm has one tensor of channels for each name. Of a mixture
+# of experts: the router, then up (gate and up where it is gated) and down of an expert.
+Tensors: Any = defstruct(
+    "Tensors",
+    [(key, *kept) for kind in FILE_KINDS.values() for key, kept in kind.tensor_names.items()],
+    frozen=True,
+    forbid_unknown_fields=True,
+)
+
+
+class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model file."""
+
+    layers: Annotated[list[Item], Meta(min_length=1)]
+    input: Annotated[list[Size], Meta(min_length=1, max_length=3)] | None = None  # or a sequence
+    sequence_length: Size | None = None  # of tokens, where a sample is text
+    target_length: Size | None = None  # of the second text of a sample, the layer `targets`
+    base: Name | None = None
+    scope: str = ""
+    separator: Literal["/", "."] = "/"  # between the name of a block's use and a name inside it
+    layout: Literal["tensorflow", "torch"] = "tensorflow"  # of weights: outputs last or first
+    description: str = ""
+    source: str = ""
+    default_batch: Count = 32
+    default_precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
+    samples_per_epoch: Annotated[int, Meta(ge=1, le=10**15)] | None = None
+    tokens_per_epoch: Large | None = None
+    defaults: dict[str, Item] = {}
+    names: Names = Names()
+    tensors: Tensors = Tensors()
+    blocks: dict[str, BlockForm] = {}
+
 
 T = TypeVar("T")
 LARGEST_NETWORK = 20_000  # layers: ten times the deepest in use, and read in a second
@@ -60,7 +138,7 @@ class _Context:
     block: str | None = None
 
 
-def expand(source: TomlSource, file: f.File) -> list[Placed]:
+def expand(source: TomlSource, file: File) -> list[Placed]:
     """The layers of a file in order of creation."""
     for kind, defaults in file.defaults.items():
         spot = Spot(("defaults", kind))
@@ -82,18 +160,18 @@ def _implied(kind: str) -> Any:
 
 
 class _Expansion:
-    def __init__(self, source: TomlSource, file: f.File) -> None:
+    def __init__(self, source: TomlSource, file: File) -> None:
         self.source, self.file = source, file
         self.placed: list[Placed] = []
         self.ends = {"input": "input"}  # for each name the last layer it stands for: of `then`, of a block
         if file.target_length:
             self.ends["targets"] = "targets"
         self.counts: dict[str, int] = {}
-        self.known: dict[int, tuple[f.Item, Any]] = {}  # what items mean that were met before
+        self.known: dict[int, tuple[Item, Any]] = {}  # what items mean that were met before
         self.uses: dict[str, int] = {}  # of blocks without a name
         self.inputs = 0
 
-    def unroll(self, items: list[f.Item], here: _Context) -> str:
+    def unroll(self, items: list[Item], here: _Context) -> str:
         """Unroll a list of items that follow one another; the name of the last layer."""
         previous = here.entry
         for index, item in enumerate(items):
@@ -106,7 +184,7 @@ class _Expansion:
                 previous = self._layer(item, previous, inner)
         return previous
 
-    def _layer(self, item: f.Item, previous: str, here: _Context) -> str:
+    def _layer(self, item: Item, previous: str, here: _Context) -> str:
         kind, spec = self._once(item, lambda: self._spec(item, here))
         if key := inputs_key(FILE_KINDS[kind]):
             inputs = tuple(self._find(name, here) for name in item[key])
@@ -114,14 +192,14 @@ class _Expansion:
             inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
         return self._place(kind, spec, inputs, here)
 
-    def _once(self, item: f.Item, make: Callable[[], T]) -> T:
+    def _once(self, item: Item, make: Callable[[], T]) -> T:
         """What an item means, worked out once: blocks repeat the same items."""
         known = self.known.get(id(item))
         if known is None:
             known = self.known[id(item)] = (item, make())
         return cast(T, known[1])
 
-    def _spec(self, item: f.Item, here: _Context) -> tuple[str, Any]:
+    def _spec(self, item: Item, here: _Context) -> tuple[str, Any]:
         """The kind of a layer and its keys as types."""
         kinds = [kind for kind in FILE_KINDS if kind in item]
         if len(kinds) > 1:
@@ -141,7 +219,7 @@ class _Expansion:
             raise here.spot.error(self.source, f"{kind} = false means nothing; leave the layer out")
         return kind, spec
 
-    def _branches(self, item: f.Item, previous: str, here: _Context) -> str:
+    def _branches(self, item: Item, previous: str, here: _Context) -> str:
         spec, joined = self._once(item, lambda: self._joined(item, here))
         ends = []
         for index, branch in enumerate(spec.branches * spec.repeat):
@@ -149,13 +227,13 @@ class _Expansion:
             ends.append(self.unroll(branch, _Context(spot, here.scope, previous, here.block)))
         return self._place(spec.join, joined, tuple(ends), here)
 
-    def _joined(self, item: f.Item, here: _Context) -> tuple[f.Branches, Any]:
+    def _joined(self, item: Item, here: _Context) -> tuple[Branches, Any]:
         """Branches, and the keys of the layer that joins them."""
-        spec = decode(self.source, item, f.Branches, here.spot.at)
+        spec = decode(self.source, item, Branches, here.spot.at)
         join: Any = FILE_KINDS[spec.join]
         return spec, join(**{spec.join: []}, name=spec.name, unit=spec.unit, then=spec.then)
 
-    def _block(self, item: f.Item, previous: str, here: _Context) -> str:
+    def _block(self, item: Item, previous: str, here: _Context) -> str:
         """Unroll the use of a block, as often as it repeats."""
         use, layers = self._once(item, lambda: self._use(item, here))
         name = use.block
@@ -169,10 +247,10 @@ class _Expansion:
                 self.ends[label] = previous
         return previous
 
-    def _use(self, item: f.Item, here: _Context) -> tuple[f.BlockUse, list[f.Item]]:
+    def _use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
         """The use of a block, and the block's layers with its parameters filled in."""
-        own = f.BlockUse.__struct_fields__
-        use = decode(self.source, {key: item[key] for key in own if key in item}, f.BlockUse, here.spot.at)
+        own = BlockUse.__struct_fields__
+        use = decode(self.source, {key: item[key] for key in own if key in item}, BlockUse, here.spot.at)
         block, name = self.file.blocks.get(use.block), use.block
         if block is None:
             near = difflib.get_close_matches(name, self.file.blocks, n=1)
@@ -278,7 +356,7 @@ class _Expansion:
         return ": it comes later; list layers in the order in which they are computed"
 
 
-def _inputs(item: f.Item, before: f.Item) -> Sequence[str]:
+def _inputs(item: Item, before: Item) -> Sequence[str]:
     """The names that an item reads, as far as it and the item before it have names."""
     keys = ((key, name) for name, kind in FILE_KINDS.items() if (key := inputs_key(kind)))
     listed = next((item.get(key) for key, name in keys if item.get(name)), None)

@@ -24,8 +24,8 @@ from planner.errors import PlannerError
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.site import Site
+from planner.simulator.cluster import Resource, ResourceKind
 from planner.simulator.policy import Mode
-from planner.simulator.resource import Resource, ResourceKind
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case

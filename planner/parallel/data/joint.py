@@ -24,9 +24,8 @@ from planner.memoize import memoize
 from planner.parallel.collectives import Kind, Library, Peers, Phase
 from planner.parallel.contention import mean_s
 from planner.parallel.site import Site
-from planner.simulator.cluster import Cluster, Node
+from planner.simulator.cluster import FABRIC, NETWORK, Cluster, Node, Resource
 from planner.simulator.policy import Fifo
-from planner.simulator.resource import FABRIC, NETWORK, Resource
 from planner.simulator.step import UPLINK, WORKER, Op, OpRole, Profile, RoleShares
 
 if TYPE_CHECKING:

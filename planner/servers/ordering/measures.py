@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.simulator.resource import COMPUTATION, Resource, ResourceKind
+from planner.simulator.cluster import COMPUTATION, Resource, ResourceKind
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Profile, resource_of
 
 Timeline = npt.NDArray[Any]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from planner.note import Note, Topic
 from planner.report.charts import row_axis
-from planner.report.charts_step import step_timeline
+from planner.report.charts_curves import step_timeline
 from planner.report.format import rate
 from planner.report.page import Chart, Column, Figure, Page, Picture, Spec, Table, label
 from planner.servers.ordering import STRATEGIES

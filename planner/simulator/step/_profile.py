@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.memoize import memoize
-from planner.simulator.resource import Resource, ResourceKind
+from planner.simulator.cluster import Resource, ResourceKind
 from planner.simulator.step.recorded import Recorded
 
 DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.simulator.resource import Resource, ResourceKind
+from planner.simulator.cluster import Resource, ResourceKind
 from planner.simulator.step._profile import (
     DOWNLINK,
     HOST,

@@ -29,7 +29,7 @@ from planner.parallel.data.joint import MOST_JITTER, slowest_factor, step_sigma,
 from planner.parallel.data.settings import chosen
 from planner.search.machines import unnamed_machine
 from planner.simulator import simulate
-from planner.simulator.resource import FABRIC, NETWORK
+from planner.simulator.cluster import FABRIC, NETWORK
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
 

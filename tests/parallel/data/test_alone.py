@@ -21,7 +21,7 @@ from planner.parallel.plan import Plan, plan_from
 from planner.search.request import Request
 from planner.search.space import enumerate_plans, kinds
 from planner.simulator import simulate
-from planner.simulator.resource import COMPUTATION
+from planner.simulator.cluster import COMPUTATION
 
 V100 = load_hardware("p3.2xlarge")
 

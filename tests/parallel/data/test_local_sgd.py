@@ -16,8 +16,7 @@ from planner.cli._app import app
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import EXCHANGES, Exchange, Labels, Shares, settings, with_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
-from planner.simulator.cluster import Cluster, Node
-from planner.simulator.resource import COMPUTATION
+from planner.simulator.cluster import COMPUTATION, Cluster, Node
 from planner.simulator.simulate import simulate
 from planner.simulator.step import HOST, WORKER, Op, OpRole, Profile
 

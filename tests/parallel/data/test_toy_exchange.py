@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 from planner.cli._app import app
 from planner.note import Note, Topic
 from planner.parallel.data import EXCHANGES, Exchange, Labels, Shares, Variant, with_choices
-from planner.simulator.cluster import Cluster
+from planner.simulator.cluster import Cluster, Resource, ResourceKind
 from planner.simulator.policy import Fifo
-from planner.simulator.resource import Resource, ResourceKind
 from planner.simulator.simulate import Case
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
