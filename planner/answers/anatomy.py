@@ -20,6 +20,7 @@ from planner.device.rates.times import framework_named
 from planner.device.recompute import Recompute, recomputed_layers
 from planner.hardware import Device
 from planner.model import Model
+from planner.model.layers import layers_with_gradient, trains_weights
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
 from planner.simulator.cluster import COMPUTATION
@@ -38,7 +39,20 @@ def model_flops_utilization(
     peak = device.flops.get(precision.compute)
     if not peak or not model.macs:
         return None
-    return FLOPS_A_MAC * PASSES * model.macs * samples_per_s / (devices * peak)
+    return FLOPS_A_MAC * passes(model) * model.macs * samples_per_s / (devices * peak)
+
+
+def passes(model: Model) -> float:
+    """Multiply-adds of a training step over those of its forward pass: 3, less where weights are frozen, as
+    no gradients of these are computed."""
+    if not model.has_frozen:
+        return PASSES
+    with_gradient = layers_with_gradient(model)
+    macs = 0
+    for layer in model.layers:
+        gradients = 2 if trains_weights(layer) else 1
+        macs += layer.macs * (1 + (gradients if layer.name in with_gradient else 0))
+    return macs / max(model.macs, 1)
 
 
 def hardware_flops_utilization(
@@ -54,7 +68,7 @@ def hardware_flops_utilization(
     """The same with the operations that recompute does twice (HFU; `planner.device.recompute`)."""
     use = model_flops_utilization(model, samples_per_s, devices, device, precision)
     again = recomputed_macs(model, recompute, stops_early)
-    return None if use is None else use * (1 + again / (PASSES * model.macs))
+    return None if use is None else use * (1 + again / (passes(model) * model.macs))
 
 
 def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
