@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from math import isinf
+from functools import partial
+from math import ceil, floor, isinf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,15 +15,16 @@ import numpy.typing as npt
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, further, interrupted
-from planner.answers.jobs import within
+from planner.answers.jobs import training_of, within
 from planner.answers.results import Change, Recommendation
-from planner.errors import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.front import Floats
 from planner.search.left_out import left_out_notes, no_plans
+from planner.search.limits import Objective
 from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, race_for
 from planner.search.race import Evaluate, Outcome
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from planner.parallel.plan import Plan
     from planner.simulator.prediction import Prediction
 
+JOB_LIMITS = ("deadline_s", "spend_usd", "min_samples_per_s")
+LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
 MOST_TIE_ROUNDS = 3
 MOST_RIVALS = 8  # a screen holds no more
 FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further"
@@ -75,10 +79,12 @@ def recommend_for(
     trials: int | None = None,
     study: str | None = None,
     on_improvement: Callable[[ScoredPlan], None] = ignore_improvement,
+    suggest: bool = True,
 ) -> Recommendation:
     """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
     samples the space with optuna instead of enumerating it, in a `study` that can be gone on with.
-    `on_improvement` is called with what looks best, soon after the start and whenever more is known."""
+    `on_improvement` is called with what looks best, soon after the start and whenever more is known. Where no
+    plan meets the limits of the job, `suggest` looks for limits that one meets."""
     model = model_of(request)
     if trials is not None:
         from planner.answers.sampled import recommend_sampled
@@ -110,7 +116,7 @@ def recommend_for(
             raise Infeasible(no_plans(space, request))
         bounds = cases.bounds(space.plans)
         progress(GLANCE, 1, 1)
-        keep = _reachable(space, bounds, request)
+        keep = _reachable(space, bounds, request, suggest=suggest)
         plans = [space.plans[i] for i in keep]
         latest: dict[int, Prediction] = {}
 
@@ -149,7 +155,7 @@ def recommend_for(
         final = outcome.long if outcome.long or not partial else set(every)
         scored = within([every[i] for i in sorted(final)], request)
         if not scored:
-            raise Infeasible(_short_of(cases, plans, outcome))
+            raise Infeasible(_short_of(cases, plans, outcome) + (_limit_words(request) if suggest else ""))
         decision = choose(scored, request)
         shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline = list[Change](), None, None
@@ -294,7 +300,37 @@ def possible_ties(chosen: Candidate, contest: Contest, cases: Cases, known: Cont
     return [i for _, i in best.values() if i not in known]
 
 
-def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np.intp]:
+def _limit_words(request: Request) -> str:
+    """Limits of the job that a plan meets, one changed at a time, each tried; empty where none helps."""
+    found = [words for words in map(_relaxed_words, [request] * len(JOB_LIMITS), JOB_LIMITS) if words]
+    return f"; it works with {', or '.join(found)}" if found else ""
+
+
+def _relaxed_words(request: Request, limit: str) -> str:
+    """The flag with the value of a limit that the best plan without it meets; empty if there is none."""
+    if getattr(request, limit) is None:
+        return ""
+    objective: Objective = "cheapest" if limit == "spend_usd" else "fastest"
+    ask = partial(recommend_for, jobs=1, advice=False, suggest=False)
+    try:
+        best = ask(replace(request, objective=objective, **{limit: None})).chosen
+        training = training_of(request)
+        confident_s = 0.0 if training is None else training.confident_s(best, request.confidence)
+        hours = ceil(confident_s / 360) / 10
+        usd = ceil(confident_s / 3600 * best.usd_per_hour)
+        rate = floor(best.samples_per_s * LIMIT_MARGIN)
+        value, words = {
+            "deadline_s": (hours * 3600, f"--deadline {hours:g}h"),
+            "spend_usd": (usd, f"--spend {usd}"),
+            "min_samples_per_s": (rate, f"--min-throughput {rate}"),
+        }[limit]
+        chosen = ask(replace(request, **{limit: value})).chosen
+    except PlannerError:
+        return ""
+    return f"{words} ({chosen.plan.cluster_text} at ${chosen.usd_per_hour:,.2f}/h)"
+
+
+def _reachable(space: Space, bounds: Floats, request: Request, *, suggest: bool) -> npt.NDArray[np.intp]:
     """Plans whose bound can meet the constraints; the others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
@@ -311,7 +347,8 @@ def _reachable(space: Space, bounds: Floats, request: Request) -> npt.NDArray[np
             space.out_of_reach[reason] += lost
         keep &= met
     if not keep.any():
-        raise Infeasible(f"{no_plans(space, request)}; {_nearest(space, bounds, request)}")
+        words = _limit_words(request) if suggest else ""
+        raise Infeasible(f"{no_plans(space, request)}; {_nearest(space, bounds, request)}{words}")
     return np.flatnonzero(keep)
 
 
@@ -326,9 +363,7 @@ def _nearest(space: Space, bounds: Floats, request: Request) -> str:
     within = "" if request.budget_usd_per_hour is None else " that the budget allows"
     limits = (request.budget_usd_per_hour, request.machines, request.workers)
     open_ = all(one is None for one in limits)
-    more = (
-        f"; up to {MAX_WORKERS} workers were looked at, --machines or --budget look at more" if open_ else ""
-    )
+    more = f"; up to {MAX_WORKERS} workers were looked at" if open_ else ""
     return (
         f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:.0f} "
         f"samples/s for ${space.usd_per_hour[fastest]:.2f}/h{more}"
@@ -360,6 +395,5 @@ def _short_of(cases: Cases, plans: list[Plan], outcome: Outcome[Prediction]) -> 
     return (
         f"no plan meets the constraints; the fastest is {found.plan.cluster_text} with "
         f"{found.samples_per_s:.0f} samples/s for ${found.usd_per_hour:.2f}/h "
-        f"(${found.usd_per_million_samples:.2f} a million samples); "
-        "relax --deadline, --spend or --min-throughput"
+        f"(${found.usd_per_million_samples:.2f} a million samples)"
     )

@@ -37,7 +37,7 @@ def no_plans(space: Space, request: Request) -> str:
             *(f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()),
         ]
     )
-    return f"no plan is left of {space.considered}: {reasons}{remedy_words(request)}"
+    return f"no plan is left of {space.considered}: {reasons}{'' if space.plans else remedy_words(request)}"
 
 
 def _some(names: list[str]) -> str:

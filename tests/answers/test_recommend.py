@@ -6,6 +6,7 @@ import pytest
 import planner
 from planner.answers.choice import choose
 from planner.answers.recommend import recommend_for
+from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -153,3 +154,15 @@ def test_python_api_takes_options_as_text_or_values():
 def test_python_api_refuses_names_of_request_fields_with_the_options_name():
     with pytest.raises(BadInput, match=r"unknown option 'budget_usd_per_hour'; .*write budget="):
         planner.recommend("alexnet", budget_usd_per_hour=10)
+
+
+@pytest.mark.parametrize(
+    ("limit", "flag"), [({"deadline": "10min"}, "--deadline"), ({"spend": 1}, "--spend")]
+)
+def test_a_limit_of_the_job_that_no_plan_meets_comes_with_one_that_works(limit, flag):
+    options = {"model": "resnet50", "hardware": "g5.xlarge", "machines": 4, "epochs": 1}
+    with pytest.raises(Infeasible, match=f"it works with {flag} ") as error:
+        recommend_for(parse_request(**options, **limit), jobs=1)
+    value = str(error.value).partition(f"it works with {flag} ")[2].split(" ")[0]
+    relaxed = {flag.removeprefix("--"): value if value.endswith("h") else float(value)}
+    assert recommend_for(parse_request(**options, **relaxed), jobs=1, advice=False).chosen.plan.workers >= 1
