@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from math import ceil, floor, isinf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -148,6 +148,12 @@ def recommend_for(
         if partial:  # what was under way counts too
             found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
             outcome.scores.update({i: score for i, score in found.items() if score is not None})
+        if not outcome.scores and not partial:  # no bound is high enough to be simulated
+            raise Infeasible(
+                f"no plan meets the limits with a probability of {request.confidence:.0%}; "
+                + _nearest(space, bounds, request)
+                + (_limit_words(request) if suggest else "")
+            )
         if not outcome.scores:
             raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
         every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
@@ -306,6 +312,10 @@ def _limit_words(request: Request) -> str:
     return f"; it works with {', or '.join(found)}" if found else ""
 
 
+def _changed(request: Request, changes: dict[str, Any]) -> Request:
+    return replace(request, **changes)
+
+
 def _relaxed_words(request: Request, limit: str) -> str:
     """The flag with the value of a limit that the best plan without it meets; empty if there is none."""
     if getattr(request, limit) is None:
@@ -313,7 +323,7 @@ def _relaxed_words(request: Request, limit: str) -> str:
     objective: Objective = "cheapest" if limit == "spend_usd" else "fastest"
     ask = partial(recommend_for, jobs=1, advice=False, suggest=False)
     try:
-        best = ask(replace(request, objective=objective, **{limit: None})).chosen
+        best = ask(_changed(request, {limit: None, "objective": objective})).chosen
         training = training_of(request)
         confident_s = 0.0 if training is None else training.confident_s(best, request.confidence)
         hours = ceil(confident_s / 360) / 10
@@ -324,7 +334,7 @@ def _relaxed_words(request: Request, limit: str) -> str:
             "spend_usd": (usd, f"--spend {usd}"),
             "min_samples_per_s": (rate, f"--min-throughput {rate}"),
         }[limit]
-        chosen = ask(replace(request, **{limit: value})).chosen
+        chosen = ask(_changed(request, {limit: value})).chosen
     except PlannerError:
         return ""
     return f"{words} ({chosen.plan.cluster_text} at ${chosen.usd_per_hour:,.2f}/h)"

@@ -157,7 +157,7 @@ def test_python_api_refuses_names_of_request_fields_with_the_options_name():
 
 
 @pytest.mark.parametrize(
-    ("limit", "flag"), [({"deadline": "10min"}, "--deadline"), ({"spend": 1}, "--spend")]
+    ("limit", "flag"), [({"deadline": "10min"}, "--deadline"), ({"spend": 0.1}, "--spend")]
 )
 def test_a_limit_of_the_job_that_no_plan_meets_comes_with_one_that_works(limit, flag):
     options = {"model": "resnet50", "hardware": "g5.xlarge", "machines": 4, "epochs": 1}
