@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
-from math import ceil, floor, isinf
-from typing import TYPE_CHECKING, Any
+from math import isinf
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +14,16 @@ import numpy.typing as npt
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, further, interrupted
-from planner.answers.jobs import training_of, within
+from planner.answers.job_limits import limit_words
+from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
-from planner.errors import Infeasible, PlannerError
+from planner.errors import Infeasible
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.front import Floats
 from planner.search.left_out import left_out_notes, no_plans
-from planner.search.limits import Objective
 from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, race_for
 from planner.search.race import Evaluate, Outcome
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from planner.parallel.plan import Plan
     from planner.simulator.prediction import Prediction
 
-JOB_LIMITS = ("deadline_s", "spend_usd", "min_samples_per_s")
-LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
 MOST_TIE_ROUNDS = 3
 MOST_RIVALS = 8  # a screen holds no more
 FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further"
@@ -152,7 +149,7 @@ def recommend_for(
             raise Infeasible(
                 f"no plan meets the limits with a probability of {request.confidence:.0%}; "
                 + _nearest(space, bounds, request)
-                + (_limit_words(request) if suggest else "")
+                + (limit_words(request, _ask) if suggest else "")
             )
         if not outcome.scores:
             raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
@@ -161,7 +158,9 @@ def recommend_for(
         final = outcome.long if outcome.long or not partial else set(every)
         scored = within([every[i] for i in sorted(final)], request)
         if not scored:
-            raise Infeasible(_short_of(cases, plans, outcome) + (_limit_words(request) if suggest else ""))
+            raise Infeasible(
+                _short_of(cases, plans, outcome) + (limit_words(request, _ask) if suggest else "")
+            )
         decision = choose(scored, request)
         shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline = list[Change](), None, None
@@ -306,38 +305,9 @@ def possible_ties(chosen: Candidate, contest: Contest, cases: Cases, known: Cont
     return [i for _, i in best.values() if i not in known]
 
 
-def _limit_words(request: Request) -> str:
-    """Limits of the job that a plan meets, one changed at a time, each tried; empty where none helps."""
-    found = [words for words in map(_relaxed_words, [request] * len(JOB_LIMITS), JOB_LIMITS) if words]
-    return f"; it works with {', or '.join(found)}" if found else ""
-
-
-def _changed(request: Request, changes: dict[str, Any]) -> Request:
-    return replace(request, **changes)
-
-
-def _relaxed_words(request: Request, limit: str) -> str:
-    """The flag with the value of a limit that the best plan without it meets; empty if there is none."""
-    if getattr(request, limit) is None:
-        return ""
-    objective: Objective = "cheapest" if limit == "spend_usd" else "fastest"
-    ask = partial(recommend_for, jobs=1, advice=False, suggest=False)
-    try:
-        best = ask(_changed(request, {limit: None, "objective": objective})).chosen
-        training = training_of(request)
-        confident_s = 0.0 if training is None else training.confident_s(best, request.confidence)
-        hours = ceil(confident_s / 360) / 10
-        usd = ceil(confident_s / 3600 * best.usd_per_hour)
-        rate = floor(best.samples_per_s * LIMIT_MARGIN)
-        value, words = {
-            "deadline_s": (hours * 3600, f"--deadline {hours:g}h"),
-            "spend_usd": (usd, f"--spend {usd}"),
-            "min_samples_per_s": (rate, f"--min-throughput {rate}"),
-        }[limit]
-        chosen = ask(_changed(request, {limit: value})).chosen
-    except PlannerError:
-        return ""
-    return f"{words} ({chosen.plan.cluster_text} at ${chosen.usd_per_hour:,.2f}/h)"
+def _ask(request: Request) -> ScoredPlan:
+    """The plan chosen for a changed request; no remedies for it."""
+    return recommend_for(request, jobs=1, advice=False, suggest=False).chosen
 
 
 def _reachable(space: Space, bounds: Floats, request: Request, *, suggest: bool) -> npt.NDArray[np.intp]:
@@ -357,7 +327,7 @@ def _reachable(space: Space, bounds: Floats, request: Request, *, suggest: bool)
             space.out_of_reach[reason] += lost
         keep &= met
     if not keep.any():
-        words = _limit_words(request) if suggest else ""
+        words = limit_words(request, _ask) if suggest else ""
         raise Infeasible(f"{no_plans(space, request)}; {_nearest(space, bounds, request)}{words}")
     return np.flatnonzero(keep)
 
