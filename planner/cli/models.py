@@ -108,7 +108,7 @@ def show(
     if seq_length:
         model = model.with_sequence_length(seq_length)
     if memory:
-        from planner.report.memory import TrainingSettings, memory_data, memory_table
+        from planner.report.layer_pages import TrainingSettings, memory_data, memory_table
 
         training = TrainingSettings.asked(model, batch, precision, devices, optimizer, recompute, autocast)
         title = f"planner models: training memory of {model.name}"

@@ -115,7 +115,7 @@ def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tup
 
 def place_model(model: Model, servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
     """Where the trained tensors of a model lie; `Part.tensor` indexes `model.tensors`."""
-    from planner.device.computation.graph import compute_graph
+    from planner.device.computation.synthesis import compute_graph
 
     return place_parameters(compute_graph(model).parameters, servers, rule)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 
 from planner.device.computation import Computation, ops_of
-from planner.device.computation.graph import block_of
+from planner.device.computation.synthesis import block_of
 from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
 from planner.errors import BadInput, PlannerError
