@@ -44,6 +44,8 @@ BUILT_IN = {  # name -> target, one line of help
     "compare": ("planner.cli.answers:compare", "Compare machines and clusters for one model."),
     "diff": ("planner.cli.check:diff", "Show what changes from one answer to another."),
     "hardware": ("planner.cli.hardware:show_hardware", "List the machines of the catalog, or show one."),
+    "fit": ("planner.cli.fit:command", "Show which training methods fit on which GPUs."),
+    "hardware": ("planner.cli.hardware:command", "List the machines of the catalog, or show one."),
     "models": ("planner.cli.models:app", "List, show or import networks; their training memory."),
     "prices": ("planner.cli.hardware:prices_app", "Import, show and compare prices of machines."),
     "profile": ("planner.cli.profile:app", "Import and show profiles of training steps."),

@@ -19,7 +19,18 @@ from planner.model.methods.head import Head
 from planner.model.methods.lora import TARGETS, Lora
 from planner.model.methods.qlora import QLora
 
-__all__ = ["BASES", "METHODS", "TARGETS", "Base", "Method", "MethodSettings", "trained_by", "training_of"]
+__all__ = [
+    "BASES",
+    "METHODS",
+    "TARGETS",
+    "USUAL_DATASET_TOKENS",
+    "USUAL_EPOCHS",
+    "Base",
+    "Method",
+    "MethodSettings",
+    "trained_by",
+    "training_of",
+]
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in (Full, Lora, QLora, Head)}
 USUAL_RANK = 16
