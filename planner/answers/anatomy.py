@@ -39,10 +39,10 @@ def model_flops_utilization(
     peak = device.flops.get(precision.compute)
     if not peak or not model.macs:
         return None
-    return FLOPS_A_MAC * passes(model) * model.macs * samples_per_s / (devices * peak)
+    return FLOPS_A_MAC * training_passes(model) * model.macs * samples_per_s / (devices * peak)
 
 
-def passes(model: Model) -> float:
+def training_passes(model: Model) -> float:
     """Multiply-adds of a training step over those of its forward pass: 3, less where weights are frozen, as
     no gradients of these are computed."""
     if not model.has_frozen:
@@ -68,7 +68,7 @@ def hardware_flops_utilization(
     """The same with the operations that recompute does twice (HFU; `planner.device.recompute`)."""
     use = model_flops_utilization(model, samples_per_s, devices, device, precision)
     again = recomputed_macs(model, recompute, stops_early)
-    return None if use is None else use * (1 + again / (passes(model) * model.macs))
+    return None if use is None else use * (1 + again / (training_passes(model) * model.macs))
 
 
 def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:

@@ -10,7 +10,7 @@ from planner.cli._options import Answer, shows
 
 
 @shows
-def command(
+def show_fit(
     *,
     model: Annotated[
         str, typer.Option("--model", "-m", metavar="NAME", help="Network: a catalog name or a file.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from planner.answers.anatomy import training_passes
 from planner.device.memory import footprint
-from planner.device.mfu import passes
 from planner.device.optimizers import OPTIMIZERS, optimizer_named
 from planner.device.precision import BF16
 from planner.device.rates.times import computation_s
@@ -47,7 +47,7 @@ def test_lora_computes_no_gradients_of_frozen_weights():
     lora = trained("lora", rank=1)
     # forward and input gradients: two passes of three; attention has no weights, so all three
     attention = sum(layer.macs for layer in LLAMA if layer.kind == "attention") / LLAMA.macs
-    assert passes(lora) == pytest.approx(2 + attention, abs=0.005)
+    assert training_passes(lora) == pytest.approx(2 + attention, abs=0.005)
     full, frozen = workloads(LLAMA), workloads(lora)
     flops = sum(work.backward.flops for work in full if work.kernel == "matmul")
     left = sum(work.backward.flops for work in frozen if work.kernel == "matmul")
