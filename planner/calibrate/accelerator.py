@@ -53,13 +53,15 @@ def check_name(path: Path) -> None:
         raise BadInput(f"a hardware file's name ends in .toml; {path} would not be recognised as one")
 
 
-def write_hardware_file(path: Path, tables: Mapping[str, Any]) -> None:
+MEASURED = "# Measured by `planner calibrate`; docs/hardware.md and docs/partition.md explain the figures.\n"
+
+
+def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASURED) -> None:
     """Write the file and read it back: what comes out of here is what the other commands accept."""
     from planner.files.regular_file import write_file
     from planner.hardware.catalog import load_hardware
 
     check_name(path)
-    head = "# Measured by `planner calibrate`; docs/hardware.md and docs/partition.md explain the figures.\n"
     write_file(path, head + to_toml(tables))
     for name in tables.get("machines", {}):
         load_hardware(f"{path}:{name}")

@@ -44,7 +44,7 @@ BUILT_IN = {  # name -> target, one line of help
     "compare": ("planner.cli.answers:compare", "Compare machines and clusters for one model."),
     "diff": ("planner.cli.check:diff", "Show what changes from one answer to another."),
     "fit": ("planner.cli.fit:show_fit", "Show which training methods fit on which GPUs."),
-    "hardware": ("planner.cli.hardware:show_hardware", "List the machines of the catalog, or show one."),
+    "hardware": ("planner.cli.hardware:app", "List or show machines; write a file of your own."),
     "models": ("planner.cli.models:app", "List, show or import networks; their training memory."),
     "prices": ("planner.cli.hardware:prices_app", "Import, show and compare prices of machines."),
     "profile": ("planner.cli.profile:app", "Import and show profiles of training steps."),

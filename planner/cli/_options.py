@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from planner.cli._output import command_line, write_tables_page
 from planner.errors import BadInput
@@ -233,6 +234,19 @@ class Answer:
     data: Any = None
     title: str = ""
     page: Callable[[str], Page] | None = None  # from the command line; None: of the tables
+
+
+class ShowsByDefault(TyperGroup):
+    """`planner models vgg11` shows vgg11: what is no subcommand is the argument of `show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if not args or args[0] not in self.commands or args[0] == "show":
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return "" if name == "show" else name, command, rest  # the word is ours, not the user's
 
 
 def shows(command: Callable[..., Answer | None]) -> Callable[..., None]:

@@ -1,25 +1,30 @@
-"""`planner hardware`: the machines of the catalogue, and what they are offered for.
+"""`planner hardware`: the machines of the catalog, what they are offered for, and files of your own.
 
 `planner prices`: import price lists, show what counts, compare two lists.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from planner.cli._options import Answer, shows
-from planner.errors import BadInput, Infeasible
+from planner.cli._options import Answer, ShowsByDefault, shows
+from planner.errors import BadInput, Infeasible, PlannerError
 
 
 def _complete(incomplete: str) -> list[str]:
     from planner.hardware.catalog import hardware_names
 
-    return [name for name in hardware_names() if name.startswith(incomplete)]
+    return [name for name in ("new", *hardware_names()) if name.startswith(incomplete)]
 
 
+app = typer.Typer(cls=ShowsByDefault)
+
+
+@app.command("show")
 @shows
 def show_hardware(
     name: Annotated[
@@ -50,7 +55,10 @@ def show_hardware(
         typer.Option("--sold/--all", help="Only what can still be had, or all that the catalogue has."),
     ] = None,
 ) -> Answer:
-    """List the machines of the catalogue, or show one with every figure's source, date and basis."""
+    """List the machines of the catalog, or show one with every figure's source, date and basis.
+
+    `planner hardware new` writes a file of your own machines.
+    """
     from planner.hardware.catalog import match_hardware
     from planner.report.hardware import hardware_data, hardware_page, hardware_table
 
@@ -81,6 +89,101 @@ def show_hardware(
             f"nothing that matches {name!r} is still sold; without --sold you see what there was"
         )
     return Answer(hardware_table(listed), title="planner hardware")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _text_option(name: str, command: str) -> Any:
+    return typer.Option(name, metavar="FILE", help=f"Output of `{command}`, read instead of asking.")
+
+
+@app.command("new")
+def new_hardware(
+    *,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="DEVICE", help="Its GPU, as A100-SXM4-80GB or RTX-4090.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, max=64, help="GPUs per machine, as 8.")] = None,
+    machines: Annotated[
+        int | None, typer.Option("--machines", min=1, max=100_000, help="How many machines there are, as 4.")
+    ] = None,
+    nic: Annotated[
+        str | None,
+        typer.Option("--nic", metavar="RATE", help="Network of one machine, as 200Gbit or 8x400Gbit."),
+    ] = None,
+    rdma: Annotated[
+        bool | None, typer.Option("--rdma/--tcp", help="Whether the NICs have RDMA (InfiniBand, RoCE).")
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", min=0, max=10_000, help="USD per machine-hour; 0 or none: free."),
+    ] = None,
+    fabric: Annotated[
+        str | None,
+        typer.Option(
+            "--fabric", metavar="NAME", help="Links between GPUs, as pcie-4; the usual one if not given."
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the machine.")] = "mine",
+    nvidia_smi: Annotated[Path | None, _text_option("--nvidia-smi", "nvidia-smi")] = None,
+    topology: Annotated[Path | None, _text_option("--topology", "nvidia-smi topo -m")] = None,
+    lscpu: Annotated[Path | None, _text_option("--lscpu", "lscpu")] = None,
+    ibstat: Annotated[Path | None, _text_option("--ibstat", "ibstat")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write; NAME.toml if not given."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a hardware file from a few answers, or from the output of nvidia-smi, lscpu and ibstat."""
+    from planner.calibrate.accelerator import write_hardware_file
+    from planner.cli._output import say
+    from planner.files.regular_file import text_of, write_file
+    from planner.hardware.new_file import MachineAnswers, machine_tables
+
+    if gpu is None and nvidia_smi is None:
+        if not _is_terminal():
+            raise BadInput(
+                "name the GPU: --gpu A100-SXM4-80GB --gpus 8, or --nvidia-smi FILE with its output"
+            )
+        gpu = typer.prompt("GPU (as A100-SXM4-80GB)")
+        gpus = gpus or typer.prompt("GPUs per machine", default=8, type=int)
+        machines = machines or typer.prompt("Machines", default=1, type=int)
+        if nic is None and ibstat is None and machines > 1:
+            nic = typer.prompt("Network of one machine (as 200Gbit)")
+        price = (
+            typer.prompt("USD per machine-hour (0: none)", default=0.0, type=float)
+            if price is None
+            else price
+        )
+    path = output or Path(f"{name}.toml")
+    if path.exists() and not force:
+        raise BadInput(f"{path} is there already; --force replaces it, -o FILE writes another")
+    read = {
+        key: text_of(file)
+        for key, file in (
+            ("nvidia_smi", nvidia_smi),
+            ("topology", topology),
+            ("lscpu", lscpu),
+            ("ibstat", ibstat),
+        )
+        if file is not None
+    }
+    answers = MachineAnswers(name, gpu, gpus, machines, nic, rdma, price or None, fabric, **read)
+    head = "# Written by `planner hardware new`; docs/hardware.md explains the keys.\n"
+    tables, replaced = machine_tables(answers), text_of(path) if path.exists() else None
+    try:
+        write_hardware_file(path, tables, head)
+    except PlannerError:  # what does not load is not left behind
+        if replaced is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_file(path, replaced)
+        raise
+    shown = path if path.is_absolute() else f"./{path}"
+    say(f"wrote {path}; next: planner recommend --model llama3-8b --hardware {shown}")
 
 
 prices_app = typer.Typer()

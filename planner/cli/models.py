@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from planner.cli._options import Answer, checked, shows
+from planner.cli._options import Answer, ShowsByDefault, checked, shows
 from planner.errors import BadInput
 from planner.printable import printable
 from planner.report.output import Format
 from planner.report.page import Table
 
-
-class _ShowsByDefault(TyperGroup):
-    """`planner models vgg11` shows vgg11; `import` is the one word that is no model's name."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        if args[:1] != ["import"]:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        return "" if name == "show" else name, command, rest  # the word is ours, not the user's
-
-
-app = typer.Typer(cls=_ShowsByDefault)
+app = typer.Typer(cls=ShowsByDefault)
 
 
 def _complete(incomplete: str) -> list[str]:

@@ -99,6 +99,20 @@ def _as_own(machine: Hardware) -> Hardware:
     return with_usual_fabric(machine, (_built((), known) for known in _all_names(()).files))
 
 
+def fabric_named(device: str, count: int, kind: str, gbyte_per_s: float) -> str | None:
+    """The name of the fabric of a catalog machine with so many of these devices and links like these."""
+    shared = _shared_entries(())
+    for name, path in _all_names(()).files.items():
+        entry = _entries_at((), path).machines[name].entry
+        if (entry.device, entry.device_count) != (device, count) or not isinstance(entry.fabric, str):
+            continue
+        fabric = shared.fabrics[entry.fabric][0]
+        # of PCIe the topology does not tell the generation
+        if fabric.kind == kind and (kind == "pcie" or fabric.gbyte_per_s == gbyte_per_s):
+            return entry.fabric
+    return None
+
+
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
     """Machines whose names match: `p3.*`, `g5.*,p4d.*`, names and paths among them, each once and in order.
 
