@@ -6,7 +6,6 @@ limit is named only if a plan is recommended with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,11 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.search.limits import Objective
+    from planner.search.remedies import Ask
     from planner.search.request import Request
-    from planner.search.scored import ScoredPlan
 
 JOB_LIMITS = ("deadline_s", "spend_usd", "min_samples_per_s")
 LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
-
-Ask = Callable[["Request"], "ScoredPlan"]  # the choice for a request
 
 
 def limit_words(request: Request, ask: Ask) -> str:

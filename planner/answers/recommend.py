@@ -110,7 +110,7 @@ def recommend_for(
         )
         space.left_out |= field.left_out
         if not space.plans:
-            raise Infeasible(no_plans(space, request))
+            raise Infeasible(no_plans(space, request, _ask))
         bounds = cases.bounds(space.plans)
         progress(GLANCE, 1, 1)
         keep = _reachable(space, bounds, request, suggest=suggest)

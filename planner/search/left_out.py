@@ -7,7 +7,7 @@ from math import lcm
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.note import LeftOut
 from planner.parallel.mesh import meshes
-from planner.search.remedies import remedy_words
+from planner.search.remedies import Ask, remedy_words
 from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds
 
@@ -18,7 +18,7 @@ def left_out_notes(space: Space) -> list[LeftOut]:
     return [LeftOut.because(names, reason) for reason, names in space.left_out.items()]
 
 
-def no_plans(space: Space, request: Request) -> str:
+def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
     """Why a space is empty, in a sentence, and what would make it less so."""
     lost = space.dropped + space.out_of_reach
     if not lost and not space.left_out:
@@ -37,7 +37,9 @@ def no_plans(space: Space, request: Request) -> str:
             *(f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()),
         ]
     )
-    return f"no plan is left of {space.considered}: {reasons}{'' if space.plans else remedy_words(request)}"
+    return (
+        f"no plan is left of {space.considered}: {reasons}{'' if space.plans else remedy_words(request, ask)}"
+    )
 
 
 def _some(names: list[str]) -> str:

@@ -7,20 +7,25 @@ the work is capped by the number of spaces that are enumerated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from planner.errors import PlannerError
 from planner.search.cases import Cases
 from planner.search.field import field_of
+from planner.search.front import Floats
+from planner.search.rank import RANGE_SIGMAS, confident_share
 from planner.search.request import Request, model_of
-from planner.search.space import enumerate_plans
+from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan
+    from planner.search.scored import ScoredPlan
 
 MOST_TRIED = 24  # spaces enumerated in all
 MOST_NAMED = 3  # remedies that a sentence has room for
@@ -28,6 +33,9 @@ NEIGHBOURS = 4  # global batches tried on either side
 BUDGET_STEP = 4  # factor between budgets tried
 MOST_BUDGET = 1e6  # USD per hour
 BIG_BATCH = 1 << 20
+REACHED = 0.9  # of its bound, which a plan is likely to reach
+
+Ask = Callable[[Request], "ScoredPlan"]  # the choice for a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +51,20 @@ class Remedy:
         return f"{self.flags} ({self.plan.cluster_text} at ${self.usd_per_hour:,.2f}/h)"
 
 
-def remedies(request: Request) -> list[Remedy]:
-    """The changes of a request that make a plan possible, the cheapest kinds of change first."""
-    attempts = _Attempts(MOST_TRIED)
+def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
+    """The changes of a request that make a plan possible, the cheapest kinds of change first. `ask` chooses a
+    plan for a request with limits of the job, which only simulations tell whether they are met."""
+    attempts = _Attempts(MOST_TRIED, ask)
     found = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
     return list(islice(found, MOST_NAMED))
 
 
-def remedy_words(request: Request) -> str:
-    """The remedies in words that continue a message; empty where no single change helps."""
-    found = remedies(request)
-    return f"; it works with {', or '.join(remedy.words for remedy in found)}" if found else ""
+def remedy_words(request: Request, ask: Ask | None = None) -> str:
+    """The remedies in words that continue a message."""
+    found = remedies(request, ask)
+    if not found:
+        return "; no change of a single flag that was tried gives a plan"
+    return f"; it works with {', or '.join(remedy.words for remedy in found)}"
 
 
 @dataclass
@@ -61,11 +72,20 @@ class _Attempts:
     """Enumerates the plans of changed requests, as often as it is allowed."""
 
     left: int
+    ask: Ask | None = None
 
     def remedy(self, flags: str, request: Request, **changes: Any) -> Remedy | None:
         """The remedy of a change; None if it leaves no plan, is refused or too many were tried."""
         found = self.cheapest(request, **changes)
-        return None if found is None else Remedy(flags, *found)
+        if found is None:
+            return None
+        if self.ask is not None and has_job_limits(request):
+            try:
+                chosen = self.ask(replace(request, **changes))
+            except PlannerError:
+                return None
+            found = chosen.plan, chosen.usd_per_hour
+        return Remedy(flags, *found)
 
     def cheapest(self, request: Request, **changes: Any) -> tuple[Plan, float] | None:
         if not self.left:
@@ -83,8 +103,34 @@ def cheapest_plan(request: Request) -> tuple[Plan, float] | None:
     space = enumerate_plans(request, cases.model, machines=field_of(cases).machines)
     if not space.plans:
         return None
-    index = int(space.usd_per_hour.argmin())
-    return space.plans[index], float(space.usd_per_hour[index])
+    prices = space.usd_per_hour
+    if has_job_limits(request):
+        late = cases.bounds(space.plans) * REACHED < _least_samples_per_s(cases, space)
+        prices = np.where(late, np.inf, prices)
+    index = int(prices.argmin())
+    return (space.plans[index], float(prices[index])) if np.isfinite(prices[index]) else None
+
+
+def has_job_limits(request: Request) -> bool:
+    """Whether a plan has to be fast enough."""
+    return any(
+        limit is not None for limit in (request.deadline_s, request.spend_usd, request.min_samples_per_s)
+    )
+
+
+def _least_samples_per_s(cases: Cases, space: Space) -> Floats:
+    """The speed that each plan has to be predicted at so that it meets the limits of the job."""
+    request = cases.request
+    least = np.full(len(space.plans), request.min_samples_per_s or 0.0)
+    errors = [cases.error(plan) for plan in space.plans]
+    sigma = [0.0 if error is None else error.q90 / RANGE_SIGMAS for error in errors]
+    share = np.array([confident_share(each, request.confidence) for each in sigma])
+    if request.samples is not None and request.deadline_s is not None:
+        least = np.maximum(least, request.samples / request.deadline_s / share)
+    if request.samples is not None and request.spend_usd is not None:
+        usd_per_s = space.usd_per_useful_hour / 3600
+        least = np.maximum(least, usd_per_s * request.samples / request.spend_usd / share)
+    return least
 
 
 def _kinds(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
