@@ -87,7 +87,7 @@ class Layer:
     attention they are those of the whole square of positions, as everybody counts them. `tied` are tensors
     that the layer reads and another, earlier one owns. `block` is the repeated unit that the layer is part
     of. `follows` names the layer that it belongs to, as `conv0/bias` to `conv0`, and `scope` what all names
-    of its file have before them.
+    of its file have before them. `launch_share`: of a usual kernel's fixed time, what its take.
     """
 
     name: str
@@ -105,6 +105,7 @@ class Layer:
     block: str | None = None
     follows: str | None = None
     scope: str | None = None
+    launch_share: float = 1.0
 
     @property
     def output_elements(self) -> int:

@@ -30,9 +30,10 @@ CONVOLUTIONS = tuple(range(_PLACE[workload.CONV1X1], MEMORY))
 class Kernels:
     """One row for the kernels that a layer launches in one direction; figures are those of one of them.
 
-    `layer`: its place in the model. `launches`: how many kernels. `flops` and `moved` (elements) are for a
-    sample, `weights` (elements) for a step. Small products pay for tiles that they do not fill: `row_flops`
-    are those of one row, `edge_flops` those of a sample times (1 / columns + 1 / depth).
+    `layer`: its place in the model. `launches`: how many kernels; `fixed`: the share of a usual kernel's
+    fixed time that each takes. `flops` and `moved` (elements) are for a sample, `weights` (elements) for a
+    step. Small products pay for tiles that they do not fill: `row_flops` are those of one row, `edge_flops`
+    those of a sample times (1 / columns + 1 / depth).
     """
 
     layers: int
@@ -40,6 +41,7 @@ class Kernels:
     backward: Flags
     kind: Ints
     launches: Array
+    fixed: Array
     flops: Array
     row_flops: Array
     edge_flops: Array
@@ -56,16 +58,20 @@ def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
+        share = model.layers[at].launch_share
         for back, one in enumerate((asked.forward, asked.backward)):
-            rows += [_row(at, of, part, back) for of, part in _parts(kind, one, back) if part.kernels]
-    table = np.array(rows or np.zeros((0, 9)))
-    launches, flops, row_flops, edge_flops, moved, weights = table[:, 3:].T
+            rows += [
+                (*_row(at, of, part, back), share) for of, part in _parts(kind, one, back) if part.kernels
+            ]
+    table = np.array(rows or np.zeros((0, 10)))
+    launches, flops, row_flops, edge_flops, moved, weights, fixed = table[:, 3:].T
     return Kernels(
         len(model.layers),
         table[:, 0].astype(np.int64),
         table[:, 1].astype(np.bool_),
         table[:, 2].astype(np.int64),
         launches,
+        fixed,
         flops,
         row_flops,
         edge_flops,

@@ -263,16 +263,17 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
         of.flop_s * batch + of.flop_step_s,
         of.move_s * batch + of.move_step_s,
         rates.cache_bytes / rates.bytes_per_s,
-        rates.fixed_s,
+        rates.fixed_s * kernels.fixed,
         rates.overlap,
     )
     # Passes and the update wait for their own launches each: shards divide the update alone, and a faster
     # device never makes a step longer.
     optimizer_s = of.update_s
     if rates.floor_s:
-        device_s, launches = busy_s.sum(), kernels.launches.sum()
+        counted = kernels.launches * kernels.fixed
+        device_s, launches = busy_s.sum(), counted.sum()
         late_s = (step_of(device_s, launches * rates.floor_s) - device_s) / max(launches, 1.0)  # a launch
-        busy_s = busy_s + late_s * kernels.launches
+        busy_s = busy_s + late_s * counted
         updates = kernels.tensors * rates.update_launches
         optimizer_s = float(step_of(of.update_s, updates * rates.floor_s))
     layers = kernels.layers

@@ -40,8 +40,8 @@ BASES = {
     base.name: base
     for base in (
         Base("bf16", 16),
-        Base("int8", 8.1, dequantize_bytes=12.0),
-        Base("nf4", 4.127, dequantize_bytes=12.0),
+        Base("int8", 8.1, dequantize_bytes=16.0),
+        Base("nf4", 4.127, dequantize_bytes=16.0),
         Base("int4", 4.25, dequantize_bytes=16.0),
     )
 }

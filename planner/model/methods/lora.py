@@ -16,6 +16,7 @@ from planner.model.methods._base import Base, Method, MethodSettings, freeze, un
 
 LINEAR = "linear"  # kind of the layers that adapters stand beside
 ATTENTION = "attention"
+LAUNCH_SHARE = 0.1  # of adapters' kernels, which are short (docs/fine-tuning.md)
 TARGETS = ("all-linear", "attention")
 
 
@@ -101,6 +102,7 @@ def _adapter(target: Layer, rank: int) -> list[Layer]:
         input_elements=target.input_elements,
         block=target.block,
         scope=target.scope,
+        launch_share=LAUNCH_SHARE,
     )
     up = Layer(
         f"{target.name}/lora_b",
@@ -112,6 +114,7 @@ def _adapter(target: Layer, rank: int) -> list[Layer]:
         input_elements=positions * rank,
         block=target.block,
         scope=target.scope,
+        launch_share=LAUNCH_SHARE,
     )
     total = Layer(
         f"{target.name}/lora_sum",
@@ -121,5 +124,6 @@ def _adapter(target: Layer, rank: int) -> list[Layer]:
         input_elements=2 * target.output_elements,
         block=target.block,
         scope=target.scope,
+        launch_share=LAUNCH_SHARE,
     )
     return [down, up, total]
