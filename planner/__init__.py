@@ -5,17 +5,19 @@ Public names are loaded when first used, so that `import planner` and the comman
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from planner.errors import BadInput, Infeasible, PlannerError
-
+TYPE_CHECKING = False  # as that of typing, whose module takes milliseconds to load
 if TYPE_CHECKING:
+    from typing import Any
+
     from planner.answers.questions import compare as compare
     from planner.answers.questions import recommend as recommend
     from planner.answers.questions import saturation as saturation
     from planner.answers.questions import simulate as simulate
     from planner.answers.sweep import sweep as sweep
     from planner.device.recorded.importers import import_profile as import_profile
+    from planner.errors import BadInput as BadInput
+    from planner.errors import Infeasible as Infeasible
+    from planner.errors import PlannerError as PlannerError
     from planner.hardware.catalog import load_hardware as load_hardware
     from planner.model.catalog import load_model as load_model
     from planner.recorder import record as record
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "BadInput": "planner.errors",
+    "Infeasible": "planner.errors",
+    "PlannerError": "planner.errors",
     "Cluster": "planner.simulator.cluster",
     "Node": "planner.simulator.cluster",
     "Prediction": "planner.simulator",

@@ -19,6 +19,7 @@ from planner.memoize import memoize
 from planner.units import bandwidth_bytes_per_s
 
 MAX_COUNTS = 4096  # numbers that one range may name
+SMALLEST, LARGEST = 1e-9, 1e18  # of a positive number: what lies outside is a slip of the pen
 _SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _DURATION_S = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -100,6 +101,8 @@ class Flag:
             return
         if self.positive and not (math.isfinite(value) and value > 0):
             raise BadInput(f"{self.option} is {value:g}; it must be a number above zero")
+        if self.positive and not SMALLEST <= value <= LARGEST:
+            raise BadInput(f"{self.option} is {value:g}; it must be between {SMALLEST:g} and {LARGEST:g}")
         if self.minimum is not None and value < self.minimum:
             raise BadInput(f"{self.option} is {value}; it must be at least {self.minimum}")
         if self.choices and value not in self.choices:

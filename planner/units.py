@@ -30,6 +30,9 @@ def bandwidth_bytes_per_s(text: str) -> float:
     return value
 
 
+LARGEST_SIZE_BYTES = 2**50
+
+
 def size_bytes(text: str) -> int:
     """`4MiB`, `64KiB`, `4000000` as bytes."""
     match = re.fullmatch(_NUMBER + r"([KMG]?I?B?)", text, flags=re.IGNORECASE)
@@ -38,6 +41,8 @@ def size_bytes(text: str) -> int:
     value = float(match[1]) * _BYTES[match[2].upper()]
     if not (math.isfinite(value) and value >= 1):
         raise BadInput(f"size {text!r} must be at least one byte")
+    if value > LARGEST_SIZE_BYTES:
+        raise BadInput(f"size {text!r} is more than 1 PiB; no tensor is so large")
     return round(value)
 
 

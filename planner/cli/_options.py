@@ -110,7 +110,7 @@ TimelineOption = Annotated[
     ),
 ]
 TimelineStepsOption = Annotated[
-    int, output_option("--timeline-steps", help="Steps of worker 0 in the timeline, as 3.", min=1)
+    int, output_option("--timeline-steps", help="Steps of worker 0 in the timeline, as 3.", min=1, max=1000)
 ]
 ExportOption = Annotated[
     Path | None,

@@ -244,5 +244,7 @@ def from_json(data: bytes, kind: type[T]) -> T:
             return msgspec.json.decode(data, type=kind)
         except msgspec.DecodeError:
             raise
+        except RecursionError as error:
+            raise msgspec.DecodeError("JSON is nested too deeply") from error
         except ValueError as error:
             raise msgspec.DecodeError(f"JSON is malformed: {error}") from error

@@ -35,14 +35,20 @@ def check_size(workers: int, servers: int = 1) -> None:
         )
 
 
+LEAST_SHARE = 1e-9  # interruptions so rare give checkpoint intervals beyond any run
+
+
 def check_ranges(request: Request) -> None:
     """Refuse values out of range and names that do not exist."""
-    if not 0 < request.interval_width < 0.5:
-        raise BadInput(f"--interval-width is {request.interval_width:g}; it must lie between 0 and 0.5")
-    if request.interruptions is not None and not 0 <= request.interruptions < 1:
+    if not 1e-6 <= request.interval_width < 0.5:
         raise BadInput(
-            f"--interruptions is {request.interruptions:g}; it is the share of machines interrupted per "
-            "month, as 10%"
+            f"--interval-width is {request.interval_width:g}; it must lie between 0.000001 and 0.5"
+        )
+    share = request.interruptions
+    if share is not None and share != 0 and not LEAST_SHARE <= share < 1:
+        raise BadInput(
+            f"--interruptions is {share:g}; it is the share of machines interrupted per month, 0 or "
+            f"{LEAST_SHARE:g} to 1, as 10%"
         )
     for name in ("workers", "servers", "workers_per_replica", "batches"):
         values = getattr(request, name)

@@ -26,6 +26,7 @@ from planner.simulator.simulate import FAIRNESS_SIGMA
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.units import format_bandwidth
 
+LEAST_SPEED = 1e-3  # of a slow worker: below it nothing arrives within the steps that are traced
 TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
 BASELINE = "fifo"
 WORTHWHILE = 0.05  # a gain below this is not worth enforcing an order: TicTac saw slow-downs up to 4.2%
@@ -243,9 +244,9 @@ def machines(
     if flow_bytes_per_s is not None:
         cluster = replace(cluster, flow_bytes_per_s=flow_bytes_per_s)
     if slow_worker is not None:
-        if not 0 < slow_worker <= 1:
+        if not LEAST_SPEED <= slow_worker <= 1:
             raise BadInput(
-                f"the slow worker's speed is {slow_worker:g}; it must be above 0 and at most 1, as 0.5"
+                f"the slow worker's speed is {slow_worker:g}; it must be {LEAST_SPEED} to 1, as 0.5"
             )
         cluster = replace(cluster, worker_speeds=(1.0,) * (workers - 1) + (slow_worker,))
     if slow_link_bytes_per_s is not None:

@@ -26,11 +26,11 @@ def command(
     batch: Annotated[
         int | None, typer.Option("--batch", "-b", min=1, help="Samples a worker takes in a step.")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="How many workers.")] = 2,
+    workers: Annotated[int, typer.Option("--workers", "-w", min=1, max=256, help="How many workers.")] = 2,
     exchange: Annotated[
         str, typer.Option("--exchange", help="servers; what an order would mean for others is said.")
     ] = "servers",
-    servers: Annotated[int, typer.Option("--servers", min=1, help="How many parameter servers.")] = 1,
+    servers: Annotated[int, typer.Option("--servers", min=1, max=256, help="Parameter servers.")] = 1,
     bandwidth: Annotated[
         str | None, typer.Option("--bandwidth", help="Every NIC's bandwidth: 3Gbit. Else the machine's.")
     ] = None,
@@ -41,11 +41,12 @@ def command(
     ] = False,
     placement: Annotated[str, typer.Option("--placement", help="How tensors go to servers.")] = "greedy",
     overhead: Annotated[
-        float, typer.Option("--overhead", min=0, help="Milliseconds every message costs besides its bytes.")
+        float,
+        typer.Option("--overhead", min=0, max=60_000, help="Milliseconds per message beside its bytes."),
     ] = 0.0,
     download_overhead: Annotated[
         float | None,
-        typer.Option("--download-overhead", min=0, help="The same for downloads, if it differs."),
+        typer.Option("--download-overhead", min=0, max=60_000, help="The same for downloads, if it differs."),
     ] = None,
     slice_size: Annotated[str | None, typer.Option("--slice", help="P3's slices: 160000 or 4MiB.")] = None,
     partition_size: Annotated[

@@ -38,6 +38,9 @@ USABLE_MEMORY = 0.9  # of a machine: the rest is the operating system's
 REPORTED = 10_000  # plans between two reports of progress
 
 
+MOST_MACHINES = 1_024
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
     """What is asked: the constants of 002's section 6 by default (reads after 70 samples of a replica)."""
@@ -66,6 +69,11 @@ class PartitionRequest:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInput(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+        if self.machines > MOST_MACHINES:
+            raise BadInput(
+                f"--machines is {self.machines:,}; at most {MOST_MACHINES} are searched, as time and memory "
+                "grow with the square; the paper's clusters have 20"
+            )
         if not 0 <= self.reading <= 1:
             raise BadInput(f"--reading is {self.reading}; it lies between 0 (best case) and 1 (worst)")
 

@@ -5,6 +5,7 @@ schema. What is saved is loaded again exactly: floats are written with as many d
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +47,10 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
             magic = file.read(2)
             file.seek(0)
             if magic != b"\x1f\x8b":
-                data = file.read(max_bytes + 1)
+                size = os.fstat(file.fileno()).st_size  # of a sparse file, nothing need be read to tell
+                if size > max_bytes:
+                    raise BadInput(too_large)
+                data = file.read(size)
             else:
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     data = _unpack(unpacked, path, max_bytes)
