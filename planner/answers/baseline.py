@@ -1,25 +1,51 @@
-"""The baseline of every answer: one device alone, of the kind that the answer is about."""
+"""The baseline of every answer: one device alone, of the kind that the answer is about, at its own best
+batch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
 from math import inf
+
+import numpy as np
 
 from planner.hardware import Hardware
 from planner.parallel.data import Alone
 from planner.parallel.mesh import WHOLE
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
+from planner.search.machines import single_device_machines
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.sizes import micro_batches, recompute_options
+from planner.search.usual_batches import open_batch, smaller_batches
+from planner.search.worth import discounts
 
 
 def alone_on(plan: Plan, cases: Cases) -> Plan | None:
     """One device of the plan's kind alone, on the cheapest machine that has it; None where it cannot hold
     the model and the batch."""
-    machine = _cheapest(cases.market.machine(plan.machine), cases)
-    alone = replace(
+    alone = _on_one_device(plan, _cheapest(cases.market.machine(plan.machine), cases))
+    return alone if cases.feasibility.is_possible(alone) else None
+
+
+def best_alone(plan: Plan, cases: Cases) -> Plan | None:
+    """One device alone at the batch and with the recompute that suit it best, where the request names
+    neither; None where it cannot hold the model."""
+    same, machine = alone_on(plan, cases), _cheapest(cases.market.machine(plan.machine), cases)
+    tried = _options(_on_one_device(plan, machine), machine, cases)
+    options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
+    if same is not None:
+        options.setdefault(same.key, same)
+    if not options:
+        return None
+    plans = [options[key] for key in sorted(options)]
+    return plans[int(np.argmax(cases.bounds(plans) * discounts(plans, cases.request)))]
+
+
+def _on_one_device(plan: Plan, machine: Hardware) -> Plan:
+    return replace(
         plan,
         machine=machine.name,
         workers=1,
@@ -28,26 +54,49 @@ def alone_on(plan: Plan, cases: Cases) -> Plan | None:
         mesh=WHOLE,
         accumulate=1,
     )
-    return alone if cases.feasibility.is_possible(alone) else None
+
+
+def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
+    """Batches of one device, and whether it recomputes, as a search would try them."""
+    request, model = cases.request, cases.model
+    if not open_batch(request, model):
+        return
+    for batch in {*micro_batches(request, model, machine), *smaller_batches(request, model)}:
+        for recompute in recompute_options(request, model):
+            yield replace(one, batch=batch, recompute=recompute)
 
 
 def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
-    """Of the machines that the request is about the cheapest with the same device: nobody rents eight of them
-    to use one."""
+    """Of the machines that the request is about, and those with one such device where it names no machine,
+    the cheapest with the same device: nobody rents eight of them to use one."""
     request, market = cases.request, cases.market
-    if request.profile is not None or machine.device_count == 1:
+    if request.profile is not None or machine.device_count == 1 or machine.standing == "own":
         return machine
+    known = [*market.matching(request.hardware_words), *single_device_machines(request, machine)]
     alike = [
         kind
-        for kind in market.matching(request.hardware_words)
+        for kind in known
         if kind.device == machine.device and kind.kernels == machine.kernels and market.usd_per_hour(kind)
     ]
     return min([machine, *alike], key=lambda kind: (market.usd_per_hour(kind) or inf, kind.name))
 
 
-def baseline_of(scored: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:
-    """What one device alone gives, beside a plan."""
-    alone = alone_on(scored.plan, simulations.cases)
+def baseline_of(
+    scored: ScoredPlan, simulations: Simulations, pool: Executor, *, searched: bool = False
+) -> ScoredPlan | None:
+    """What one device alone gives, beside a plan; at its own best batch where the answer `searched`."""
+    cases = simulations.cases
+    alone = best_alone(scored.plan, cases) if searched else alone_on(scored.plan, cases)
     if alone is None or alone == scored.plan:
         return None if alone is None else scored
-    return simulations.scored([alone], pool, "medium")[0]
+    return _charged(simulations.scored([alone], pool, "medium")[0], cases)
+
+
+def _charged(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:
+    """A device of one's own machine is charged its share; a rented machine is paid for as a whole."""
+    machine = cases.market.machine(baseline.plan.machine)
+    if machine.standing != "own" or machine.device_count == 1:
+        return baseline
+    share = 1 / machine.device_count
+    costs = tuple(replace(cost, usd_per_hour=cost.usd_per_hour * share) for cost in baseline.costs)
+    return replace(baseline, costs=costs, charged_share=share)

@@ -119,7 +119,7 @@ def compare_for(
             )
         )
         best = best_of(rows, request) if rows and not partial else None
-        baseline = None if best is None else baseline_of(best, simulations, pool)
+        baseline = None if best is None else baseline_of(best, simulations, pool, searched=True)
     if not rows:
         raise interrupted(space.plans, bounds, space.usd_per_hour)
     return Comparison(

@@ -170,7 +170,7 @@ def recommend_for(
                     shown, simulations, plans, (space.usd_per_useful_hour / bounds)[keep], pool
                 )
             if not partial:
-                baseline = baseline_of(chosen, simulations, pool)
+                baseline = baseline_of(chosen, simulations, pool, searched=True)
             if advice and not partial:
                 changes, curve = further(chosen, simulations, pool, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
@@ -225,7 +225,10 @@ def with_cheaper_baseline(
 ) -> tuple[list[ScoredPlan], ScoredPlan]:
     """The shown plans and the cheapest of them, one device by itself included: the search counts larger
     batches for a little less than they give, and may leave it out."""
-    if baseline is None or not within([baseline], request):
+    if baseline is None or baseline.charged_share < 1 or not within([baseline], request):
+        return shown, cheapest
+    asked = request.market.matching(request.hardware_words)
+    if baseline.plan.machine not in {kind.name for kind in asked}:
         return shown, cheapest
     if baseline.usd_per_million_samples >= cheapest.usd_per_million_samples or not baseline.priced:
         return shown, cheapest

@@ -288,7 +288,7 @@ def recommend_sampled(
     changes, curve, baseline, partial = list[Change](), None, None, outcome.partial
     try:
         if not partial:
-            baseline = baseline_of(chosen, simulations, pool)
+            baseline = baseline_of(chosen, simulations, pool, searched=True)
         if advice and not partial:
             changes, curve = further(chosen, simulations, pool, progress)
     except KeyboardInterrupt:

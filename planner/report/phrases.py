@@ -231,8 +231,16 @@ def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Train
     """How a plan compares with one device; empty where it is one."""
     if baseline is None or scored.plan.workers == 1:
         return ""
-    one = beside_words("One device", training, baseline).removesuffix(".")
+    one = beside_words(f"One device{_charge_words(baseline)}", training, baseline).removesuffix(".")
     return f"{one}; {count(scored.plan.workers, 'device')}: {compared_words(scored, baseline)}."
+
+
+def _charge_words(baseline: ScoredPlan) -> str:
+    """What a device that shares its machine with others is charged; empty for one that is rented alone."""
+    devices = baseline.plan.workers_per_machine
+    if devices == 1 or not baseline.priced:
+        return ""
+    return f" (charged {'its share' if baseline.charged_share < 1 else f'all {devices}'} of the machine)"
 
 
 def tied_words(rivals: Sequence[ScoredPlan]) -> str:

@@ -15,6 +15,7 @@ from planner.hardware import Device, Hardware, bare_machine
 from planner.hardware.market import Market
 
 if TYPE_CHECKING:
+    from planner.search.request import Request
     from planner.simulator.step import Profile
 
 DEFAULT_PROVIDERS = ("aws",)
@@ -54,6 +55,19 @@ def machine_names(
     if not kinds:
         raise BadInput(f"no machine of {', '.join(providers or ())} is named by {', '.join(words or ())}")
     return tuple(kind.name for kind in kinds)
+
+
+def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardware, ...]:
+    """Machines of the same provider that rent out one of a machine's devices, where none is named."""
+    if request.hardware is not None:
+        return ()
+    kinds = request.market.matching(("*",))
+    return tuple(
+        kind
+        for kind in kinds
+        if (kind.device_count, kind.provider, kind.device.name) == (1, machine.provider, machine.device.name)
+        and kind.standing == "rentable"
+    )
 
 
 def own_names(kinds: Iterable[Hardware]) -> set[str]:

@@ -57,6 +57,7 @@ class ScoredPlan:
     spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
     draw: Energy | None = None  # of its machines in an hour; None: nobody gives their power
     sequence_length: int | None = None  # tokens of a sample, where it has any
+    charged_share: float = 1.0  # of the price of its machines
 
     @property
     def samples_per_s(self) -> float:

@@ -132,3 +132,11 @@ def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | N
         return more
     at_once = plan.batch * max(more.replicas, 1)
     return None if global_batch % at_once else replace(more, accumulate=global_batch // at_once)
+
+
+def with_micro_batches(plan: Plan, count: int) -> Plan | None:
+    """The plan that takes the same samples per step in so many times as many micro-batches; None where these
+    do not divide its batch."""
+    if plan.batch % count:
+        return None
+    return replace(plan, batch=plan.batch // count, accumulate=plan.accumulate * count)

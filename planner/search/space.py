@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,8 +29,14 @@ from planner.search.feasibility import Feasibility, exclusion
 from planner.search.front import Floats
 from planner.search.meshes import meshes_on
 from planner.search.request import SERVER_WORDS, Request
-from planner.search.sizes import micro_batches, node_counts, precisions, recompute_options
-from planner.search.usual_batches import open_batch, smaller_batches, too_many
+from planner.search.sizes import (
+    micro_batches,
+    node_counts,
+    precisions,
+    recompute_options,
+    with_micro_batches,
+)
+from planner.search.usual_batches import may_accumulate, open_batch, smaller_batches, too_many
 
 
 @dataclass
@@ -221,6 +228,7 @@ def plans_on(
                         holds = feasibility.out_of_memory(plan) is None
                         tried, fits = True, fits or holds
                         again = plan.recompute != "none" and not request.recompute
+                        again = again or plan.accumulate > (request.accumulate or 1)
                         plainly = plainly or (holds and not again)
                         yield plan
                     if tried and not fits:
@@ -244,15 +252,18 @@ def plans_at(
     precision: Precision,
     pruner: Pruner | None = None,
 ) -> Iterator[Plan]:
-    """The exchanges of a site, each with as little computed again as memory allows. Exchanges that spread
-    memory (fallbacks) are offered where no baseline fits, or where they are named."""
+    """The exchanges of a site, each with as little recompute as memory allows, and with smaller micro-batches
+    instead of any. Exchanges that spread memory (fallbacks) are offered where no baseline fits, or where they
+    are named."""
     again = recompute_options(request, feasibility.model)
+    accumulates = may_accumulate(request, feasibility.model)
     held = False
     for exchange in choices:
         if request.exchanges is None and held and EXCHANGES.tier(exchange) is Tier.FALLBACK:
             continue
         if pruner is not None and not pruner.option_may_win(site, exchange, batch, precision):
             continue
+        plain = False
         for recompute in again:
             plan = plan_of(
                 feasibility.model,
@@ -267,9 +278,14 @@ def plans_at(
             if fits or request.recompute or recompute == again[-1]:
                 yield plan
             if fits:
+                plain = plain or recompute == "none"
                 held = held or EXCHANGES.tier(exchange) is Tier.BASELINE
                 if not request.recompute:
                     break
+        if accumulates and not plain and EXCHANGES.tier(exchange) is not Tier.CONTENDER:
+            whole = plan_of(feasibility.model, batch, site, exchange, request, precision=precision)
+            smaller = (with_micro_batches(whole, 2**k) for k in range(1, batch.bit_length()))
+            yield from islice((plan for plan in smaller if plan and not feasibility.out_of_memory(plan)), 1)
 
 
 def plan_of(

@@ -55,6 +55,12 @@ def too_many(request: Request, model: Model, batch: int, replicas: int) -> bool:
     return open_batch(request, model) and replicas > 1 and in_all > most_of_all(model)
 
 
+def may_accumulate(request: Request, model: Model) -> bool:
+    """Whether a batch may be taken in several micro-batches, instead of recompute."""
+    free = request.recompute is None or "none" in request.recompute
+    return free and request.accumulate is None and open_batch(request, model)
+
+
 def batch_discount(batch: int, model: Model) -> float:
     """What a batch is worth beside the model's own."""
     return float((1 - DOUBLING) ** max(log2(batch / model.default_batch), 0.0))

@@ -32,11 +32,11 @@ def staleness_discount(exchange: Exchange, replicas: int, request: Request) -> f
 def discounts(plans: Iterable[Plan], request: Request) -> Floats:
     """Of each plan, by what it is multiplied before it is compared."""
     model = model_of(request)
-    chosen = open_batch(request, model)
+    chosen, free = open_batch(request, model), request.accumulate is None
     return np.array(
         [
             staleness_discount(plan.exchange, plan.replicas, request)
-            * (batch_discount(plan.batch, model) if chosen else 1.0)
+            * (batch_discount(plan.batch * (plan.accumulate if free else 1), model) if chosen else 1.0)
             for plan in plans
         ]
     )

@@ -1,0 +1,45 @@
+"""Smaller micro-batches with accumulation are searched where no batch is named, beside recompute."""
+
+import pytest
+
+import planner
+from planner.answers.scenario import parse_request
+from planner.search.request import model_of
+from planner.search.space import enumerate_plans
+
+ASKED = {"gpu": "RTX-4090:2", "machines": 4, "bandwidth": "100Gbit"}
+
+
+def plans(**options):
+    request = parse_request("bert-large", exchange="allreduce", **ASKED, **options)
+    return enumerate_plans(request, model_of(request)).plans
+
+
+def test_batches_that_recompute_are_also_taken_in_micro_batches():
+    found = plans()
+    shapes = {(plan.batch, plan.accumulate, plan.recompute) for plan in found}
+    assert (16, 2, "none") in shapes
+    assert any(recompute != "none" for _, _, recompute in shapes)
+    assert all(accumulate == 1 or recompute == "none" for _, accumulate, recompute in shapes)
+
+
+@pytest.mark.parametrize("named", [{"accumulate": 1}, {"batch": 32}, {"recompute": "full"}])
+def test_what_is_named_is_kept(named):
+    assert {plan.accumulate for plan in plans(**named)} == {1}
+
+
+def test_recommend_loses_to_no_simulation_of_the_same_machines_and_global_batch():
+    found = planner.recommend("bert-large", budget=100, interval_width=0.02, **ASKED)
+    chosen = found.chosen
+    each = chosen.plan.samples_per_step
+    for batch in (8, 16):
+        rival = planner.simulate(
+            "bert-large",
+            gpu="RTX-4090:2",
+            workers=chosen.plan.workers,
+            bandwidth="100Gbit",
+            batch=batch,
+            accumulate=each // batch,
+            interval_width=0.02,
+        )
+        assert chosen.samples_per_s >= rival.scored.samples_per_s * 0.98
