@@ -1,7 +1,4 @@
-"""The ordering abstract (file 004): ordering efficiency, two extreme models, and what an order brings.
-
-Forward passes of one worker at a balance of communication and computation, as files 001 and 004 study.
-"""
+"""The ordering abstract (file 004): ordering efficiency, two extreme models, and what an order brings."""
 
 from __future__ import annotations
 
