@@ -251,7 +251,7 @@ def missing_rows(options: Options, draw: random.Random) -> Iterator[tuple[str, s
 def words(scored: ScoredPlan) -> str:
     plan = scored.plan
     return (
-        f"{plan.cluster_text} {plan.exchange.label} batch {plan.batch}x{plan.accumulate} "
+        f"{plan.cluster_text} {plan.exchange.kind} batch {plan.batch}x{plan.accumulate} "
         f"{plan.precision.name} {plan.recompute} "
         f"({scored.samples_per_s:.4g}/s, ${scored.usd_per_million_samples:.4g}/M)"
     )

@@ -129,7 +129,9 @@ SPACES: dict[str, dict[str, Any]] = {
 
 
 def request_of(words: dict[str, Any]) -> Request:
-    return parse_request(exchange="servers", precision="fp32", interval_width=0.05, max_steps=240, **words)
+    return parse_request(
+        exchange="servers", input="none", precision="fp32", interval_width=0.05, max_steps=240, **words
+    )
 
 
 def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:

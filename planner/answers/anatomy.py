@@ -165,9 +165,9 @@ def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
     return StepParts(
         compute_s=passes_s + recompute_s,
         recompute_s=recompute_s,
-        communication_s=blocking_s + prediction.step_s - busy_s,
+        communication_s=blocking_s + prediction.step_s - busy_s - prediction.input_s,
         bubble_s=spent_s[OpRole.BUBBLE],
-        input_s=spent_s[OpRole.INPUT],
+        input_s=spent_s[OpRole.INPUT] + prediction.input_s,
         optimizer_s=spent_s[OpRole.OPTIMIZER],
     )
 

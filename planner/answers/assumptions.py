@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isinf
 
 from planner.answers.jobs import usual_job
 from planner.answers.own_machines import own_machine_facts
@@ -17,6 +18,7 @@ from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan
 from planner.parallel.site import flow_limit_bytes_per_s, network_figure
 from planner.search.cases import Cases
+from planner.search.input import samples_per_s_per_vcpu
 from planner.search.request import Request
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, open_batch
 
@@ -150,10 +152,13 @@ class ChosenBatch(Fact):
 
 @dataclass(frozen=True, slots=True)
 class InputPipeline(Fact):
-    """That no device waits for data; `images_per_s`: what JPEG decoding would allow, for image models."""
+    """What devices read: `images_per_s` are those that a vCPU decodes, None where nothing is decoded there;
+    `unknown` are machines whose number of vCPUs is not known."""
 
     topic = Topic.INPUT
     images_per_s: float | None
+    source: str | float = "jpeg"
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +211,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
         *_network(kinds, request),
         *_compute(plans, cases),
         *_batch(plans, cases, searched=searched),
-        *_input(cases),
+        *_input(kinds, cases),
         *_measured(plans, cases),
         *_running(plans, cases),
         *_retired(kinds),
@@ -335,14 +340,12 @@ def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
     return [ChosenBatch(own, MOST_TOKENS if tokens else MOST_SAMPLES, tokens, searched, fewer)]
 
 
-def _input(cases: Cases) -> list[Fact]:
+def _input(kinds: list[Hardware], cases: Cases) -> list[Fact]:
     if cases.request.profile is not None:
         return []
-    from planner.device.rates.constants import constants
-    from planner.device.rates.kernels import network_of
-
-    images = network_of(cases.model) == "cnn"
-    return [InputPipeline(constants().loader_images_per_s if images else None)]
+    rate = samples_per_s_per_vcpu(cases.request, cases.model)
+    unknown = () if isinf(rate) else tuple(kind.name for kind in kinds if kind.vcpus is None)
+    return [InputPipeline(None if isinf(rate) else rate, cases.request.input or "jpeg", unknown)]
 
 
 def _measured(plans: list[Plan], cases: Cases) -> list[Fact]:

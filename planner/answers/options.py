@@ -24,6 +24,7 @@ class Options(TypedDict, total=False):
     precision: str | Sequence[str] | None
     recompute: str | Sequence[str] | None
     framework: str | None
+    input: str | float | None
     epochs: float | None
     tokens: str | float | None
     samples: float | None

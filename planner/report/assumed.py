@@ -165,10 +165,15 @@ def _batch(fact: facts.ChosenBatch) -> str:
 
 @sentence.register
 def _input(fact: facts.InputPipeline) -> str:
-    limit = ""
-    if fact.images_per_s is not None:
-        limit = f"; JPEG decoding in eight processes per device caps it at {rate(fact.images_per_s)} images/s"
-    return f"the input pipeline keeps up, as with DALI or synthetic data{limit}."
+    if fact.images_per_s is None:
+        return "the input pipeline keeps up, as with DALI or synthetic data."
+    if fact.unknown:
+        return f"the input pipeline keeps up: the vCPUs of {', '.join(fact.unknown)} are not known."
+    source = " (published runs)" if fact.source == "jpeg" else ""
+    return (
+        f"each vCPU decodes {rate(fact.images_per_s)} images/s{source}; --input dali or none takes the limit "
+        "away."
+    )
 
 
 @sentence.register

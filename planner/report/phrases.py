@@ -22,6 +22,7 @@ from planner.report.format import (
     usd_span,
 )
 from planner.report.page import CHOICE, Column, Figure
+from planner.search.input import INPUT
 from planner.simulator.cluster import COMPUTATION, Resource
 from planner.units import format_span
 
@@ -42,7 +43,7 @@ ENERGY = (
 
 def resource_words(resource: Resource, plan: Plan) -> str:
     """`uplink[0]` as `gradients arriving at server 0`, in the terms of the plan's exchange."""
-    words = {**plan.exchange.labels().resources, COMPUTATION: "compute"}
+    words = {**plan.exchange.labels().resources, COMPUTATION: "compute", INPUT: "the input pipeline"}
     known = words.get(resource.unnumbered)
     return str(resource) if known is None else known.format(resource.number)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from planner.parallel.mesh import data_parallel_group, step_placement
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility
 from planner.search.front import Floats
+from planner.search.input import input_samples_per_s, limited, samples_per_s_per_vcpu
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
 
@@ -107,6 +109,8 @@ class Cases:
             by_kind.setdefault(plan.exchange.kind, []).append(index)
         for kind, rows in by_kind.items():
             out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batches) for row in rows])
+        if samples_per_s_per_vcpu(self.request, self.model) < inf and not self.runs:
+            out = np.minimum(out, [self.input_samples_per_s(plan) for plan in plans])
         out *= 1 + self.request.interval_width
         if self.runs:
             out *= [found.value if (found := self.factor(plan)) else 1.0 for plan in plans]
@@ -136,7 +140,7 @@ class Cases:
         """A prediction as real runs correct it."""
         found = self.factor(plan)
         if found is None:
-            return prediction
+            return limited(prediction, self.input_samples_per_s(plan))
         times = found.value
         return replace(
             prediction,
@@ -147,6 +151,10 @@ class Cases:
             step_s_quantiles={name: value / times for name, value in prediction.step_s_quantiles.items()},
             worker_samples_per_s=tuple(value * times for value in prediction.worker_samples_per_s),
         )
+
+    def input_samples_per_s(self, plan: Plan) -> float:
+        """What the hosts of a plan deliver at most."""
+        return input_samples_per_s(plan, self.request, self.model)
 
     def bound(self, plan: Plan) -> float:
         if plan not in self._bounds:

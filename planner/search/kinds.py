@@ -92,6 +92,18 @@ def profile_paths(value: str | Sequence[Any]) -> list[Any]:
     return list(value)
 
 
+def _input(value: str | float, option: str) -> str | float:
+    if value in ("jpeg", "dali", "none"):
+        return value
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise BadInput(f"{option} is {value!r}; it is jpeg, dali, none or images per second per vCPU, as 150")
+    return rate
+
+
 _NAMES = str | Sequence[str]
 JOINED = FlagType(_NAMES, lambda value, option: ",".join(flags.names(value)), metavar="NAMES")
 BATCHES = FlagType(
@@ -104,3 +116,4 @@ NETWORK = FlagType(str, _network)
 EXCHANGES = FlagType(_NAMES, _exchanges, metavar="NAMES")
 PLACEMENTS = FlagType(_NAMES, _placements, metavar="NAMES")
 POLICIES = FlagType(_NAMES, _policies, metavar="NAMES")
+INPUT = FlagType(str | float, _input, metavar="NAME|RATE")

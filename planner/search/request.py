@@ -113,6 +113,9 @@ class Request:
         "Training software: pytorch (default), pytorch-compiled, transformer-engine, megatron, ngc or xla.",
         metavar="NAME",
     )
+    input: str | float | None = flag(
+        JOB, kinds.INPUT, "Input of image models: jpeg (default), dali, none or images/s per vCPU, as 150."
+    )
     epochs: InitVar[float | None] = flag(
         JOB, NUMBER, "Length of the job in passes over the training set, as 90.", positive=True
     )

@@ -44,13 +44,17 @@ class Prediction:
     engine: str = ""  # which path ran, as RunResult.path says
     timeline: Any = None
     notes: tuple[str, ...] = field(default=())
+    input_s: float = 0.0  # of a step, in which devices wait for their input
 
     def record(self) -> dict[str, Any]:
         """As stores, studies and JSON keep it, without its timeline."""
-        return asdict(replace(self, timeline=None)) | {
+        record = asdict(replace(self, timeline=None)) | {
             "utilisation": as_text(self.utilisation),
             "bottleneck": str(self.bottleneck),
         }
+        if not self.input_s:
+            del record["input_s"]
+        return record
 
     @staticmethod
     def read(record: Mapping[str, Any]) -> Prediction:

@@ -44,6 +44,7 @@ def saturation_points() -> list[Row]:
     rows = []
     for batch, published in given["workers"].items():
         request = parse_request(
+            input="none",
             model=given["model"],
             batch=batch,
             hardware=given["hardware"],
