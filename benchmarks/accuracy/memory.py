@@ -3,8 +3,8 @@
     python benchmarks/accuracy/memory.py [--data dev.csv] [--left-out]
 
 `dev.csv` has a row for each run, with `memory_gib` where the peak was published; without it the rows that the
-package ships are taken. `--left-out` chooses the constants again (both fragmentations and the buffers of a
-group of devices, by the mean error of sources that count the same) without the source of each run. Printed
+package ships are taken. `--left-out` chooses the constants again (fragmentation and the buffers of a group of
+devices, by the mean error of sources that count the same) without the source of each run. Printed
 are the median and the 90th percentile of |predicted / measured - 1| by source and kind of network, and the
 share of runs refused wrongly: they ran, and we would say that they do not fit on their device. Rows that say
 nothing of batch, sequence or layout are left out, and counted.
@@ -13,7 +13,6 @@ nothing of batch, sequence or layout are left out, and counted.
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 import sys
 from collections import Counter, defaultdict
@@ -21,50 +20,18 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.device.memory import FRAMEWORK_BYTES
 from planner.validation import memory
 from planner.validation.own import own_rows
 from planner.validation.reader import published_runs, read_rows
 from planner.validation.run import Run
 
-GIB = 2**30
-CHOICES = list(
-    itertools.product(np.arange(1.0, 1.13, 0.01), np.arange(1.0, 1.31, 0.025), np.arange(0.5, 3.1, 0.25))
-)  # fragmentation, that where layers are sharded, GiB of a group
-CAPPED = 0.5  # a run that is farther off says nothing more
 Points = list[tuple[Run, float]]  # with the predicted peak in GiB
 
 
 def left_out(points: Points) -> None:
     """Errors with constants that were chosen without the source of a run."""
-    held, groups, sharded = [], [], []
-    for run, _ in points:
-        part = memory.peak_memory(run)
-        known = part.states_bytes + part.buffers_bytes + part.activations_bytes + part.workspace_bytes
-        assert run.layout is not None
-        held.append(known / GIB)
-        groups.append((run.layout.replicas > 1) + (run.layout.tensor > 1) + (run.layout.pipeline > 1))
-        sharded.append(run.layout.kind == "cut")
-    many, of_group = np.array(held), np.array(groups)
     measured = np.array([run.memory_gib for run, _ in points])
-    source = np.array([run.source for run, _ in points])
-
-    def predicted(choice: tuple[float, float, float]) -> np.ndarray:
-        whole, where_sharded, group_gib = choice
-        return (
-            np.where(sharded, where_sharded, whole) * many
-            + FRAMEWORK_BYTES["gpu"] / GIB
-            + group_gib * of_group
-        )
-
-    off = np.minimum(np.abs(np.log([predicted(choice) / measured for choice in CHOICES])), CAPPED)
-    error = np.zeros(len(points))
-    for name in np.unique(source):
-        others = [other for other in np.unique(source) if other != name]
-        best = CHOICES[int(np.argmin(sum(off[:, source == other].mean(1) for other in others)))]
-        mine = source == name
-        error[mine] = (predicted(best) / measured - 1)[mine]
-        print(f"without {name}: " + ", ".join(f"{value:.3g}" for value in best))
+    error = np.array(memory.source_left_out([run for run, _ in points])) / measured - 1
     transformers = np.array([run.arch != "cnn" for run, _ in points])
     for words, mine in (("all", np.full(len(points), True)), ("transformers", transformers)):
         size = np.abs(error[mine])
@@ -101,7 +68,7 @@ def main() -> int:
         signed = [gib / (run.memory_gib or 1.0) - 1 for run, gib in members]
         errors = sorted(map(abs, signed))
         ninth = errors[min(len(errors) - 1, int(0.9 * len(errors)))]
-        refused = sum(memory.fits(run, gib) is False for run, gib in members) / len(members)
+        refused = sum(bool(memory.is_refused(run)) for run, _ in members) / len(members)
         print(
             f"{name:60} {len(members):4} {statistics.median(errors):7.1%} {ninth:6.1%} {errors[-1]:6.1%} "
             f"{statistics.median(signed):+6.1%} {refused:8.1%}"

@@ -157,7 +157,7 @@ def _leanest(cases: Cases, machine: Hardware, modes: tuple[str, ...] | None) -> 
             precision=usual_precision(machine.device),
             recompute=mode,
         )
-        peak_bytes = peak_memory(plan, model, site).total_bytes
+        peak_bytes = peak_memory(plan, model, site).required_bytes
         if peak_bytes <= usable_bytes(machine.device):
             return plan, True, peak_bytes
         tried.append((peak_bytes, plan))

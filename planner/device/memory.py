@@ -18,16 +18,21 @@ Precision: `parameter_bytes` and `gradient_bytes` of each parameter, and with th
 beside them, computes norms in fp32 and makes a narrow copy for each layer that reads one. Where the optimizer
 state is sharded (ZeRO, FSDP), each device converts its shard of narrow gradients to fp32 before the update.
 
-Caching allocators fragment, more so with model parallelism, whose micro-batches come and go. The framework
-takes its context and libraries, and NCCL buffers for each process group. These constants come from published
-peaks (`planner validate --suite memory`). Convolution workspaces are left out: libraries take what is free
-and do with less.
+The peak is taken over moments of the backward pass, which frees what it is through with: logits and their
+gradients are gone before a block is recomputed; gradients of parameters exist when the loss is differentiated
+only where they accumulate; those in fp32 exist while the optimizer steps. FSDP's shards are the master copy.
+
+Caching allocators fragment: `FRAGMENTATION` is what they take of a device with room to spare. Before they
+give up they return their cache, so that a run of sequences fits with `LEAST_FRAGMENTATION`; convolutions take
+what would be returned as their workspaces. The framework takes its context and libraries, and NCCL buffers
+for each process group. These constants come from published peaks and batches, each source judged by what the
+others chose (`planner validate --suite memory`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,12 +43,20 @@ from planner.errors import BadInput
 from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model import Layer, Model, Tensor
-from planner.model.layers import Kept, is_input, kept, kind_of, layers_with_gradient, trains_weights
+from planner.model.layers import (
+    Kept,
+    is_input,
+    kept,
+    kind_of,
+    layers_with_gradient,
+    trains_weights,
+    with_loss,
+)
 
 DeviceKind = Literal["gpu", "cpu"]
 
-FRAGMENTATION = 1.07
-MODEL_PARALLEL_FRAGMENTATION = 1.16
+FRAGMENTATION = 1.12
+LEAST_FRAGMENTATION = 1.05
 FRAMEWORK_BYTES = {"gpu": 1.2 * 2**30, "cpu": 500 * 2**20}  # context, kernels and libraries of one process
 COMMUNICATOR_BYTES = 1.5 * 2**30  # NCCL buffers of one process group
 # Of what a device has: the rest goes to the driver and other processes, on a CPU to the operating system.
@@ -59,7 +72,7 @@ class Shares:
 
     `in_flight`: micro-batches of a pipeline whose activations are alive at once. `buffers_bytes` of gradient
     buckets or gathered units come on top, whatever the shares. `communicators` are process groups of devices;
-    `model_parallel`: tensor or pipeline parallelism."""
+    `accumulates`: gradients of earlier micro-batches exist when a backward pass begins."""
 
     parameters: float = 1.0
     gradients: float = 1.0
@@ -68,7 +81,7 @@ class Shares:
     in_flight: float = 1.0
     buffers_bytes: float = 0.0
     communicators: int = 0
-    model_parallel: bool = False
+    accumulates: bool = False
 
 
 WHOLE = Shares()
@@ -86,81 +99,124 @@ class PeakMemory:
     buffers_bytes: float
     framework_bytes: float
     activations_by_kind: Mapping[str, float]  # by the kind of layer that saves them
-    fragmentation: float = FRAGMENTATION
+    least_fragmentation: float = LEAST_FRAGMENTATION
 
     @property
     def states_bytes(self) -> float:
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
     @property
+    def allocated_bytes(self) -> float:
+        return self.states_bytes + self.buffers_bytes + self.activations_bytes + self.workspace_bytes
+
+    @property
     def fragmentation_bytes(self) -> float:
-        used = self.states_bytes + self.buffers_bytes + self.activations_bytes + self.workspace_bytes
-        return used * (self.fragmentation - 1)
+        """Of a device with room to spare."""
+        return self.allocated_bytes * (FRAGMENTATION - 1)
 
     @property
     def total_bytes(self) -> float:
-        used = self.states_bytes + self.buffers_bytes + self.activations_bytes + self.workspace_bytes
-        return used * self.fragmentation + self.framework_bytes
+        """What `nvidia-smi` shows on a device with room to spare."""
+        return self.allocated_bytes * FRAGMENTATION + self.framework_bytes
+
+    @property
+    def required_bytes(self) -> float:
+        """What it takes not to run out of memory."""
+        return self.allocated_bytes * self.least_fragmentation + self.framework_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Activations of one micro-batch at one moment of a step, in bytes per sample, and which gradients of
+    parameters exist then: of this step (`gradients`), converted for the optimizer (`fp32_gradients`)."""
+
+    activations_by_kind: Mapping[str, float]
+    activations_bytes: float  # the sum of these
+    workspace_bytes: float
+    gradients: bool = True
+    fp32_gradients: bool = False
+
+
+_OPTIMIZER_STEP = Moment({}, 0.0, 0.0, fp32_gradients=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory of a model before sharding, in bytes: states once, activations and workspace per sample."""
+    """Memory of a model before sharding, in bytes: states once, activations per sample.
+
+    Its peak is the largest of a few moments that never coexist: the backward pass of the loss, that of the
+    blocks, the optimizer's step."""
 
     parameters_bytes: float
     gradients_bytes: float
     optimizer_bytes: float
     fp32_gradients_bytes: float  # beside the optimizer state where that is sharded
-    activations_by_kind: Mapping[str, float]
+    saved_by_kind: Mapping[str, float]  # between the forward and the backward pass of a micro-batch
     saved_bytes: float  # the sum of these
-    workspace_bytes: float
+    moments: tuple[Moment, ...]
+    least_fragmentation: float = LEAST_FRAGMENTATION
 
     def peak(self, batch: int, shares: Shares = WHOLE, device_kind: DeviceKind = "gpu") -> PeakMemory:
         """Peak memory of one device for a micro-batch."""
         if batch < 1:
             raise BadInput(f"batch is {batch}; it must be at least one sample")
         samples = batch * shares.activations
-        by_kind = {
-            kind: size * samples * (1.0 if kind == RECOMPUTED else shares.in_flight)
-            for kind, size in self.activations_by_kind.items()
-        }
-        fp32 = self.fp32_gradients_bytes if shares.optimizer < 1 else 0.0
+        totals = [fixed + batch * slope for fixed, slope in self.affine(shares, device_kind)]
+        moment = self.moments[totals.index(max(totals))]
+        by_kind = {kind: size * samples for kind, size in moment.activations_by_kind.items()}
+        if shares.in_flight > 1:
+            for kind, size in self.saved_by_kind.items():
+                by_kind[kind] = by_kind.get(kind, 0.0) + size * samples * (shares.in_flight - 1)
+        gradients, optimizer = self._states(moment, shares)
         return PeakMemory(
             parameters_bytes=self.parameters_bytes * shares.parameters,
-            gradients_bytes=self.gradients_bytes * shares.gradients,
-            optimizer_bytes=(self.optimizer_bytes + fp32) * shares.optimizer,
+            gradients_bytes=gradients,
+            optimizer_bytes=optimizer,
             activations_bytes=sum(by_kind.values()),
-            workspace_bytes=self.workspace_bytes * samples,
+            workspace_bytes=moment.workspace_bytes * samples,
             buffers_bytes=shares.buffers_bytes,
             framework_bytes=framework_bytes(device_kind, shares.communicators),
             activations_by_kind=by_kind,
-            fragmentation=fragmentation(shares),
+            least_fragmentation=self.least_fragmentation,
         )
 
-    def affine(self, shares: Shares = WHOLE, device_kind: DeviceKind = "gpu") -> tuple[float, float]:
-        """`peak(batch, ...).total_bytes` as (fixed bytes, bytes per sample), without its parts."""
-        fp32 = self.fp32_gradients_bytes if shares.optimizer < 1 else 0.0
-        states = (
-            self.parameters_bytes * shares.parameters
-            + self.gradients_bytes * shares.gradients
-            + (self.optimizer_bytes + fp32) * shares.optimizer
-            + shares.buffers_bytes
+    def affine(
+        self, shares: Shares = WHOLE, device_kind: DeviceKind = "gpu"
+    ) -> tuple[tuple[float, float], ...]:
+        """(fixed bytes, bytes per sample) at each of the moments; `peak(batch, ...).required_bytes` is the
+        largest."""
+        waste, framework = self.least_fragmentation, framework_bytes(device_kind, shares.communicators)
+        states = self.parameters_bytes * shares.parameters + shares.buffers_bytes
+        others = self.saved_bytes * (max(shares.in_flight, 1.0) - 1)  # of other micro-batches
+        return tuple(
+            (
+                (states + sum(self._states(moment, shares))) * waste + framework,
+                (others + moment.activations_bytes + moment.workspace_bytes) * shares.activations * waste,
+            )
+            for moment in self.moments
         )
-        once = self.activations_by_kind.get(RECOMPUTED, 0.0)
-        saved = (self.saved_bytes - once) * shares.in_flight + once + self.workspace_bytes
-        waste = fragmentation(shares)
-        fixed = states * waste + framework_bytes(device_kind, shares.communicators)
-        return fixed, saved * shares.activations * waste
+
+    def _states(self, moment: Moment, shares: Shares) -> tuple[float, float]:
+        """Bytes of gradients and of optimizer state at a moment."""
+        has_gradients = moment.gradients or shares.accumulates
+        # FSDP's shards of parameters are the master copy, and those of gradients are in fp32 as they are.
+        converts = moment.fp32_gradients and shares.optimizer < 1 and shares.parameters == 1
+        fp32 = self.fp32_gradients_bytes if converts else 0.0
+        return (
+            self.gradients_bytes * shares.gradients if has_gradients else 0.0,
+            (self.optimizer_bytes + fp32) * shares.optimizer,
+        )
 
     def largest_batch(self, device: Device, shares: Shares = WHOLE) -> int:
         """The largest micro-batch that fits on a device; 0 if not even one sample does."""
-        fixed, per_sample = self.affine(shares, device.kind)
-        return max(math.floor((usable_bytes(device) - fixed) / per_sample), 0)
-
-
-def fragmentation(shares: Shares) -> float:
-    """Bytes that the allocator takes for each byte in use."""
-    return MODEL_PARALLEL_FRAGMENTATION if shares.model_parallel else FRAGMENTATION
+        usable = usable_bytes(device)
+        largest = math.inf
+        for fixed, per_sample in self.affine(shares, device.kind):
+            if fixed > usable:
+                return 0
+            if per_sample:
+                largest = min(largest, (usable - fixed) / per_sample)
+        return math.floor(largest)
 
 
 def framework_bytes(device_kind: DeviceKind, communicators: int = 0) -> float:
@@ -191,21 +247,23 @@ def footprint(
     flash: bool | None = None,
     autocast: bool = False,
     gradient_bytes: float | None = None,
+    loss: str = "eager",
     only: frozenset[str] | None = None,
 ) -> Footprint:
     """The memory footprint of a model, or of the layers in `only`, a pipeline's stage.
 
     `optimizer` is by default the usual one of the network. `flash` overrides what the model says of
-    attention, `gradient_bytes` what the precision says of gradients that are accumulated."""
+    attention, `gradient_bytes` what the precision says of gradients that are accumulated; `loss` is one of
+    `planner.model.layers.LOSSES`."""
     row = optimizer_named(optimizer or usual_optimizer(model))
     if recompute not in RECOMPUTE_MODES:
         raise BadInput(f"recompute is {recompute!r}; allowed: {', '.join(RECOMPUTE_MODES)}")
     width = precision.activation_bytes
     narrow = autocast and width < _FP32_BYTES
+    if loss != "eager":
+        model = with_loss(model, loss)
     saved = saved_activations(model, recompute, flash, narrow, only)
     by_kind = {kind: part.bytes(width) for kind, part in saved.by_kind.items()}
-    if saved.recomputed != _NOTHING:
-        by_kind[RECOMPUTED] = saved.recomputed.bytes(width)
     parameter, gradient, master = precision.parameter_bytes, precision.gradient_bytes, precision.master_bytes
     if narrow:
         parameter, gradient, master = _FP32_BYTES + width, _FP32_BYTES, 0
@@ -219,10 +277,19 @@ def footprint(
         gradients_bytes=float(count * (gradient if gradient_bytes is None else gradient_bytes)),
         optimizer_bytes=state_bytes(row, hidden, others) + float(count * master),
         fp32_gradients_bytes=float(count * _FP32_BYTES if converts else 0),
-        activations_by_kind=by_kind,
+        saved_by_kind=by_kind,
         saved_bytes=sum(by_kind.values()),
-        workspace_bytes=saved.workspace.bytes(width),
+        moments=(*(_moment(alive, width) for alive in saved.moments), _OPTIMIZER_STEP),
+        # Convolutions use what the allocator would return for their own workspaces.
+        least_fragmentation=FRAGMENTATION if model.sequence_length is None else LEAST_FRAGMENTATION,
     )
+
+
+def _moment(alive: Alive, width: float) -> Moment:
+    by_kind = {kind: part.bytes(width) for kind, part in alive.by_kind.items()}
+    if alive.recomputed != _NOTHING:
+        by_kind[RECOMPUTED] = alive.recomputed.bytes(width)
+    return Moment(by_kind, sum(by_kind.values()), alive.workspace.bytes(width), gradients=not alive.at_loss)
 
 
 def stored_parameters(model: Model, only: frozenset[str] | None = None) -> int:
@@ -245,12 +312,24 @@ def stored_tensors(
 
 
 @dataclass(frozen=True, slots=True)
-class SavedActivations:
-    """Activations of one sample: saved, by the kind of layer; of the largest recomputed region; workspace."""
+class Alive:
+    """Activations of one sample that are alive while the backward pass is at one layer: saved ones that it
+    has not freed yet, by the kind of layer; of the region that it recomputed; its workspace. `at_loss`:
+    behind the last block, before there are gradients of parameters to speak of."""
 
     by_kind: Mapping[str, Kept]
     recomputed: Kept
     workspace: Kept
+    at_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SavedActivations:
+    """Activations of one sample that are saved between the passes, by the kind of layer, and what is alive
+    at the worst moment of the backward pass behind the last block and of that before it."""
+
+    by_kind: Mapping[str, Kept]
+    moments: tuple[Alive, ...]
 
 
 @memoize
@@ -264,51 +343,102 @@ def saved_activations(
     """Activations of one sample that live between its forward and its backward pass.
 
     A tensor is saved where a layer outside the recomputed region of its producer reads it, to differentiate
-    or to recompute; what only the region itself needs comes back one region at a time."""
+    or to recompute; what only the region itself needs comes back when the backward pass enters it. A tensor
+    is freed when the backward pass is through with the first layer that saved it."""
     layers = {layer.name: layer for layer in model.layers}
     region = {layer.name: recompute_region(layer, recompute) for layer in model.layers}
     stage = [layer for layer in model.layers if only is None or layer.name in only]
     by_policy = policy_saved(model, recompute)
-    saved: dict[tuple[str, str], Kept] = {}  # by producer and part
-    inside: dict[str, dict[tuple[str, str], Kept]] = {}  # the same by recomputed region
+    saved: dict[tuple[str, str], tuple[Kept, int]] = {}  # by producer and part, with the first reader
+    inside: dict[str, dict[tuple[str, str], tuple[Kept, int]]] = {}  # the same by recomputed region
 
-    def save(reader: Layer, producer: Layer, part: str, size: Kept) -> None:
+    def save(at: int, reader: Layer, producer: Layer, part: str, size: Kept) -> None:
         own = region[reader.name]
         if own is None or region[producer.name] != own or (part == "output" and producer.name in by_policy):
-            saved[producer.name, part] = size
+            saved.setdefault((producer.name, part), (size, at))
         else:
-            inside.setdefault(own, {})[producer.name, part] = size
+            inside.setdefault(own, {}).setdefault((producer.name, part), (size, at))
 
     with_gradient = layers_with_gradient(model)
-    for layer in stage:
+    for at, layer in enumerate(stage):
         if layer.name not in with_gradient:
             continue
         kind = kind_of(layer)
         needs_input = kind.needs_input and (trains_weights(layer) or not kind.input_for_weights)
         if kind.needs_output or layer.name in by_policy:
-            save(layer, layer, "output", Kept(elements=layer.output_elements))
+            save(at, layer, layer, "output", Kept(elements=layer.output_elements))
         if (extra := kept(layer, flash=flash)) != _NOTHING:
-            save(layer, layer, "inside", extra)
+            save(at, layer, layer, "inside", extra)
         for source in (layers[name] for name in layer.inputs):
             if is_input(source) and kind.reads_indices:
                 continue  # tokens: a few bytes
             output = Kept(elements=source.output_elements)
             copy = _autocast_copy(layer, source) if autocast else None
             if needs_input and copy is not None:
-                save(layer, layer, "copy", copy)
+                save(at, layer, layer, "copy", copy)
             elif needs_input:
-                save(layer, source, "output", output)
+                save(at, layer, source, "output", output)
             if region[layer.name] not in (None, region[source.name]):
-                saved[source.name, "output"] = output  # recompute starts from it
-    by_kind: dict[str, Kept] = {}
-    for (name, _), size in saved.items():
-        by_kind[layers[name].kind] = by_kind.get(layers[name].kind, _NOTHING) + size
-    totals = (
-        sum((size for key, size in tensors.items() if key not in saved), _NOTHING)
-        for tensors in inside.values()
+                # recompute starts from it
+                saved.setdefault((source.name, "output"), (output, at))
+    for tensors in inside.values():
+        for key in tensors.keys() & saved.keys():
+            del tensors[key]
+    return SavedActivations(
+        _by_kind(saved, layers, len(stage)), _moments(stage, layers, region, saved, inside)
     )
-    recomputed = max(totals, key=lambda size: size.bytes(2), default=_NOTHING)
-    return SavedActivations(by_kind, recomputed, _workspace(stage, layers))
+
+
+_Tensors = Mapping[tuple[str, str], tuple[Kept, int]]
+
+
+def _by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
+    """Tensors that are alive while the backward pass is at a layer, by the kind of layer that made them."""
+    found: dict[str, Kept] = {}
+    for (name, _), (size, first) in saved.items():
+        if first <= at:
+            found[layers[name].kind] = found.get(layers[name].kind, _NOTHING) + size
+    return found
+
+
+def _moments(
+    stage: Sequence[Layer],
+    layers: Mapping[str, Layer],
+    region: Mapping[str, str | None],
+    saved: _Tensors,
+    inside: Mapping[str, _Tensors],
+) -> tuple[Alive, ...]:
+    """The worst moment of the backward pass behind the last block, and of the rest of it."""
+    freed_at = _totals(saved, len(stage))
+    regions = {name: _totals(tensors, len(stage)) for name, tensors in inside.items()}
+    blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
+    last = max(blocks, default=len(stage) - 1)
+    worst: dict[bool, tuple[float, int]] = {}
+    for at, layer in enumerate(stage):
+        own = region[layer.name]
+        size = freed_at[at] + _workspace(layer, layers) + (regions[own][at] if own in regions else _NOTHING)
+        worst[at > last] = max(worst.get(at > last, (-1.0, 0)), (size.bytes(2), at))
+    return tuple(
+        Alive(
+            _by_kind(saved, layers, at),
+            regions.get(region[stage[at].name] or "", {at: _NOTHING})[at],
+            _workspace(stage[at], layers),
+            at_loss,
+        )
+        for at_loss, (_, at) in worst.items()
+    )
+
+
+def _totals(tensors: _Tensors, length: int) -> dict[int, Kept]:
+    """The sum of tensors that are alive while the backward pass is at each layer."""
+    first_read: dict[int, Kept] = {}
+    for size, first in tensors.values():
+        first_read[first] = first_read.get(first, _NOTHING) + size
+    total, totals = _NOTHING, {}
+    for at in range(length):
+        total += first_read.get(at, _NOTHING)
+        totals[at] = total
+    return totals
 
 
 def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
@@ -321,12 +451,7 @@ def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
     return None
 
 
-def _workspace(stage: Iterable[Layer], layers: Mapping[str, Layer]) -> Kept:
-    """Gradients of the output and the inputs of the layer where these are largest."""
-    sizes = (
-        kind_of(layer).working(
-            layer, sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
-        )
-        for layer in stage
-    )
-    return max(sizes, key=lambda size: size.bytes(2), default=_NOTHING)
+def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
+    """Gradients of the output and the inputs of a layer."""
+    read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
+    return kind_of(layer).working(layer, read)

@@ -18,6 +18,7 @@ from planner.device.precision import Precision, precision_named
 from planner.device.recompute import Recompute, recompute_named
 from planner.model import Model
 from planner.note import Note, Topic
+from planner.parallel.data.fsdp import gathered_bytes
 from planner.report.models import layer_rows, model_tables
 from planner.report.page import Chart, Column, Figure, Page, Remark, Spec, Table, chart, label
 from planner.report.profile import profile_tables
@@ -72,8 +73,7 @@ class TrainingSettings:
 
 def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
     """Peak memory of one device: alone, or by the ZeRO stage that shards states over several."""
-    largest = max((block.parameters for block in model.blocks), default=model.parameters)
-    share, buffers = 1 / training.devices, 2.0 * largest * training.precision.parameter_bytes
+    share, buffers = 1 / training.devices, gathered_bytes(model, training.precision)
     ways = {"alone": Shares()} if training.devices == 1 else {
         "replicated": Shares(communicators=1),
         "ZeRO 1": Shares(optimizer=share, communicators=1),

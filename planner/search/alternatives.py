@@ -57,7 +57,7 @@ def out_of_memory_message(
     device = site.hardware.device
     memory, usable = peak_memory(plan, model, site), usable_bytes(device)
     need = (
-        f"{model.name} at batch {plan.batch} needs {format_bytes(memory.total_bytes)} of "
+        f"{model.name} at batch {plan.batch} needs {format_bytes(memory.required_bytes)} of "
         f"{format_bytes(usable)} on {device.name} (parameters, gradients and optimizer "
         f"{format_bytes(memory.states_bytes)}, activations "
         f"{format_bytes(memory.activations_bytes + memory.workspace_bytes)})"
@@ -68,7 +68,7 @@ def out_of_memory_message(
             f"the largest batch that fits is {batch}" if batch else "not even one sample fits"
         )
     gathers = plan.exchange.memory_shares(model, plan.precision, site).parameters < 1
-    if gathers and memory.buffers_bytes * memory.fragmentation + memory.framework_bytes > usable:
+    if gathers and memory.buffers_bytes * memory.least_fragmentation + memory.framework_bytes > usable:
         need += f"; {_unit_words(plan, model, memory)}"
     found = cheapest_alternative(plan, model, sites, rates)
     if found is None:

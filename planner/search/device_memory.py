@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.device.memory import Footprint, PeakMemory, Shares, footprint
 from planner.model import Model
 from planner.parallel.data import Site
@@ -16,7 +18,7 @@ def peak_memory(plan: Plan, model: Model, site: Site) -> PeakMemory:
         shard_footprint(model, plan, layers).peak(plan.batch, shares, kind)
         for layers, shares in stage_shares(plan, model, site)
     )
-    return max(peaks, key=lambda peak: peak.total_bytes)
+    return max(peaks, key=lambda peak: peak.required_bytes)
 
 
 def largest_batch(plan: Plan, model: Model, site: Site) -> int:
@@ -32,7 +34,10 @@ def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[s
     """The shares of the ranks that may be the fullest, whatever the recompute, each with its layers (None:
     all)."""
     mesh = plan.mesh
-    shares = plan.exchange.memory_shares(model, plan.precision, data_parallel_group(site))
+    shares = replace(
+        plan.exchange.memory_shares(model, plan.precision, data_parallel_group(site)),
+        accumulates=plan.accumulate > 1,
+    )
     if not mesh.is_sharded:
         return [(None, shares)]
     return [
@@ -45,7 +50,7 @@ def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[s
                 in_flight=share.in_flight,
                 buffers_bytes=shares.buffers_bytes / mesh.parameter_shards,
                 communicators=shares.communicators + mesh.groups,
-                model_parallel=True,
+                accumulates=shares.accumulates,
             ),
         )
         for share in mesh.memory_shares(model, plan.accumulate)
@@ -58,9 +63,12 @@ def shard_footprint(model: Model, plan: Plan, layers: frozenset[str] | None) -> 
     return footprint(shard, plan.precision, recompute=plan.recompute, only=layers)
 
 
-def memory_parts(memory: PeakMemory, *, gathers: bool) -> dict[str, float]:
+def memory_parts(memory: PeakMemory, usable_bytes: float, *, gathers: bool) -> dict[str, float]:
     """Parts of a peak by name, without empty ones. Buffers are units where parameters are gathered
-    (`gathers`), else buckets of gradients."""
+    (`gathers`), else buckets of gradients. An allocator that runs short of memory returns its cache."""
+    fragmentation = memory.fragmentation_bytes
+    if memory.required_bytes <= usable_bytes < memory.total_bytes:
+        fragmentation -= memory.total_bytes - usable_bytes
     parts = {
         "parameters": memory.parameters_bytes,
         "gradients": memory.gradients_bytes,
@@ -69,6 +77,6 @@ def memory_parts(memory: PeakMemory, *, gathers: bool) -> dict[str, float]:
         "gradients of activations": memory.workspace_bytes,
         "gathered ahead" if gathers else "buckets of gradients": memory.buffers_bytes,
         "framework": memory.framework_bytes,
-        "fragmentation": memory.fragmentation_bytes,
+        "fragmentation": fragmentation,
     }
     return {name: size for name, size in parts.items() if size}

@@ -115,8 +115,8 @@ class Feasibility:
             return None
         site = self.site(plan)
         gathers = plan.exchange.memory_shares(self.model, plan.precision, site).parameters < 1
-        parts = memory_parts(peak_memory(plan, self.model, site), gathers=gathers)
-        return parts, usable_bytes(site.hardware.device)
+        usable = usable_bytes(site.hardware.device)
+        return memory_parts(peak_memory(plan, self.model, site), usable, gathers=gathers), usable
 
     def infeasible_mesh(self, mesh: Mesh, batch: int, worker: Hardware) -> PlannerError | None:
         """Why a replica cannot be spread like this on machines of a kind; None if it can."""

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from planner.device.memory import USABLE, PeakMemory, Shares, footprint
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.device.memory import (
+    COMMUNICATOR_BYTES,
+    FRAMEWORK_BYTES,
+    USABLE,
+    PeakMemory,
+    Shares,
+    footprint,
+)
 from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Model
+from planner.parallel.data.fsdp import gathered_bytes
 from planner.validation.row import figures
 from planner.validation.run import Layout, Run
 
 GIB = 2**30
-# Megatron-DeepSpeed and nanotron sum gradients of bf16 up in single precision, beside those of a micro-batch.
-SUMMED_IN_SINGLE = 6
+MEGATRON = ("megatron", "transformer-engine", "fused")
+# Gradients of bf16 in bytes, by software: Megatron sums them up in single precision, Megatron-DeepSpeed and
+# nanotron do so beside those of a micro-batch.
+SUMMED, SUMMED_BESIDE = 4, 6
+# Elements of the buffer that DeepSpeed's ZeRO reduces gradients in: the default of its reduce_bucket_size.
+REDUCE_BUCKET = 500_000_000
+# Constants to choose from, and the error beyond which a run says nothing more.
+FRAGMENTATIONS, COMMUNICATORS_GIB = np.arange(1.0, 1.31, 0.01), np.arange(0.5, 3.1, 0.25)
+CAPPED = 0.5
+NOT_STATED = "no memory is stated"
 
 
 def obstacle(run: Run) -> str:
-    """Why the memory of a run cannot be judged, "" where it can."""
-    if run.memory_gib is None:
-        return "no memory is stated"
+    """Why the memory that a run takes cannot be predicted, "" where it can."""
     known = figures("reading")
     if reason := known["doubtful_memory"].get(run.id):
         return str(reason)
@@ -35,6 +54,8 @@ def obstacle(run: Run) -> str:
 @memoize
 def peak_gib(run: Run) -> float | str:
     """The peak of the fullest device, or why the package refuses to say."""
+    if run.memory_gib is None:
+        return NOT_STATED
     if reason := obstacle(run):
         return reason
     try:
@@ -43,9 +64,36 @@ def peak_gib(run: Run) -> float | str:
         return "its heads, as far as they are known, cannot be dealt out"
 
 
-def fits(run: Run, predicted_gib: float) -> bool | None:
-    """Whether the prediction fits on the run's device, which it did; None where its memory is not stated."""
-    return None if run.device_gib is None else predicted_gib <= run.device_gib * USABLE["gpu"]
+def is_refused(run: Run) -> bool | None:
+    """Whether we refuse a run for lack of memory, which fitted: under no reading of its settings do we say
+    that it does; None where that cannot be judged."""
+    if run.device_gib is None or obstacle(run):
+        return None
+    try:
+        required = [peak_memory(reading).required_bytes for reading in (run, *run.readings)]
+    except BadInput:
+        return None
+    return min(required) > run.device_gib * GIB * USABLE["gpu"]
+
+
+def source_left_out(runs: Sequence[Run]) -> list[float]:
+    """Predicted peaks in GiB with constants chosen without the source of each run: fragmentation and the
+    buffers of a process group, by the mean error of the other sources, which count the same."""
+    peaks = [peak_memory(run) for run in runs]
+    allocated = np.array([peak.allocated_bytes for peak in peaks]) / GIB
+    framework = FRAMEWORK_BYTES["gpu"]
+    groups = np.array([(peak.framework_bytes - framework) / COMMUNICATOR_BYTES for peak in peaks])
+    choices = list(itertools.product(FRAGMENTATIONS, COMMUNICATORS_GIB))
+    predicted = np.array([waste * allocated + framework / GIB + gib * groups for waste, gib in choices])
+    measured = np.array([run.memory_gib for run in runs])
+    error = np.minimum(np.abs(np.log(predicted / measured)), CAPPED)
+    source = np.array([run.source for run in runs])
+    names = np.unique(source)
+    by_source = np.array([error[:, source == name].mean(1) for name in names])
+    best = {name: int(np.argmin(by_source[names != name].sum(0))) for name in names}
+    if len(names) < 2:
+        return [peak.total_bytes / GIB for peak in peaks]
+    return [float(predicted[best[name], at]) for at, name in enumerate(source)]
 
 
 def peak_memory(run: Run) -> PeakMemory:
@@ -54,12 +102,41 @@ def peak_memory(run: Run) -> PeakMemory:
     assert run.batch is not None
     assert run.precision is not None
     assert run.layout is not None
-    if run.arch == "llm":
+    if run.arch == "llm" or run.layout.stage:
         return _peak_of_shards(run, run.model, run.layout)
     optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
-    autocast = True  # of PyTorch: Lightning's bf16-mixed, torch.amp
-    memory = footprint(run.model, run.precision, optimizer=optimizer, autocast=autocast)
+    memory = footprint(
+        run.model, run.precision, optimizer=optimizer, autocast=_has_autocast(run), loss=_loss(run)
+    )
     return memory.peak(run.batch, Shares(communicators=int(run.devices > 1)))
+
+
+def _has_autocast(run: Run) -> bool:
+    """Whether PyTorch casts from layer to layer; NVIDIA's BERT and DeepSpeed train in 16 bits throughout."""
+    return not (run.arch == "bert" and run.software.tier == "ngc") and "DeepSpeed" not in run.software.text
+
+
+def _loss(run: Run) -> str:
+    """The implementation of the cross-entropy in the run's software: a name in `planner.model.layers.LOSSES`.
+
+    milabench keeps the model's output until the step ends; llm-foundry, InternEvo and TinyLlama have that of
+    flash-attn; nanotron took over Megatron's."""
+    text = run.software.text
+    if text.startswith("milabench"):
+        return "held"
+    if any(name in text for name in ("llm-foundry", "InternEvo", "lit-gpt")):
+        return "fused"
+    in_place = run.arch == "llm" and (run.software.tier.startswith(MEGATRON) or "nanotron" in text)
+    return "in-place" if in_place else "eager"
+
+
+def _gradient_bytes(run: Run) -> int | None:
+    """Bytes of a gradient where they differ from what the precision says."""
+    if run.precision is None or run.precision.name not in ("bf16", "fp8"):
+        return None
+    if run.software.tier == "megatron-deepspeed" or "nanotron" in run.software.text:
+        return SUMMED_BESIDE
+    return SUMMED if run.software.tier in MEGATRON else None
 
 
 def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
@@ -69,6 +146,10 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
     mesh = layout.mesh
     shard = mesh.shard(model).model
     spread = 1 / layout.replicas if layout.stage else 1.0
+    deepspeed = layout.stage and run.precision.name == "fp16" and "DeepSpeed" in run.software.text
+    buffers = REDUCE_BUCKET * run.precision.gradient_bytes if deepspeed else 0.0
+    if layout.stage == 3:
+        buffers = gathered_bytes(shard, run.precision)
     found = []
     for stage, share in enumerate(mesh.memory_shares(model, run.accumulate)):
         shares = Shares(
@@ -77,7 +158,8 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
             optimizer=spread,
             in_flight=share.in_flight,
             communicators=(layout.replicas > 1) + mesh.groups,
-            model_parallel=mesh.is_sharded,
+            accumulates=run.accumulate > 1,
+            buffers_bytes=buffers,
         )
         last = stage * (mesh.stages - 1)
         memory = footprint(
@@ -85,7 +167,8 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
             run.precision,
             optimizer="adam",
             recompute=run.recompute,
-            gradient_bytes=SUMMED_IN_SINGLE if run.precision.name == "bf16" else None,
+            gradient_bytes=_gradient_bytes(run),
+            loss=_loss(run),
             only=None if share.layers is None else _stage(shard, last, mesh.stages),
         )
         found.append(memory.peak(run.batch, shares))

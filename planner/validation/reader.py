@@ -197,6 +197,8 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
     stage = STAGES.get(row["strategy_norm"], 0)
     if not stage and ("zero1" in text or "dist-opt" in text or "param gather" in row["flags"]):
         stage = 1  # Megatron's distributed optimizer
+    if not stage and text.startswith("fsdp"):
+        stage = 3  # beside tensor parallelism
     return Layout(
         replicas=replicas,
         tensor=tensor,

@@ -31,7 +31,7 @@ OF_RUNS = ("allreduce", "throughput", "sharded", "devices", "memory")  # that a 
 NVIDIA = ("nvidia", "")
 DEVICE_TARGET = (0.12, 0.35)  # of a device without runs
 BIASED, MOST_BIAS, LEAST_RUNS = ("A100", "H100"), 0.10, 4
-LOW, MOST_LOW = -0.15, 0.10  # of memory
+LOW, MOST_LOW, MOST_REFUSED = -0.15, 0.10, 0.03  # of memory
 MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error that ours may be there
 KINDS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
 SHAPED = "PyTorch over shaped links"
@@ -366,12 +366,16 @@ def _scaling_part(run: Run) -> str:
 
 
 def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    rows = []
+    compared = []
     for run in runs:
         gib = memory.peak_gib(run)
         if isinstance(gib, str):
             skipped[run.id] = gib
-            continue
+        else:
+            compared.append((run, gib))
+    left_out = memory.source_left_out([run for run, _ in compared])
+    rows = []
+    for (run, gib), without in zip(compared, left_out, strict=True):
         assert run.memory_gib is not None
         rows.append(
             Compared(
@@ -382,9 +386,26 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
                 unit="GiB",
                 measured=run.memory_gib,
                 predicted=gib,
+                left_out=without,
             )
         )
-    low = sum(row.error < LOW for row in rows) / max(len(rows), 1)
-    name = "runs of which we say more than 15% too little"
-    statements = [Statement(name=name, value=low, target=MOST_LOW)] if rows else []
-    return evidence_from("memory", ranged_by_others(rows), skipped, statements)
+    rows = [_with_readings(row, run) for row, (run, _) in zip(ranged_by_others(rows), compared, strict=True)]
+    refused = [found for run in runs if (found := memory.is_refused(run)) is not None]
+    statements = []
+    if rows:
+        low = sum(row.error < LOW for row in rows) / len(rows)
+        name = "runs of which we say more than 15% too little"
+        statements.append(Statement(name=name, value=low, target=MOST_LOW))
+    if refused:
+        name = f"runs that fitted and are refused, of {len(refused):,}"
+        statements.append(Statement(name=name, value=sum(refused) / len(refused), target=MOST_REFUSED))
+    return evidence_from("memory", rows, skipped, statements)
+
+
+def _with_readings(row: Compared, run: Run) -> Compared:
+    """The row with a range that covers every reading of settings that were not published."""
+    peaks = [gib for other in run.readings if not isinstance(gib := memory.peak_gib(other), str)]
+    if row.low is None or row.high is None or not peaks:
+        return row
+    low, high = (edge(peaks) / row.predicted for edge in (min, max))
+    return replace(row, low=row.low * min(low, 1.0), high=row.high * max(high, 1.0))

@@ -165,7 +165,7 @@ def test_what_one_layout_alone_holds_is_a_row_too(capsys):
 def test_memory_as_a_table_has_a_bar(capsys):
     _, out = run(capsys, "gpt2", "--memory", "--seq-length", "512", "--recompute", "full")
     assert "8 x 512 tokens" in out
-    assert "one recomputed block" in out
+    assert "one recomputed block" not in out  # the loss is the worst moment, before any is recomputed
     assert "█" in out
 
 

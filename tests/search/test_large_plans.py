@@ -279,10 +279,10 @@ def flags_of(words: str) -> dict[str, Any]:
         ({"workers": 64, "batch": 1, "seq_length": 16384}, "--recompute per-op"),
         ({"workers": 64, "batch": 2, "global_batch": 256}, "--batch 1"),
         ({"workers": 8, "exchange": "allreduce", "batch": 4}, "--exchange sharded:stage="),
-        ({"workers": 1, "exchange": "alone"}, "--workers 4 --exchange sharded:stage=3 --recompute full"),
+        ({"workers": 1, "exchange": "alone"}, "--workers 2 --exchange sharded:stage=3 --recompute full"),
         (
             {"model": "llama3-405b", "workers": 8, "recompute": "full"},
-            "--workers 128 --tensor 8",
+            "--workers 128 --tensor 4 --batch 1 --accumulate 4",
         ),
     ],
 )

@@ -11,6 +11,8 @@ know something of a layer asks `kind_of(layer)` for its class, or
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.memoize import memoize
 from planner.model import Layer, Model
 from planner.model.layers import elementwise, products, sequences
@@ -21,6 +23,7 @@ __all__ = [
     "FILE_KINDS",
     "KERNEL_KINDS",
     "KINDS",
+    "LOSSES",
     "Kept",
     "KernelKind",
     "Kind",
@@ -39,8 +42,17 @@ __all__ = [
     "score_pairs",
     "tensor_shards",
     "trains_weights",
+    "with_loss",
     "workloads",
 ]
+
+# Implementations of the cross-entropy loss, by what its gradient costs in memory.
+LOSSES: dict[str, type[Kind]] = {
+    "eager": sequences.CrossEntropy,
+    "held": sequences.HeldCrossEntropy,
+    "in-place": sequences.InPlaceCrossEntropy,
+    "fused": sequences.FusedCrossEntropy,
+}
 
 # In the order in which messages list them. The class name is the name in files: `layer_norm` for LayerNorm.
 FILE_KINDS: dict[str, type[Kind]] = {
@@ -87,6 +99,7 @@ FILE_KINDS: dict[str, type[Kind]] = {
 KINDS: dict[str, type[Kind]] = {
     **FILE_KINDS,
     **{kind_name(kind): kind for kind in (elementwise.Input, elementwise.Pool)},
+    **{kind_name(kind): kind for kind in LOSSES.values()},
 }
 
 
@@ -100,6 +113,17 @@ class _Unknown(Kind, frozen=True):
 def kind_of(layer: Layer) -> type[Kind]:
     """The class of a layer's kind."""
     return KINDS.get(layer.kind, _Unknown)
+
+
+@memoize
+def with_loss(model: Model, loss: str) -> Model:
+    """The model with its cross-entropy computed by one of `LOSSES`."""
+    name = kind_name(LOSSES[loss])
+    layers = tuple(
+        replace(layer, kind=name) if issubclass(kind_of(layer), sequences.CrossEntropy) else layer
+        for layer in model.layers
+    )
+    return replace(model, layers=layers)
 
 
 def is_input(layer: Layer) -> bool:

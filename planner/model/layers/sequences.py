@@ -379,7 +379,6 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
     forward = Passes(4, 2)
     backward = Passes(2, 2)
     kernels = (3, 2)
-    needs_input = True
     accepts_shard = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
@@ -391,9 +390,38 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        """Logarithms of the probabilities, in single precision; the logits themselves are freed."""
         return Kept(wide=layer.input_elements)
 
     @classmethod
     def working(cls, layer: Layer, read: int) -> Kept:
-        """Gradients of the logits, in single precision and as the head takes them."""
-        return Kept(elements=read, wide=read)
+        """Gradients of the logarithms and of the logits, both in single precision."""
+        return Kept(wide=2 * read)
+
+
+class HeldCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """The same where the training loop keeps a reference to the logits until the step ends."""
+
+    needs_input = True
+
+
+class InPlaceCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """Probabilities in single precision, which its gradient overwrites, as Megatron computes it."""
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        return Kept(elements=read)
+
+
+class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """One kernel whose gradient overwrites the logits (flash-attn's)."""
+
+    needs_input = True
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        return Kept(wide=positions_of(layer))
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        return Kept()

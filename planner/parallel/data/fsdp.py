@@ -107,8 +107,7 @@ class Sharded(Exchange):
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         share = 1 / self.shards(site)
-        # Units are whole while they compute and while they are gathered ahead.
-        whole = (1 + self.prefetch) * _largest_unit_bytes(model, precision)
+        whole = gathered_bytes(model, precision, self.prefetch)
         return Shares(
             parameters=share if self.stage == 3 else 1.0,
             gradients=(share if self.stage >= 2 else 1.0)
@@ -180,14 +179,15 @@ def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
 
 
 @memoize
-def _largest_unit_bytes(model: Model, precision: Precision) -> float:
-    """Bytes of the parameters of the largest block."""
-    blocks: dict[str, float] = {}
+def gathered_bytes(model: Model, precision: Precision, prefetch: int = 1) -> float:
+    """Bytes of the units that are whole at once: one that computes, and those gathered ahead."""
+    units: dict[str, float] = {}
     for layer in model:
         trained = sum(tensor.trained_elements for tensor in layer.tensors) * precision.parameter_bytes
         size = trained + sum(tensor.frozen_bytes for tensor in layer.tensors)
-        blocks[block_of(layer)] = blocks.get(block_of(layer), 0) + size
-    return max(blocks.values(), default=0)
+        units[block_of(layer)] = units.get(block_of(layer), 0.0) + size
+    sizes = list(units.values())
+    return max((sum(sizes[at : at + 1 + prefetch]) for at in range(len(sizes))), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.memory import FRAGMENTATION, footprint, usable_bytes
+from planner.device.memory import footprint, usable_bytes
 from planner.device.precision import FP32
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
@@ -150,7 +150,7 @@ def fits(model: Model, hardware: Hardware, span: Span) -> bool:
         + uneven * (alone.activations_bytes + alone.workspace_bytes)
         + gathered * BYTES_PER_ELEMENT
     )
-    return used * FRAGMENTATION + alone.framework_bytes <= usable_bytes(hardware.device)
+    return used * alone.least_fragmentation + alone.framework_bytes <= usable_bytes(hardware.device)
 
 
 def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:
