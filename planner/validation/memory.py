@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
+from planner.validation.evidence import Compared
 from planner.validation.row import figures
 from planner.validation.run import Layout, Run
 
@@ -198,3 +200,12 @@ def group_of(run: Run) -> str:
     precision = "" if run.precision is None else run.precision.name
     sharding = "" if run.layout is None else (f"ZeRO-{run.layout.stage}" if run.layout.stage else "")
     return " ".join(filter(None, (run.source, network, precision, sharding)))
+
+
+def with_readings(row: Compared, run: Run) -> Compared:
+    """The row with a range that covers every reading of settings that were not published."""
+    peaks = [gib for other in run.readings if not isinstance(gib := peak_gib(other), str)]
+    if row.low is None or row.high is None or not peaks:
+        return row
+    low, high = (edge(peaks) / row.predicted for edge in (min, max))
+    return replace(row, low=row.low * min(low, 1.0), high=row.high * max(high, 1.0))

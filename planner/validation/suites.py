@@ -374,22 +374,21 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
         else:
             compared.append((run, gib))
     left_out = memory.source_left_out([run for run, _ in compared])
-    rows = []
-    for (run, gib), without in zip(compared, left_out, strict=True):
-        assert run.memory_gib is not None
-        rows.append(
-            Compared(
-                id=run.id,
-                source=run.source,
-                part="convolutional" if run.arch == "cnn" else "transformers",
-                what=memory.group_of(run),
-                unit="GiB",
-                measured=run.memory_gib,
-                predicted=gib,
-                left_out=without,
-            )
+    rows = [
+        Compared(
+            id=run.id,
+            source=run.source,
+            part="convolutional" if run.arch == "cnn" else "transformers",
+            what=memory.group_of(run),
+            unit="GiB",
+            measured=run.memory_gib or 0.0,
+            predicted=gib,
+            left_out=without,
         )
-    rows = [_with_readings(row, run) for row, (run, _) in zip(ranged_by_others(rows), compared, strict=True)]
+        for (run, gib), without in zip(compared, left_out, strict=True)
+    ]
+    ranged = zip(ranged_by_others(rows), compared, strict=True)
+    rows = [memory.with_readings(row, run) for row, (run, _) in ranged]
     refused = [found for run in runs if (found := memory.is_refused(run)) is not None]
     statements = []
     if rows:
@@ -400,12 +399,3 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
         name = f"runs that fitted and are refused, of {len(refused):,}"
         statements.append(Statement(name=name, value=sum(refused) / len(refused), target=MOST_REFUSED))
     return evidence_from("memory", rows, skipped, statements)
-
-
-def _with_readings(row: Compared, run: Run) -> Compared:
-    """The row with a range that covers every reading of settings that were not published."""
-    peaks = [gib for other in run.readings if not isinstance(gib := memory.peak_gib(other), str)]
-    if row.low is None or row.high is None or not peaks:
-        return row
-    low, high = (edge(peaks) / row.predicted for edge in (min, max))
-    return replace(row, low=row.low * min(low, 1.0), high=row.high * max(high, 1.0))

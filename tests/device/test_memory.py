@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.device.activations import saved_activations
 from planner.device.memory import (
     COMMUNICATOR_BYTES,
     FRAGMENTATION,
@@ -17,7 +18,6 @@ from planner.device.memory import (
     Shares,
     footprint,
     framework_bytes,
-    saved_activations,
     stored_parameters,
     usable_bytes,
 )

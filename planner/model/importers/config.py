@@ -11,8 +11,9 @@ from planner.errors import BadInput
 from planner.files.regular_file import opened
 from planner.model.layers import Kind, kind_name
 from planner.model.layers.elementwise import Bias, Gelu, LayerNorm, Relu, RmsNorm, Sigmoid, Silu, Tanh
+from planner.model.layers.losses import CrossEntropy
 from planner.model.layers.products import Conv, Linear, Patches
-from planner.model.layers.sequences import CrossEntropy, Embedding, Positions
+from planner.model.layers.sequences import Embedding, Positions
 
 LARGEST_FILE_BYTES = 10_000_000
 LARGEST = 10_000_000

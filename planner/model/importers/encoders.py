@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from planner.model.importers.config import Config, Item, Network, layer, linear, loss, repeated
 from planner.model.layers.elementwise import Add, LayerNorm, Multiply, RmsNorm, Softmax, Tanh
+from planner.model.layers.losses import CrossEntropy
 from planner.model.layers.products import Patches
-from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Embedding, Positions, Take
+from planner.model.layers.sequences import Attention, ClassToken, Embedding, Positions, Take
 
 T5_TARGETS = 114  # of 512 tokens with 15% of them masked in spans of 3
 

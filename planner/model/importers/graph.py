@@ -30,8 +30,8 @@ from planner.model.layers.elementwise import (
     Tanh,
     View,
 )
+from planner.model.layers.losses import CrossEntropy
 from planner.model.layers.products import Depthwise, Linear, Product
-from planner.model.layers.sequences import CrossEntropy
 
 Shape = tuple[int, ...]
 LONGEST_NAME = 180

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import elementwise, products, sequences
+from planner.model.layers import elementwise, losses, products, sequences
 from planner.model.layers.base import Kind, LayerShard, ShapeMisfit, kind_name, tensor_shards, weight_elements
 from planner.model.layers.workload import KERNEL_KINDS, Kept, KernelKind, Matmul, Pass, Workload, score_pairs
 
@@ -48,10 +48,10 @@ __all__ = [
 
 # Implementations of the cross-entropy loss, by what its gradient costs in memory.
 LOSSES: dict[str, type[Kind]] = {
-    "eager": sequences.CrossEntropy,
-    "held": sequences.HeldCrossEntropy,
-    "in-place": sequences.InPlaceCrossEntropy,
-    "fused": sequences.FusedCrossEntropy,
+    "eager": losses.CrossEntropy,
+    "held": losses.HeldCrossEntropy,
+    "in-place": losses.InPlaceCrossEntropy,
+    "fused": losses.FusedCrossEntropy,
 }
 
 # In the order in which messages list them. The class name is the name in files: `layer_norm` for LayerNorm.
@@ -90,7 +90,7 @@ FILE_KINDS: dict[str, type[Kind]] = {
         elementwise.Silu,
         elementwise.Sigmoid,
         elementwise.Tanh,
-        sequences.CrossEntropy,
+        losses.CrossEntropy,
         elementwise.View,
         products.Product,
         elementwise.Other,
@@ -120,7 +120,7 @@ def with_loss(model: Model, loss: str) -> Model:
     """The model with its cross-entropy computed by one of `LOSSES`."""
     name = kind_name(LOSSES[loss])
     layers = tuple(
-        replace(layer, kind=name) if issubclass(kind_of(layer), sequences.CrossEntropy) else layer
+        replace(layer, kind=name) if issubclass(kind_of(layer), losses.CrossEntropy) else layer
         for layer in model.layers
     )
     return replace(model, layers=layers)

@@ -1,0 +1,167 @@
+"""Activations of one sample that are alive during the backward pass, by the table of layer kinds.
+
+Saved activations are what the backward pass reads, by the table of layer kinds (`planner.model.layers`): a
+layer's output is saved where its own derivative or that of a layer that reads it needs it, and on top of it
+what the layer saves inside (masks, statistics, attention probabilities without flash). Recompute
+(`planner.device.recompute`) saves instead what crosses into a recomputed region, and pays for the inside of
+one region at a time. The workspace are gradients of activations, of the layer where these are largest.
+A tensor is freed when the backward pass is through with the first layer that saved it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.device.recompute import Recompute, policy_saved, recompute_region
+from planner.memoize import memoize
+from planner.model import Layer, Model
+from planner.model.layers import Kept, is_input, kept, kind_of, layers_with_gradient, trains_weights
+
+NOTHING = Kept()
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Activations of one sample that are alive while the backward pass is at one layer: saved ones that it
+    has not freed yet, by the kind of layer; of the region that it recomputed; its workspace. `at_loss`:
+    behind the last block, before there are gradients of parameters to speak of."""
+
+    by_kind: Mapping[str, Kept]
+    recomputed: Kept
+    workspace: Kept
+    at_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SavedActivations:
+    """Activations of one sample that are saved between the passes, by the kind of layer, and what is alive
+    at the worst moment of the backward pass behind the last block and of that before it."""
+
+    by_kind: Mapping[str, Kept]
+    moments: tuple[Alive, ...]
+
+
+@memoize
+def saved_activations(
+    model: Model,
+    recompute: Recompute = "none",
+    flash: bool | None = None,
+    autocast: bool = False,
+    only: frozenset[str] | None = None,
+) -> SavedActivations:
+    """Activations of one sample that live between its forward and its backward pass.
+
+    A tensor is saved where a layer outside the recomputed region of its producer reads it, to differentiate
+    or to recompute; what only the region itself needs comes back when the backward pass enters it. A tensor
+    is freed when the backward pass is through with the first layer that saved it."""
+    layers = {layer.name: layer for layer in model.layers}
+    region = {layer.name: recompute_region(layer, recompute) for layer in model.layers}
+    stage = [layer for layer in model.layers if only is None or layer.name in only]
+    by_policy = policy_saved(model, recompute)
+    saved: dict[tuple[str, str], tuple[Kept, int]] = {}  # by producer and part, with the first reader
+    inside: dict[str, dict[tuple[str, str], tuple[Kept, int]]] = {}  # the same by recomputed region
+
+    def save(at: int, reader: Layer, producer: Layer, part: str, size: Kept) -> None:
+        own = region[reader.name]
+        if own is None or region[producer.name] != own or (part == "output" and producer.name in by_policy):
+            saved.setdefault((producer.name, part), (size, at))
+        else:
+            inside.setdefault(own, {}).setdefault((producer.name, part), (size, at))
+
+    with_gradient = layers_with_gradient(model)
+    for at, layer in enumerate(stage):
+        if layer.name not in with_gradient:
+            continue
+        kind = kind_of(layer)
+        needs_input = kind.needs_input and (trains_weights(layer) or not kind.input_for_weights)
+        if kind.needs_output or layer.name in by_policy:
+            save(at, layer, layer, "output", Kept(elements=layer.output_elements))
+        if (extra := kept(layer, flash=flash)) != NOTHING:
+            save(at, layer, layer, "inside", extra)
+        for source in (layers[name] for name in layer.inputs):
+            if is_input(source) and kind.reads_indices:
+                continue  # tokens: a few bytes
+            output = Kept(elements=source.output_elements)
+            copy = _autocast_copy(layer, source) if autocast else None
+            if needs_input and copy is not None:
+                save(at, layer, layer, "copy", copy)
+            elif needs_input:
+                save(at, layer, source, "output", output)
+            if region[layer.name] not in (None, region[source.name]):
+                # recompute starts from it
+                saved.setdefault((source.name, "output"), (output, at))
+    for tensors in inside.values():
+        for key in tensors.keys() & saved.keys():
+            del tensors[key]
+    return SavedActivations(
+        _by_kind(saved, layers, len(stage)), _moments(stage, layers, region, saved, inside)
+    )
+
+
+_Tensors = Mapping[tuple[str, str], tuple[Kept, int]]
+
+
+def _by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
+    """Tensors that are alive while the backward pass is at a layer, by the kind of layer that made them."""
+    found: dict[str, Kept] = {}
+    for (name, _), (size, first) in saved.items():
+        if first <= at:
+            found[layers[name].kind] = found.get(layers[name].kind, NOTHING) + size
+    return found
+
+
+def _moments(
+    stage: Sequence[Layer],
+    layers: Mapping[str, Layer],
+    region: Mapping[str, str | None],
+    saved: _Tensors,
+    inside: Mapping[str, _Tensors],
+) -> tuple[Alive, ...]:
+    """The worst moment of the backward pass behind the last block, and of the rest of it."""
+    freed_at = _totals(saved, len(stage))
+    regions = {name: _totals(tensors, len(stage)) for name, tensors in inside.items()}
+    blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
+    last = max(blocks, default=len(stage) - 1)
+    worst: dict[bool, tuple[float, int]] = {}
+    for at, layer in enumerate(stage):
+        own = region[layer.name]
+        size = freed_at[at] + _workspace(layer, layers) + (regions[own][at] if own in regions else NOTHING)
+        worst[at > last] = max(worst.get(at > last, (-1.0, 0)), (size.bytes(2), at))
+    return tuple(
+        Alive(
+            _by_kind(saved, layers, at),
+            regions.get(region[stage[at].name] or "", {at: NOTHING})[at],
+            _workspace(stage[at], layers),
+            at_loss,
+        )
+        for at_loss, (_, at) in worst.items()
+    )
+
+
+def _totals(tensors: _Tensors, length: int) -> dict[int, Kept]:
+    """The sum of tensors that are alive while the backward pass is at each layer."""
+    first_read: dict[int, Kept] = {}
+    for size, first in tensors.values():
+        first_read[first] = first_read.get(first, NOTHING) + size
+    total, totals = NOTHING, {}
+    for at in range(length):
+        total += first_read.get(at, NOTHING)
+        totals[at] = total
+    return totals
+
+
+def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
+    """The copy of its input that a layer saves under autocast, None where it saves the input itself."""
+    kind = kind_of(layer)
+    if kind.autocast == "widen":
+        return Kept(wide=layer.input_elements)
+    if kind.autocast == "narrow" and kind_of(source).autocast_wide_output:
+        return Kept(elements=layer.input_elements)
+    return None
+
+
+def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
+    """Gradients of the output and the inputs of a layer."""
+    read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
+    return kind_of(layer).working(layer, read)
