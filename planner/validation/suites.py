@@ -392,9 +392,8 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     refused = [found for run in runs if (found := memory.is_refused(run)) is not None]
     statements = []
     if rows:
-        low = sum(row.error < LOW for row in rows) / len(rows)
-        name = "runs of which we say more than 15% too little"
-        statements.append(Statement(name=name, value=low, target=MOST_LOW))
+        low, name = [row.error < LOW for row in rows], "runs of which we say more than 15% too little"
+        statements.append(Statement(name=name, value=sum(low) / len(low), target=MOST_LOW))
     if refused:
         name = f"runs that fitted and are refused, of {len(refused):,}"
         statements.append(Statement(name=name, value=sum(refused) / len(refused), target=MOST_REFUSED))
