@@ -24,8 +24,7 @@ import numpy as np
 from planner.simulator import compiled, reference
 from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import Inputs, prepare
-from planner.simulator.joins import Joins
-from planner.simulator.policy import Multiplexed
+from planner.simulator.policy import Joins, Multiplexed
 from planner.simulator.run import RunOptions
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 

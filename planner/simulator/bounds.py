@@ -42,9 +42,8 @@ import numpy as np
 
 from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import parties_of
-from planner.simulator.joins import joins_of
 from planner.simulator.paths import Floats, Ints, OpGraph, Releases, Use, graph_of
-from planner.simulator.policy import Blocks, Credit, Policy, chunk_overhead_s
+from planner.simulator.policy import Blocks, Credit, Policy, chunk_overhead_s, joins_of
 from planner.simulator.simulate import Case
 from planner.simulator.statistics import mean_of_slowest_s
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, Profile

@@ -13,8 +13,17 @@ import numpy.typing as npt
 
 from planner.errors import BadInput, unknown_name
 from planner.simulator.cluster import Cluster
-from planner.simulator.joins import Joins, tensor_count
-from planner.simulator.policy import Blocks, Credit, Multiplexed, Ordered, Policy, Sliced, overheads_s
+from planner.simulator.policy import (
+    Blocks,
+    Credit,
+    Joins,
+    Multiplexed,
+    Ordered,
+    Policy,
+    Sliced,
+    overheads_s,
+    tensor_count,
+)
 from planner.simulator.run import RunOptions
 from planner.simulator.step import HOST, PS, Profile
 

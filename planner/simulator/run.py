@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.simulator.cluster import Cluster
-from planner.simulator.joins import Joins, joins_of
-from planner.simulator.policy import Mode, Policy
+from planner.simulator.policy import Joins, Mode, Policy, joins_of
 from planner.simulator.step import Profile
 
 T = TypeVar("T")

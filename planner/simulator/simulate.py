@@ -23,8 +23,7 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import is_lockstep, parties_of
-from planner.simulator.joins import Joins
-from planner.simulator.policy import Mode, Multiplexed, Policy
+from planner.simulator.policy import Joins, Mode, Multiplexed, Policy
 from planner.simulator.prediction import Prediction, utilisation
 from planner.simulator.run import RunOptions, RunResult, run_all
 from planner.simulator.statistics import (

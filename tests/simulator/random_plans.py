@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 from planner.errors import BadInput
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.inputs import prepare
-from planner.simulator.joins import Joins, joins_of
-from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
+from planner.simulator.policy import (
+    Blocks,
+    Credit,
+    Fifo,
+    Joins,
+    Mode,
+    Multiplexed,
+    Ordered,
+    Policy,
+    Sliced,
+    joins_of,
+)
 from planner.simulator.run import RunOptions
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 

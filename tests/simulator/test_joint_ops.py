@@ -11,8 +11,7 @@ import pytest
 from planner.errors import BadInput
 from planner.simulator import simulate
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource
-from planner.simulator.joins import Joins
-from planner.simulator.policy import Blocks, Fifo, Multiplexed
+from planner.simulator.policy import Blocks, Fifo, Joins, Multiplexed
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
