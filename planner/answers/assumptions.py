@@ -20,6 +20,7 @@ from planner.parallel.site import flow_limit_bytes_per_s, network_figure
 from planner.search.cases import Cases
 from planner.search.input import samples_per_s_per_vcpu
 from planner.search.request import Request
+from planner.search.training import usual_length
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, open_batch
 
 
@@ -31,6 +32,7 @@ class UsualJob(Fact):
     words: str  # the job, as `1 billion tokens`
     model: str
     epoch_tokens: float | None
+    sample_tokens: int | None = None  # where a training method chose the length
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,7 @@ def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
 
 def _job(request: Request) -> list[Fact]:
     usual = usual_job(request)
-    return [] if usual is None else [UsualJob(*usual)]
+    return [] if usual is None else [UsualJob(*usual, usual_length(request))]
 
 
 def _whose(request: Request) -> list[Fact]:

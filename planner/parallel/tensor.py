@@ -53,6 +53,10 @@ class TensorParallel(Axis):
         self, model: Model, hardware: Hardware | None = None, batch: int = 1
     ) -> PlannerError | None:
         reason = _indivisible(model, self.degree)
+        if self.degree > 1 and not reason and model.has_frozen:
+            reason = (
+                f"tensor parallelism of {model.name} is not modelled; take --pipeline or --exchange sharded"
+            )
         if not reason and hardware is not None:
             reason = _machine_too_small(model, self.degree, hardware)
         return BadInput(reason) if reason else None

@@ -40,7 +40,8 @@ def sentence(fact: Fact) -> str:
 @sentence.register
 def _job(fact: facts.UsualJob) -> str:
     epoch = f"; an epoch of {fact.model} has {format_count(fact.epoch_tokens)}" if fact.epoch_tokens else ""
-    return f"{fact.words} by default (--tokens, --samples, --epochs){epoch}."
+    length = f", in samples of {fact.sample_tokens:,} (--seq-length)" if fact.sample_tokens else ""
+    return f"{fact.words} by default (--tokens, --samples, --epochs){epoch}{length}."
 
 
 @sentence.register

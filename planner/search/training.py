@@ -50,6 +50,17 @@ def training_asked(request: Request) -> MethodSettings:
     return training_of(extra.get("train"), **{name: extra.get(name) for name in names})
 
 
+def usual_length(request: Request) -> int | None:
+    """Tokens of a sample where a fine-tuning request names none, and its model takes longer ones."""
+    from planner.model.catalog import load_model
+    from planner.model.methods import METHODS
+
+    method = METHODS[training_asked(request).method]
+    if not method.fine_tunes or request.sequence_length is not None or request.profile is not None:
+        return None
+    return USUAL_LENGTH if (load_model(request.model).sequence_length or 0) > USUAL_LENGTH else None
+
+
 def as_trained(model: Model, request: Request) -> Model:
     """A catalogue's model as the request trains it: its length of samples, its method, its dataset."""
     if request.sequence_length is not None:
@@ -57,10 +68,9 @@ def as_trained(model: Model, request: Request) -> Model:
     names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens")
     if request.extra.keys().isdisjoint(names):
         return model
-    from planner.model.methods import METHODS, trained_by
+    from planner.model.methods import trained_by
 
     training = training_asked(request)
-    length = model.sequence_length or 0
-    if METHODS[training.method].fine_tunes and request.sequence_length is None and length > USUAL_LENGTH:
-        model = model.with_sequence_length(USUAL_LENGTH)
+    if (length := usual_length(request)) is not None:
+        model = model.with_sequence_length(length)
     return trained_by(model, training, request.extra.get("dataset_tokens"))

@@ -182,3 +182,10 @@ def test_a_method_is_one_class(monkeypatch):
     model = trained("norms")
     assert model.trained_parameters == 65 * 4096
     assert footprint(model, BF16).gradients_bytes == 2 * 65 * 4096
+
+
+def test_tensor_parallelism_of_frozen_networks_is_refused():
+    from planner.parallel.tensor import TensorParallel
+
+    assert TensorParallel(8).infeasibility(LLAMA) is None
+    assert "--pipeline" in str(TensorParallel(8).infeasibility(trained("qlora")))
