@@ -11,21 +11,57 @@ import csv
 import io
 import json
 import random as random_module
+import re
 import tomllib
 from typing import Any, Literal
 
 from planner.servers.tensorflow import wire
+
+# Written where JSON is dumped with a marker, as Python neither reads nor writes so many digits.
+LONG_INTEGER = "\u0001long integer\u0001"
+DEEP_JSON = "\u0001deep\u0001"
+DEPTH = 1_100  # beyond what recursive readers follow
 
 Form = Literal["toml", "json", "wire", "onnx", "csv"]  # wire: a RunMetadata, onnx: a ModelProto
 Random = random_module.Random
 
 ODD_NUMBERS: tuple[Any, ...] = (
     *(0, 1, -1, 2, 3, 255, 65536, 2**31 - 1, 2**31, -(2**31), 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64),
-    *(10**30, 0.0, -0.0, 0.5, 1e-320, 1e300, 1e308, -1e308, float("inf"), float("-inf"), float("nan")),
+    *(
+        10**30,
+        10**308,
+        10**400,
+        0.0,
+        -0.0,
+        0.5,
+        1e-320,
+        1e300,
+        1e308,
+        -1e308,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+    ),
 )
+HUGE_SIZES: tuple[Any, ...] = ([2**62] * 8, [[2**62] * 40] * 3)  # their products are infinite
 ODD_TEXTS = (
     *("", " ", "x", "input", "$x", "$", "{i}", "{n}", "{layer}/w", "../../etc/passwd", "nan", "1e999", "-1"),
-    *("\u0000", "\ud7ff", "\U0001f4a9", "a" * 3000, "/job:ps/task:99999999999", "edge_1_x", "^a:0", "1-9999"),
+    *(
+        "\u0000",
+        "\n",
+        "a\nb",
+        "\u2028",
+        "\u0085",
+        "\x1b[2J",
+        "\ud7ff",
+        "\U0001f4a9",
+        "a" * 3000,
+        "/job:ps/task:99999999999",
+        "edge_1_x",
+        "^a:0",
+        "1-9999",
+    ),
+    *("inf", "1e309 MB", "9" * 5_000, f"edge_{'9' * 5_000}_x", f"[[{'9' * 400}]]", "1e999 GB"),
 )
 # Of RunMetadata: which fields of a message are messages themselves.
 MESSAGES: dict[int, Any] = {1: {1: {2: {7: {3: {4: {}}}}}}, 3: {1: {5: {2: {}}}}}
@@ -73,7 +109,11 @@ def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes
             return _encoded(_mutated_message(_message(data, SCHEMAS[form]), random))
         tree = json.loads(data) if form == "json" else tomllib.loads(data.decode())
         tree = _mutated(tree, random, _leaves(tree))
-        return (json.dumps(tree) if form == "json" else toml(tree)).encode("utf-8", "surrogatepass")
+        text = json.dumps(tree) if form == "json" else toml(tree)
+        if form == "json":
+            text = text.replace(json.dumps(LONG_INTEGER), "9" * 5_000)
+            text = text.replace(json.dumps(DEEP_JSON), '{"x": [' * (DEPTH // 2) + "1" + "]}" * (DEPTH // 2))
+        return text.encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError, csv.Error):
         return mutate_bytes(data, form, random, others)
 
@@ -106,9 +146,11 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 def _odd(random: Random, leaves: list[Any]) -> Any:
-    kind = random.randrange(8)
+    kind = random.randrange(9)
     if kind < 3:
         return random.choice(ODD_NUMBERS)
+    if kind == 8:
+        return random.choice((LONG_INTEGER, DEEP_JSON))
     if kind == 3:
         return random.choice(ODD_TEXTS)
     if kind == 4 and leaves:
@@ -118,7 +160,20 @@ def _odd(random: Random, leaves: list[Any]) -> Any:
         for _ in range(random.choice((1, 3, 200))):
             nested = [nested] if random.random() < 0.5 else {"x": nested}
         return nested
-    return random.choice((True, False, [], {}, [1, 2], ["a", "a"], {"name": "a"}, random.randrange(1000)))
+    return random.choice(
+        (
+            True,
+            False,
+            [],
+            {},
+            [1, 2],
+            ["a", "a"],
+            {"name": "a"},
+            [2**62] * 8,
+            [[2**62] * 40] * 3,
+            random.randrange(1000),
+        )
+    )
 
 
 def _mutated(tree: Any, random: Random, leaves: list[Any]) -> Any:
@@ -159,10 +214,16 @@ def _near(value: Any, random: Random) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return value + random.choice((1, -1, 10, -value, -2 * value, value))
+        return random.choice(
+            (value + 1, value - 1, value + 10, 0, -value, 2 * value, 2**53, 2**63 - 1, 10**400)
+        )
     if isinstance(value, float):
         return value * random.choice((0.0, -1.0, 0.5, 2.0, 1e9, 1e-9, 1e200, 1e300))
     if isinstance(value, str) and value:
+        digits = list(re.finditer(r"\d+", value))
+        if digits and random.random() < 0.3:  # numbers inside of labels, names of edges and shapes
+            run = random.choice(digits)
+            return value[: run.start()] + "9" * random.choice((20, 400, 5_000)) + value[run.end() :]
         at = random.randrange(len(value))
         return random.choice((value[:at], value[at:], value + value, value[:at] + "/" + value[at:]))
     return value

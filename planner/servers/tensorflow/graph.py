@@ -38,8 +38,10 @@ VARIABLES = frozenset(("VariableV2", "Variable", "VarHandleOp"))
 RECEIVES = ("_Recv", "_HostRecv")
 SMALL_BYTES = 64  # a scalar or two
 MAX_DEPENDENCIES = 20_000_000  # carried through what is dropped; a hundred for each of 200,000 ops
-EDGE = re.compile(r"edge_(\d+)_(.*)")
-RECEIVED = re.compile(r"(.*?)(?:_S(\d+)|/_(\d+))$")  # the _Recv node of a tensor, as TF 2 and TF 1 name it
+EDGE = re.compile(r"edge_(\d{1,18})_(.*)")
+RECEIVED = re.compile(
+    r"(.*?)(?:_S(\d{1,18})|/_(\d{1,18}))$"
+)  # the _Recv node of a tensor, as TF 2 and TF 1 name it
 
 
 def joined(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:

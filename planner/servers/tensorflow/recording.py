@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 # "[0.2MB] [239.7Mb/s] edge_41_affine2/weights/read from /job:ps/... to /job:worker/..."; TF 1 has no rate.
 TRANSFER_LABEL = re.compile(
-    r"\[(?P<size>\d+(?:\.\d+)?)(?P<unit>[KMG]?B)\] (?:\[[^\]]*\] )?"
+    r"\[(?P<size>\d{1,15}(?:\.\d{1,15})?)(?P<unit>[KMG]?B)\] (?:\[[^\]]*\] )?"
     r"(?P<edge>\S+) from (?P<source>\S+) to (?P<target>\S+)"
 )
 # "conv1/fwd = MatMul(a, b)"

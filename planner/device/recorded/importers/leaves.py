@@ -136,8 +136,16 @@ def _part(kind: str, format: str, share: float, demand: Sequence[float]) -> OpPa
     )
 
 
+MOST_AXES, LARGEST_SIDE = 8, 2**40
+
+
 def _is_shape(dims: object) -> bool:
-    return isinstance(dims, list) and all(isinstance(side, int) and side >= 0 for side in dims)
+    """Whether a value is the sizes of a tensor: so few and so small that no product of two is infinite."""
+    return (
+        isinstance(dims, list)
+        and len(dims) <= MOST_AXES
+        and all(isinstance(side, int) and 0 <= side <= LARGEST_SIDE for side in dims)
+    )
 
 
 def _tensors(shapes: Shapes, first: int, count: int) -> list[list[int]] | None:
@@ -231,9 +239,10 @@ def _numbers(values: Sequence[Any], at: int) -> list[int]:
     """`[2, 2]` as the profiler writes it; empty where it did not."""
     words = values[at] if at < len(values) else ""
     try:
-        return [int(word) for word in str(words).strip("[]").split(",")]
+        numbers = [int(word) for word in str(words).strip("[]").split(",")]
     except ValueError:
         return []
+    return numbers if all(abs(number) <= LARGEST_SIDE for number in numbers) else []
 
 
 def _attention(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
