@@ -169,8 +169,7 @@ def _odd(random: Random, leaves: list[Any]) -> Any:
             [1, 2],
             ["a", "a"],
             {"name": "a"},
-            [2**62] * 8,
-            [[2**62] * 40] * 3,
+            *HUGE_SIZES,
             random.randrange(1000),
         )
     )

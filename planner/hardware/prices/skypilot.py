@@ -60,6 +60,9 @@ def read(path: Path, provider: str, machines: Mapping[str, Hardware]) -> Found:
     zones: _Zones = defaultdict(dict)
     for row in rows_of(path, _GCP_NEEDED if provider == "gcp" else NEEDED):
         found.rows += 1
+        if row["AcceleratorName"].lower().startswith("tpu"):
+            found.left_out["TPU slices"] += 1  # of hundreds of chips, so that a price may be any
+            continue
         _add(zones, row, provider)
     if provider == "gcp":
         old = "v7" in path.resolve().parts

@@ -197,3 +197,15 @@ def test_any_text_is_read_or_refused(tmp_path: Path, path: Path, noise: str, whe
     except BadInput as error:
         message = str(error)
     assert not message or message.startswith(str(target))
+
+
+def test_tpu_slices_of_any_price_are_left_out_and_counted(tmp_path: Path) -> None:
+    """Google's list has slices of thousands of chips for more than 10,000 USD an hour."""
+    text = (SKY / "gcp/vms.csv").read_text()
+    tpu = "tpu-v5p-8192,,,tpu-v5p-8192,1,,us-east5,us-east5-a,17203.2,\n"
+    path = tmp_path / "gcp" / "vms.csv"
+    path.parent.mkdir()
+    path.write_text(text.rstrip("\n") + "\n" + tpu)
+    with_slices, without = read_list(path), read_list(SKY / "gcp/vms.csv")
+    assert with_slices.quotes == without.quotes
+    assert with_slices.left_out["TPU slices"] == 1 + without.left_out.get("TPU slices", 0)
