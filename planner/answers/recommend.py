@@ -18,6 +18,7 @@ from planner.answers.job_limits import limit_words
 from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
+from planner.parallel.data import EXCHANGES, Tier
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
@@ -40,6 +41,7 @@ from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
 from planner.search.simulations import Simulations
+from planner.search.sizes import splits
 from planner.search.space import Space, enumerate_plans
 from planner.search.worth import discounts
 
@@ -162,6 +164,9 @@ def recommend_for(
                 _short_of(cases, plans, outcome) + (limit_words(request, _ask) if suggest else "")
             )
         decision = choose(scored, request)
+        if not partial and (more := _split(decision.recommended, simulations, pool)):
+            scored += more
+            decision = choose(scored, request)
         shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline = list[Change](), None, None
         try:
@@ -306,6 +311,17 @@ def possible_ties(chosen: Candidate, contest: Contest, cases: Cases, known: Cont
         if may_be_tied(rival, chosen, value):
             best[device] = (float(merit[i]), i)
     return [i for _, i in best.values() if i not in known]
+
+
+def _split(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
+    """The chosen plan with its step split into other micro-batches, where these may be faster."""
+    cases, request = simulations.cases, simulations.request
+    if EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
+        return []
+    tried = [plan for plan in splits(chosen.plan, request) if cases.feasibility.out_of_memory(plan) is None]
+    bounds = cases.bounds(tried)
+    faster = [plan for plan, bound in zip(tried, bounds, strict=True) if bound > chosen.samples_per_s]
+    return within(simulations.scored(faster, pool), request)
 
 
 def _ask(request: Request) -> ScoredPlan:

@@ -81,7 +81,7 @@ def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[
 def dividing_batches(samples: int, limits: Iterable[int]) -> list[int]:
     """For each limit the largest divisor of a number of samples up to it, in ascending order."""
     divisors = [each for k in range(1, isqrt(samples) + 1) if samples % k == 0 for each in (k, samples // k)]
-    return sorted({max(each for each in divisors if each <= limit) for limit in limits})
+    return sorted({max(each for each in divisors if each <= limit) for limit in limits if limit >= 1})
 
 
 def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
@@ -117,6 +117,19 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
     if (owned := owned_machines(request, worker)) is not None:
         most = min(most, owned)
     return most if joined(request, worker) else min(most, 1)
+
+
+def splits(plan: Plan, request: Request) -> list[Plan]:
+    """The plan with other micro-batches and as many of them that its step has the same samples; none where
+    the request names either."""
+    named = (request.batches, request.accumulate, request.profile)
+    if any(value is not None for value in named) or plan.mesh.lowered_by:
+        return []
+    samples = plan.batch * plan.accumulate
+    sizes = dividing_batches(samples, (plan.batch // 4, plan.batch // 2, 2 * plan.batch, 4 * plan.batch))
+    return [
+        replace(plan, batch=size, accumulate=samples // size) for size in sizes if size not in (0, plan.batch)
+    ]
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
