@@ -20,7 +20,6 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import micro_batches, recompute_options
 from planner.search.usual_batches import open_batch, smaller_batches
-from planner.search.worth import discounts
 
 
 def alone_on(plan: Plan, cases: Cases) -> Plan | None:
@@ -41,7 +40,7 @@ def best_alone(plan: Plan, cases: Cases) -> Plan | None:
     if not options:
         return None
     plans = [options[key] for key in sorted(options)]
-    return plans[int(np.argmax(cases.bounds(plans) * discounts(plans, cases.request)))]
+    return plans[int(np.argmax(cases.bounds(plans)))]
 
 
 def _on_one_device(plan: Plan, machine: Hardware) -> Plan:
