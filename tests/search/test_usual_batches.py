@@ -10,6 +10,7 @@ from planner.answers.scenario import parse_request
 from planner.model.catalog import load_model
 from planner.report.assumed import notes_of
 from planner.search.request import Request, model_of
+from planner.search.sizes import splits
 from planner.search.space import enumerate_plans
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
 
@@ -102,3 +103,13 @@ def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed
     assert not any(batch < 4 for batch, _ in found)
     named = replace(request, recompute=("full",))
     assert {plan.batch for plan in enumerate_plans(named, model_of(named)).plans} == {8}
+
+
+def test_splits_keep_the_samples_of_a_step_and_respect_named_batches():
+    plan = space(hardware=("p5.48xlarge",), workers=(8,))[0]
+    free = Request(model="resnet50")
+    found = splits(plan, free)
+    assert {other.batch * other.accumulate for other in found} == {plan.batch * plan.accumulate}
+    assert {other.batch for other in found} == {plan.batch // 4, plan.batch // 2}
+    assert splits(plan, Request(model="resnet50", batches=(64,))) == []
+    assert splits(plan, Request(model="resnet50", accumulate=1)) == []
