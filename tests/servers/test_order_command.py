@@ -65,7 +65,7 @@ def request(**more: object) -> OrderRequest:
         ({"overhead_ms": -1.0}, "between 0 and 1 s"),
         ({"overhead_ms": 1e9}, r"overhead of a message is 1e\+06 s"),
         ({"download_overhead_ms": 1001.0}, "between 0 and 1 s"),
-        ({"slow_worker": 5.0}, "speed is 5; it must be above 0 and at most 1"),
+        ({"slow_worker": 5.0}, "speed is 5; it must be 0.001 to 1"),
         ({"slow_link": "4Gbit"}, "the slow link has 4 Gbit/s, more than the 3 Gbit/s of the others"),
         ({"model": None}, "--model and --hardware, or --profile"),
         ({"profile": "/nowhere.json"}, "give --profile alone"),
