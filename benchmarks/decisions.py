@@ -134,8 +134,8 @@ def broken_choice(answer: Recommendation) -> Iterator[tuple[str, str]]:
     if best is None:
         yield "faster", f"the choice {words(chosen)} is not among the feasible plans"
         return
-    priced = [one for one in candidates.values() if one.usd_per_hour > 0]
-    least = min((one.expected_usd_per_sample for one in priced), default=0.0)
+    priced = [candidate for candidate in candidates.values() if candidate.usd_per_hour > 0]
+    least = min((entry.expected_usd_per_sample for entry in priced), default=0.0)
     worth = worth_per_sample(request.goal, least, request.min_marginal_efficiency) if priced else float("inf")
     tied = [plan for plan in plans if is_tied(candidates[plan.plan.key], best, worth)]
     tied_keys = {plan.plan.key for plan in tied}
@@ -153,7 +153,7 @@ def broken_choice(answer: Recommendation) -> Iterator[tuple[str, str]]:
             yield "certain", f"{words(plan)} is tied with {words(chosen)} and more certain"
     if request.goal == "fastest" or isinf(worth) or not priced:
         return
-    cheapest = min(priced, key=lambda one: (one.expected_usd_per_sample, -one.effective_samples_per_s))
+    cheapest = min(priced, key=lambda entry: (entry.expected_usd_per_sample, -entry.effective_samples_per_s))
     gained = best.effective_samples_per_s - cheapest.effective_samples_per_s
     paid = (best.usd_per_hour - cheapest.usd_per_hour) / 3600
     dear = best.expected_usd_per_sample > cheapest.expected_usd_per_sample * (1 + NEGLIGIBLE_COST)
@@ -183,14 +183,14 @@ def better_simulations(answer: Recommendation, options: Options) -> Iterator[tup
     for batch in dict.fromkeys(sizes):
         for recompute in ("none", "full"):
             try:
-                found = simulation_for(parse_request(**common, batch=batch, recompute=recompute)).scored
+                result = simulation_for(parse_request(**common, batch=batch, recompute=recompute)).scored
             except PlannerError:
                 continue
-            ratio = found.samples_per_s / chosen.samples_per_s
+            ratio = result.samples_per_s / chosen.samples_per_s
             if ratio > 1 + LOSS + WIDTH:
                 yield (
                     "simulate",
-                    f"{words(found)} batch {batch} {recompute}: {ratio - 1:+.1%} on {words(chosen)}",
+                    f"{words(result)} batch {batch} {recompute}: {ratio - 1:+.1%} on {words(chosen)}",
                 )
 
 
@@ -212,8 +212,8 @@ def worse_when_relaxed(
         return
     before, after = answer.chosen.candidate(), relaxed.chosen.candidate()
     slower = after.effective_samples_per_s < before.effective_samples_per_s * (1 - LOSS)
-    dearer = after.expected_usd_per_sample > before.expected_usd_per_sample * (1 + LOSS)
-    if slower and (dearer or answer.request.goal == "fastest"):
+    costlier = after.expected_usd_per_sample > before.expected_usd_per_sample * (1 + LOSS)
+    if slower and (costlier or answer.request.goal == "fastest"):
         yield (
             "relaxed",
             f"--{name} {more[name]} gives {words(relaxed.chosen)} instead of {words(answer.chosen)}",
@@ -274,7 +274,7 @@ def main() -> int:
             options = random_options(draw, Path(folder))
             asked += 1
             try:
-                found = list(violations(options, draw))
+                result = list(violations(options, draw))
             except PlannerError as error:  # a request that contradicts itself
                 print(f"{number}: refused: {error}", flush=True)
                 continue
@@ -282,9 +282,9 @@ def main() -> int:
                 crashed += 1
                 print(f"{number}: {options}: {type(error).__name__}: {error}", flush=True)
                 continue
-            for law, evidence in found:
+            for law, evidence in result:
                 print(f"{number}: {law}: {options}: {evidence}", flush=True)
-            broken.update({law for law, _ in found})
+            broken.update({law for law, _ in result})
     for law in LAWS:
         print(f"{law:10} {broken[law]:5} of {asked} requests")
     print(f"{'crashed':10} {crashed:5} of {asked} requests; {time.monotonic() - began:.0f} s")

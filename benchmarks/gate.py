@@ -37,8 +37,8 @@ def ask(where: Path, precision: float, seed: int, only: str = "") -> dict[str, A
         )
     if done.returncode:
         sys.exit(f"gate: {python} failed: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    loads: dict[str, Any] = json.loads(done.stdout)
+    return loads
 
 
 def moved(old: dict[str, Any], new: dict[str, Any], threshold: float) -> list[str]:

@@ -50,7 +50,7 @@ def plan(model: str, machine: str, shape: tuple[int, int], policy: str, mode: st
 def grid() -> dict[str, Callable[[], Inputs]]:
     """What is predicted, by a name that says everything."""
     chosen = [
-        *((*one, "multiplexed", "async") for one in itertools.product(MODELS, MACHINES, SHAPES)),
+        *((*entry, "multiplexed", "async") for entry in itertools.product(MODELS, MACHINES, SHAPES)),
         *itertools.product(
             MODELS, (ORDERED_ON,), (ORDERED_SHAPE,), ("fifo", "tic", "tac"), ("async", "sync")
         ),
@@ -85,7 +85,7 @@ def commands() -> dict[str, list[str]]:
         ),
         *(asked(*CUT, "--exchange", "sharded:stage=1", "--recompute", "full", *cut) for cut in CUTS),
     ]
-    return {"simulate " + " ".join(one): one for one in chosen}
+    return {"simulate " + " ".join(entry): entry for entry in chosen}
 
 
 def answered(asked: list[str], precision: float, seed: int) -> dict[str, Any]:
@@ -111,26 +111,26 @@ def answered(asked: list[str], precision: float, seed: int) -> dict[str, Any]:
     )
     if done.returncode:
         return {"refused": done.stderr.strip()}
-    found = json.loads(done.stdout)["plan"]
+    load = json.loads(done.stdout)["plan"]
     return {
-        "samples_per_s": found["samples_per_s"],
-        "low": found["samples_per_s_low"],
-        "high": found["samples_per_s_high"],
-        "usd_per_hour": found["usd_per_hour"],
+        "samples_per_s": load["samples_per_s"],
+        "low": load["samples_per_s_low"],
+        "high": load["samples_per_s_high"],
+        "usd_per_hour": load["usd_per_hour"],
     }
 
 
 def predicted(make: Callable[[], Inputs], precision: float, seed: int) -> dict[str, Any]:
     try:
         profile, cluster, policy, mode = make()
-        found = simulate(profile, cluster, policy, mode, seed=seed, precision=precision)
+        result = simulate(profile, cluster, policy, mode, seed=seed, precision=precision)
         price = sum(machine_usd_per_hour(load_hardware(node.hardware or "")) for node in cluster.nodes)
     except planner.PlannerError as error:
         return {"refused": str(error)}
     return {
-        "samples_per_s": found.samples_per_s,
-        "low": found.samples_per_s_low,
-        "high": found.samples_per_s_high,
+        "samples_per_s": result.samples_per_s,
+        "low": result.samples_per_s_low,
+        "high": result.samples_per_s_high,
         "usd_per_hour": price,
     }
 

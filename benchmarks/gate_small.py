@@ -43,7 +43,7 @@ ACCUMULATE = 4
 
 def predicted() -> dict[str, float]:
     """Samples a second at most, by a name that says everything."""
-    found = {}
+    by_name = {}
     for name, batch in MODELS.items():
         model = load_model(name)
         for machine, sizes in MACHINES.items():
@@ -70,8 +70,8 @@ def predicted() -> dict[str, float]:
                         else:
                             case = exchange.lower(computation, data_parallel_group(site))
                         key = f"{name} b{batch}, {workers} x {hardware.device.name}{said}, {exchange_name}"
-                        found[key] = float(bounds_of([case], "fastest")[0])
-    return found
+                        by_name[key] = float(bounds_of([case], "fastest")[0])
+    return by_name
 
 
 def moved(before: dict[str, float], now: dict[str, float]) -> list[str]:

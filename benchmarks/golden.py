@@ -157,18 +157,18 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
     rungs: tuple[tuple[Rung, int], ...] = (("glance", 1), ("long", FULL_EVERY))
     for rung, every in rungs:
         some = picked[::every]
-        for plan, found in zip(some, simulations.predict_all(some, pool, rung), strict=True):
-            scored = cases.scored(plan, found)
+        for plan, entry in zip(some, simulations.predict_all(some, pool, rung), strict=True):
+            scored = cases.scored(plan, entry)
             out["figures"][f"{plan.key} {rung}"] = {
                 "seed": plan.seed(request.seed),
                 "bound": cases.bound(plan),
                 "usd_per_hour": [scored.usd_of("workers"), scored.usd_of("servers") or 0.0],
-                "samples_per_s": [found.samples_per_s, found.samples_per_s_low, found.samples_per_s_high],
-                "step_s": [found.step_s, *found.step_s_quantiles.values()],
-                "staleness": [found.staleness_mean, found.staleness_max],
-                "utilisation": as_text(found.utilisation),
-                "bottleneck": str(found.bottleneck),
-                "events": found.events,
+                "samples_per_s": [entry.samples_per_s, entry.samples_per_s_low, entry.samples_per_s_high],
+                "step_s": [entry.step_s, *entry.step_s_quantiles.values()],
+                "staleness": [entry.staleness_mean, entry.staleness_max],
+                "utilisation": as_text(entry.utilisation),
+                "bottleneck": str(entry.bottleneck),
+                "events": entry.events,
             }
     return out
 
@@ -188,18 +188,18 @@ SMALL: dict[str, Any] = {
 
 def answers() -> dict[str, Any]:
     """Whole answers: what is chosen, shown and advised."""
-    found = recommend_for(request_of(SMALL | {"budget": 30.0}), jobs=1)
+    recommend = recommend_for(request_of(SMALL | {"budget": 30.0}), jobs=1)
     compared = compare_for(request_of(SMALL), jobs=1)
-    one = SMALL | {"hardware": _on("gold-one"), "server_hardware": "own", "workers": None, "servers": "1"}
-    curve = saturation_for(request_of(one), jobs=1, max_workers=6)
+    result = SMALL | {"hardware": _on("gold-one"), "server_hardware": "own", "workers": None, "servers": "1"}
+    curve = saturation_for(request_of(result), jobs=1, max_workers=6)
     return {
         "recommend": {
-            "chosen": found.chosen.plan.key,
-            "shown": [[row.plan.key, row.samples_per_s, list(row.marks)] for row in found.plans],
-            "changes": [[change.words, change.gain, change.usd_per_hour] for change in found.changes],
-            "considered": found.considered,
-            "simulated": found.simulated,
-            "pruned": dict(found.pruned),
+            "chosen": recommend.chosen.plan.key,
+            "shown": [[row.plan.key, row.samples_per_s, list(row.marks)] for row in recommend.plans],
+            "changes": [[change.words, change.gain, change.usd_per_hour] for change in recommend.changes],
+            "considered": recommend.considered,
+            "simulated": recommend.simulated,
+            "pruned": dict(recommend.pruned),
         },
         "compare": [
             [row.plan.key, row.samples_per_s, compared.spot.get(row.plan.key)] for row in compared.rows

@@ -48,10 +48,10 @@ def accuracy(document: str) -> str:
     cells = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line[:1] == "|"
     ]
-    found = {(row[0], row[1]): row for row in cells}
+    by_name = {(row[0], row[1]): row for row in cells}
     lines = ["| what | runs | median / 90th percentile error | target |", "|---|---:|---:|---:|"]
     for suite, name, words in ROWS:
-        _, _, runs, _, seen, left_out, _, target = found[suite, name]
+        _, _, runs, _, seen, left_out, _, target = by_name[suite, name]
         lines.append(f"| {words} | {runs} | {seen if left_out == '-' else left_out} | {target} |")
     return "\n".join(lines) + "\n"
 

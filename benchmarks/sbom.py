@@ -34,9 +34,9 @@ def main() -> None:
 
 def bill(extras: list[str]) -> dict[str, Any]:
     """The whole document."""
-    found = dependencies("dnn-planner", extras)
-    own = found.pop("dnn-planner")
-    components = [component_of(one) for _, one in sorted(found.items())] + vendored()
+    result = dependencies("dnn-planner", extras)
+    own = result.pop("dnn-planner")
+    components = [component_of(one) for _, one in sorted(result.items())] + vendored()
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -49,23 +49,23 @@ def bill(extras: list[str]) -> dict[str, Any]:
 
 def dependencies(name: str, extras: list[str]) -> dict[str, Distribution]:
     """A distribution and all that it needs in this environment, by normalized name."""
-    found: dict[str, Distribution] = {}
+    by_name: dict[str, Distribution] = {}
     wanted = [(name, tuple(extras))]
     while wanted:
-        one, extras_of_it = wanted.pop()
-        key = re.sub(r"[-_.]+", "-", one).lower()
-        if key in found and not extras_of_it:
+        first, extras_of_it = wanted.pop()
+        key = re.sub(r"[-_.]+", "-", first).lower()
+        if key in by_name and not extras_of_it:
             continue
         try:
-            found[key] = distribution(one)
+            by_name[key] = distribution(first)
         except PackageNotFoundError:  # for another system or another Python
             continue
-        for line in found[key].requires or []:
+        for line in by_name[key].requires or []:
             needed = re.match(r"([A-Za-z0-9._-]+)(?:\[([^]]*)\])?", line)
             named = re.search(r"extra *== *['\"]([^'\"]+)['\"]", line)
             if needed and (named is None or named[1] in extras_of_it):
                 wanted.append((needed[1], tuple(filter(None, (needed[2] or "").split(",")))))
-    return found
+    return by_name
 
 
 def component_of(one: Distribution) -> dict[str, Any]:
@@ -96,14 +96,14 @@ def vendored() -> list[dict[str, Any]]:
     return [
         {
             "type": "library",
-            "bom-ref": one["purl"],
-            "name": one["name"],
-            "version": one["version"] or "as built",
-            "purl": one["purl"],
-            "description": one["what"],
-            "licenses": [{"license": {"id": one["licence"]}}],
+            "bom-ref": entry["purl"],
+            "name": entry["name"],
+            "version": entry["version"] or "as built",
+            "purl": entry["purl"],
+            "description": entry["what"],
+            "licenses": [{"license": {"id": entry["licence"]}}],
         }
-        for one in listed
+        for entry in listed
     ]
 
 

@@ -65,9 +65,9 @@ def _compiler() -> list[str] | None:
     """The words that call a C++ compiler, found as CMake finds it."""
     named = shlex.split(os.environ.get("CXX", ""))
     for words in [named] if named else [[name] for name in COMPILERS]:
-        found = shutil.which(words[0])
-        if found:
-            return [found, *words[1:]]
+        which = shutil.which(words[0])
+        if which:
+            return [which, *words[1:]]
     return None
 
 

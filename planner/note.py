@@ -81,8 +81,8 @@ class Reason:
 
     def of(self, machines: int) -> str:
         """`has no price` of one, `have no price` of several."""
-        one, several = self.verb.value
-        return f"{one if machines == 1 else several} {self.rest}"
+        first, several = self.verb.value
+        return f"{first if machines == 1 else several} {self.rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,8 @@ def format_seconds(value: float) -> str:
 
 def format_span(low: float, high: float) -> str:
     """Seconds from one to another as `21.8 - 39.3 min`: a unit that both have is said once."""
-    (least, one), (most, other) = _seconds(low), _seconds(high)
-    return f"{least} - {most} {other}" if one == other else f"{least} {one} - {most} {other}"
+    (least, first), (most, other) = _seconds(low), _seconds(high)
+    return f"{least} - {most} {other}" if first == other else f"{least} {first} - {most} {other}"
 
 
 def _seconds(value: float) -> tuple[str, str]:

@@ -20,9 +20,9 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found
-    return found[1]
+    match = re.search(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert match
+    return match[1]
 
 
 @pytest.mark.usefixtures("lab")

@@ -17,7 +17,7 @@ CLOSE = 0.01  # machines round differently, and races between plans stop a step 
 def words_and_figures(text):
     """The words with a sign for each figure, rules of any length as one, and the figures."""
     words = re.sub(r"\s+", " ", re.sub("─+", "─", FIGURE.sub("#", text)))
-    return words, [float(one.replace(",", "")) for one in FIGURE.findall(text)]
+    return words, [float(entry.replace(",", "")) for entry in FIGURE.findall(text)]
 
 
 @pytest.mark.parametrize("example", MADE["EXAMPLE"].findall(README), ids=lambda found: found[1])

@@ -60,11 +60,11 @@ def test_an_environment_without_python_is_one_line(tmp_path: Path) -> None:
 
 def test_every_exchange_and_both_cuts_are_asked() -> None:
     asked = list(gate_plans.commands().values())
-    assert {one[one.index("--exchange") + 1].partition(":")[0] for one in asked} == set(EXCHANGES)
-    assert {"--tensor", "--pipeline"} <= {word for one in asked for word in one}
+    assert {entry[entry.index("--exchange") + 1].partition(":")[0] for entry in asked} == set(EXCHANGES)
+    assert {"--tensor", "--pipeline"} <= {word for entry in asked for word in entry}
 
 
 def test_a_command_that_is_refused_is_told_apart() -> None:
-    found = gate_plans.answered(["--model", "resnet50", "--hardware", "nosuch", "--workers", "1"], 0.01, 0)
-    assert found.keys() == {"refused"}
-    assert "nosuch" in found["refused"]
+    answered = gate_plans.answered(["--model", "resnet50", "--hardware", "nosuch", "--workers", "1"], 0.01, 0)
+    assert answered.keys() == {"refused"}
+    assert "nosuch" in answered["refused"]

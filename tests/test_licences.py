@@ -23,7 +23,7 @@ def installed():
 LISTED = tomllib.loads((ROOT / "licenses/vendored.toml").read_text())["component"]
 
 
-@pytest.mark.parametrize("one", LISTED, ids=lambda one: one["name"])
+@pytest.mark.parametrize("one", LISTED, ids=lambda item: item["name"])
 def test_a_licence_is_carried_for_each(one):
     text = (ROOT / one["text"]).read_text()
     assert "Copyright (c)" in text
@@ -33,14 +33,14 @@ def test_a_licence_is_carried_for_each(one):
 
 
 def test_versions_are_those_of_the_files():
-    by_file = {one["file"]: one for one in LISTED}
+    by_file = {entry["file"]: entry for entry in LISTED}
     plotly = by_file["planner/report/assets/plotly-basic.min.js"]
     assert f"v{plotly['version']}" in (ROOT / plotly["file"]).read_text()[:500]
 
 
 def test_nothing_of_others_is_carried_unlisted():
     minified = {str(path.relative_to(ROOT)) for path in (ROOT / "planner").rglob("*.min.*")}
-    assert minified == {one["file"] for one in LISTED if one["file"].endswith(".js")}
+    assert minified == {entry["file"] for entry in LISTED if entry["file"].endswith(".js")}
 
 
 @pytest.mark.skipif(not installed(), reason="planner is not installed here")
@@ -52,8 +52,8 @@ def test_the_bill_of_materials():
         check=True,
     )
     bill = json.loads(done.stdout)
-    names = {one["name"].lower() for one in bill["components"]}
+    names = {entry["name"].lower() for entry in bill["components"]}
     assert bill["metadata"]["component"]["name"] == "dnn-planner"
     assert names >= {"numpy", "scipy", "optuna", "distributed", "nanobind", "plotly.js-basic-dist-min"}
     assert not names & {"pytest", "ruff", "psycopg2-binary"}
-    assert all(one.get("licenses") for one in bill["components"])
+    assert all(entry.get("licenses") for entry in bill["components"])

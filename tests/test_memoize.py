@@ -47,19 +47,19 @@ def test_memoize_large_value_replaces_several_and_a_larger_one_none():
 
 
 def test_memoize_two_threads_at_once_get_one_value():
-    both, found = Barrier(2), []
+    both, result = Barrier(2), []
 
     @memoize
     def make() -> object:
         both.wait(10)  # until the other makes it too
         return object()
 
-    threads = [Thread(target=lambda: found.append(make())) for _ in range(2)]
+    threads = [Thread(target=lambda: result.append(make())) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
-    assert found[0] is found[1] is make()
+    assert result[0] is result[1] is make()
     assert make.held_bytes() == ENTRY_BYTES
 
 

@@ -102,8 +102,8 @@ def compare(point: TestbedPoint) -> Result:
     noise = point.spread
     if math.isnan(noise):
         noise = measurement_spread(profile, cluster, policy, window_s=point.window_s / point.runs)
-    one = one_worker(profile, cluster, policy)
-    baselines = {name: baseline(one, point.workers) for name, baseline in BASELINES.items()}
+    result = one_worker(profile, cluster, policy)
+    baselines = {name: baseline(result, point.workers) for name, baseline in BASELINES.items()}
     return Result(point, predict(point, MODEL), noise, baselines)
 
 

@@ -44,10 +44,10 @@ def measured_links() -> Iterator[tuple[str, Hardware, bool, bool]]:
     seen = set()
     for name in hardware_names():
         machine = load_hardware(name)
-        found = [(curve, False, way == "rdma") for way, curve in machine.network_curves.items()]
+        kept_curves = [(curve, False, way == "rdma") for way, curve in machine.network_curves.items()]
         if machine.fabric is not None and machine.fabric.curve:
-            found.append((machine.fabric.curve, True, True))
-        for curve, inside, rdma in found:
+            kept_curves.append((machine.fabric.curve, True, True))
+        for curve, inside, rdma in kept_curves:
             if (curve, inside) not in seen:
                 seen.add((curve, inside))
                 yield curve, machine, inside, rdma
@@ -73,10 +73,10 @@ def compared(kind: Kind) -> Iterator[Compared]:
                 continue  # its network's figure is not published
             ratios = []
             for size in SIZES:
-                found = curves.by_kind[kind][members]
-                within = found.sizes[0] <= size <= found.sizes[-1]
+                value = curves.by_kind[kind][members]
+                within = value.sizes[0] <= size <= value.sizes[-1]
                 estimate = Nccl().seconds(kind, size, peers_of(site, Nccl()))
-                ratios.append(estimate / found.seconds(size) if within else float("nan"))
+                ratios.append(estimate / value.seconds(size) if within else float("nan"))
             yield Compared(curve, members, inside, rdma, tuple(ratios))
 
 
@@ -86,21 +86,21 @@ def main() -> None:
         "--kind", default="all_reduce", choices=("all_reduce", "all_gather", "reduce_scatter")
     )
     asked = parser.parse_args()
-    found = list(compared(asked.kind))
+    result = list(compared(asked.kind))
     heads = "".join(f"{size / 2**20:>9.4g}" for size in SIZES)
     print(f"estimated / measured time of {asked.kind}, by MiB\n{'link':22}{'members':>8}{heads}")
-    for one in found:
-        cells = "".join(f"{ratio:9.2f}" for ratio in one.ratios)
-        print(f"{one.curve:22}{one.members:8}{cells}")
+    for match in result:
+        cells = "".join(f"{ratio:9.2f}" for ratio in match.ratios)
+        print(f"{match.curve:22}{match.members:8}{cells}")
     parts = {
-        "inside a machine": [one for one in found if one.inside],
-        "networks with RDMA": [one for one in found if not one.inside and one.rdma],
-        "sockets": [one for one in found if not one.inside and not one.rdma],
+        "inside a machine": [match for match in result if match.inside],
+        "networks with RDMA": [match for match in result if not match.inside and match.rdma],
+        "sockets": [match for match in result if not match.inside and not match.rdma],
     }
     for name, part in parts.items():
         if not part:
             continue  # nobody has measured it
-        ratios = np.array([one.ratios for one in part])
+        ratios = np.array([entry.ratios for entry in part])
         for words, quantile in (("tenth", 0.1), ("median", 0.5), ("nine in ten", 0.9)):
             cells = "".join(f"{value:9.2f}" for value in np.nanquantile(ratios, quantile, axis=0))
             print(f"{name + ', ' + words:30}{cells}")

@@ -50,7 +50,7 @@ def copy_readings(
     6 and 10 to 12. From the second line on parts exchange all they can: their inputs, the errors of their
     inputs, all outputs (for the softmax) and the error terms of all outputs."""
     c = constants_for(load_hardware(hardware))
-    stage = next(one for one in stages_of(load_model(model)) if one.name == layer)
+    stage = next(stage for stage in stages_of(load_model(model)) if stage.name == layer)
     workers, replicas, servers = shape
     element_s, latency_s = BYTES_PER_ELEMENT / c.nic_bytes_per_s, c.latency_s[-1] / c.threads
     remote = (workers - 1) / workers

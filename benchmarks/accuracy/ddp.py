@@ -22,9 +22,9 @@ def table(results: list[DdpResult]) -> None:
     for result in results:
         rows[result.config.name].append(result)
     print(f"{'configuration':32} {'group':13} error of the predicted step time by number of workers")
-    for name, found in rows.items():
-        cells = "  ".join(f"{one.point.workers}: {one.error:+5.1%}" for one in found)
-        print(f"{name:32} {found[0].config.group:13} {cells}")
+    for name, entry in rows.items():
+        cells = "  ".join(f"{match.point.workers}: {match.error:+5.1%}" for match in entry)
+        print(f"{name:32} {entry[0].config.group:13} {cells}")
 
 
 def summary(results: list[DdpResult]) -> bool:

@@ -53,11 +53,11 @@ def main() -> int:
     left: Counter[str] = Counter()
     points: Points = []
     for run in runs:
-        found = memory.peak_gib(run)
-        if isinstance(found, str):
-            left[found] += run.memory_gib is not None
+        peak_gib = memory.peak_gib(run)
+        if isinstance(peak_gib, str):
+            left[peak_gib] += run.memory_gib is not None
         else:
-            points.append((run, found))
+            points.append((run, peak_gib))
     groups: dict[str, Points] = defaultdict(list)
     for run, gib in points:
         kind = "all convolutional" if run.arch == "cnn" else "all transformers"

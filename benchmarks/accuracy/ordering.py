@@ -73,13 +73,13 @@ def distance_from_best(count: int = 60) -> None:
         profile = random_dag(seed)
         graph = StepGraph.of(profile)
         times = [step_s(profile, p, MB_PER_S) for p in itertools.permutations(graph.pulls)]
-        found = {
+        by_name = {
             "TAC": step_s(profile, tac_order(graph, MB_PER_S), MB_PER_S),
             "TIC": step_s(profile, tic_order(graph), MB_PER_S),
             "consumption": step_s(profile, graph.pulls, MB_PER_S),
             "random": float(np.mean(times)),
         }
-        for name, value in found.items():
+        for name, value in by_name.items():
             excess[name].append(value / min(times) - 1)
     print(f"\n{count} random DAGs of 5 downloads: step over the best of all 120 orders")
     for name, values in excess.items():
@@ -98,8 +98,8 @@ def sync_training() -> None:
         size = float(profile.bytes[profile.is_transfer].sum())
         for rho in (0.05, 1.0, 20.0):
             cluster = machines(4, 1, 4 * size / compute_s / rho)
-            found = compare_orders(profile, cluster, ["tic"], barrier=True)
-            none, tic = found.results
+            result = compare_orders(profile, cluster, ["tic"], barrier=True)
+            none, tic = result.results
             print(
                 f"  {model + ', ' + str(batch):<24}{rho:>5g}{tic.gain:>+8.1%}"
                 f"{none.straggler_share:>14.1%}{tic.straggler_share:>8.1%}"

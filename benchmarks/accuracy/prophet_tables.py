@@ -30,10 +30,10 @@ def alternatives() -> None:
             for gbit, published in zip(given["gbit_per_s"], given[system], strict=True):
                 bandwidth = gbit * GBIT_BYTES_PER_S
                 cluster = machines(given["workers"], 1, bandwidth)
-                found = rate(
+                result = rate(
                     profile, instead.get(system, system), cluster, bandwidth, push_s=push_s, pull_s=pull_s
                 )
-                errors.append(found / published - 1)
+                errors.append(result / published - 1)
             cells.append(f"{np.mean(np.abs(errors)):>10.1%}")
         print(f"  {what:<40}{''.join(cells)}")
 

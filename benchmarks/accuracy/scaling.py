@@ -58,7 +58,7 @@ def chosen(errors: dict[Settings, list[ScalingResult]], keep: Callable[[Run], bo
     of its own must not decide."""
 
     def cost(settings: Settings) -> float:
-        kept = [min(one.error, 0.2) for one in errors[settings] if keep(one.run)]
+        kept = [min(entry.error, 0.2) for entry in errors[settings] if keep(entry.run)]
         return float(np.mean(kept))
 
     return min(errors, key=lambda settings: (cost(settings), settings.jitter, settings.jitter_s))
@@ -68,12 +68,12 @@ def leave_one_source_out(
     errors: dict[Settings, list[ScalingResult]],
 ) -> dict[str, tuple[Settings, list[ScalingResult]]]:
     """For each source the settings that the others choose, and its results with them."""
-    sources = {one.run.source for one in next(iter(errors.values()))}
-    found = {}
+    sources = {entry.run.source for entry in next(iter(errors.values()))}
+    by_name = {}
     for source in sorted(sources):
         settings = chosen(errors, lambda run, source=source: run.source != source)  # type: ignore[misc]
-        found[source] = settings, [one for one in errors[settings] if one.run.source == source]
-    return found
+        by_name[source] = settings, [entry for entry in errors[settings] if entry.run.source == source]
+    return by_name
 
 
 def middle(values: Iterable[float]) -> tuple[float, float]:
@@ -82,7 +82,7 @@ def middle(values: Iterable[float]) -> tuple[float, float]:
 
 
 def line(name: str, results: Sequence[ScalingResult]) -> None:
-    ours, linear = middle(one.error for one in results), middle(one.linear for one in results)
+    ours, linear = middle(result.error for result in results), middle(result.linear for result in results)
     print(
         f"{name:38} {len(results):4}  {ours[0]:6.1%} / {ours[1]:6.1%}   {linear[0]:6.1%} / {linear[1]:6.1%}"
     )
@@ -91,21 +91,21 @@ def line(name: str, results: Sequence[ScalingResult]) -> None:
 def table(results: list[ScalingResult]) -> bool:
     print(f"{'median / 90th percentile of the error':38} {'runs':>4}  {'predicted':>15}   {'linear':>15}")
     groups: dict[str, list[ScalingResult]] = defaultdict(list)
-    for one in results:
-        groups[link_of(one.run)].append(one)
-    for name, found in sorted(groups.items()):
-        line(name, found)
-    inside = [one for one in results if one.run.machines == 1]
-    across = [one for one in results if one.run.machines > 1]
+    for result in results:
+        groups[link_of(result.run)].append(result)
+    for name, entry in sorted(groups.items()):
+        line(name, entry)
+    inside = [result for result in results if result.run.machines == 1]
+    across = [result for result in results if result.run.machines > 1]
     print()
     line("one machine", inside)
     line("several machines, network known", across)
-    known = [one for one in across if one.run.software.gradient_bytes]
+    known = [entry for entry in across if entry.run.software.gradient_bytes]
     line("  and width of gradients known", known)
     print()
     holds = True
-    for name, found, most in (("one machine", inside, ONE_MACHINE), ("machines", known, ACROSS)):
-        reached = middle(one.error for one in found)
+    for name, entry, most in (("one machine", inside, ONE_MACHINE), ("machines", known, ACROSS)):
+        reached = middle(match.error for match in entry)
         good = all(value <= limit for value, limit in zip(reached, most, strict=True))
         print(f"{'holds' if good else 'FAILS'}: {name}: at most {most[0]:.0%} / {most[1]:.0%}")
         holds = holds and good
@@ -146,12 +146,12 @@ def main() -> int:
     left_out = leave_one_source_out(errors)
     if arguments.write:
         STORED.write_text(stored(everything, {name: settings for name, (settings, _) in left_out.items()}))
-    results = [one for _, found in left_out.values() for one in found]
+    results = [match for _, found in left_out.values() for match in found]
     holds = table(results)
-    for one in sorted(results, key=lambda one: -one.error)[: arguments.worst]:
+    for worst in sorted(results, key=lambda result: -result.error)[: arguments.worst]:
         print(
-            f"{one.run.id} {one.run.source} {one.run.arch} {one.pair.base.devices} -> "
-            f"{one.run.devices}: {one.predicted_s / one.pair.run_s - 1:+.0%}, {link_of(one.run)}"
+            f"{worst.run.id} {worst.run.source} {worst.run.arch} {worst.pair.base.devices} -> "
+            f"{worst.run.devices}: {worst.predicted_s / worst.pair.run_s - 1:+.0%}, {link_of(worst.run)}"
         )
     return 0 if holds else 1
 

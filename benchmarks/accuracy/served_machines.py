@@ -58,10 +58,10 @@ def predict(row: dict[str, str], alone: float, choices: dict[str, Any]) -> float
     )
     site = Site(hardware, workers, Market(network="burst"))
     case = exchange.lower(computation(row["model"], int(row["batch"]), row["machine"], alone), site)
-    found = simulate(
+    result = simulate(
         case.profile, case.cluster, case.policy, case.mode, joins=case.joins, max_steps=60, precision=0.03
     )
-    return found.samples_per_s
+    return result.samples_per_s
 
 
 def rate_of_one(row: dict[str, str], alone: float, choices: dict[str, Any]) -> float:
@@ -77,12 +77,12 @@ def main() -> int:
     for row in rows():
         series[row["framework"], row["machine"], row["model"], row["batch"]].append(row)
     errors: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for key, found in series.items():
-        alone = next(float(row["images_per_s"]) for row in found if row["devices"] == "1")
-        full = load_hardware(found[0]["machine"]).device_count
-        in_one = next(row for row in found if int(row["devices"]) == full)
+    for key, entry in series.items():
+        alone = next(float(row["images_per_s"]) for row in entry if row["devices"] == "1")
+        full = load_hardware(entry[0]["machine"]).device_count
+        in_one = next(row for row in entry if int(row["devices"]) == full)
         inside = {name: rate_of_one(in_one, alone, {"aggregate": name}) for name in AGGREGATES}
-        for row in found:
+        for row in entry:
             devices = int(row["devices"])
             if not full <= devices <= MOST_DEVICES:
                 continue

@@ -41,11 +41,11 @@ GOODPUT = 0.993
 def trace_files() -> dict[str, Path]:
     """The traces at hand by name, as `vgg11_b8_100_ps2`: files `<name>.json.gz`, or the layout in which the
     runs were recorded, `<configuration>/.../compact_ps<servers>.json.gz`."""
-    found = {path.name.removesuffix(".json.gz"): path for path in DATA.glob("*_ps*.json.gz")}
+    by_name = {path.name.removesuffix(".json.gz"): path for path in DATA.glob("*_ps*.json.gz")}
     for path in DATA.glob("*/**/compact_ps*.json.gz"):
         servers = path.name.removesuffix(".json.gz").removeprefix("compact_")
-        found[f"{path.relative_to(DATA).parts[0]}_{servers}"] = path
-    return dict(sorted(found.items()))
+        by_name[f"{path.relative_to(DATA).parts[0]}_{servers}"] = path
+    return dict(sorted(by_name.items()))
 
 
 def traces() -> list[str]:

@@ -80,15 +80,15 @@ def main() -> None:
             BUFFER_BYTES,
         )
         ends = predicted_ends(profile, wire)
-        found = EndTimeError.of(ends)
+        result = EndTimeError.of(ends)
         together += ends
-        print(line(name, "reconstructed", found))
+        print(line(name, "reconstructed", result))
         print(line(name, "1 ms from those", end_time_error(profile, wire, apart_s=1e-3)))
         print(line(name, "requests only", end_time_error(profile, wire, infer=False)))
         fit = infer_window([profile], wire)
         seen = "no preemption" if fit.window_bytes == inf else f"WIN {fit.window_bytes / 2**20:.2f} MiB"
         print(f"{'':24} {seen}, largest transfer {fit.largest_bytes / 2**20:.2f} MiB")
-        verdicts.append(f"{name:24} {profile.servers} server(s): {verdict(found)}")
+        verdicts.append(f"{name:24} {profile.servers} server(s): {verdict(result)}")
     print(line("all six together", "reconstructed", EndTimeError.of(together)))
     verdicts.append(f"{'all six together':24} {'':12} {verdict(EndTimeError.of(together))}")
     for model, (average, median, p95, worst) in PAPER.items():

@@ -50,13 +50,13 @@ RECORDED_SIGMA = 0.02  # between steps of one recording (docs/synthesis.md: 1.1%
 
 def matmul_share() -> dict[str, float]:
     """The usual share of the dense peak that large products were measured to reach, by format."""
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     devices = tomllib.loads((shipped_folder("hardware") / "devices.toml").read_text())["devices"]
     for entry in devices.values():
         for format, reached in entry.get("matmul_tflops", {}).items():
             if format in entry["tflops"]:
-                found.setdefault(format, []).append(reached / entry["tflops"][format])
-    return {format: round(float(np.median(shares)), 3) for format, shares in found.items()}
+                by_name.setdefault(format, []).append(reached / entry["tflops"][format])
+    return {format: round(float(np.median(shares)), 3) for format, shares in by_name.items()}
 
 
 def unfitted() -> dict[str, Any]:
@@ -106,8 +106,10 @@ def attention() -> dict[str, float]:
     for name, entry in SETTINGS["attention_tflops"].items():
         matmul = devices[name]["matmul_tflops"]
         share[SETTINGS["families"][name]] = entry / matmul.get("fp16", matmul.get("bf16"))
-    found = {family: one / share["A100"] for family, one in share.items()}
-    return found | {family: min(found.values()) for family in SETTINGS["as_latest"] if family not in found}
+    by_name = {family: one / share["A100"] for family, one in share.items()}
+    return by_name | {
+        family: min(by_name.values()) for family in SETTINGS["as_latest"] if family not in by_name
+    }
 
 
 def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateConstants) -> dict[str, Any]:
@@ -205,7 +207,8 @@ def summary(errors: Array) -> str:
 
 
 def spreads(runs: Sequence[Run], found: dict[str, Array], bases: dict[str, list[str]]) -> dict[str, Any]:
-    """Quantiles of |log error| by basis and kind of network; none is surer than where runs were fitted."""
+    """Quantiles of |log error| by basis and kind of network; none is more certain than where runs were
+    fitted."""
     recorded = {"median": RECORDED_SIGMA * 0.674, "q90": RECORDED_SIGMA * 1.645, "rows": 0, "sources": 0}
     tables: dict[str, Any] = {"recorded": {"all": recorded}}
     rows = [
@@ -279,18 +282,18 @@ def main() -> None:
     print(f"  eight processes decode {loader:.0f} images/s")
     if not (asked.write or asked.fit_only):
         return
-    found = {}
+    by_name = {}
     for name, key in group_keys(runs, figures).items():
-        found[name] = read_left_out(name, runs) if asked.fit_only else leave_out(key, runs, solver, z)
+        by_name[name] = read_left_out(name, runs) if asked.fit_only else leave_out(key, runs, solver, z)
         if name != "source":  # hundreds of runs of one device and one source must not set other ranges
-            found[name][[run.id.startswith(LAYOUTS) for run in runs]] = np.nan
-        print(f"leave one {name} out", summary(found[name][~np.isnan(found[name])]))
+            by_name[name][[run.id.startswith(LAYOUTS) for run in runs]] = np.nan
+        print(f"leave one {name} out", summary(by_name[name][~np.isnan(by_name[name])]))
     bases = {name: bases_without(key, runs, figures) for name, key in group_keys(runs, figures).items()}
     tables = fitted_tables(z, every, runs, figures)
-    tables |= {"loader_images_per_s": loader, "errors": spreads(runs, found, bases)}
+    tables |= {"loader_images_per_s": loader, "errors": spreads(runs, by_name, bases)}
     decoded(tables)
     write_file(TARGET, HEAD + to_toml(tables))
-    write_left_out(runs, errors, found, bases)
+    write_left_out(runs, errors, by_name, bases)
     print(f"wrote {TARGET} and {LEFT_OUT}")
 
 

@@ -102,8 +102,8 @@ def known_frameworks(rows: list[Left]) -> list[Left]:
 def old_devices_off() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Errors of what plans of networks over images have in single precision on the four old devices: kernel
     rates of the hardware files, and one factor a release of a framework."""
-    rows = [one for one in published() if one.role == "fit" and one.format != "tf32"]
-    ratios = [one.predicted(framework_factor(one.framework)) / one.images_per_s for one in rows]
+    rows = [entry for entry in published() if entry.role == "fit" and entry.format != "tf32"]
+    ratios = [row.predicted(framework_factor(row.framework)) / row.images_per_s for row in rows]
     return np.abs(np.array(ratios) - 1)
 
 

@@ -33,8 +33,8 @@ def large_fit_runs() -> Iterator[FitRun]:
         if run.arch != "llm":
             continue
         try:
-            if (found := fit_run(run)) is not None:
-                yield found
+            if (result := fit_run(run)) is not None:
+                yield result
         except BadInput:  # counted by `planner validate`
             continue
 
@@ -42,9 +42,9 @@ def large_fit_runs() -> Iterator[FitRun]:
 def layout_fit_runs() -> Iterator[FitRun]:
     """One model sharded in every way on one machine; small models, which launches and sums take long for."""
     for run in read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)[0]:
-        if (found := fit_run(run)) is not None:
+        if (result := fit_run(run)) is not None:
             assert run.fit_id is not None
-            yield replace(found, id=run.fit_id)
+            yield replace(result, id=run.fit_id)
 
 
 def fit_run(run: Run) -> FitRun | None:

@@ -76,7 +76,7 @@ def settings(run: Run) -> tuple[object, ...]:
 
 def device_pairs(runs: Sequence[Run], families: Sequence[str]) -> list[tuple[int, int]]:
     return _pairs(
-        runs, lambda run: (*settings(run), run.batch), lambda one, other: families[one] != families[other]
+        runs, lambda run: (*settings(run), run.batch), lambda item, other: families[item] != families[other]
     )
 
 
@@ -84,7 +84,7 @@ def batch_pairs(runs: Sequence[Run]) -> list[tuple[int, int]]:
     return _pairs(
         runs,
         lambda run: (*settings(run), run.device.name, run.series),
-        lambda one, other: runs[one].batch != runs[other].batch,
+        lambda item, other: runs[item].batch != runs[other].batch,
     )
 
 
@@ -94,7 +94,9 @@ def _pairs(
     groups: dict[Any, list[int]] = {}
     for at, run in enumerate(runs):
         groups.setdefault(key(run), []).append(at)
-    return [(one, other) for mine in groups.values() for one in mine for other in mine if differ(one, other)]
+    return [
+        (entry, other) for mine in groups.values() for entry in mine for other in mine if differ(entry, other)
+    ]
 
 
 def rows_of(
@@ -104,15 +106,15 @@ def rows_of(
     and without the first one's device where that carries over."""
     out = []
     for kind, pairs in (("device", device_pairs(runs, families)), ("batch", batch_pairs(runs))):
-        for one, other in pairs:
-            a, b = runs[one], runs[other]
+        for entry, other in pairs:
+            a, b = runs[entry], runs[other]
             row: dict[str, Any] = {
                 "kind": kind,
                 "source": b.source,
                 "network": network_of(b.model),
                 "from": a.id,
                 "to": b.id,
-                "from_device": families[one],
+                "from_device": families[entry],
                 "to_device": families[other],
                 "vendors": len({a.device.vendor or "nvidia", b.device.vendor or "nvidia"}),
                 "kind_of": kind_of(b),
@@ -120,8 +122,8 @@ def rows_of(
             }
             for left in LEFT_OUT if kind == "device" else ("source",):
                 carried = left != "source" and relatives(a.device, b.device)
-                errors = without(left, other, one if carried else None)
-                row[f"moved_{left}"] = round(float(errors[other] - errors[one]), 4)
+                errors = without(left, other, entry if carried else None)
+                row[f"moved_{left}"] = round(float(errors[other] - errors[entry]), 4)
                 row[f"synthesis_{left}"] = round(float(without(left, other, None)[other]), 4)
             peaks = [run.device.flops.get(run.precision.compute) for run in (a, b)]
             if all(peaks):  # of one device: as many times as long as the batch is larger
@@ -149,7 +151,7 @@ class Fits:
 
     def without(self, left: str, at: int, other: int | None = None) -> Array:
         out = () if left == "source" else (at,) if other is None else (at, other)
-        families = frozenset(self.families[one] for one in out)
+        families = frozenset(self.families[entry] for entry in out)
         source = self.runs[at].source if left != "device" else ""
         if (families, source) not in self.known:
             seen = ~np.isin(self.families, list(families)) & (np.array(self.sources) != source)

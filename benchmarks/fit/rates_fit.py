@@ -136,9 +136,12 @@ def prior(runs: Iterable[Run], figures: RateConstants, attention: Mapping[str, f
     for run in runs:
         family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
         other = run.device.vendor not in MOST_FITTED
-        for one in ("fp8", "half") if kind_class == "fp8" else (kind_class,):
-            for kind in SHARES[one]:
-                known[f"device/{family}/{one}/{kind}"] = (0.0, OTHER_VENDOR_SIGMA if other else DEVICE_SIGMA)
+        for entry in ("fp8", "half") if kind_class == "fp8" else (kind_class,):
+            for kind in SHARES[entry]:
+                known[f"device/{family}/{entry}/{kind}"] = (
+                    0.0,
+                    OTHER_VENDOR_SIGMA if other else DEVICE_SIGMA,
+                )
         known[f"device/{family}/memory"] = (0.0, OTHER_VENDOR_SIGMA if other else MEMORY_SIGMA)
         known[f"device/{family}/fixed"] = (0.0, OTHER_VENDOR_SIGMA if other else DEVICE_SIGMA)
     for family, reached in attention.items():
@@ -251,18 +254,18 @@ class Problem:
     def log_predicted(self, z: Array) -> Array:
         """Logarithm of the predicted step of each run."""
         v = np.append(z, 0.0)
-        one = {name: v[self.where[name]] for name in SHARED}
+        by_name = {name: v[self.where[name]] for name in SHARED}
         memory, device_fixed, fixed, floor = v[self.places]
-        speed = np.exp(-(v[self.share] + v[self.own] + v[self.brought] + one["board"] * self.on_board))
-        speed = speed * (1 + self.reach / np.exp(one["fast_products"]))
-        tiles_s = self.row_s * np.exp(one["rows"]) + self.edge_s * np.exp(one["sides"])
+        speed = np.exp(-(v[self.share] + v[self.own] + v[self.brought] + by_name["board"] * self.on_board))
+        speed = speed * (1 + self.reach / np.exp(by_name["fast_products"]))
+        tiles_s = self.row_s * np.exp(by_name["rows"]) + self.edge_s * np.exp(by_name["sides"])
         flop_s = np.where(self.memory_bound, 0.0, (self.flop_s + tiles_s) * speed)
-        slow = np.exp(-one["memory"] - memory - one["old_memory"] * self.old) * (
-            1 + self.bandwidth / np.exp(one["fast_memory"])
+        slow = np.exp(-by_name["memory"] - memory - by_name["old_memory"] * self.old) * (
+            1 + self.bandwidth / np.exp(by_name["fast_memory"])
         )
-        passes = np.where(self.memory_bound, np.exp(one["traffic"] + v[self.traffic]), 1.0)
-        passes = passes + self.converts * np.exp(one["layout"])
-        fixed_s = np.exp(one["fixed"] + fixed + device_fixed)
+        passes = np.where(self.memory_bound, np.exp(by_name["traffic"] + v[self.traffic]), 1.0)
+        passes = passes + self.converts * np.exp(by_name["layout"])
+        fixed_s = np.exp(by_name["fixed"] + fixed + device_fixed)
         busy_s = kernel_s(
             flop_s,
             self.move_s * slow[self.run_of] * passes,
@@ -273,7 +276,7 @@ class Problem:
         device_s = np.add.reduceat(busy_s * self.launches * self.counts, self.starts)
         launches, launch_s = (
             np.add.reduceat(self.launches * self.counts, self.starts),
-            np.exp(one["floor"] + floor),
+            np.exp(by_name["floor"] + floor),
         )
         step_s = step_of(device_s, launches * launch_s) + self.summed_s * slow
         step_s = step_s + step_of(self.update_s * slow + self.updates * fixed_s, self.updates * launch_s)
@@ -294,9 +297,9 @@ def _classes(run: Run, kind: npt.NDArray[np.int64], figures: RateConstants) -> t
     format = run.precision.compute
     if format != "fp8":
         return [CLASS[format]] * len(kind), np.full(len(kind), matmul_flops(run.device, format, figures))
-    eight, rest = (matmul_flops(run.device, one, figures) for one in ("fp8", "bf16"))
+    eight, rest = (matmul_flops(run.device, entry, figures) for entry in ("fp8", "bf16"))
     product = kind == MATMUL
-    return ["fp8" if one else "half" for one in product], np.where(product, eight, rest)
+    return ["fp8" if entry else "half" for entry in product], np.where(product, eight, rest)
 
 
 def _on_board(run: Run, kind: npt.NDArray[np.int64]) -> Array:

@@ -82,7 +82,7 @@ class Solver:
     def _weights(self, kept: Flags) -> Array:
         """Runs of one series share a weight; those that are not kept have none."""
         sizes = Counter(one for one, is_kept in zip(self._series, kept, strict=True) if is_kept)
-        share = np.array([max(sizes[one], 1) ** (-SERIES_POWER / 2) for one in self._series])
+        share = np.array([max(sizes[entry], 1) ** (-SERIES_POWER / 2) for entry in self._series])
         return np.where(kept, share / self._sigma, 0.0)
 
     def _slopes(self, u: Array, error: Array) -> Array:
@@ -124,7 +124,7 @@ def _groups(prior: Prior, runs: Sequence[Run], figures: RateConstants) -> list[l
         elif what == "device":
             key, mine = (what, rest[1]), families == rest[0]
         elif rest:
-            having = [one for one in FRAMEWORKS if of_framework(what, one) == name]
+            having = [framework for framework in FRAMEWORKS if of_framework(what, framework) == name]
             key, mine = ("framework", what), np.isin(frameworks, having)
         else:
             key, mine = (name, ""), everyone

@@ -32,8 +32,10 @@ def share_of_mean_bound(seed: int) -> float:
     cuts steps may add."""
     profile, cluster, policy, mode = random_case(seed)
     bound = float(bounds_of([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)])[0])
-    found = simulate(profile, cluster, policy, mode, seed=seed, max_steps=2000, confidence=0.999)
-    return found.samples_per_s_low / bound / (1 + window_tolerance(found.steps, cluster.workers, found.runs))
+    result = simulate(profile, cluster, policy, mode, seed=seed, max_steps=2000, confidence=0.999)
+    return (
+        result.samples_per_s_low / bound / (1 + window_tolerance(result.steps, cluster.workers, result.runs))
+    )
 
 
 def share_of_joint_bound(seed: int, steps: int = 20) -> float:
@@ -49,9 +51,9 @@ def share_of_joint_bound(seed: int, steps: int = 20) -> float:
 
 def share_of_mean_joint_bound(case: Case, seed: int) -> float:
     """A prediction's lower end over the bound on the long run."""
-    found = simulate_case(case, {"seed": seed, "max_steps": 2000, "confidence": 0.999})
-    tolerance = window_tolerance(found.steps, case.cluster.workers, found.runs)
-    return found.samples_per_s_low / float(bounds_of([case])[0]) / (1 + tolerance)
+    result = simulate_case(case, {"seed": seed, "max_steps": 2000, "confidence": 0.999})
+    tolerance = window_tolerance(result.steps, case.cluster.workers, result.runs)
+    return result.samples_per_s_low / float(bounds_of([case])[0]) / (1 + tolerance)
 
 
 def joint(count: int) -> None:

@@ -3,7 +3,7 @@
 For each model and kind of machine `recommend` is asked for the fastest plan of up to four such machines and
 for the cheapest sample. Beside it stand, simulated on their own, one device alone and all-reduce over the
 devices of one machine, as far as they fit in memory. An answer is dominated if one of these is faster and
-costs less an hour, or is what was asked for more than the answer is, beyond what the intervals leave open.
+costs less per hour, or is what was asked for more than the answer is, beyond what the intervals leave open.
 Lists what is dominated; the exit code is 1 if anything is. A few machines for each model, spread over the
 catalogue, take some CPU minutes; `--all` takes every machine that can be rented, `--models` only some models,
 `--part 2/4` the second of four parts of them.
@@ -101,10 +101,10 @@ def alike(kind: Hardware, market: Market) -> Hashable:
 
 def classes(kinds: list[Hardware]) -> list[list[str]]:
     """Names of machines that are alike, in the order of the first of each."""
-    market, found = Market(), dict[Hashable, list[str]]()
+    market, result = Market(), dict[Hashable, list[str]]()
     for kind in kinds:
-        found.setdefault(alike(kind, market), []).append(kind.name)
-    return list(found.values())
+        result.setdefault(alike(kind, market), []).append(kind.name)
+    return list(result.values())
 
 
 def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterator[ScoredPlan]:
@@ -112,12 +112,15 @@ def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterato
     in the answer."""
     devices = cases.market.machine(answer.plan.machine).device_count
     for workers, exchange in ((1, Alone()), (devices, AllReduce())):
-        one = replace(answer.plan, workers=workers, exchange=exchange, mesh=WHOLE)
-        if one == answer.plan or (workers == 1 and exchange.kind == "allreduce"):
+        changed = replace(answer.plan, workers=workers, exchange=exchange, mesh=WHOLE)
+        if changed == answer.plan or (workers == 1 and exchange.kind == "allreduce"):
             continue
-        if exchange.infeasibility(cases.site(one)) or cases.feasibility.out_of_memory(one) is not None:
+        if (
+            exchange.infeasibility(cases.site(changed))
+            or cases.feasibility.out_of_memory(changed) is not None
+        ):
             continue
-        yield cases.scored(one, simulations.predict(one))
+        yield cases.scored(changed, simulations.predict(changed))
 
 
 def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:
@@ -133,22 +136,22 @@ def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:
 def answers(request: Request) -> Iterator[tuple[Objective, ScoredPlan]]:
     """What `recommend` says for each objective."""
     first, *others = OBJECTIVES
-    found = recommend_for(replace(request, objective=first), jobs=1, advice=False)
-    yield first, found.chosen
+    recommend = recommend_for(replace(request, objective=first), jobs=1, advice=False)
+    yield first, recommend.chosen
     for objective in others:
-        yield objective, end_of(found, replace(request, objective=objective))
+        yield objective, end_of(recommend, replace(request, objective=objective))
 
 
 def end_of(found: Recommendation, request: Request) -> ScoredPlan:
     """The answer to a request that differs in its objective from the one that was answered."""
-    if any(discounts([one.plan for one in found.everything], request) != 1.0):
+    if any(discounts([scored.plan for scored in found.everything], request) != 1.0):
         return recommend_for(request, jobs=1, advice=False).chosen
-    return next(one for one in found.plans if request.objective in one.marks)
+    return next(plan for plan in found.plans if request.objective in plan.marks)
 
 
 def dominated(model: str, machine: str) -> list[str] | None:
     """What beats the answers, in words; None if nothing can be answered."""
-    found = []
+    parts = []
     request = Request(model=model, hardware=(machine,), machines=MOST, interval_width=WIDTH)
     cases = Cases(request, model_of(request))
     simulations = Simulations(cases)
@@ -156,14 +159,14 @@ def dominated(model: str, machine: str) -> list[str] | None:
         for objective, answer in answers(request):
             for other in plain(answer, cases, simulations):
                 if worse(answer, other, objective):
-                    found.append(
+                    parts.append(
                         f"{model}, {objective}: {answer.plan.key} {answer.samples_per_s:.4g} samples/s at "
                         f"${answer.usd_per_hour:.2f}/h, but {other.plan.key} {other.samples_per_s:.4g} at "
                         f"${other.usd_per_hour:.2f}/h"
                     )
     except Infeasible:
         return None
-    return found
+    return parts
 
 
 def part_of(models: list[str], part: str) -> list[str]:
@@ -188,17 +191,17 @@ def main() -> int:
     began = time.process_time()
     for at, model in enumerate(models):
         step = len(kinds) / MACHINES
-        some = [kinds[int(at + step * one) % len(kinds)] for one in range(MACHINES)]
+        some = [kinds[int(at + step * entry) % len(kinds)] for entry in range(MACHINES)]
         of_model = Count()
         for machines in kinds if asked.all else some:
             try:
-                found = dominated(model, machines[0])
+                result = dominated(model, machines[0])
             except PlannerError as error:
                 print(f"{model} on {machines[0]}: {error}")
-                found = None
-            of_model.add(found, len(machines))
-            total.add(found, len(machines))
-            for line in found or ():
+                result = None
+            of_model.add(result, len(machines))
+            total.add(result, len(machines))
+            for line in result or ():
                 print(line, flush=True)
         took = f"{time.process_time() - began:.0f} s of CPU so far"
         print(f"{at + 1} of {len(models)}, {model}: {of_model}; {took}", flush=True)

@@ -5,7 +5,7 @@
     python fuzz.py --reader pytorch --inputs 2000 --seed 7
 
 An input that ends in any other way (or takes more than `--slow` seconds of CPU) is written to
-tests/data/fuzz/<reader>/, where a test replays it for ever, and the program leaves with 1.
+tests/data/fuzz/<reader>/, where a test replays it for ever, and the program ends with exit status 1.
 """
 
 from __future__ import annotations

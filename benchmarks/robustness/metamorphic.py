@@ -140,9 +140,9 @@ def more_bandwidth(request: Request) -> Request:
 
 
 def predicted(request: Request) -> tuple[Plan, Cases, Prediction]:
-    found = planned(request)
-    assert found is not None
-    plan, cases = found
+    result = planned(request)
+    assert result is not None
+    plan, cases = result
     return plan, cases, Simulations(cases).predict(plan)
 
 
@@ -155,7 +155,7 @@ def worse(before: Prediction, after: Prediction) -> float:
 
 CHANGES: dict[str, Callable[[Request], Request]] = {
     "twice the bandwidth": more_bandwidth,
-    "devices a quarter faster": lambda one: in_market(one, faster),
+    "devices a quarter faster": lambda item: in_market(item, faster),
 }
 
 
@@ -172,7 +172,7 @@ def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tupl
         again = replace(request, seed=request.seed + 100, **NARROW)
         lost = worse(predicted(again)[2], predicted(change(again))[2])
         if lost:
-            allowed = takes_turns(plan, cases) or has_priorities(cases.case(plan))
+            allowed = is_asynchronous(plan, cases) or has_priorities(cases.case(plan))
             (count.allowed if allowed else count.broken).append(f"{plan.key} (-{lost:.1%}) seed {again.seed}")
     bound = counts.of("the bound is not below")
     bound.tried += 1
@@ -187,7 +187,7 @@ def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tupl
         halved.broken.append(f"{plan.key} {slow:.9g} of {normal:.9g}")
 
 
-def takes_turns(plan: Plan, cases: Cases) -> bool:
+def is_asynchronous(plan: Plan, cases: Cases) -> bool:
     return plan.exchange.is_asynchronous and not cases.case(plan).lockstep()
 
 
@@ -207,11 +207,11 @@ def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: str) -> boo
     """Whether the second answer is worse than the first beyond the intervals."""
     if after is None:
         return True
-    one, two = before.prediction, after.prediction
+    first, two = before.prediction, after.prediction
     if goal == "fastest":
-        return two.samples_per_s_high < one.samples_per_s_low * (1 - NEAR_FASTEST)
+        return two.samples_per_s_high < first.samples_per_s_low * (1 - NEAR_FASTEST)
     least = after.usd_per_hour / two.samples_per_s_high
-    return least > before.usd_per_hour / one.samples_per_s_low * (1 + ROUNDING)
+    return least > before.usd_per_hour / first.samples_per_s_low * (1 + ROUNDING)
 
 
 def check_space(request: Request, counts: Counts) -> bool:
@@ -222,11 +222,13 @@ def check_space(request: Request, counts: Counts) -> bool:
     budget = request.budget_usd_per_hour
     changes: dict[str, Callable[[Request], Request]] = {
         "an answer with twice the bandwidth": more_bandwidth,
-        "an answer with faster devices": lambda one: in_market(one, faster),
-        "an answer with lower prices": lambda one: in_market(one, cheaper),
+        "an answer with faster devices": lambda item: in_market(item, faster),
+        "an answer with lower prices": lambda item: in_market(item, cheaper),
     }
     if budget is not None:
-        changes["an answer with a larger budget"] = lambda one: replace(one, budget_usd_per_hour=1.5 * budget)
+        changes["an answer with a larger budget"] = lambda item: replace(
+            item, budget_usd_per_hour=1.5 * budget
+        )
     for relation, change in changes.items():
         count = counts.of(relation)
         count.tried += 1

@@ -137,11 +137,11 @@ def _toml_value(value: Any) -> str:
 def _leaves(tree: Any) -> list[Any]:
     out, todo = [], [tree]
     while todo and len(out) < 500:
-        one = todo.pop()
-        if isinstance(one, dict | list):
-            todo += one.values() if isinstance(one, dict) else one
+        value = todo.pop()
+        if isinstance(value, dict | list):
+            todo += value.values() if isinstance(value, dict) else value
         else:
-            out.append(one)
+            out.append(value)
     return out
 
 

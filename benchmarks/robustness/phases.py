@@ -112,15 +112,26 @@ def falls(one: Scenario, seed: int) -> bool:
 
 
 def look_at_computing(count: int) -> None:
-    found = [(seed, scenario(seed)) for seed in range(count) if falls(scenario(seed), seed)]
+    kept_range = [(seed, scenario(seed)) for seed in range(count) if falls(scenario(seed), seed)]
     alone = sum(len(scenario(seed).cluster.worker_nodes) == 1 for seed in range(count))
-    print(f"{len(found)} of {count} fall; of {alone} with one worker {sum(_alone(s) for _, s in found)} do")
+    print(
+        f"{len(kept_range)} of {count} fall; "
+        f"of {alone} with one worker {sum(_alone(s) for _, s in kept_range)} do"
+    )
     print("seed policy workers faster | again, equal shares | noise " + " ".join(f"{n:g}" for n in NOISE))
-    for seed, one in found:
-        again = [gain(one, seed + 1), gain(one, seed, sigma=0.0)]
-        with_noise = [gain(one, seed, noise=noise) for noise in NOISE]
+    for seed, entry in kept_range:
+        again = [gain(entry, seed + 1), gain(entry, seed, sigma=0.0)]
+        with_noise = [gain(entry, seed, noise=noise) for noise in NOISE]
         words = [f"{share:+.1%}" for share in (*again, *with_noise)]
-        print(seed, one.policy.kind, one.cluster.workers, f"{one.factor:g}x |", *words[:2], "|", *words[2:])
+        print(
+            seed,
+            entry.policy.kind,
+            entry.cluster.workers,
+            f"{entry.factor:g}x |",
+            *words[:2],
+            "|",
+            *words[2:],
+        )
 
 
 def _alone(one: Scenario) -> bool:

@@ -97,7 +97,7 @@ def collective(repeats: int) -> None:
     torch.set_num_threads(1)
     pinned()
     torch.distributed.init_process_group("gloo")
-    found, cpu_s = [], 0.0
+    result, cpu_s = [], 0.0
     for size in SIZES:
         tensor = torch.ones(size // 4)
         times, used = [], []
@@ -106,10 +106,10 @@ def collective(repeats: int) -> None:
             torch.distributed.all_reduce(tensor)
             times.append(time.perf_counter() - start)
             used.append(time.process_time() - before)
-        found.append(float(np.median(times[3:])))
+        result.append(float(np.median(times[3:])))
         cpu_s = float(np.median(used[3:])) / size
     if torch.distributed.get_rank() == 0:
-        slope, fixed = np.polyfit(SIZES, found, 1)
+        slope, fixed = np.polyfit(SIZES, result, 1)
         print(json.dumps({"bytes_per_s": 1 / slope, "fixed_s": fixed, "cpu_s_per_byte": cpu_s}))
     torch.distributed.destroy_process_group()
 
@@ -168,14 +168,14 @@ def main() -> None:
                 capture_output=True,
             )
             rate = launched(2, "collective")
-            apart, one = launched(2, "alone", *steps), launched(1, "alone", *steps)
+            apart, first = launched(2, "alone", *steps), launched(1, "alone", *steps)
             real = launched(2, "ddp", *steps)
-            slower = apart["median_s"] / one["median_s"]
+            slower = apart["median_s"] / first["median_s"]
             plain = predicted_s(path, rate["bytes_per_s"])
             shared = predicted_s(path, rate["bytes_per_s"], slower)
             errors.append((plain / real["step_s"] - 1, shared / real["step_s"] - 1))
             print(
-                f"{repeat}: one rank {one['median_s'] * 1e3:.1f} ms; all-reduce "
+                f"{repeat}: one rank {first['median_s'] * 1e3:.1f} ms; all-reduce "
                 f"{rate['bytes_per_s'] / 1e9:.2f} GB/s + {rate['fixed_s'] * 1e3:.2f} ms, "
                 f"{rate['cpu_s_per_byte'] * 1e9:.2f} ns of CPU a byte; two ranks that "
                 f"never exchange take {slower:.2f} times; two ranks: measured "

@@ -1,12 +1,12 @@
 """Long and hard use in one go: many plans in one process, killed sweeps, shared and damaged stores.
 
-    python soak.py                        # all parts as below, about an hour of one core
+    python soak.py                        # all parts as below, about one hour of one core
     python soak.py plans --count 1000     # in one process: memory, files, the same as fresh
     python soak.py kills --count 500      # of a sweep, in all its phases: the same bytes
     python soak.py together --minutes 10  # two processes on one store, again and again
     python soak.py damage --count 200     # stores cut short or with one bit turned
 
-Leaves with 1 if a part fails.
+ends with exit status 1 if a part fails.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ def answered(seed: int, number: int) -> str:
     """The answer to a question as a digest: of one plan, and now and then of a small space or a sweep."""
     chance = random.Random(f"soak/{seed}/{number}")
     if number % 20 == 7:
-        found: Any = None
-        while found is None:
+        result: Any = None
+        while result is None:
             try:
-                found = recommend_for(small_space(chance), jobs=1, advice=False)
+                result = recommend_for(small_space(chance), jobs=1, advice=False)
             except Infeasible:
                 continue
     elif number % 20 == 13:
         with tempfile.TemporaryDirectory() as folder:
-            found = swept(seed, number, Path(folder) / "s.db")
+            result = swept(seed, number, Path(folder) / "s.db")
     else:
-        found = simulation_for(numbered(seed, number))
-    return hashlib.sha256(json.dumps(found.as_dict(), sort_keys=True).encode()).hexdigest()
+        result = simulation_for(numbered(seed, number))
+    return hashlib.sha256(json.dumps(result.as_dict(), sort_keys=True).encode()).hexdigest()
 
 
 def swept(seed: int, number: int, store: Path) -> Any:
@@ -281,8 +281,8 @@ def damage(count: int, seed: int) -> bool:
             store.write_bytes(data)
             signal.alarm(HANGS_S)
             try:
-                found = sweep(config, store)
-                same = json.dumps(found.as_dict(), sort_keys=True) == json.dumps(
+                result = sweep(config, store)
+                same = json.dumps(result.as_dict(), sort_keys=True) == json.dumps(
                     json.loads(right), sort_keys=True
                 )
                 end = "the right result" if same else "A WRONG RESULT"

@@ -52,8 +52,8 @@ def _small_run_metadata() -> bytes:
         ran(f"g{k}", worker, at + 100, 300, f"g{k} = MatMul(v{k}/recv)")
         ran("RecvTensor", server, at + 450, 90, f"[0.2MB] {up}", size)
         ran(f"u{k}", server, at + 600, 30, f"u{k} = ApplyGradientDescent(v{k}, g{k}/recv)")
-    devices = [message((1, device), *((2, one) for one in stats[device])) for device in stats]
-    graphs = [(3, message(*((1, one) for one in nodes))) for nodes in graph.values()]
+    devices = [message((1, device), *((2, stat) for stat in stats[device])) for device in stats]
+    graphs = [(3, message(*((1, entry) for entry in nodes))) for nodes in graph.values()]
     return message((1, message(*((1, device) for device in devices))), *graphs)
 
 

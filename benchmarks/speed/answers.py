@@ -50,7 +50,7 @@ def timed(arguments: list[str]) -> tuple[float, float, float | None]:
     """Wall-clock seconds, CPU seconds, seconds until the first answer."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.time()
-    found = subprocess.run(
+    run = subprocess.run(
         [sys.executable, __file__, "--ask", json.dumps(arguments)],
         env=os.environ | {"BENCHMARK_BEGAN": str(began)},
         capture_output=True,
@@ -60,7 +60,7 @@ def timed(arguments: list[str]) -> tuple[float, float, float | None]:
     wall_s = time.time() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    first = [float(line.split()[-1]) for line in found.stderr.splitlines() if line.startswith(FIRST)]
+    first = [float(line.split()[-1]) for line in run.stderr.splitlines() if line.startswith(FIRST)]
     return wall_s, cpu_s, first[0] if first else None
 
 

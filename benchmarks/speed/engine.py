@@ -168,9 +168,9 @@ def against_one_server() -> Iterator[dict[str, object]]:
     """CPU time of the same model on 2 to 4 servers over one server's, a step of a worker."""
     for size in SIZES:
         for workers in (8, 32):
-            one = step_graph(size)
-            steps = steps_for(one, workers, 1_000_000)
-            first = inputs_for(one, workers, steps)
+            result = step_graph(size)
+            steps = steps_for(result, workers, 1_000_000)
+            first = inputs_for(result, workers, steps)
             for servers in (2, 3, 4):
                 many = inputs_for(step_graph(size, servers), workers, steps)
                 yield {
@@ -219,16 +219,16 @@ def threads() -> Iterator[dict[str, object]]:
         list(pool.map(compiled.run, jobs))
         return time.perf_counter() - start
 
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(2) as two:
+    with ThreadPoolExecutor(1) as handle, ThreadPoolExecutor(2) as two:
         yield {
             "what": "16 simulations, two threads against one",
-            "ratio": median(lambda: wall_s(one) / wall_s(two)),
+            "ratio": median(lambda: wall_s(handle) / wall_s(two)),
             "at_least": 1.7,
         }
         # On a busy machine that says little; this shows that threads do not get in each other's way.
         yield {
             "what": "16 simulations, CPU of two threads against one",
-            "ratio": median(lambda: cpu_s(lambda: wall_s(two)) / cpu_s(lambda: wall_s(one))),
+            "ratio": median(lambda: cpu_s(lambda: wall_s(two)) / cpu_s(lambda: wall_s(handle))),
             "at_most": 1.15,
         }
 

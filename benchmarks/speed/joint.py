@@ -75,12 +75,12 @@ def main() -> None:
     profile, machines = step(), cluster(arguments.machines, arguments.devices)
     simulate(profile, cluster(2, 2), Fifo())  # imports
     start = time.process_time()
-    found = simulate(profile, machines, Fifo())
+    result = simulate(profile, machines, Fifo())
     seconds = time.process_time() - start
     print(
-        f"{machines.workers} workers: {seconds:.2f} s of CPU, {found.runs} runs, {found.steps} steps, "
-        f"{found.events:,} events, {found.samples_per_s:,.0f} samples/s within {found.precision:.2%}, "
-        f"bottleneck {found.bottleneck} ({found.engine})"
+        f"{machines.workers} workers: {seconds:.2f} s of CPU, {result.runs} runs, {result.steps} steps, "
+        f"{result.events:,} events, {result.samples_per_s:,.0f} samples/s within {result.precision:.2%}, "
+        f"bottleneck {result.bottleneck} ({result.engine})"
     )
 
 

@@ -31,8 +31,8 @@ T = TypeVar("T")
 def timed(work: Callable[[], T]) -> tuple[T, float]:
     """What work gives, and its seconds of CPU in all threads."""
     before = time.process_time()
-    found = work()
-    return found, time.process_time() - before
+    result = work()
+    return result, time.process_time() - before
 
 
 def bounded(model: str, budget: float, global_batch: int) -> None:
@@ -43,7 +43,7 @@ def bounded(model: str, budget: float, global_batch: int) -> None:
     _, bounds_s = timed(lambda: cases.bounds(space.plans))
     plans, looked = len(space.plans), space.considered
     print(
-        f"{model}, ${budget:g} an hour, global batch {global_batch}: {looked:,} plans, {plans:,} fit\n"
+        f"{model}, ${budget:g} per hour, global batch {global_batch}: {looked:,} plans, {plans:,} fit\n"
         f"  machines {field_s:.2f} s, plans and memory {made_s:.2f} s, bounds {bounds_s:.2f} s of CPU\n"
         f"  {looked / (made_s + bounds_s):,.0f} plans a second made, fitted and bounded; "
         f"{plans / bounds_s:,.0f} bounds a second"
@@ -55,8 +55,8 @@ def bounded(model: str, budget: float, global_batch: int) -> None:
 
 def answered(model: str, budget: float, global_batch: int) -> None:
     request = parse_request(model=model, budget=budget, global_batch=global_batch)
-    found, seconds = timed(lambda: recommend_for(request, jobs=1))
-    plan = found.chosen.plan
+    result, seconds = timed(lambda: recommend_for(request, jobs=1))
+    plan = result.chosen.plan
     print(
         f"recommend {model}: {seconds:.2f} s of CPU; {plan.cluster_text}, {plan.exchange.labels().cell}, "
         f"{plan.how}"

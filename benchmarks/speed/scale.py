@@ -56,13 +56,13 @@ def point(model: str, workers: int, servers: int, steps: int) -> dict[str, float
 
 def table(model: str, rows: list[tuple[int, int]], base: tuple[int, int], steps: int) -> float:
     """Print the rows; returns the largest growth over W log W from the base on."""
-    found = {row: point(model, *row, steps) for row in dict.fromkeys([base, *rows])}
+    by_name = {row: point(model, *row, steps) for row in dict.fromkeys([base, *rows])}
     worst = 0.0
     print(
         f"{'workers':>8}{'servers':>8}{'events':>13}{'x time':>9}{'ns/event':>10}{'MiB':>8}{'vs W log W':>12}"
     )
-    for (workers, servers), got in ((row, found[row]) for row in rows):
-        ratio = got["cpu_s"] / found[base]["cpu_s"]
+    for (workers, servers), got in ((row, by_name[row]) for row in rows):
+        ratio = got["cpu_s"] / by_name[base]["cpu_s"]
         growth = ratio / (workers / base[0] * math.log2(max(workers, 2)) / math.log2(base[0]))
         if workers >= base[0]:
             worst = max(worst, growth)

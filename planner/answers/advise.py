@@ -123,7 +123,7 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
     step = max(plan.workers_per_machine, plan.mesh.size)
     counts = range(plan.workers + step, max(2 * plan.workers, plan.workers + step) + 1, step)
     sized = (with_workers(plan, workers, cases.request.global_batch) for workers in counts)
-    more = next((one for one in sized if one is not None), None)
+    more = next((entry for entry in sized if entry is not None), None)
     if more is None:
         return
     added = more.workers - plan.workers
@@ -154,7 +154,7 @@ def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:
         return
     has = cases.market.machine(plan.machine).device.flops
     for names in LOWER[plan.precision.name]:
-        found = next((name for name in names if name in has), None)
-        if found is not None and (found != "fp8" or cases.model.sequence_length is not None):
-            words = f"{found} instead of {plan.precision.name} (check that it converges)"
-            yield Option(ChangeKind.PRECISION, words, replace(plan, precision=PRECISIONS[found]))
+        first = next((name for name in names if name in has), None)
+        if first is not None and (first != "fp8" or cases.model.sequence_length is not None):
+            words = f"{first} instead of {plan.precision.name} (check that it converges)"
+            yield Option(ChangeKind.PRECISION, words, replace(plan, precision=PRECISIONS[first]))

@@ -174,5 +174,5 @@ def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
 
 def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:
     """What a device of the plan holds at its peak."""
-    found = cases.feasibility.memory(scored.plan)
-    return None if found is None else DeviceMemory(*found)
+    result = cases.feasibility.memory(scored.plan)
+    return None if result is None else DeviceMemory(*result)

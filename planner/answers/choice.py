@@ -88,5 +88,5 @@ def interrupted(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> 
     return Interrupted(
         f"interrupted before a simulation ended; of {len(plans):,} plans, by their bounds, the fastest is "
         f"{plans[fastest].cluster_text} (at most {bounds[fastest]:.4g} samples/s), the cheapest "
-        f"{plans[cheapest].cluster_text} (at least ${least_usd:.2f} a million samples)"
+        f"{plans[cheapest].cluster_text} (at least ${least_usd:.2f} per million samples)"
     )

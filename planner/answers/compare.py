@@ -92,15 +92,15 @@ def compare_for(
                 plans, bounds[indices], space.usd_per_useful_hour[indices], evaluate, request=request
             )
             if outcome.partial:  # what was under way counts too
-                found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
-                outcome.scores.update({i: score for i, score in found.items() if score is not None})
+                by_name = {i: simulations.known(plan) for i, plan in enumerate(plans)}
+                outcome.scores.update({i: score for i, score in by_name.items() if score is not None})
                 outcome.long.update(outcome.scores)
             simulated += len(outcome.scores)
             scored: list[ScoredPlan] = []
             for i, (plan, at) in enumerate(zip(plans, indices, strict=True)):
                 if i in outcome.scores:
-                    one = cases.scored(plan, outcome.scores[i])
-                    (scored if i in outcome.long else screened).append(one)
+                    result = cases.scored(plan, outcome.scores[i])
+                    (scored if i in outcome.long else screened).append(result)
                 else:
                     bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
             everything += scored
@@ -211,10 +211,10 @@ def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict
     named = request.gpu is not None or request.hardware is not None or request.providers is not None
     if not named:
         return {}
-    found = {row.plan.machine for row in rows}
+    present = {row.plan.machine for row in rows}
     out = {}
     for subject, machines in subjects_asked(request).items():
-        if found.isdisjoint(machines):
+        if present.isdisjoint(machines):
             reasons = [reason for reason, names in space.left_out.items() if set(names) & set(machines)]
             its = f"{machines[0]}{', ...' if len(machines) > 1 else ''}"
             why = reasons[0].of(len(machines)) if reasons else "no plan within the limits fits in memory"

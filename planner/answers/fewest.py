@@ -28,9 +28,9 @@ def fewest_workers(plan: Plan, market: Market) -> Plan:
     return plan
 
 
-def fewest_that_hold(plan: Plan, cases: Cases, plan_for: Callable[[Request], Plan]) -> Plan:
+def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request], Plan]) -> Plan:
     """The plan, or where its workers cannot hold the model and nobody named how many: that of the fewest
-    machines that can, with as little computed again as they need. Where no exchange is named either, a model
+    machines that can, with as little recomputed as they need. Where no exchange is named either, a model
     that no single device holds is sharded. `plan_for` gives the plan of a request."""
     request, market = cases.request, cases.market
     fits = cases.feasibility.out_of_memory(fewest_workers(plan, market)) is None
@@ -57,7 +57,7 @@ def _shares(plan: Plan) -> bool:
 
 
 def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
-    """Fewer workers first, then baselines, then little that is computed again."""
+    """Fewer workers first, then baselines, then little that is recomputed."""
     exchanges = [request.exchanges]
     if request.exchanges is None and (saving := list(memory_saving_variants(plan.exchange))):
         exchanges.append(((saving[-1].exchange.kind, {}),))
@@ -79,33 +79,33 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
 
 
 def held_plan(plan: Plan, cases: Cases) -> Plan | None:
-    """The plan, with as little computed again as its workers need to hold it where nobody says how much; None
+    """The plan, with as little recomputed as its workers need to hold it where nobody says how much; None
     where they do not hold it."""
     again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
-    tried = (replace(plan, recompute=one) for one in again)
-    return next((one for one in tried if cases.feasibility.out_of_memory(one) is None), None)
+    tried = (replace(plan, recompute=entry) for entry in again)
+    return next((entry for entry in tried if cases.feasibility.out_of_memory(entry) is None), None)
 
 
 def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
     """What had to differ from what was asked for so that a model is held, and how to choose otherwise."""
     first, last = plans[0], plans[-1]
-    found = []
+    parts = []
     if first.workers > asked.workers:
-        found.append(f"points begin with {first.workers} workers")
+        parts.append(f"points begin with {first.workers} workers")
     if first.exchange.kind != asked.exchange.kind:
-        found.append(f"by {first.exchange.title}")
+        parts.append(f"by {first.exchange.title}")
     if first.recompute != asked.recompute:
-        found.append(f"with {first.recompute} recompute")
-    if not found:
+        parts.append(f"with {first.recompute} recompute")
+    if not parts:
         return []
     if last.recompute != first.recompute:
-        enough = next(one.workers for one in plans if one.recompute == last.recompute)
-        found.append(f"{last.recompute} from {enough} workers on")
+        enough = next(plan.workers for plan in plans if plan.recompute == last.recompute)
+        parts.append(f"{last.recompute} from {enough} workers on")
     many = f"{asked.workers} worker{'s' if asked.workers > 1 else ''}"
     return [
         Note(
             Topic.MEMORY,
-            f"{many} of {asked.machine} cannot hold {asked.model} as it is asked for: {', '.join(found)} "
+            f"{many} of {asked.machine} cannot hold {asked.model} as it is asked for: {', '.join(parts)} "
             "(--workers, --exchange, --recompute and --batch choose).",
         )
     ]

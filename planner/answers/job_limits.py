@@ -24,8 +24,8 @@ LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
 
 def limit_words(request: Request, ask: Ask) -> str:
     """Limits of the job that a plan meets, one changed at a time, each tried; empty where none helps."""
-    found = [words for words in (_relaxed_words(request, limit, ask) for limit in JOB_LIMITS) if words]
-    return f"; it works with {', or '.join(found)}" if found else ""
+    kept_LIMITS = [words for words in (_relaxed_words(request, limit, ask) for limit in JOB_LIMITS) if words]
+    return f"; it works with {', or '.join(kept_LIMITS)}" if kept_LIMITS else ""
 
 
 def _changed(request: Request, changes: dict[str, Any]) -> Request:

@@ -11,7 +11,7 @@ from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import UsualMachine, assumptions
 from planner.answers.baseline import alone_on
 from planner.answers.compare import compare_for
-from planner.answers.fewest import fewest_that_hold, fewest_workers, held_words
+from planner.answers.fewest import fewest_workers, held_words, minimum_feasible_plan
 from planner.answers.jobs import with_job
 from planner.answers.recommend import recommend_for
 from planner.answers.results import (
@@ -274,7 +274,7 @@ def saturation_for(
     asked = one_plan(request, joined=True)
     max_workers = max_workers or request.max_workers
     cases = Cases(request, model_of(request), load())
-    plan = fewest_that_hold(asked, cases, lambda other: one_plan(other, joined=True))
+    plan = minimum_feasible_plan(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
     with executor_of(executor, jobs) as pool:
         curve = saturation_of(

@@ -120,9 +120,9 @@ def recommend_for(
         latest: dict[int, Prediction] = {}
 
         def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
-            found = simulations.predict_all([plans[i] for i in batch], pool, rung)
-            latest.update(zip(batch, found, strict=True))
-            return found
+            result = simulations.predict_all([plans[i] for i in batch], pool, rung)
+            latest.update(zip(batch, result, strict=True))
+            return result
 
         def report(stage: str, done: int, of: int) -> None:
             progress(stage, done, of)
@@ -145,8 +145,8 @@ def recommend_for(
                 settle_ties(outcome, contest, cases, evaluate)
         partial = outcome.partial
         if partial:  # what was under way counts too
-            found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
-            outcome.scores.update({i: score for i, score in found.items() if score is not None})
+            result = {i: simulations.known(plan) for i, plan in enumerate(plans)}
+            outcome.scores.update({i: score for i, score in result.items() if score is not None})
         if not outcome.scores and not partial:  # no bound is high enough to be simulated
             raise Infeasible(
                 f"no plan meets the limits with a probability of {request.confidence:.0%}; "
@@ -194,7 +194,7 @@ def recommend_for(
     ]
     simulated = set(outcome.scores)
     prices, bounds = space.usd_per_hour[keep], bounds[keep]
-    in_full = {one.plan.key for one in scored}
+    in_full = {plan.plan.key for plan in scored}
     return Recommendation(
         request=request,
         chosen=chosen,
@@ -252,7 +252,7 @@ def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour
     request = cases.request
     errors = [cases.error(plan) for plan in plans]
     sigma = np.array([0.0 if error is None else error.q90 / RANGE_SIGMAS for error in errors])
-    share = np.array([confident_share(one, request.confidence) for one in sigma])
+    share = np.array([confident_share(entry, request.confidence) for entry in sigma])
     worth = discounts(plans, request) * np.exp(-(sigma**2) / 2)
     least = np.zeros(len(plans))
     if request.min_samples_per_s is not None:
@@ -361,7 +361,7 @@ def _nearest(space: Space, bounds: Floats, request: Request) -> str:
             return f"the cheapest is {space.plans[cheapest].cluster_text}, which needs at least ${least:,.2f}"
     within = "" if request.budget_usd_per_hour is None else " that the budget allows"
     limits = (request.budget_usd_per_hour, request.machines, request.workers)
-    open_ = all(one is None for one in limits)
+    open_ = all(limit is None for limit in limits)
     more = f"; up to {MAX_WORKERS} workers were looked at" if open_ else ""
     return (
         f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:.0f} "
@@ -378,21 +378,21 @@ def _with_rivals(
 ) -> list[ScoredPlan]:
     """The shown plans and, for each hardware that is not on the front, the plan with the cheapest bound:
     whoever wonders why their machine was not chosen sees what it would give."""
-    seen = {one.plan.machine for one in shown}
+    seen = {plan.plan.machine for plan in shown}
     rivals: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(plans)), usd_per_sample)).tolist():
         if plans[i].machine not in seen:
             rivals.setdefault(plans[i].machine, i)
     picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
     extra = simulations.scored(picked, pool, "medium")
-    return sorted([*shown, *extra], key=lambda one: (one.usd_per_million_samples, one.plan.key))
+    return sorted([*shown, *extra], key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
 def _short_of(cases: Cases, plans: list[Plan], outcome: Outcome[Prediction]) -> str:
     best = max(outcome.scores, key=lambda i: outcome.scores[i].samples_per_s)
-    found = cases.scored(plans[best], outcome.scores[best])
+    scored = cases.scored(plans[best], outcome.scores[best])
     return (
-        f"no plan meets the constraints; the fastest is {found.plan.cluster_text} with "
-        f"{found.samples_per_s:.0f} samples/s for ${found.usd_per_hour:.2f}/h "
-        f"(${found.usd_per_million_samples:.2f} a million samples)"
+        f"no plan meets the constraints; the fastest is {scored.plan.cluster_text} with "
+        f"{scored.samples_per_s:.0f} samples/s for ${scored.usd_per_hour:.2f}/h "
+        f"(${scored.usd_per_million_samples:.2f} per million samples)"
     )

@@ -108,17 +108,17 @@ class _Walk:
 
     def _choices(self) -> dict[str, dict[str, list[Any]]]:
         """For each kind of exchange the values of its fields, over the smallest and largest sites."""
-        found: dict[str, dict[str, dict[Any, None]]] = {}
+        by_name: dict[str, dict[str, dict[Any, None]]] = {}
         for worker in self.workers.values():
             for mesh in self.meshes[worker.name]:
                 for nodes in {mesh.size, max(mesh.size, MAX_WORKERS // worker.device_count)}:
                     site = site_of(self.request, worker, nodes, mesh)
                     for exchange in offered(self.request, site, self.cases.model):
-                        values = found.setdefault(exchange.kind, {})
+                        values = by_name.setdefault(exchange.kind, {})
                         for name, value in exchange.record().items():
                             own = value == worker.name  # the same choice on every machine
                             values.setdefault(name, {})[OWN if own else value] = None
-        return {kind: {name: list(v) for name, v in values.items()} for kind, values in found.items()}
+        return {kind: {name: list(v) for name, v in values.items()} for kind, values in by_name.items()}
 
     def ask(self, trial: Trial) -> Plan | str:
         """The plan of a trial, or why there is none."""
@@ -135,7 +135,7 @@ class _Walk:
         if nodes > 1 and not joined(request, worker):
             return "over the number of machines"
         batch = self._batch(trial, worker)
-        mesh = _pick(trial, "workers_per_replica", self.ways, lambda one: one.key or one.size)
+        mesh = _pick(trial, "workers_per_replica", self.ways, lambda item: item.key or item.size)
         spans = mesh in self.meshes[worker.name] and nodes * worker.device_count % mesh.size == 0
         if not spans or self.cases.feasibility.infeasible_mesh(mesh, batch, worker) is not None:
             return "replicas that cannot span so many workers"
@@ -160,10 +160,10 @@ class _Walk:
                 precision=precisions(request, model, site.hardware)[0],
                 recompute=recompute,
             )
-            found, _ = exclusion(plan, request, self.cases.feasibility)
-            if found is None:
+            result, _ = exclusion(plan, request, self.cases.feasibility)
+            if result is None:
                 return plan
-            reason = found
+            reason = result
         return reason
 
     def _exchange(self, trial: Trial, site: Site) -> Exchange | None:

@@ -185,7 +185,9 @@ def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: in
     if begins is None:
         more = range(max_workers // first * first + first, max(plan.workers, max_workers * 8) + 1, first)
         larger = (with_workers(plan, workers, batch) for workers in more)
-        enough = next((one.workers for one in larger if one is not None and held_plan(one, cases)), None)
+        enough = next(
+            (entry.workers for entry in larger if entry is not None and held_plan(entry, cases)), None
+        )
         raise Infeasible(
             f"{plan.model} does not fit on {max(shared)} workers or fewer of {plan.machine}; "
             + (f"{enough} hold it: raise --max-workers" if enough else "use larger devices")
@@ -257,14 +259,14 @@ def _scored(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> 
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
     short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
-    wide = [one.plan for one in short if half_width(one.prediction) > WIDE * one.samples_per_s]
-    found = {one.plan: one for one in [*short, *simulations.scored(wide, pool, "long")]}
-    return [found[plan] for plan in plans]
+    wide = [entry.plan for entry in short if half_width(entry.prediction) > WIDE * entry.samples_per_s]
+    by_name = {plan.plan: plan for plan in [*short, *simulations.scored(wide, pool, "long")]}
+    return [by_name[plan] for plan in plans]
 
 
 def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
     points = []
-    one = scored[0].samples_per_s / scored[0].plan.workers
+    result = scored[0].samples_per_s / scored[0].plan.workers
     for at, now in enumerate(scored):
         gain = now.samples_per_s - (scored[at - 1].samples_per_s if at else 0.0)
         price = now.usd_per_hour - (scored[at - 1].usd_per_hour if at else 0.0)
@@ -272,7 +274,7 @@ def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
             SaturationPoint(
                 workers=now.plan.workers,
                 scored=now,
-                efficiency=now.samples_per_s / (one * now.plan.workers),
+                efficiency=now.samples_per_s / (result * now.plan.workers),
                 marginal_samples_per_s=gain,
                 marginal_usd_per_million_samples=(
                     usd_per_million_samples(price, gain) if gain > 0 else float("inf")
@@ -292,16 +294,16 @@ def _by_size(
         if other.size is not None:
             by_size.setdefault(other.size, []).append(replace(plan, exchange=other.exchange))
     for count, plans in by_size.items():
-        plans = [one for one in plans if simulations.cases.feasibility.out_of_memory(one) is None]
+        plans = [plan for plan in plans if simulations.cases.feasibility.out_of_memory(plan) is None]
         if not plans:
             continue
         scored = _scored(plans, simulations, pool)
-        best.append((count, max(scored, key=lambda one: one.samples_per_s)))
+        best.append((count, max(scored, key=lambda plan: plan.samples_per_s)))
         wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
         for at, rung in product(wider_first, CLOSER):
             if _unclear_sizes(best, threshold):
-                fewer, one = best[at]
-                best[at] = fewer, simulations.scored([one.plan], pool, rung)[0]
+                fewer, scored_fewer = best[at]
+                best[at] = fewer, simulations.scored([scored_fewer.plan], pool, rung)[0]
         if _advised(best, threshold) != count:
             break
     return best

@@ -150,13 +150,13 @@ def calibrate_accelerator(
     """Measure one device of torch: `cuda` (NVIDIA and AMD), `cuda:1`, or `cpu`."""
     torch = _torch(device)
     steps = len(FORMATS) + 2
-    found = {}
+    by_name = {}
     for at, format in enumerate(FORMATS):
         if progress:
             progress(at + 1, steps, f"matrix products in {format}")
         flops = _matmul_flops(torch, device, format, sizes, least_s)
         if flops is not None:
-            found[format] = flops
+            by_name[format] = flops
     if progress:
         progress(steps - 1, steps, "memory")
     copy = _copy_bytes_per_s(torch, device, memory_bytes, least_s)
@@ -171,7 +171,7 @@ def calibrate_accelerator(
         float(properties.total_memory)
         if properties
         else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        found,
+        by_name,
         copy,
         launch_s,
         f"torch {torch.__version__}",

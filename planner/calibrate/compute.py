@@ -85,7 +85,7 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
         error = process.stderr.read() if process.stderr else ""
         if process.wait(_TIMEOUT_S):
             raise PlannerError(f"the canonical computations failed: {error.strip().splitlines()[-1:]}")
-    one, one_out = seconds["muladd", 1], seconds["muladd_out_of_cache", 1]
+    first, one_out = seconds["muladd", 1], seconds["muladd_out_of_cache", 1]
     most = counts[-1]
     return ComputeCalibration(
         cpu=cpu_name(),
@@ -94,9 +94,9 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
         flop_per_cycle=_flop_per_cycle(),
         memory_gib=_memory_gib(),
         cache_bytes=cache,
-        muladd_s=one,
+        muladd_s=first,
         muladd_out_of_cache_s=one_out,
-        interference=_curve({n: seconds["muladd", n] / one for n in counts}, cores),
+        interference=_curve({n: seconds["muladd", n] / first for n in counts}, cores),
         interference_out_of_cache=_curve(
             {n: seconds["muladd_out_of_cache", n] / one_out for n in counts}, cores
         ),

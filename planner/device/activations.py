@@ -104,11 +104,11 @@ _Tensors = Mapping[tuple[str, str], tuple[Kept, int]]
 
 def _by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
     """Tensors that are alive while the backward pass is at a layer, by the kind of layer that made them."""
-    found: dict[str, Kept] = {}
+    by_name: dict[str, Kept] = {}
     for (name, _), (size, first) in saved.items():
         if first <= at:
-            found[layers[name].kind] = found.get(layers[name].kind, NOTHING) + size
-    return found
+            by_name[layers[name].kind] = by_name.get(layers[name].kind, NOTHING) + size
+    return by_name
 
 
 def _moments(

@@ -54,6 +54,6 @@ def faulty_name(value: Any, prose: frozenset[str]) -> tuple[list[str | int], str
             return [], fault
         if key in prose and isinstance(inner, str):
             continue
-        if found := faulty_name(inner, prose):
-            return [key, *found[0]], found[1]
+        if result := faulty_name(inner, prose):
+            return [key, *result[0]], result[1]
     return None

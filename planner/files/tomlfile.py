@@ -161,8 +161,8 @@ def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
 
 def _choices_at(kind: Any, path: Sequence[Key]) -> list[str]:
     """The values that a literal inside `kind` knows."""
-    found = _types_at(kind, path)
-    return [str(v) for t in found if typing.get_origin(t) is typing.Literal for v in typing.get_args(t)]
+    result = _types_at(kind, path)
+    return [str(v) for t in result if typing.get_origin(t) is typing.Literal for v in typing.get_args(t)]
 
 
 _NAME = r'(?:[\w\-]+|"[^"\n]*"|\'[^\'\n]*\')'
@@ -198,7 +198,7 @@ def line_of(text: str, at: Sequence[Key]) -> int | None:
 def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None:
     """The position of the value at `path` among the keys between `start` and `end`."""
     tokens = [m for m in _TOKEN.finditer(text, start, end) if not m[0].startswith("#")]
-    found, at, closed = None, 0, len(tokens)
+    result, at, closed = None, 0, len(tokens)
     for key in path:
         index, depth, begin = -1 if isinstance(key, str) else 0, 0, None
         for i in range(at, closed):
@@ -207,9 +207,9 @@ def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None
                 if isinstance(key, str):
                     follows = tokens[i + 1][0] if i + 1 < closed else ""
                     if token.strip("\"'") == key and follows == "=":
-                        found, begin = tokens[i].start(), i + 2
+                        result, begin = tokens[i].start(), i + 2
                 elif index == key and token not in ",]":
-                    found, begin = tokens[i].start(), i
+                    result, begin = tokens[i].start(), i
             if token in "[{":
                 depth += 1
             elif token in "]}":
@@ -217,7 +217,7 @@ def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None
             elif token == "," and depth == 0 and isinstance(key, int):
                 index += 1
         if begin is None:
-            return found
+            return result
         # the inside of the array or table that begins here, if there is one
         depth, at = 0, begin + 1
         for i in range(begin, closed):
@@ -225,7 +225,7 @@ def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None
             if depth == 0:
                 closed = i
                 break
-    return found
+    return result
 
 
 _DECODING = threading.Lock()

@@ -131,7 +131,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars an hour for one machine."""
+    """US dollars per hour for one machine."""
 
     on_demand_usd_per_hour: float | None
     spot_usd_per_hour: float | None

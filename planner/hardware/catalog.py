@@ -122,21 +122,21 @@ def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
     parts = [part.strip() for part in parts if part.strip()]
     if not parts:
         raise BadInput("no hardware is named; give names or patterns such as 'p3.*,c4.8xlarge'")
-    found: dict[str, Hardware] = {}
+    by_name: dict[str, Hardware] = {}
     for part in parts:
         for hardware in _match_one(part):
-            found.setdefault(hardware.name, hardware)
-    return tuple(found.values())
+            by_name.setdefault(hardware.name, hardware)
+    return tuple(by_name.values())
 
 
 def _match_one(pattern: str) -> Iterable[Hardware]:
     names = _names()
     if any(sign in pattern for sign in "*?[") and not looks_like_path(pattern):
-        found = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
-        if not found:
+        kept_files = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
+        if not kept_files:
             families = ", ".join(sorted(set(names.families.values())))
             raise BadInput(f"no hardware matches {pattern!r}; families: {families}")
-        return [load_hardware(name) for name in found]
+        return [load_hardware(name) for name in kept_files]
     members = [name for name, family in names.families.items() if family == pattern]
     if members and pattern not in names.files:
         return [load_hardware(name) for name in members]

@@ -100,10 +100,10 @@ def nccl_constants() -> tuple[NcclConstant, ...]:
 
 @memoize
 def _rows() -> dict[str, list[dict[str, str]]]:
-    found: dict[str, list[dict[str, str]]] = {}
+    by_name: dict[str, list[dict[str, str]]] = {}
     for row in _read("curves.csv"):
-        found.setdefault(row["curve"], []).append(row)
-    return found
+        by_name.setdefault(row["curve"], []).append(row)
+    return by_name
 
 
 def _read(name: str) -> list[dict[str, str]]:

@@ -43,5 +43,5 @@ def device_called(words: str) -> Device | None:
         return load_hardware(words).device
     name = name_called(words)
     kinds = (kind for kind in match_hardware("*") if kind.device.name == name and kind.device.kind == "gpu")
-    found = next(kinds, None)
-    return None if found is None else found.device
+    first = next(kinds, None)
+    return None if first is None else first.device

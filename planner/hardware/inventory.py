@@ -106,8 +106,8 @@ def fabric_of(text: str, device: str) -> dict[str, Any]:
 
 
 def _nvlinks(cell: str) -> int:
-    found = re.fullmatch(r"NV(\d+)", cell)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r"NV(\d+)", cell)
+    return int(match[1]) if match else 0
 
 
 def cpu_of(text: str) -> dict[str, Any]:

@@ -58,10 +58,10 @@ class Market:
         from planner.hardware.catalog import match_hardware
 
         own = {kind.name: kind for kind in self.own}
-        found: list[Hardware] = []
+        parts: list[Hardware] = []
         for word in words:
-            found += [own[word]] if word in own else match_hardware(word)
-        return tuple({kind.name: own.get(kind.name, kind) for kind in found}.values())
+            parts += [own[word]] if word in own else match_hardware(word)
+        return tuple({kind.name: own.get(kind.name, kind) for kind in parts}.values())
 
     def nic_bytes_per_s(self, hardware: Hardware) -> float | None:
         """The rate of a machine's NIC; None where nobody has published it and the request gives none."""
@@ -80,7 +80,7 @@ class Market:
         return hardware.price_in(self.region)
 
     def usd_per_hour(self, hardware: Hardware) -> float | None:
-        """US dollars an hour for one machine as the request rents it; None where it has no such price. A
+        """US dollars per hour for one machine as the request rents it; None where it has no such price. A
         machine of one's own costs the same in every region, spot or not."""
         price = self.price(hardware)
         if price is None:

@@ -65,8 +65,8 @@ def _ratios(hardware: Hardware, other: Hardware) -> dict[str, float]:
 
 def _distance(hardware: Hardware, other: Hardware) -> float:
     ratios = _ratios(hardware, other)
-    dearer = max(0.0, math.log(ratios.pop("price", 1.0)))
-    return dearer + sum(abs(math.log(ratio)) for ratio in ratios.values())
+    costlier = max(0.0, math.log(ratios.pop("price", 1.0)))
+    return costlier + sum(abs(math.log(ratio)) for ratio in ratios.values())
 
 
 def _reason(hardware: Hardware, other: Hardware) -> str:

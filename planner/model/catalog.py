@@ -22,18 +22,18 @@ IMPORTED = (".json", ".onnx", ".safetensors")  # what networks lie in that other
 
 def model_paths() -> dict[str, Path]:
     """The file of each model that has a name, names sorted."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for folder in user_folders():
         if not folder.is_dir():
             raise BadInput(f"PLANNER_PATH names {folder}, which is no folder")
         for path in folder.glob("models/*.toml"):
-            found.setdefault(path.stem, path)
+            by_name.setdefault(path.stem, path)
         for path in folder.glob("*.toml"):
             if _is_model(path):
-                found.setdefault(path.stem, path)
+                by_name.setdefault(path.stem, path)
     for path in shipped_folder("models").glob("*.toml"):
-        found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+        by_name.setdefault(path.stem, path)
+    return dict(sorted(by_name.items()))
 
 
 def model_names() -> tuple[str, ...]:

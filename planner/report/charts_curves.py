@@ -180,12 +180,12 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     points = curve.points
     workers = [point.workers for point in points]
     speed = [point.scored.samples_per_s for point in points]
-    one = speed[0] / workers[0]
+    result = speed[0] / workers[0]
     data: list[Spec] = [
         _line(
             "linear scaling",
             workers,
-            [one * w for w in workers],
+            [result * w for w in workers],
             {"color": "@faint", "dash": "dot"},
         ),
         _line(

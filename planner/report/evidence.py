@@ -37,7 +37,7 @@ def reached(value: bool | None) -> str | None:
 def suite_lines(found: Sequence[Evidence]) -> Table:
     """One line a suite."""
     return Table(
-        [_line(one.suite, one.whole) | {"_targets": _targets(one)} for one in found],
+        [_line(match.suite, match.whole) | {"_targets": _targets(match)} for match in found],
         [*_columns("Suite"), Column("_targets", "Targets reached")],
         title="Measured and published runs beside predictions",
         notes=[
@@ -121,25 +121,25 @@ def evidence_data(
         "version": planner.__version__,
         **({"accounts": [asdict(account) for account in accounts]} if accounts else {}),
         "suites": {
-            one.suite: {
-                "title": one.title,
-                "quantity": one.quantity,
-                "fitted": one.fitted,
-                "rule_of_thumb": one.rule,
-                "peers": one.peers,
-                "all": figures_data(one.whole) if one.rows else None,
+            match.suite: {
+                "title": match.title,
+                "quantity": match.quantity,
+                "fitted": match.fitted,
+                "rule_of_thumb": match.rule,
+                "peers": match.peers,
+                "all": figures_data(match.whole) if match.rows else None,
                 "parts": {
                     part.name: figures_data(part.figures) | {"target": part.target, "reached": part.reached}
-                    for part in one.parts
+                    for part in match.parts
                 },
                 "statements": {
                     each.name: {"value": each.value, "target": each.target, "reached": each.reached}
-                    for each in one.statements
+                    for each in match.statements
                 },
-                "refused": dict(one.refused),
-                **({"rows": [row_data(one.suite, row) for row in one.rows]} if rows else {}),
+                "refused": dict(match.refused),
+                **({"rows": [row_data(match.suite, row) for row in match.rows]} if rows else {}),
             }
-            for one in found
+            for match in found
         },
     }
 
@@ -154,7 +154,7 @@ def evidence_tables(
     """What the command prints: one line a suite where there are several, else the suite's tables. In CSV
     rows that no suite compares stand at the end, with the reason."""
     if format is Format.csv:
-        lines = [row_data(one.suite, row) for one in found for row in one.rows]
+        lines = [row_data(match.suite, row) for match in found for row in match.rows]
         if accounts and lines:
             empty = dict.fromkeys(lines[0])
             lines = [line | {"skipped": None} for line in lines]
@@ -163,23 +163,23 @@ def evidence_tables(
         return [Table(lines)]
     tables = [suite_lines(found)] if len(found) > 1 else []
     if len(found) == 1 or rows:
-        for one in found:
-            tables += suite_tables(one)
-            tables += [all_rows(one)] if rows else []
+        for match in found:
+            tables += suite_tables(match)
+            tables += [all_rows(match)] if rows else []
     return tables
 
 
 def readme_table(found: Sequence[Evidence]) -> Table:
     """The accuracy of the package as its README shows it."""
     lines = []
-    for one in found:
-        for part in one.parts:
-            if part.name != "all" or len(one.parts) == 1:
-                lines.append({"suite": one.suite} | _line(part.name, part.figures) | _target(part))
-        for each in one.statements:
+    for match in found:
+        for part in match.parts:
+            if part.name != "all" or len(match.parts) == 1:
+                lines.append({"suite": match.suite} | _line(part.name, part.figures) | _target(part))
+        for each in match.statements:
             lines.append(
                 {
-                    "suite": one.suite,
+                    "suite": match.suite,
                     "_name": each.name,
                     "_errors": _value(each, each.value),
                     "_rule": each.peer or None,

@@ -232,8 +232,8 @@ def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Train
     """How a plan compares with one device; empty where it is one."""
     if baseline is None or scored.plan.workers == 1:
         return ""
-    one = beside_words(f"One device{_charge_words(baseline)}", training, baseline).removesuffix(".")
-    return f"{one}; {count(scored.plan.workers, 'device')}: {compared_words(scored, baseline)}."
+    removesuffix = beside_words(f"One device{_charge_words(baseline)}", training, baseline).removesuffix(".")
+    return f"{removesuffix}; {count(scored.plan.workers, 'device')}: {compared_words(scored, baseline)}."
 
 
 def _charge_words(baseline: ScoredPlan) -> str:

@@ -66,7 +66,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         _choice_words(result),
         *_cheaper(result, training),
         alone_words(chosen, result.baseline, training),
-        falling(points, takes_turns=turns),
+        falling(points, is_asynchronous=turns),
     ]
     tables = [Table(rows, columns, brief=_few(rows))]
     if result.sizes:
@@ -178,15 +178,15 @@ def _limit_words(curve: Saturation) -> str:
     return f"{curve.limit} ({percent(lost)} of the step is not computation beyond that point)"
 
 
-def falling(points: Iterable[tuple[int, Score]], *, takes_turns: bool = True) -> str:
+def falling(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
     """A sentence for the first number of workers that gives less than one fewer, beyond their intervals;
-    empty where none does. `takes_turns`: workers reach servers each at its own time, so that they can fall
-    into lockstep (docs/simulator.md)."""
+    empty where none does. `is_asynchronous`: workers reach servers each at its own time, so that they can
+    fall into lockstep (docs/simulator.md)."""
     for (few, before), (more, after) in pairwise(points):
         if after.samples_per_s_high < before.samples_per_s_low:
             share = 1 - after.samples_per_s / before.samples_per_s
             less = f"{more} workers are {percent(share)} slower than {few}: "
-            if not takes_turns:
+            if not is_asynchronous:
                 return f"{less}exchanging gradients takes longer than another worker's compute saves."
             return (
                 f"{less}they fall into lockstep, all download and then all upload, so each direction of the "

@@ -167,9 +167,9 @@ def document(rows: Sequence[Row], date: str) -> str:
         summary(rows) + " A row that does not hold is never left out; the reason stands below its table.",
         "",
     ]
-    for source, found in groupby(rows, key=lambda row: row.name.paper):
+    for source, entry in groupby(rows, key=lambda row: row.name.paper):
         lines += [f"## {TITLES.get(source, source)}", ""]
-        lines.append(render(validation_tables(list(found))[:-1], Format.markdown))
+        lines.append(render(validation_tables(list(entry))[:-1], Format.markdown))
     return "\n".join(lines)
 
 
@@ -180,21 +180,21 @@ def drift(rows: Sequence[Row], text: str) -> list[str]:
     written = {(check, cells[0]): cells for check, cells in _table_rows(text)}
     if not written:
         raise BadInput("the document holds no table of rows; write it with `planner validate --document`")
-    found = []
+    parts = []
     for row in rows:
         check = str(row.name.of)
         cells = written.get((check, row.what))
         if cells is None:
-            found.append(f"{check}: the document lacks {row.what!r}")
+            parts.append(f"{check}: the document lacks {row.what!r}")
             continue
         _, published, ours, _, _, holds = cells
         if (holds == "yes") != row.holds:
-            found.append(f"{check}: {row.what!r} {'holds' if row.holds else 'does not hold'} now")
+            parts.append(f"{check}: {row.what!r} {'holds' if row.holds else 'does not hold'} now")
         for before, now in ((published, row.published), (ours, row.ours)):
             shown = figure(now, row.unit)
             if not row.varies and moved(before, shown):
-                found.append(f"{check}: {row.what!r} was {before}, is {shown}")
-    return found
+                parts.append(f"{check}: {row.what!r} was {before}, is {shown}")
+    return parts
 
 
 def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -237,9 +237,9 @@ def pages(found: Sequence[Evidence], rows: Sequence[Row]) -> dict[str, str]:
     """The text of every page by suite; the overview under an empty name. Without rows those of `papers` and
     `servers` are left out of their pages."""
     made = {"": _overview(found)}
-    for one in found:
-        mine = [row for row in rows if one.suite in ROWS and ROWS[one.suite](row)]
-        made[one.suite] = _page(one, mine)
+    for match in found:
+        mine = [row for row in rows if match.suite in ROWS and ROWS[match.suite](row)]
+        made[match.suite] = _page(match, mine)
     return made
 
 
@@ -253,10 +253,10 @@ def write_html(found: Sequence[Evidence], path: Path) -> None:
     from planner.report.html import render_page
     from planner.report.page import Page
 
-    tables = [suite_lines(found), *(table for one in found for table in suite_tables(one))]
+    tables = [suite_lines(found), *(table for match in found for table in suite_tables(match))]
     page = Page(
         title="Validation: published and measured runs beside predictions",
-        headline=f"{sum(len(one.rows) for one in found)} runs in {len(found)} suites.",
+        headline=f"{sum(len(match.rows) for match in found)} runs in {len(found)} suites.",
         tables=tables,
         command="planner validate",
     )
@@ -297,7 +297,7 @@ def _overview(found: Sequence[Evidence]) -> str:
         _markdown([readme_table(found)]),
         "## Pages",
         "",
-        *(f"- [{one.suite}](validation-{one.suite}.md): {one.title}." for one in found),
+        *(f"- [{match.suite}](validation-{match.suite}.md): {match.title}." for match in found),
         "",
         "What is modelled, what is not, and where ranges come from: [how sure](how-sure.md). A table of your "
         "own runs gives the same figures: `planner validate --runs FILE.csv`, `--layouts FILE.csv`.",
@@ -337,20 +337,20 @@ def _tables_drift(now: str, written: str) -> list[str]:
     out, which `drift` compares because it knows which of them depend on the machine, and so are the lists of
     the worst runs, whose order a small change turns round."""
     before, after = _cells(written), _cells(now)
-    found = []
+    parts = []
     for key in dict.fromkeys([*after, *before]):
         if key not in before or key not in after:
-            found.append(f"{' / '.join(key)} is {'new' if key in after else 'gone'}")
+            parts.append(f"{' / '.join(key)} is {'new' if key in after else 'gone'}")
             continue
         for old, new in zip(before[key], after[key], strict=False):
             if moved(old, new):
-                found.append(f"{' / '.join(key)}: was {old}, is {new}")
-    return found
+                parts.append(f"{' / '.join(key)}: was {old}, is {new}")
+    return parts
 
 
 def _cells(text: str) -> dict[tuple[str, str], list[str]]:
     """Cells by table and first cell."""
-    title, found = "", {}
+    title, result = "", {}
     for line in text.splitlines():
         if heading := _TITLE.fullmatch(line) or re.fullmatch(r"#+ (.+)", line):
             title = heading[1]
@@ -358,5 +358,5 @@ def _cells(text: str) -> dict[tuple[str, str], list[str]]:
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
         name = cells[0] if title != "Part by part, with targets" else f"{cells[0]} {cells[1]}"
-        found[title, name] = cells[1:]
-    return found
+        result[title, name] = cells[1:]
+    return result

@@ -70,10 +70,10 @@ def out_of_memory_message(
     gathers = plan.exchange.memory_shares(model, plan.precision, site).parameters < 1
     if gathers and memory.buffers_bytes * memory.least_fragmentation + memory.framework_bytes > usable:
         need += f"; {_unit_words(plan, model, memory)}"
-    found = cheapest_alternative(plan, model, sites, rates)
-    if found is None:
+    result = cheapest_alternative(plan, model, sites, rates)
+    if result is None:
         return f"{need}; take larger devices: nothing else makes it fit on {MOST_WORKERS:,}"
-    return f"{need}; it fits with {found.words(accumulates=accumulates)}"
+    return f"{need}; it fits with {result.words(accumulates=accumulates)}"
 
 
 def cheapest_alternative(plan: Plan, model: Model, sites: Sites, rates: Rates) -> Alternative | None:

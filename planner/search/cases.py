@@ -95,8 +95,8 @@ class Cases:
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan whose machines have no price where the request rents them, or that cannot be run."""
-        for one in plan.rented(self.market):
-            self.market.check_prices([self.market.machine(one.machine)])
+        for entry in plan.rented(self.market):
+            self.market.check_prices([self.market.machine(entry.machine)])
         self.feasibility.check(plan, lambda plans: self.bounds(plans).tolist())
 
     def bounds(self, plans: Sequence[Plan]) -> Floats:
@@ -113,7 +113,7 @@ class Cases:
             out = np.minimum(out, [self.input_samples_per_s(plan) for plan in plans])
         out *= 1 + self.request.interval_width
         if self.runs:
-            out *= [found.value if (found := self.factor(plan)) else 1.0 for plan in plans]
+            out *= [result.value if (result := self.factor(plan)) else 1.0 for plan in plans]
         self._bounds.update(zip(plans, out.tolist(), strict=True))
         return out
 
@@ -138,10 +138,10 @@ class Cases:
 
     def adjusted(self, plan: Plan, prediction: Prediction) -> Prediction:
         """A prediction as real runs correct it."""
-        found = self.factor(plan)
-        if found is None:
+        result = self.factor(plan)
+        if result is None:
             return limited(prediction, self.input_samples_per_s(plan))
-        times = found.value
+        times = result.value
         return replace(
             prediction,
             samples_per_s=prediction.samples_per_s * times,
@@ -172,7 +172,7 @@ class Cases:
         return np.array([sum(self.paid(plan).usd_per_hour) for plan in plans])
 
     def usd_per_useful_hour(self, plan: Plan) -> float:
-        """What an hour's worth of work costs."""
+        """What one hour of useful work costs."""
         return self.paid(plan).usd_per_useful_hour
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
@@ -182,7 +182,7 @@ class Cases:
         each = zip(rented, paid.usd_per_hour, strict=True)
         return ScoredPlan(
             plan,
-            tuple(Cost(one.role, one.machine, one.count, usd) for one, usd in each),
+            tuple(Cost(rental.role, rental.machine, rental.count, usd) for rental, usd in each),
             self.bound(plan),
             prediction,
             self.market.machine(plan.machine).device.name,

@@ -98,7 +98,7 @@ class _Cluster(Executor):
             self._open.add(ours)
         theirs = self._remote.submit(_same_version, planner.__version__, partial(fn, *args, **kwargs))
         theirs.add_done_callback(partial(self._over, ours))
-        ours.add_done_callback(lambda one: theirs.cancel() if one.cancelled() else None)
+        ours.add_done_callback(lambda item: theirs.cancel() if item.cancelled() else None)
         return ours
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

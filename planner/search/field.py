@@ -54,10 +54,10 @@ def field_of(cases: Cases) -> Field:
     """The machines of a request that plans are made on. Machines that are asked for by name or by device are
     all looked at, but for those that cannot be computed."""
     request = cases.request
-    found = Field(worker_machines(request))
+    result = Field(worker_machines(request))
     if request.profile is not None and not request.any_device:
-        return found
-    usable = [kind for kind in found.machines if not left_out(kind, request)]
+        return result
+    usable = [kind for kind in result.machines if not left_out(kind, request)]
     singles: dict[str, _Single] = {}
     unknown: dict[Reason, list[str]] = {}
     too_small: list[str] = []
@@ -80,16 +80,16 @@ def field_of(cases: Cases) -> Field:
         gone = dict.fromkeys(
             slow, Reason(Verb.COMPUTE, "on CPUs, which nobody trains a model of this size on")
         )
-        if any(one.hardware.device.kind == "gpu" for one in singles.values()):
+        if any(single.hardware.device.kind == "gpu" for single in singles.values()):
             small = [name for name in too_small if request.market.machine(name).device.kind == "cpu"]
             gone |= dict.fromkeys(small, Reason(Verb.LACK, "the memory for the model and its batch"))
         gone |= {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
     if len(next(iter(unknown.values()), [])) == len(usable):
-        return found  # the refusal of the first says more than ours
+        return result  # the refusal of the first says more than ours
     for name, reason in gone.items():
         unknown.setdefault(reason, []).append(name)
     lost = {name for names in unknown.values() for name in names}
-    return Field(tuple(kind for kind in found.machines if kind.name not in lost), unknown)
+    return Field(tuple(kind for kind in result.machines if kind.name not in lost), unknown)
 
 
 def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
@@ -106,12 +106,12 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     alone = tuple(offered(smallest, site, cases.model, only=("alone",)))
 
     def fitting(batch: int) -> list[Plan]:
-        found = [
+        kept_precisions = [
             replace(plan, accumulate=1)
             for precision in precisions(smallest, cases.model, kind)
             for plan in plans_at(site, alone, smallest, cases.feasibility, batch=batch, precision=precision)
         ]
-        return [plan for plan in found if cases.feasibility.out_of_memory(plan) is None]
+        return [plan for plan in kept_precisions if cases.feasibility.out_of_memory(plan) is None]
 
     plans = [plan for batch in micro_batches(smallest, cases.model, kind) for plan in fitting(batch)]
     if not plans:
@@ -127,26 +127,26 @@ def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
     request, singles = cases.request, list(singles)
     budget = request.budget_usd_per_hour
     rivals = [
-        one
-        for one in singles
-        if one.hardware.device_count == 1
-        and one.usd_per_hour > 0
-        and (budget is None or one.usd_per_hour <= budget)
+        single
+        for single in singles
+        if single.hardware.device_count == 1
+        and single.usd_per_hour > 0
+        and (budget is None or single.usd_per_hour <= budget)
     ]
     if not rivals:
         return {}
-    best = min(rivals, key=lambda one: one.usd_per_sample)
-    fastest = max(one.samples_per_s for one in rivals) * REACHED
+    best = min(rivals, key=lambda rival: rival.usd_per_sample)
+    fastest = max(rival.samples_per_s for rival in rivals) * REACHED
     limit = best.usd_per_sample / REACHED * OUTCLASSED
     reason = Reason(Verb.COST, f"at least {OUTCLASSED:g} times as much a sample as {best.hardware.name}")
     out = {}
-    for one in singles:
+    for single in singles:
         most = MAX_WORKERS
-        if budget is not None and one.usd_per_hour:
-            most = min(most, int(budget / one.usd_per_hour) * one.hardware.device_count)
-        slow = budget is None or most * one.samples_per_s <= fastest
-        if one.hardware.ownership is None and one.usd_per_sample > limit and slow:
-            out[one.hardware.name] = reason
+        if budget is not None and single.usd_per_hour:
+            most = min(most, int(budget / single.usd_per_hour) * single.hardware.device_count)
+        slow = budget is None or most * single.samples_per_s <= fastest
+        if single.hardware.ownership is None and single.usd_per_sample > limit and slow:
+            out[single.hardware.name] = reason
     return out
 
 
@@ -154,16 +154,18 @@ def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
     """Machines with the same devices as another, that cost more and have no better network."""
     out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}
-    dearer = Reason(Verb.COST, "more than others with the same devices and no slower network")
+    costlier = Reason(Verb.COST, "more than others with the same devices and no slower network")
     for kind in kinds:
         if kind.ownership is None:
             same = repr((kind.device, kind.kernels, kind.device_count, kind.provider, kind.fabric))
             groups.setdefault(same, []).append(kind)
     for same_devices in groups.values():
         fastest_nic = -1.0  # a network that nobody knows counts as none
-        for kind in sorted(same_devices, key=lambda one: (market.usd_per_hour(one) or 0.0, one.name)):
+        for kind in sorted(
+            same_devices, key=lambda device: (market.usd_per_hour(device) or 0.0, device.name)
+        ):
             nic = market.nic_bytes_per_s(kind) or 0.0
             if nic <= fastest_nic:
-                out[kind.name] = dearer
+                out[kind.name] = costlier
             fastest_nic = max(fastest_nic, nic)
     return out

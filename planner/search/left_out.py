@@ -38,7 +38,7 @@ def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
         ]
     )
     return (
-        f"no plan is left of {space.considered}: {reasons}{'' if space.plans else remedy_words(request, ask)}"
+        f"no plan remains of {space.considered}: {reasons}{'' if space.plans else remedy_words(request, ask)}"
     )
 
 

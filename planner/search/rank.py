@@ -101,8 +101,8 @@ def rank(
 ) -> Ranking:
     """The recommendation among feasible plans, by the rule above; ties of equal plans go to the earlier
     one."""
-    speed = np.array([one.effective_samples_per_s for one in candidates])
-    usd_per_s = np.array([one.usd_per_hour for one in candidates]) / 3600
+    speed = np.array([candidate.effective_samples_per_s for candidate in candidates])
+    usd_per_s = np.array([candidate.usd_per_hour for candidate in candidates]) / 3600
     cost = usd_per_s / speed
     cheapest = int(np.lexsort((-speed, cost))[0])
     fastest = int(np.lexsort((cost, -speed))[0])
@@ -168,24 +168,24 @@ def may_be_tied(bound: Candidate, chosen: Candidate, worth: float) -> bool:
     )
 
 
-def probability_faster(one: Candidate, other: Candidate) -> float:
+def probability_faster(first: Candidate, other: Candidate) -> float:
     """Probability that the first has the higher throughput."""
-    return _normal(log(one.samples_per_s / other.samples_per_s), _difference_sigma(one, other))
+    return _normal(log(first.samples_per_s / other.samples_per_s), _difference_sigma(first, other))
 
 
-def probability_cheaper(one: Candidate, other: Candidate) -> float:
+def probability_cheaper(first: Candidate, other: Candidate) -> float:
     """Probability that the first costs less per sample; plans without a price cost alike."""
-    if one.usd_per_hour <= 0 or other.usd_per_hour <= 0:
+    if first.usd_per_hour <= 0 or other.usd_per_hour <= 0:
         return 0.5
-    prices = log(other.usd_per_hour / one.usd_per_hour)
-    gain = log(one.samples_per_s / other.samples_per_s)
-    return _normal(gain + prices, _difference_sigma(one, other))
+    prices = log(other.usd_per_hour / first.usd_per_hour)
+    gain = log(first.samples_per_s / other.samples_per_s)
+    return _normal(gain + prices, _difference_sigma(first, other))
 
 
-def _difference_sigma(one: Candidate, other: Candidate) -> float:
+def _difference_sigma(first: Candidate, other: Candidate) -> float:
     """Standard deviation of the difference of the logarithms of two speeds; one device's error cancels."""
-    shared = min(one.sigma, other.sigma) if one.device == other.device else 0.0
-    return float(np.hypot(_rest(one, shared), _rest(other, shared)))
+    shared = min(first.sigma, other.sigma) if first.device == other.device else 0.0
+    return float(np.hypot(_rest(first, shared), _rest(other, shared)))
 
 
 def _most_certain(best: int, tied: Sequence[int], candidates: Sequence[Candidate], worth: float) -> int:
@@ -200,33 +200,33 @@ def _most_certain(best: int, tied: Sequence[int], candidates: Sequence[Candidate
         tied = tied_with(choice, candidates, worth)
 
 
-def _more_certain(one: Candidate, other: Candidate) -> bool:
-    difference = one.total_sigma - other.total_sigma
+def _more_certain(first: Candidate, other: Candidate) -> bool:
+    difference = first.total_sigma - other.total_sigma
     if abs(difference) > SAME_WIDTH:
         return difference < 0
-    return one.device == other.device and one.machines < other.machines
+    return first.device == other.device and first.machines < other.machines
 
 
-def probability_better(one: Candidate, other: Candidate, worth: float) -> float:
+def probability_better(first: Candidate, other: Candidate, worth: float) -> float:
     """Probability that the first has the higher net value (speed where `worth` is infinite).
 
     Of one device the shared error is integrated out and the rest is the simulations' own; of two devices the
     error of the second is. The inner probability is the normal distribution's.
     """
-    same = one.device == other.device
-    shared = min(one.sigma, other.sigma) if same else 0.0
-    first = _rest(one, shared)
+    same = first.device == other.device
+    shared = min(first.sigma, other.sigma) if same else 0.0
+    own = _rest(first, shared)
     second = _rest(other, shared)
     if worth == inf:
-        return probability_faster(one, other)
+        return probability_faster(first, other)
     total = 0.0
     for node, weight in zip(_NODES, _WEIGHTS, strict=True) if shared else ((0.0, 1.0),):
         common = exp(shared * node)
         for inner, share in zip(_NODES, _WEIGHTS, strict=True) if second else ((0.0, 1.0),):
             rival = worth * other.samples_per_s * common * exp(second * inner)
-            needed = rival + (one.usd_per_hour - other.usd_per_hour) / 3600
-            reached = worth * one.samples_per_s * common
-            p = 1.0 if needed <= 0 else _normal(log(reached / needed), first)
+            needed = rival + (first.usd_per_hour - other.usd_per_hour) / 3600
+            reached = worth * first.samples_per_s * common
+            p = 1.0 if needed <= 0 else _normal(log(reached / needed), own)
             total += weight * share * p
     return float(total)
 

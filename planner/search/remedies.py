@@ -55,16 +55,16 @@ def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
     """The changes of a request that make a plan possible, the cheapest kinds of change first. `ask` chooses a
     plan for a request with limits of the job, which only simulations tell whether they are met."""
     attempts = _Attempts(MOST_TRIED, ask)
-    found = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
-    return list(islice(found, MOST_NAMED))
+    kept_kinds = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
+    return list(islice(kept_kinds, MOST_NAMED))
 
 
 def remedy_words(request: Request, ask: Ask | None = None) -> str:
     """The remedies in words that continue a message."""
-    found = remedies(request, ask)
-    if not found:
+    result = remedies(request, ask)
+    if not result:
         return "; no change of a single flag that was tried gives a plan"
-    return f"; it works with {', or '.join(remedy.words for remedy in found)}"
+    return f"; it works with {', or '.join(remedy.words for remedy in result)}"
 
 
 @dataclass
@@ -76,16 +76,16 @@ class _Attempts:
 
     def remedy(self, flags: str, request: Request, **changes: Any) -> Remedy | None:
         """The remedy of a change; None if it leaves no plan, is refused or too many were tried."""
-        found = self.cheapest(request, **changes)
-        if found is None:
+        result = self.cheapest(request, **changes)
+        if result is None:
             return None
         if self.ask is not None and has_job_limits(request):
             try:
                 chosen = self.ask(replace(request, **changes))
             except PlannerError:
                 return None
-            found = chosen.plan, chosen.usd_per_hour
-        return Remedy(flags, *found)
+            result = chosen.plan, chosen.usd_per_hour
+        return Remedy(flags, *result)
 
     def cheapest(self, request: Request, **changes: Any) -> tuple[Plan, float] | None:
         if not self.left:
@@ -179,11 +179,11 @@ def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterato
 
 def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
     """As many workers or machines as it takes."""
-    if request.workers is not None and (found := attempts.cheapest(request, workers=None)):
-        workers = found[0].workers
+    if request.workers is not None and (result := attempts.cheapest(request, workers=None)):
+        workers = result[0].workers
         yield attempts.remedy(f"--workers {workers}", request, workers=(workers,))
-    if request.machines is not None and (found := attempts.cheapest(request, machines=None)):
-        machines = found[0].machines
+    if request.machines is not None and (result := attempts.cheapest(request, machines=None)):
+        machines = result[0].machines
         yield attempts.remedy(f"--machines {machines}", request, machines=machines)
 
 
@@ -193,8 +193,8 @@ def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
     if budget is None:
         return None
     while (budget := budget * BUDGET_STEP) <= MOST_BUDGET and attempts.left:
-        if found := attempts.cheapest(request, budget_usd_per_hour=budget):
-            cents = ceil(round(found[1] * 100, 6)) / 100
+        if result := attempts.cheapest(request, budget_usd_per_hour=budget):
+            cents = ceil(round(result[1] * 100, 6)) / 100
             return attempts.remedy(f"--budget {cents:.2f}", request, budget_usd_per_hour=cents)
     return None
 
@@ -203,8 +203,8 @@ def _other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
     """The cheapest machine of the catalog that trains the model with everything else as asked for."""
     if request.profile is not None or (request.hardware is None and request.gpu is None):
         return None
-    found = attempts.cheapest(request, hardware=None, gpu=None, sold=None)
-    if found is None:
+    result = attempts.cheapest(request, hardware=None, gpu=None, sold=None)
+    if result is None:
         return None
-    name = found[0].machine
+    name = result[0].machine
     return attempts.remedy(f"--hardware {name}", request, hardware=(name,), gpu=None, sold=None)

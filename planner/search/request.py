@@ -288,8 +288,8 @@ class Request:
     @property
     def axis_settings(self) -> dict[str, tuple[int, ...]]:
         """The settings of mesh axes that the request names, by their flags."""
-        found = {name: getattr(self, name, None) or self.extra.get(name) for name in flag_names()}
-        return {name: values for name, values in found.items() if values is not None}
+        by_name = {name: getattr(self, name, None) or self.extra.get(name) for name in flag_names()}
+        return {name: values for name, values in by_name.items() if values is not None}
 
     @property
     def names_mesh(self) -> bool:

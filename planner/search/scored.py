@@ -55,7 +55,7 @@ class ScoredPlan:
     error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
     measured: Factor | None = None  # what real runs on this device corrected it by
     spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
-    draw: Energy | None = None  # of its machines in an hour; None: nobody gives their power
+    draw: Energy | None = None  # of its machines per hour; None: nobody gives their power
     sequence_length: int | None = None  # tokens of a sample, where it has any
     charged_share: float = 1.0  # of the price of its machines
 
@@ -101,7 +101,7 @@ class ScoredPlan:
         return sum(cost.usd_per_hour for cost in self.costs)
 
     def usd_of(self, role: str) -> float | None:
-        """What a role costs an hour; None where the plan has no machines for it."""
+        """What a role costs per hour; None where the plan has no machines for it."""
         paid = [cost.usd_per_hour for cost in self.costs if cost.role == role]
         return sum(paid) if paid else None
 
@@ -112,7 +112,7 @@ class ScoredPlan:
 
     @property
     def time_factor(self) -> float:
-        """Hours that an hour's worth of work takes: above 1 where spot machines are taken away."""
+        """Hours that one hour of useful work takes: above 1 where spot machines are taken away."""
         return 1.0 if self.spot is None else self.spot.run.time_factor
 
     @property
@@ -131,7 +131,7 @@ class ScoredPlan:
         return self.usd_per_million_samples * 1e3 / self.sequence_length
 
     def _energy(self) -> dict[str, Any]:
-        """Of a million samples."""
+        """Per million samples."""
         if self.draw is None:
             return dict.fromkeys(("kwh_per_million_samples", "kg_co2e_per_million_samples", "energy_method"))
         hours = 1e6 / self.samples_per_s / 3600 * self.time_factor

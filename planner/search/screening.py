@@ -82,8 +82,8 @@ def _floors(
         left = [i for i in left if not floors.dominates(bounds[i], usd_per_s[i] / bounds[i], i)]
         batch, left = left[:each], left[each:]
         scored = simulations.scored([space.plans[i] for i in batch], pool, "glance")
-        for i, one in zip(batch, scored, strict=True):
-            if (sure := one.prediction.samples_per_s_low) > 0:
+        for i, entry in zip(batch, scored, strict=True):
+            if (sure := entry.prediction.samples_per_s_low) > 0:
                 floors.add(sure, usd_per_s[i] / sure, i)
         on_improvement(scored)
     return floors
@@ -154,8 +154,8 @@ class BoundPruner:
         where = (site.hardware.name, batch, precision, site.mesh)
         if where not in self._workers:
             self._workers[where] = self._worker(site, batch, precision)
-        one, several = self._workers[where]
-        return (one if site.replicas == 1 else several) * site.workers
+        first, several = self._workers[where]
+        return (first if site.replicas == 1 else several) * site.workers
 
     def _worker(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
         """Samples per second of one worker at most, of one replica and as one of many is worth; on many
@@ -176,7 +176,7 @@ class BoundPruner:
         """At least, whatever interruptions cost."""
         more = () if exchange is None else exchange.rented(site)
         usd_per_hour = self._price(site.hardware.name) * site.machines
-        return (usd_per_hour + sum(self._price(one.machine) * one.count for one in more)) / 3600
+        return (usd_per_hour + sum(self._price(entry.machine) * entry.count for entry in more)) / 3600
 
     def _price(self, machine: str) -> float:
         if machine not in self._prices:

@@ -103,8 +103,8 @@ class Simulations:
             self._begin(new, executor, rung, effort, runs)
         else:
             tasks = {plan: self.submit(plan, executor, rung) for plan in new}
-            for plan, found in _results(tasks):
-                known[plan, rung] = self.cases.adjusted(plan, found)
+            for plan, entry in _results(tasks):
+                known[plan, rung] = self.cases.adjusted(plan, entry)
         return [known[plan, rung] for plan in plans]
 
     def scored(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[ScoredPlan]:
@@ -115,14 +115,14 @@ class Simulations:
 
     def known(self, plan: Plan) -> Prediction | None:
         """The best prediction of a plan so far."""
-        found = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
-        return next((one for one in found if one is not None), None)
+        kept_RUNGS = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
+        return next((match for match in kept_RUNGS if match is not None), None)
 
     def _better(self, plan: Plan, rung: Rung) -> Prediction | None:
         """What a longer rung has said of a plan, of which a shorter one would make no more."""
         longer: tuple[Rung, ...] = ("long",) if RUNGS[rung][0] is LONG else ("long", "half", "trial")
-        found = (self._predictions.get((plan, other)) for other in longer)
-        return next((one for one in found if one is not None), None)
+        kept_longer = (self._predictions.get((plan, other)) for other in longer)
+        return next((match for match in kept_longer if match is not None), None)
 
     def _begin(
         self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int

@@ -94,7 +94,7 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
     while count <= most:
         counts.append(count)
         count += 1 if count < EVERY_COUNT_TO else count // 8
-    if model.parameters >= LARGE_PARAMETERS:  # which global batches can be dealt out to
+    if model.parameters >= LARGE_PARAMETERS:  # which global batches can be divided among
         counts += [2**k for k in range(most.bit_length()) if 2**k <= most]
     return sorted(set(counts))
 
@@ -133,7 +133,7 @@ def splits(plan: Plan, request: Request) -> list[Plan]:
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
-    """What may be computed again, the least first: as asked for, or anything of networks over sequences."""
+    """What may be recomputed, the least first: as asked for, or anything of networks over sequences."""
     return request.recompute or (usual_recompute(request.framework) if model.sequence_length else ("none",))
 
 

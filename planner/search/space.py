@@ -169,7 +169,7 @@ def plans_on(
     only: Kinds = None,
 ) -> Iterator[Plan]:
     """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
-    batches do not either; and of the sites that a global batch cannot be dealt out to, one stands for all.
+    batches do not either; and of the sites that a global batch do not divide evenly to, one stands for all.
     Batches below the model's own are tried where that is too large or makes devices compute again."""
     model = feasibility.model
     own = model.default_batch if open_batch(request, model) else None
@@ -193,7 +193,7 @@ def plans_on(
                 for mesh in (meshes_on(request, worker, model, only or asked) if counts else ())
                 if feasibility.infeasible_mesh(mesh, batch, worker) is None
             ]
-            undealt = False
+            undivided = False
             for nodes in counts:
                 for mesh in spread if nodes else [WHOLE]:
                     if nodes * worker.device_count % mesh.size or full.get((nodes, mesh), batch) < batch:
@@ -202,8 +202,8 @@ def plans_on(
                         continue
                     if (site := sites.get((nodes, mesh))) is None:
                         site = sites[nodes, mesh] = site_of(request, worker, nodes, mesh)
-                    dealt = deals(request, batch, site)
-                    if dealt and pruner is not None and not pruner.site_may_win(site, batch, precision):
+                    divided = deals(request, batch, site)
+                    if divided and pruner is not None and not pruner.site_may_win(site, batch, precision):
                         held.add((nodes, mesh))
                         continue
                     if (nodes, mesh) not in known:
@@ -213,13 +213,13 @@ def plans_on(
                     if own is not None:
                         most = not too_many(request, model, batch, site.replicas)
                         choices = tuple(
-                            one
-                            for one in choices
-                            if (batch == own if EXCHANGES.tier(one) is Tier.CONTENDER else most)
+                            choice
+                            for choice in choices
+                            if (batch == own if EXCHANGES.tier(choice) is Tier.CONTENDER else most)
                         )
-                    if not dealt:
-                        if not undealt and choices:
-                            undealt = True
+                    if not divided:
+                        if not undivided and choices:
+                            undivided = True
                             yield plan_of(model, batch, site, choices[0], request, precision=precision)
                         continue
                     tried = fits = plainly = False
@@ -238,7 +238,7 @@ def plans_on(
 
 
 def deals(request: Request, batch: int, site: Site) -> bool:
-    """Whether the global batch can be dealt out to the replicas of a site, so much at once."""
+    """Whether the global batch can be divided among the replicas of a site, so much at once."""
     return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
 
 

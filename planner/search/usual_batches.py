@@ -1,7 +1,7 @@
 """Which batches are tried where a request names none: what people run, not the most that fits.
 
 A device takes the model's own batch, or two or four times it; less where that does not fit in memory, or only
-with activations that are computed again. A step of all devices takes no more than is known to train as well
+with activations that are recomputed. A step of all devices takes no more than is known to train as well
 as a small batch with the usual recipe: 8,192 images (Goyal et al. 2017, Accurate, Large Minibatch SGD,
 arXiv:1706.02677), 2^24 tokens (BERT with 32,768 sequences of 512: You et al. 2019, arXiv:1904.00962; Llama 3
 ends at 16M tokens: arXiv:2407.21783). Of two batches the larger is taken where every doubling brings a
@@ -29,7 +29,7 @@ LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
 def open_batch(request: Request, model: Model) -> bool:
     """Whether the batch of a device is ours to choose."""
     named = (request.batches, request.global_batch, request.profile)
-    return all(one is None for one in named) and model.parameters < LARGE_PARAMETERS
+    return all(entry is None for entry in named) and model.parameters < LARGE_PARAMETERS
 
 
 def tried_batches(request: Request, model: Model, worker: Hardware) -> tuple[int, ...]:

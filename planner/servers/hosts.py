@@ -32,10 +32,10 @@ def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
 
 
 def _hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
-    found: dict[str | None, None] = {}
+    by_name: dict[str | None, None] = {}
     for word in words:
         if word == "colocated":
-            found[None] = None
+            by_name[None] = None
             continue
         kinds: Iterable[Hardware]
         if word == "own":
@@ -45,15 +45,15 @@ def _hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str 
         for kind in kinds:
             priced = market.usd_per_hour(kind) is not None or kind is worker
             if priced and market.nic_bytes_per_s(kind) is not None:
-                found[kind.name] = None
-    return tuple(found)
+                by_name[kind.name] = None
+    return tuple(by_name)
 
 
 def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
     worker_price = market.usd_per_hour(worker)
     if worker.ownership is not None or worker_price is None:
         return
-    found: list[tuple[float, float, str]] = []
+    parts: list[tuple[float, float, str]] = []
     for kind in market.matching(("*",)):
         price, rate = market.usd_per_hour(kind), market.nic_bytes_per_s(kind)
         if (
@@ -64,9 +64,9 @@ def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
             and rate is not None
             and price < worker_price
         ):
-            found.append((price, -rate, kind.name))
+            parts.append((price, -rate, kind.name))
     best = 0.0
-    for _, negative_rate, name in sorted(found):
+    for _, negative_rate, name in sorted(parts):
         if -negative_rate > best:
             yield market.machine(name)
             best = -negative_rate

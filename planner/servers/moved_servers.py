@@ -31,10 +31,10 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
     share: list[float] = []
     pieces: list[list[int]] = []  # the new ops of each old one
     names: list[str] = []
-    first_part = np.cumsum([0, *(len(one) for one in parts)])
-    for tensor, one in enumerate(parts):
+    first_part = np.cumsum([0, *(len(part) for part in parts)])
+    for tensor, entry in enumerate(parts):
         name = profile.tensors[tensor]
-        names += [f"{name}/part{k}" for k in range(len(one))] if len(one) > 1 else [name]
+        names += [f"{name}/part{k}" for k in range(len(entry))] if len(entry) > 1 else [name]
     order = profile.topological_order().tolist()
     pieces = [[] for _ in range(profile.ops)]
     for op in order:

@@ -109,8 +109,8 @@ def worker_bandwidth_bytes_per_s(cluster: Cluster) -> float:
 
 
 def _slowest_nic(cluster: Cluster, nodes: Iterable[int]) -> float:
-    found = [cluster.nodes[n] for n in nodes]
-    return min(min(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in found)
+    kept_nodes = [cluster.nodes[n] for n in nodes]
+    return min(min(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in kept_nodes)
 
 
 def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
@@ -120,9 +120,9 @@ def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False)
     barrier, where every upload waits for every download, the two directions never work at once: they are one
     resource, as N of file 001 counts all transfers of a step.
     """
-    found = measures.bounds(profile, shared_bandwidth_bytes_per_s(cluster)).resource_s
+    result = measures.bounds(profile, shared_bandwidth_bytes_per_s(cluster)).resource_s
     slowest = min(cluster.worker_speeds, default=1.0)
-    cost = {r: s / slowest if r == COMPUTATION else s for r, s in found.items()}
+    cost = {r: s / slowest if r == COMPUTATION else s for r, s in result.items()}
     own = worker_bandwidth_bytes_per_s(cluster)
     direction: dict[Resource, float] = {}
     for resource, kind in ((DOWNLINK, ResourceKind.DOWNLINK), (UPLINK, ResourceKind.UPLINK)):
@@ -191,12 +191,12 @@ def compare_orders(
             ),
             schedules.values(),
         )
-        found: list[tuple[str, Prediction, measures.Timeline]] = []
+        parts: list[tuple[str, Prediction, measures.Timeline]] = []
         for name, (prediction, timeline) in zip(schedules, both, strict=True):
-            found.append((name, prediction, timeline))
-            progress("simulating", len(found), len(schedules))
-    base = found[0][1].samples_per_s
-    results = tuple(_result(name, one, timeline, limits[name], base) for name, one, timeline in found)
+            parts.append((name, prediction, timeline))
+            progress("simulating", len(parts), len(schedules))
+    base = parts[0][1].samples_per_s
+    results = tuple(_result(name, one, timeline, limits[name], base) for name, one, timeline in parts)
     lowest = min(limits.values(), key=lambda bounds: bounds.lower_s)
     return OrderComparison(results, schedules, lowest, profile.batch, cluster.workers)
 

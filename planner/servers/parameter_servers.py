@@ -128,9 +128,9 @@ class ParameterServers(Contender):
                         (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
                     ]
                 for rule, policy in ways:
-                    found = cls(servers, place, rule, policy, mode, _aggregate(asked, policy, site))
-                    if found.infeasibility(site) is None:
-                        yield found
+                    result = cls(servers, place, rule, policy, mode, _aggregate(asked, policy, site))
+                    if result.infeasibility(site) is None:
+                        yield result
 
     @classmethod
     def _named(cls, ask: Ask, site: Site) -> Self:
@@ -309,14 +309,14 @@ class ParameterServers(Contender):
             yield Note(Topic.TRANSFERS, f"HTTP/2 streams as gRPC sends them, windows of {window}.")
 
     def _on_links(self, site: Site) -> tuple[Note, ...]:
-        found: tuple[Note, ...] = ()
+        pair: tuple[Note, ...] = ()
         if site.market.rdma:
             words = "servers are reached over TCP; RDMA (--network rdma) is for collectives."
-            found = (Note(Topic.NETWORK, words),)
+            pair = (Note(Topic.NETWORK, words),)
         if not self.sums_inside(site):
-            return found
+            return pair
         inside = replace(site, workers=min(site.workers, site.devices))
-        return (*found, *link_words(inside, settings.library("auto", "auto", site)))
+        return (*pair, *link_words(inside, settings.library("auto", "auto", site)))
 
 
 def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:

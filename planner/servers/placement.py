@@ -8,7 +8,7 @@ A rule is a pure function of sizes. Five are known:
 - `mxnet`: KVStore: an array of fewer than 1,000,000 elements goes whole to server (key * 9973) mod n; a
   larger one is split evenly over all servers.
 - `p3`: Priority-based Parameter Propagation: arrays of at least 40,000 elements are cut into slices of at
-  most that, dealt round robin; smaller ones as in `mxnet`.
+  most that, spread round robin; smaller ones as in `mxnet`.
 - `best_fit`: largest tensor first, each where it leaves the least room below an even share; where it fits
   nowhere, to the emptiest server. The best known split without cutting a tensor.
 
@@ -125,12 +125,12 @@ def place_parameters(
 ) -> tuple[TensorPart, ...]:
     """Where these parameters lie, in elements of four bytes; `Part.tensor` indexes them."""
     if rule not in _PLACE_EVERY_VARIABLE:
-        return place([one.elements * BYTES_PER_ELEMENT for one in parameters], servers, rule)
+        return place([parameter.elements * BYTES_PER_ELEMENT for parameter in parameters], servers, rule)
     sizes = [GLOBAL_STEP_BYTES]
     trained = [-1]
-    for count, one in enumerate(parameters):
-        sizes += [elements * BYTES_PER_ELEMENT for elements in (one.elements, *one.untrained)]
-        trained += [count, *(-1 for _ in one.untrained)]
+    for count, entry in enumerate(parameters):
+        sizes += [elements * BYTES_PER_ELEMENT for elements in (entry.elements, *entry.untrained)]
+        trained += [count, *(-1 for _ in entry.untrained)]
     parts = place(sizes, servers, rule)
     return tuple(TensorPart(trained[p.tensor], p.server, p.bytes) for p in parts if trained[p.tensor] >= 0)
 

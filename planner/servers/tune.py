@@ -59,8 +59,8 @@ def tune(
         credit = partition * trial.suggest_int("credit_partitions", *CREDIT_PARTITIONS, log=True)
         plan = strategy("bytescheduler", partition_bytes=partition, credit_bytes=credit)
         scheduled = plan.schedule(profile, setting)
-        found = simulate(scheduled.profile, cluster, scheduled.policy, mode, seed=seed, precision=precision)
-        study.tell(trial, found.samples_per_s)
+        result = simulate(scheduled.profile, cluster, scheduled.policy, mode, seed=seed, precision=precision)
+        study.tell(trial, result.samples_per_s)
     done = [(*_sizes(t.params), float(t.value)) for t in study.trials if t.value is not None]
     if not done:
         raise BadInput(f"{storage} holds no finished trial; remove it and tune again")

@@ -240,8 +240,8 @@ def evaluate_steps(steps: Sequence[StepBounds]) -> None:
 def bounds_of(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
     """Upper bounds in samples per second, one for each case."""
     placed = [_Placed(case, steps) for case in cases]
-    evaluate_steps([one.step for one in placed])
-    return np.array([one.samples_per_s() for one in placed])
+    evaluate_steps([entry.step for entry in placed])
+    return np.array([entry.samples_per_s() for entry in placed])
 
 
 class _Placed:

@@ -34,12 +34,12 @@ SOURCES = (*OF_SERVERS, "devices", "large")
 @memoize
 def checks() -> dict[CheckName, Check]:
     """Every check, in the order of the report."""
-    found: dict[CheckName, Check] = {}
+    by_name: dict[CheckName, Check] = {}
     for source in SOURCES:
         package = "planner.servers.validation" if source in OF_SERVERS else "planner.validation"
         module = importlib.import_module(f"{package}.{source}")
-        found |= {CheckName(source, name): check for name, check in module.CHECKS.items()}
-    return found
+        by_name |= {CheckName(source, name): check for name, check in module.CHECKS.items()}
+    return by_name
 
 
 def names() -> list[str]:
@@ -67,8 +67,8 @@ def validate(
     rows: list[Row] = []
     with executor_of(None, jobs) as pool:
         results = pool.map(lambda key: checks()[key](), keys)
-        for done, (key, found) in enumerate(zip(keys, results, strict=True), 1):
-            rows += found
+        for done, (key, entry) in enumerate(zip(keys, results, strict=True), 1):
+            rows += entry
             progress(f"checked {key}", done, len(keys))
     known = known_rows()
     stale = [str(name) for name in known.keys() - {row.name for row in rows} if name.of in keys]

@@ -56,8 +56,8 @@ class RunConfig:
     @property
     def trace(self) -> Path:
         """The profile of one rank, or of the first of two where that is all there is."""
-        found = [self.path / f"trace_ws{ranks}_rank0.json.gz" for ranks in (1, 2)]
-        return next((path for path in found if path.exists()), found[0])
+        kept = [self.path / f"trace_ws{ranks}_rank0.json.gz" for ranks in (1, 2)]
+        return next((path for path in kept if path.exists()), kept[0])
 
     @property
     def bytes_per_s(self) -> float:
@@ -98,11 +98,11 @@ class DdpPoint:
 
 def configs(data: Path) -> dict[str, RunConfig]:
     """All configurations of a folder by name."""
-    found = {}
+    by_name = {}
     for path in sorted(data.glob("*/config.json*")):
         content = json.loads(_read(path))
-        found[path.parent.name] = RunConfig(path.parent.name, path.parent, content)
-    return found
+        by_name[path.parent.name] = RunConfig(path.parent.name, path.parent, content)
+    return by_name
 
 
 def points(data: Path) -> list[DdpPoint]:
@@ -113,7 +113,7 @@ def points(data: Path) -> list[DdpPoint]:
     for line in _rows(data, "summary.csv") or _from_steps(known.values()):
         if line["config"] in known:
             runs[line["config"], int(line["W"])].append(line)
-    found = []
+    parts = []
     for (name, workers), lines in sorted(runs.items()):
         lines.sort(key=lambda line: line["rep"])
         last = lines[-1]
@@ -122,8 +122,8 @@ def points(data: Path) -> list[DdpPoint]:
             step_s = float(np.average([float(line["step_mean_s"]) for line in lines], weights=steps))
         else:
             step_s = float(last["step_mean_s" if last["rep"] != "rep1" else "step_clean_s"])
-        found.append(DdpPoint(name, workers, step_s, last["flags"]))
-    return found
+        parts.append(DdpPoint(name, workers, step_s, last["flags"]))
+    return parts
 
 
 @memoize
@@ -136,13 +136,13 @@ def waits(data: Path) -> dict[bool, dict[int, float]]:
             ranks, delay_s = int(line["W"]), float(line["delay_us"]) * 1e-6
             hop_s = float(line["seconds"]) / (2 * (ranks - 1)) - 2 * delay_s
             times[delay_s > 0, line["lane"], ranks].append(hop_s)
-    found: dict[bool, dict[int, float]] = {False: {}, True: {}}
-    for relay, by_ranks in found.items():
+    by_name: dict[bool, dict[int, float]] = {False: {}, True: {}}
+    for relay, by_ranks in by_name.items():
         mine = {key: value for key, value in times.items() if key[0] is relay}
         alone = {key: value for key, value in mine.items() if key[1] == "alone"}
         for (_, _, ranks), values in (alone or mine).items():
             by_ranks[ranks] = statistics.median(values)
-    return found
+    return by_name
 
 
 def round_trip_s(config: RunConfig, workers: int, data: Path) -> float:
@@ -162,14 +162,14 @@ def _rows(data: Path, name: str) -> list[dict[str, str]]:
 
 def _from_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
     """The rows of a summary that is not there, from the recorded steps of each run."""
-    found = []
+    parts = []
     for config in known:
         for path in sorted(config.path.glob("steps_w*.json.gz")):
             run = json.loads(_read(path))
             ends = np.array([[step[1] for step in rank] for rank in run["steps"]]).mean(axis=0)
             lengths = np.diff(ends[max(run.get("first", 0) - 1, 0) :])
             clean = lengths[lengths <= DISTURBED * np.median(lengths)]
-            found.append(
+            parts.append(
                 {
                     "config": config.name,
                     "W": str(run["W"]),
@@ -180,7 +180,7 @@ def _from_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
                     "flags": "",
                 }
             )
-    return found
+    return parts
 
 
 def _read(path: Path) -> bytes:
@@ -256,7 +256,10 @@ def in_units(computation: Computation, config: RunConfig) -> Computation:
     layer = [name.rpartition("_")[0] for name in computation.blocks]
     return replace(
         computation,
-        parameters=tuple(replace(one, block=unit.get(layer[one.block], 0)) for one in computation.parameters),
+        parameters=tuple(
+            replace(parameter, block=unit.get(layer[parameter.block], 0))
+            for parameter in computation.parameters
+        ),
         blocks=tuple(f"unit{at}" for at in range(len(config["ddp_buckets"]))),
     )
 
@@ -296,8 +299,8 @@ def site_of(config: RunConfig, workers: int, data: Path) -> Site:
 def predict(config: RunConfig, workers: int, data: Path) -> float:
     """Seconds a step."""
     case = exchange_of(config).lower(computation_of(config), site_of(config, workers, data))
-    found = simulate(case.profile, case.cluster, case.policy, precision=0.005)
-    return workers * case.profile.batch / found.samples_per_s
+    result = simulate(case.profile, case.cluster, case.policy, precision=0.005)
+    return workers * case.profile.batch / result.samples_per_s
 
 
 def compare(data: Path = DATA) -> list[DdpResult]:

@@ -95,20 +95,20 @@ def framework_factor(framework: str) -> float:
     """How much longer a framework takes than the reference: the median over its rows of the fit."""
     if framework == figures("devices")["reference"]["framework"]:
         return 1.0
-    mine = [one for one in published() if one.framework == framework and one.role == "fit"]
+    mine = [entry for entry in published() if entry.framework == framework and entry.role == "fit"]
     return _median_factor(mine) if mine else 1.0
 
 
 def _median_factor(mine: Sequence[Published]) -> float:
-    return float(np.exp(np.median([math.log(one.predicted() / one.images_per_s) for one in mine])))
+    return float(np.exp(np.median([math.log(entry.predicted() / entry.images_per_s) for entry in mine])))
 
 
 def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
     """One row for each device, framework and network: its worst batch."""
     groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
-    for one in published():
-        if wanted(one):
-            groups[one.device, one.framework, one.model].append(one)
+    for entry in published():
+        if wanted(entry):
+            groups[entry.device, entry.framework, entry.model].append(entry)
     return [_worst(check, key, mine, tolerance, how=how) for key, mine in sorted(groups.items())]
 
 
@@ -117,9 +117,9 @@ def _worst(
 ) -> Row:
     device, framework, model = key
     factor = framework_factor(framework)
-    found = [(one, one.predicted(factor)) for one in mine]
-    worst, ours = max(found, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
-    batches = sorted({one.batch for one, _ in found})
+    kept_mine = [(entry, entry.predicted(factor)) for entry in mine]
+    worst, ours = max(kept_mine, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+    batches = sorted({one.batch for one, _ in kept_mine})
     several = f"batch {worst.batch}, the worst of {batches[0]} to {batches[-1]}"
     return row.near(
         worst.images_per_s,
@@ -136,25 +136,25 @@ def _worst(
 def fitted() -> list[Row]:
     """What the kernel rates were fitted to."""
     how = "step time of the catalogue's kernel rates, fitted to these rows, times one factor a framework"
-    return _rows("fitted", lambda one: one.role == "fit", FITTED, how)
+    return _rows("fitted", lambda item: item.role == "fit", FITTED, how)
 
 
 def unseen() -> list[Row]:
     """Training throughputs that were in no fit."""
     how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
-    return _rows("unseen", lambda one: one.role == "check" and one.format != "tf32", UNSEEN, how)
+    return _rows("unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how)
 
 
 def tf32() -> list[Row]:
     """The A100, whose matrix kernels have one fitted figure."""
     how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
-    return _rows("tf32", lambda one: one.format == "tf32", UNSEEN, how)
+    return _rows("tf32", lambda item: item.format == "tf32", UNSEEN, how)
 
 
 def forward() -> list[Row]:
     """Forward passes, which were in no fit."""
     how = f"forward pass by the catalogue's kernel rates, batches from {LEAST_FORWARD} on"
-    return _rows("forward", lambda one: one.role == "forward" and one.batch >= LEAST_FORWARD, UNSEEN, how)
+    return _rows("forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how)
 
 
 def cpus() -> list[Row]:
@@ -180,11 +180,11 @@ def cpus() -> list[Row]:
             )
     rows = []
     for framework, all_rows in sorted(groups.items()):
-        mine = [one for one in all_rows if one.batch >= LEAST_FORWARD]
+        mine = [entry for entry in all_rows if entry.batch >= LEAST_FORWARD]
         factor = _median_factor(mine)
-        for name in sorted({one.device for one in mine}):
-            found = [(one, one.predicted(factor)) for one in mine if one.device == name]
-            worst, ours = max(found, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+        for name in sorted({entry.device for entry in mine}):
+            kept_mine = [(entry, entry.predicted(factor)) for entry in mine if entry.device == name]
+            worst, ours = max(kept_mine, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
             rows.append(
                 row.near(
                     worst.images_per_s,
@@ -193,7 +193,7 @@ def cpus() -> list[Row]:
                     unit="images/s",
                     name=RowName("devices", "cpus", f"{name}-{framework.replace(' ', '-')}"),
                     what=f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
-                    f"the worst of {len({one.model for one, _ in found})} networks",
+                    f"the worst of {len({one.model for one, _ in kept_mine})} networks",
                     how="step time of the catalogue's estimated kernel rates, one factor a framework",
                     source=worst.source,
                 )
@@ -211,8 +211,8 @@ def runs() -> list[Row]:
             key = (family_of(run.device, constants()), kind_of(run), run.precision.name)
             groups[key].append((abs(math.log(step.seconds / run.step_s)), run, step))
     rows = []
-    for (family, kind, precision), found in sorted(groups.items()):
-        _, run, step = sorted(found, key=lambda one: one[0])[len(found) // 2]
+    for (family, kind, precision), entry in sorted(groups.items()):
+        _, run, step = sorted(entry, key=lambda match: match[0])[len(entry) // 2]
         assert run.model is not None
         rows.append(
             row.near(
@@ -222,7 +222,7 @@ def runs() -> list[Row]:
                 unit="samples/s",
                 name=RowName("devices", "runs", f"{family}-{kind}-{precision}"),
                 what=f"{family}, {precision}, {run.model.name}, batch {run.batch}, "
-                f"the median of {len(found)} {'runs' if len(found) > 1 else 'run'} of {kind}",
+                f"the median of {len(entry)} {'runs' if len(entry) > 1 else 'run'} of {kind}",
                 how="rates by kernel, format, device and framework (docs/rates.md), fitted to these runs",
                 source=run.source,
             )

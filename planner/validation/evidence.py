@@ -175,16 +175,16 @@ def _sizes(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> 
 def ranged_by_others(rows: Sequence[Compared]) -> list[Compared]:
     """Rows with the range that the errors of all other sources give: nine in ten of them are within it. So a
     range never knows the source that it is held against; with one source only there is none."""
-    found = []
+    result = []
     for row in rows:
         others = [
-            abs(math.log((one.left_out or one.predicted) / one.measured))
-            for one in rows
-            if one.part == row.part and one.source != row.source
+            abs(math.log((entry.left_out or entry.predicted) / entry.measured))
+            for entry in rows
+            if entry.part == row.part and entry.source != row.source
         ]
         if others:
             reach = math.exp(ninth(others))
             centre = row.left_out or row.predicted
             row = replace(row, low=centre / reach, high=centre * reach)
-        found.append(row)
-    return found
+        result.append(row)
+    return result

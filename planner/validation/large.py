@@ -132,10 +132,10 @@ def network() -> list[Row]:
 def micro_batch() -> list[Row]:
     """What a device of 1,024 does of what one of 8 does, by micro-batch."""
     rows = []
-    found = micro_batch_rates()
-    for batch, rates in found.items():
+    result = micro_batch_rates()
+    for batch, rates in result.items():
         kept = rates[-1] / rates[0]
-        falls = batch == min(found)
+        falls = batch == min(result)
         about: About = {
             "name": RowName("large", "micro_batch", str(batch)),
             "what": f"FSDP of a 7B on A100, micro-batch {batch}: a device of 1,024 against one of 8",

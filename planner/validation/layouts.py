@@ -42,11 +42,11 @@ def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refu
     runs: list[Run] = []
     refused: list[Refused] = []
     for line, row in enumerate(rows, 2):
-        found = _layout_run(row, f"line {line}", source)
-        if isinstance(found, Run):
-            runs.append(found)
+        layout_run = _layout_run(row, f"line {line}", source)
+        if isinstance(layout_run, Run):
+            runs.append(layout_run)
         else:
-            refused.append(Refused(f"line {line}", source, found))
+            refused.append(Refused(f"line {line}", source, layout_run))
     return runs, refused
 
 
@@ -128,7 +128,7 @@ class LayoutChoice:
 def shipped() -> Evidence:
     """What the suite finds in what ships."""
     runs, refused = read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)
-    return layouts_evidence(runs, {one.id: one.reason for one in refused})
+    return layouts_evidence(runs, {entry.id: entry.reason for entry in refused})
 
 
 def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
@@ -140,8 +140,10 @@ def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     apart = choices([replace(row, predicted=row.left_out or row.predicted) for row in rows], groups)
     known = any(row.left_out is not None for row in rows)
     statements = [*regret_statements(made), *(regret_statements(apart, "left out: ") if known else [])]
-    found = evidence_from("layouts", rows, skipped, statements)
-    return replace(found, notes=[f"{len(made)} choices between layouts of the same model, GPUs and batch."])
+    evidence = evidence_from("layouts", rows, skipped, statements)
+    return replace(
+        evidence, notes=[f"{len(made)} choices between layouts of the same model, GPUs and batch."]
+    )
 
 
 def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
@@ -149,15 +151,15 @@ def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutC
     members: dict[str, list[Compared]] = defaultdict(list)
     for row in rows:
         members[groups[row.id]].append(row)
-    found = []
+    parts = []
     for name, mine in members.items():
         if len(mine) < 2:
             continue
         chosen = min(mine, key=lambda row: row.predicted)
         best = min(row.measured for row in mine)
         ranked = _correlation(mine) if len(mine) > 2 else None
-        found.append(LayoutChoice(name, len(mine), chosen.measured / best - 1, ranked))
-    return found
+        parts.append(LayoutChoice(name, len(mine), chosen.measured / best - 1, ranked))
+    return parts
 
 
 def _correlation(rows: Sequence[Compared]) -> float:
@@ -168,18 +170,18 @@ def _correlation(rows: Sequence[Compared]) -> float:
 
 
 def regret_statements(made: Sequence[LayoutChoice], prefix: str = "") -> list[Statement]:
-    regrets = [one.regret for one in made]
-    ranked = [one.correlation for one in made if one.correlation is not None]
-    found = []
+    regrets = [entry.regret for entry in made]
+    ranked = [entry.correlation for entry in made if entry.correlation is not None]
+    parts = []
     if regrets:
         mean, worst = float(np.mean(regrets)), max(regrets)
         best = float(np.mean([regret < 1e-9 for regret in regrets]))
-        found += [
+        parts += [
             Statement(name=f"{prefix}mean regret", value=mean, target=MEAN_REGRET, peer="Calculon 9.7%"),
             Statement(name=f"{prefix}worst regret", value=worst, target=WORST_REGRET, peer="Calculon 53%"),
             Statement(name=f"{prefix}choices that are the best measured one", value=best),
         ]
     if ranked:
         name = f"{prefix}rank correlation, mean of groups"
-        found.append(Statement(name=name, value=float(np.mean(ranked)), percent=False))
-    return found
+        parts.append(Statement(name=name, value=float(np.mean(ranked)), percent=False))
+    return parts

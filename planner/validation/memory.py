@@ -63,7 +63,7 @@ def peak_gib(run: Run) -> float | str:
     try:
         return peak_memory(run).total_bytes / GIB
     except BadInput:
-        return "its heads, as far as they are known, cannot be dealt out"
+        return "its heads, as far as they are known, do not divide evenly"
 
 
 def is_refused(run: Run) -> bool | None:
@@ -152,7 +152,7 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
     buffers = REDUCE_BUCKET * run.precision.gradient_bytes if deepspeed else 0.0
     if layout.stage == 3:
         buffers = gathered_bytes(shard, run.precision)
-    found = []
+    parts = []
     for stage, share in enumerate(mesh.memory_shares(model, run.accumulate)):
         shares = Shares(
             parameters=spread if layout.stage == 3 else 1.0,
@@ -173,8 +173,8 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
             loss=_loss(run),
             only=None if share.layers is None else _stage(shard, last, mesh.stages),
         )
-        found.append(memory.peak(run.batch, shares))
-    return max(found, key=lambda one: one.total_bytes)
+        parts.append(memory.peak(run.batch, shares))
+    return max(parts, key=lambda match: match.total_bytes)
 
 
 def _stage(model: Model, stage: int, stages: int) -> frozenset[str]:

@@ -128,13 +128,13 @@ def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
     layers = model.with_sequence_length(tokens).layers
     if headless:
         layers = tuple(
-            one for one in layers if not one.name.startswith("cls.predictions") and one.name != "loss"
+            layer for layer in layers if not layer.name.startswith("cls.predictions") and layer.name != "loss"
         )
     layers = tuple(
-        replace(one, detail=replace(one.detail, flash=flash and one.detail.flash))
-        if isinstance(one.detail, AttentionShape)
-        else one
-        for one in layers
+        replace(layer, detail=replace(layer.detail, flash=flash and layer.detail.flash))
+        if isinstance(layer.detail, AttentionShape)
+        else layer
+        for layer in layers
     )
     return replace(model.with_sequence_length(tokens), layers=layers)
 
@@ -153,8 +153,8 @@ def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
             inferred.append(f"{layers} layers")
         heads = int(stated["heads"] or 0) or _usual_heads(hidden)
         return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash) if layers > 0 else None
-    found = _by_name().get(plain_name(row["model"]))
-    return None if found is None else Dimensions(**found, flash=flash)
+    value = _by_name().get(plain_name(row["model"]))
+    return None if value is None else Dimensions(**value, flash=flash)
 
 
 @memoize

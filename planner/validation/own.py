@@ -33,15 +33,15 @@ def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
     for name in NEEDED:
         if name not in rows[0]:
             raise BadInput(f"{path} has no column {name}; it needs {', '.join(NEEDED)} and others by the run")
-    found: list[Row] = []
+    parts: list[Row] = []
     refused = []
     for line, row in enumerate(rows, 2):
         full = filled(row, line, path.stem)
         if wrong := wrong_figure(full):
             refused.append(Refused(full["id"], full["source_id"], wrong))
         else:
-            found.append(full)
-    return found, refused
+            parts.append(full)
+    return parts, refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,14 @@ def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
     rows, unread = own_rows(path)
     runs, refused = read_rows(rows)
     runs = [replace(run, fit_id=_fit_id(run)) for run in runs]
-    reasons = {one.id: one.reason for one in (*unread, *refused)}
-    found = [evidence_of(name, runs, reasons) for name in OF_RUNS]
-    compared = {row.id for one in found for row in one.rows}
-    skipped = {id: _reason(id, found) for one in found for id in one.skipped if id not in compared}
+    reasons = {entry.id: entry.reason for entry in (*unread, *refused)}
+    kept_RUNS = [evidence_of(name, runs, reasons) for name in OF_RUNS]
+    compared = {row.id for match in kept_RUNS for row in match.rows}
+    skipped = {
+        id: _reason(id, kept_RUNS) for match in kept_RUNS for id in match.skipped if id not in compared
+    }
     account = Account(len(rows) + len(unread), len(compared), skipped)
-    kept = [one for one in found if one.rows]
+    kept = [match for match in kept_RUNS if match.rows]
     if not kept:
         raise BadInput(f"{path}: no row can be compared ({_most(skipped)})")
     return kept, account
@@ -72,7 +74,7 @@ def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
 
 def _reason(id: str, found: Sequence[Evidence]) -> str:
     """Why no suite compares a row: what that suite says that it belongs to."""
-    said = [one.skipped[id] for one in found if id in one.skipped]
+    said = [match.skipped[id] for match in found if id in match.skipped]
     said = [reason for reason in said if reason not in (OTHER_KIND, "no memory is stated")]
     general = ("not plain data parallelism", "no smaller run of its series", scaling.FIRST)
     return next((reason for reason in said if reason not in general), said[0] if said else "of no known kind")
@@ -102,9 +104,9 @@ def _fit_id(run: Run) -> str | None:
 def own_layouts(path: Path) -> tuple[list[Evidence], Account]:
     """What `layouts` says of a user's table; nothing that was fitted to ours corrects it."""
     runs, refused = read_layouts(read_table(path), path.stem)
-    found = layouts_evidence(
-        [replace(run, fit_id=None) for run in runs], {one.id: one.reason for one in refused}
+    result = layouts_evidence(
+        [replace(run, fit_id=None) for run in runs], {entry.id: entry.reason for entry in refused}
     )
-    if not found.rows:
-        raise BadInput(f"{path}: no row can be compared ({_most(found.skipped)})")
-    return [found], Account(len(runs) + len(refused), len(found.rows), found.skipped)
+    if not result.rows:
+        raise BadInput(f"{path}: no row can be compared ({_most(result.skipped)})")
+    return [result], Account(len(runs) + len(refused), len(result.rows), result.skipped)

@@ -142,9 +142,9 @@ def _together(run: Run) -> RunStep:
     else:
         exchange = replace(exchange_of(run, replicas), jitter=0.0)
         case = exchange.lower(computation, replicas)
-        found = simulate_case(case, ALIKE)
-        seconds = computation.batch * replicas.workers / found.samples_per_s
-        parts = step_breakdown(case.profile, found)
+        result = simulate_case(case, ALIKE)
+        seconds = computation.batch * replicas.workers / result.samples_per_s
+        parts = step_breakdown(case.profile, result)
         exposed = parts.communication_s / max(parts.step_s, 1e-12)
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.layout.replicas, run.layout.mesh.stages)
     error = _error(run)
@@ -245,17 +245,17 @@ def machine(
 @memoize
 def _largest() -> dict[str, Hardware]:
     """For each GPU the machine with most of them; of equals AWS's, whose fabrics are measured."""
-    found: dict[str, Hardware] = {}
-    for one in match_hardware(("*",)):
-        best = found.get(one.device.name)
-        if one.device.kind != "gpu":
+    by_name: dict[str, Hardware] = {}
+    for entry in match_hardware(("*",)):
+        best = by_name.get(entry.device.name)
+        if entry.device.kind != "gpu":
             continue
-        if best is None or (one.device_count, one.provider == "aws") > (
+        if best is None or (entry.device_count, entry.provider == "aws") > (
             best.device_count,
             best.provider == "aws",
         ):
-            found[one.device.name] = one
-    return found
+            by_name[entry.device.name] = entry
+    return by_name
 
 
 @memoize

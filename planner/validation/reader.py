@@ -73,11 +73,11 @@ def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
     runs: list[Run] = []
     refused: list[Refused] = []
     for row in rows:
-        found = read_run(row)
-        if isinstance(found, Run):
-            runs.append(found)
+        run = read_run(row)
+        if isinstance(run, Run):
+            runs.append(run)
         else:
-            refused.append(Refused(row["id"], row["source_id"], found))
+            refused.append(Refused(row["id"], row["source_id"], run))
     return runs, refused
 
 
@@ -223,7 +223,7 @@ def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> in
         return 1
     stages = max(1, blocks // pipeline // USUAL_BLOCKS)
     if stages > 1:
-        inferred.append(f"{stages} stages a device")
+        inferred.append(f"{stages} virtual pipeline stages")
     return stages
 
 

@@ -181,8 +181,8 @@ NVIDIA_EXAMPLES = ("nvidia-dle", "lambda")  # their own code, with fused norms a
 
 def year_of(text: str) -> int | None:
     """The year of a release that a text names: written out, or as that of a container ("22.11")."""
-    if found := YEAR.search(text):
-        return int(found[1])
+    if match := YEAR.search(text):
+        return int(match[1])
     container = CONTAINER.search(text)
     return 2000 + int(container[1]) if container else None
 

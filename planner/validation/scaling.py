@@ -138,13 +138,14 @@ def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
             refused[run.id] = reason
         else:
             by_series[run.series].append(run)
-    found = []
+    parts = []
     for series in by_series.values():
         for run in series:
             alike = [
-                one
-                for one in series
-                if one.devices < run.devices and (one.batch, one.precision) == (run.batch, run.precision)
+                entry
+                for entry in series
+                if entry.devices < run.devices
+                and (entry.batch, entry.precision) == (run.batch, run.precision)
             ]
             if run.devices == 1:
                 refused[run.id] = FIRST
@@ -153,8 +154,8 @@ def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
             elif not _has_network(run):
                 refused[run.id] = "the network is not stated"
             else:
-                found.append(Pair(min(alike, key=lambda one: one.devices), run))
-    return found
+                parts.append(Pair(min(alike, key=lambda entry: entry.devices), run))
+    return parts
 
 
 def _has_network(run: Run) -> bool:
@@ -207,8 +208,8 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
         exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET)
     site = Site(machine_of(run), run.devices)
     case = exchange.lower(computation_of(run, pass_s, settings), site)
-    found = simulate(case.profile, case.cluster, case.policy, joins=case.joins, max_steps=300)
-    return run.devices / found.samples_per_s
+    result = simulate(case.profile, case.cluster, case.policy, joins=case.joins, max_steps=300)
+    return run.devices / result.samples_per_s
 
 
 def predict_s(pair: Pair, settings: Settings) -> float:

@@ -50,7 +50,7 @@ def evidence(name: str) -> Evidence:
 
         return layouts.shipped()
     published, unread = published_runs()
-    skipped = {one.id: one.reason for one in unread}
+    skipped = {entry.id: entry.reason for entry in unread}
     return evidence_of(name, (*published, *throughput_runs()), skipped, shipped=True)
 
 
@@ -65,10 +65,10 @@ def evidence_of(
         "devices": _devices,
         "memory": _memory,
     }[name]
-    found = make(runs, dict(skipped or {}))
+    result = make(runs, dict(skipped or {}))
     if name == "allreduce" and shipped:
-        return replace(found, rows=ranged_by_others([*_measured_ddp(), *found.rows]))
-    return found
+        return replace(result, rows=ranged_by_others([*_measured_ddp(), *result.rows]))
+    return result
 
 
 def evidence_from(
@@ -103,9 +103,9 @@ def compare_runs(
         if not takes(run):
             skipped[run.id] = OTHER_KIND
             continue
-        found = with_range(run)
-        if isinstance(found, str):
-            skipped[run.id] = found
+        result = with_range(run)
+        if isinstance(result, str):
+            skipped[run.id] = result
             continue
         assert run.step_s is not None
         rows.append(
@@ -116,10 +116,10 @@ def compare_runs(
                 what=words_of(run),
                 unit="s",
                 measured=run.step_s,
-                predicted=found.step.seconds,
-                low=found.low_s,
-                high=found.high_s,
-                left_out=found.left_s,
+                predicted=result.step.seconds,
+                low=result.low_s,
+                high=result.high_s,
+                left_out=result.left_s,
                 rule=rule_of_thumb_s(run),
             )
         )
@@ -191,15 +191,15 @@ def _bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
         assert run.device is not None
         assert run.precision is not None
         by[family_of(run.device, constants()), run.precision.name].append(row.error)
-    found = [
+    kept_by = [
         abs(median(errors))
         for (family, _), errors in by.items()
         if family in BIASED and len(errors) >= LEAST_RUNS
     ]
-    if not found:
+    if not kept_by:
         return []
     name = f"largest bias of {' or '.join(BIASED)} in a number format"
-    return [Statement(name=name, value=max(found), target=MOST_BIAS)]
+    return [Statement(name=name, value=max(kept_by), target=MOST_BIAS)]
 
 
 # throughput: data-parallel runs from scratch
@@ -246,7 +246,7 @@ def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
     """The runs whose step is communication by more than a tenth, as predicted, beside both rules."""
     by_id = {row.id: row for row in rows}
     smallest = anchors(runs)
-    found = []
+    parts = []
     for run in runs:
         row, step = by_id[run.id], predicted(run)
         if not isinstance(step, RunStep) or step.exposed <= MATTERS:
@@ -255,14 +255,14 @@ def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
         rule = None if row.rule is None else abs(row.rule / row.measured - 1)
         start = by_id.get(smallest[run.id].id) if run.id in smallest else None
         if start is None:
-            found.append(Beside(ours, rule))
+            parts.append(Beside(ours, rule))
             continue
         base = smallest[run.id]
-        each, base_each = (one.tokens_per_step / one.devices for one in (run, base))
+        each, base_each = (entry.tokens_per_step / entry.devices for entry in (run, base))
         linear_s = start.measured * each / base_each
         anchored_s = start.measured * _left_out_s(row) / _left_out_s(start)
-        found.append(Beside(ours, rule, abs(linear_s / row.measured - 1), abs(anchored_s / row.measured - 1)))
-    return found
+        parts.append(Beside(ours, rule, abs(linear_s / row.measured - 1), abs(anchored_s / row.measured - 1)))
+    return parts
 
 
 def _left_out_s(row: Compared) -> float:
@@ -277,20 +277,20 @@ def anchors(runs: Sequence[Run]) -> dict[str, Run]:
             continue
         what = (run.source, run.series, run.model.name, run.device_name, run.precision, run.recompute)
         series[*what, run.layout.mesh, run.batch].append(run)
-    found: dict[str, Run] = {}
+    by_name: dict[str, Run] = {}
     for alike in series.values():
         least = min(alike, key=lambda run: run.devices)
-        found |= {run.id: least for run in alike if run.devices > least.devices}
-    return found
+        by_name |= {run.id: least for run in alike if run.devices > least.devices}
+    return by_name
 
 
 def _shares(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
     """Our median error as a share of each rule's, on the same runs."""
-    found = beside_rules(runs, rows)
+    result = beside_rules(runs, rows)
     out = []
     for rule, ours, theirs in (
-        ("constant MFU", [one.ours for one in found], [one.constant_mfu for one in found]),
-        ("linear scaling", [one.anchored for one in found], [one.linear for one in found]),
+        ("constant MFU", [match.ours for match in result], [match.constant_mfu for match in result]),
+        ("linear scaling", [match.anchored for match in result], [match.linear for match in result]),
     ):
         known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
         if known and (error := median(b for _, b in known)) > 0:
@@ -310,19 +310,19 @@ def _shares(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
 def _measured_ddp() -> list[Compared]:
     """Real steps of DDP and FSDP over shaped links, predicted from one rank's trace."""
     results = ddp.compare()
-    alone = {one.config.name: one.point.step_s for one in results if one.point.workers == 1}
+    alone = {result.config.name: result.point.step_s for result in results if result.point.workers == 1}
     return [
         Compared(
-            id=f"{one.config.name}-w{one.point.workers}",
-            source=one.config.name,
+            id=f"{result.config.name}-w{result.point.workers}",
+            source=result.config.name,
             part=SHAPED,
-            what=f"{one.config.name}, {one.point.workers} ranks",
+            what=f"{result.config.name}, {result.point.workers} ranks",
             unit="s",
-            measured=one.point.step_s,
-            predicted=one.predicted_s,
-            rule=alone.get(one.config.name),
+            measured=result.point.step_s,
+            predicted=result.predicted_s,
+            rule=alone.get(result.config.name),
         )
-        for one in results
+        for result in results
     ]
 
 
@@ -389,7 +389,7 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     ]
     ranged = zip(ranged_by_others(rows), compared, strict=True)
     rows = [memory.with_readings(row, run) for row, (run, _) in ranged]
-    refused = [found for run in runs if (found := memory.is_refused(run)) is not None]
+    refused = [is_refused for run in runs if (is_refused := memory.is_refused(run)) is not None]
     statements = []
     if rows:
         low, name = [row.error < LOW for row in rows], "runs of which we say more than 15% too little"

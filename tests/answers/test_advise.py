@@ -49,7 +49,7 @@ def test_fewer_bits_are_advised_where_the_device_has_them():
 
 
 def options_of(request: Request, plan: Plan) -> dict[str, Plan]:
-    return {one.words: one.plan for one in _options(plan, Cases(request, model_of(request)))}
+    return {option.words: option.plan for option in _options(plan, Cases(request, model_of(request)))}
 
 
 def test_with_a_global_batch_changes_keep_it():
@@ -62,7 +62,7 @@ def test_with_a_global_batch_changes_keep_it():
     assert (more.workers, more.accumulate) == (16, 3)
     larger = asked["micro-batches of 4, half as many"]
     assert (larger.batch, larger.accumulate) == (4, 2)
-    assert {one.samples_per_step * one.replicas for one in asked.values()} == {96}
+    assert {entry.samples_per_step * entry.replicas for entry in asked.values()} == {96}
     odd = options_of(request, replace(plan, accumulate=1, batch=8))
     assert not [words for words in odd if "half as many" in words or "twice" in words]
 

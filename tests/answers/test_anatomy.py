@@ -41,13 +41,13 @@ def parts(**words: Any) -> dict[str, float]:
     ],
 )
 def test_the_parts_sum_to_the_step(words: dict[str, Any]) -> None:
-    found = simulated(**words)
-    step = found.as_dict()["step"]
+    result = simulated(**words)
+    step = result.as_dict()["step"]
     assert sum(
         step[name] for name in ("compute_s", "communication_s", "bubble_s", "optimizer_s")
-    ) == pytest.approx(found.scored.prediction.step_s)
+    ) == pytest.approx(result.scored.prediction.step_s)
     assert all(value >= 0 for value in step.values())
-    jsonschema.validate(json.loads(json.dumps(found.as_dict())), json.loads(SCHEMA.read_text()))
+    jsonschema.validate(json.loads(json.dumps(result.as_dict())), json.loads(SCHEMA.read_text()))
 
 
 def test_each_part_is_what_it_says() -> None:
@@ -74,11 +74,11 @@ def test_slow_links_expose_communication_and_nothing_else() -> None:
 
 
 def test_memory_is_what_plans_are_refused_by() -> None:
-    found = simulated(**EIGHT, workers=16, recompute="full", tensor=2, pipeline=2, accumulate=4)
-    plan, request = found.scored.plan, found.request
+    result = simulated(**EIGHT, workers=16, recompute="full", tensor=2, pipeline=2, accumulate=4)
+    plan, request = result.scored.plan, result.request
     cases = Cases(request, model_of(request))
     held = peak_memory(plan, cases.model, cases.site(plan))
-    memory = found.as_dict()["memory"]
+    memory = result.as_dict()["memory"]
     assert memory["total_bytes"] == pytest.approx(held.total_bytes)
     assert sum(memory["by_kind_bytes"].values()) == pytest.approx(memory["total_bytes"])
     assert memory["total_bytes"] < memory["usable_bytes"] < 80 * 2**30
@@ -89,9 +89,9 @@ def test_memory_is_what_plans_are_refused_by() -> None:
 def test_the_last_stage_has_the_logits() -> None:
     words = {**EIGHT, "workers": 16, "recompute": "full", "pipeline": 16, "accumulate": 16}
     request = parse_request(interval_width=0.1, **words)
-    found = simulation_for(request).as_dict()["memory"]["by_kind_bytes"]
+    value = simulation_for(request).as_dict()["memory"]["by_kind_bytes"]
     logits = 8192 * 128256
-    assert found["gradients of activations"] == pytest.approx(logits * (4 + 4), rel=0.05)
+    assert value["gradients of activations"] == pytest.approx(logits * (4 + 4), rel=0.05)
 
 
 def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> None:
@@ -110,8 +110,8 @@ def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> Non
 
 
 def test_the_screen_shows_parts_and_memory() -> None:
-    found = simulated(**EIGHT, workers=16, recompute="full")
-    by_title = {table.title: table for table in page_of(found).tables}
+    result = simulated(**EIGHT, workers=16, recompute="full")
+    by_title = {table.title: table for table in page_of(result).tables}
     names = [row["part"] for row in by_title["The step of a device"].rows]
     assert names[0].startswith("compute (")
     assert names[1:] == ["communication, exposed", "optimizer", "the step"]

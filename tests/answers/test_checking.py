@@ -55,14 +55,14 @@ def test_a_run_inside_and_one_outside(tmp_path: Path) -> None:
 def test_check_likeliest_suspect_had_to_be_wrong_by_less(tmp_path: Path) -> None:
     plan = chosen_plan(written(tmp_path))
     # a step 1.25 times as long: the device 1.05 / 0.8 of its time, what is not hidden 0.45 / 0.2
-    found = {one.name: one.times for one in check(plan, 800).suspects}
-    assert found["device"] == pytest.approx(1.3125)
-    assert found["network"] == pytest.approx(2.25)
+    by_name = {suspect.name: suspect.times for suspect in check(plan, 800).suspects}
+    assert by_name["device"] == pytest.approx(1.3125)
+    assert by_name["network"] == pytest.approx(2.25)
     assert check(plan, 800).suspects[0].name == "device"
     waiting = chosen_plan(written(tmp_path, utilisation={"worker": 0.2}))
     assert check(waiting, 800).suspects[0].name == "network"
     faster = check(plan, 1200).suspects
-    assert [one.name for one in faster] == ["device", "network"]
+    assert [entry.name for entry in faster] == ["device", "network"]
     assert faster[0].times < 1
 
 
@@ -108,17 +108,17 @@ def test_what_differs_is_settings_and_figures(tmp_path: Path) -> None:
             usd_per_million_samples=2.6,
         )
     )
-    found = difference(old, new)
-    assert {one.name: (one.old, one.new) for one in found.settings} == {
+    result = difference(old, new)
+    assert {setting.name: (setting.old, setting.new) for setting in result.settings} == {
         "batch": ("64", "128"),
         "exchange": ("allreduce", "sharded, stage 3"),
     }
-    ratios = {one.name: one.ratio for one in found.figures}
+    ratios = {figure.name: figure.ratio for figure in result.figures}
     assert ratios["samples/s"] == pytest.approx(1.3)
     assert ratios["USD per hour"] == 1
-    assert found.apart
+    assert result.apart
     larger = chosen_plan(written(tmp_path, exchange={"kind": "allreduce", "bucket_bytes": 50 * 2**20}))
-    assert [(one.name, one.old, one.new) for one in difference(old, larger).settings] == [
+    assert [(setting.name, setting.old, setting.new) for setting in difference(old, larger).settings] == [
         ("exchange buckets", "25.00 MiB", "50.00 MiB")
     ]
     assert not difference(old, old).settings
@@ -156,7 +156,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert status == 0
     assert "the run is outside the range" in " ".join(out.split())
     assert "Most likely: the device computes 1.3x slower" in out
-    assert [(one.device, one.reach, one.factor) for one in load()] == [("V100-SXM2-16GB", "machine", 0.8)]
+    assert [(entry.device, entry.reach, entry.factor) for entry in load()] == [
+        ("V100-SXM2-16GB", "machine", 0.8)
+    ]
     assert "night run" in run("check", "--list", capsys=capsys)[1]
     assert run("check", "--forget", "H100", capsys=capsys)[0] == 2
     assert run("check", "--forget", "V100-SXM2-16GB", capsys=capsys)[0] == 0
@@ -171,10 +173,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert (status, "times.csv:2" in err) == (2, True)
     for words in (("check",), ("check", path), ("check", path, "--measured", "0")):
         assert run(*words, capsys=capsys)[0] == 2
-    dearer = str(written(tmp_path, "b.json", usd_per_million_samples=5.0))
-    status, out, err = run("diff", path, dearer, "--fail-over", "4", capsys=capsys)
+    costlier = str(written(tmp_path, "b.json", usd_per_million_samples=5.0))
+    status, out, err = run("diff", path, costlier, "--fail-over", "4", capsys=capsys)
     assert (status, "+47.1%" in out, "over the limit" in err) == (3, True, True)
-    assert run("diff", path, dearer, "--fail-over", "6", capsys=capsys)[0] == 0
+    assert run("diff", path, costlier, "--fail-over", "6", capsys=capsys)[0] == 0
 
 
 def test_a_run_far_from_its_prediction_is_kept_only_by_force(

@@ -23,43 +23,43 @@ def test_a_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> No
         "provider": "aws,lambda",
         "interval_width": 0.05,
     }
-    found = planner.compare("llama3-70b", **words)
-    machines = {row.plan.machine: row.plan.workers for row in found.rows}
-    assert [found.subjects[row.plan.key] for row in found.rows].count("A100:8") == 1
+    compare = planner.compare("llama3-70b", **words)
+    machines = {row.plan.machine: row.plan.workers for row in compare.rows}
+    assert [compare.subjects[row.plan.key] for row in compare.rows].count("A100:8") == 1
     assert {"p5.48xlarge", "p6-b200.48xlarge"} <= machines.keys()
     assert machines["p5.48xlarge"] > 8
-    said = " ".join(found.as_dict()["assumptions"])
+    said = " ".join(compare.as_dict()["assumptions"])
     assert "lambda-8x-h100-sxm5" in said
     assert "do not hold it on one machine, and no network figure is published" in said
 
 
 def test_machines_that_hold_nothing_that_is_asked_for_are_named() -> None:
     words = {"hardware": "p5.48xlarge,p6-b200.48xlarge", "workers": "8", "global_batch": 512}
-    found = planner.compare("llama3-70b", **words, interval_width=0.05)
-    assert [row.plan.machine for row in found.rows] == ["p6-b200.48xlarge"]
-    (note,) = [str(note) for note in notes_of(found.assumptions) if "not hold" in str(note)]
+    compare = planner.compare("llama3-70b", **words, interval_width=0.05)
+    assert [row.plan.machine for row in compare.rows] == ["p6-b200.48xlarge"]
+    (note,) = [str(note) for note in notes_of(compare.assumptions) if "not hold" in str(note)]
     assert "p5.48xlarge does not hold it with up to 8 workers as asked for" in note
 
 
 def test_a_comparison_by_speed_takes_the_cheapest_of_those_that_are_as_fast() -> None:
     """Two machines with the same devices, one of them at nearly twice the price."""
     machines = "p5.48xlarge,Standard_ND96isr_H100_v5"
-    found = planner.compare("llama3-8b", hardware=machines, workers="16", budget=200, interval_width=0.02)
-    assert found.request.goal == "balanced"
-    assert {row.plan.machine for row in found.rows} == set(machines.split(","))
-    assert found.chosen.plan.machine == "p5.48xlarge"
-    (table, *_) = page_of(found).tables
+    compare = planner.compare("llama3-8b", hardware=machines, workers="16", budget=200, interval_width=0.02)
+    assert compare.request.goal == "balanced"
+    assert {row.plan.machine for row in compare.rows} == set(machines.split(","))
+    assert compare.chosen.plan.machine == "p5.48xlarge"
+    (table, *_) = page_of(compare).tables
     (column,) = [column for column in table.columns if column.heading.startswith("spot")]
     assert column.heading == "spot $/B"
     shown = sorted(row["_spot"] for row in table.rows if row["_spot"])
-    assert shown == pytest.approx(sorted(paid / 1e6 / 8192 * 1e9 for paid in found.spot.values()))
+    assert shown == pytest.approx(sorted(paid / 1e6 / 8192 * 1e9 for paid in compare.spot.values()))
 
 
 def test_a_machine_is_left_out_for_one_reason() -> None:
-    found = planner.compare(
+    compare = planner.compare(
         "llama3-70b", hardware="p5e.48xlarge,p5en.48xlarge", workers="32", interval_width=0.05
     )
-    said = [str(note) for note in notes_of(found.assumptions) if "p5e.48xlarge" in str(note)]
+    said = [str(note) for note in notes_of(compare.assumptions) if "p5e.48xlarge" in str(note)]
     assert len(said) == 1
     assert "no on-demand price" in said[0]
 
@@ -113,14 +113,14 @@ def test_a_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
 
 def test_what_a_budget_leaves_out_is_not_said_to_be_too_small() -> None:
     words = {"hardware": "p5.48xlarge,p4de.24xlarge", "workers": "32", "budget": 200, "interval_width": 0.05}
-    found = planner.compare("llama3-70b", **words)
-    said = " ".join(found.as_dict()["assumptions"])
+    compare = planner.compare("llama3-70b", **words)
+    said = " ".join(compare.as_dict()["assumptions"])
     assert "p5.48xlarge has no plan that holds it within the limits asked for" in said
 
 
 def test_a_deadline_stands_before_machines_that_are_too_small() -> None:
     words = {"hardware": "p5.48xlarge,g5.12xlarge", "tokens": "1B", "deadline": "10min", "budget": 500}
-    with pytest.raises(Infeasible, match=r"no plan is left of [\d,]+: cannot meet the deadline"):
+    with pytest.raises(Infeasible, match=r"no plan remains of [\d,]+: cannot meet the deadline"):
         planner.recommend("llama3-70b", **words)
 
 

@@ -40,10 +40,10 @@ def test_pruning_loses_nothing(answer):
     everything = recommend_for(SMALL, jobs=2, exhaustive=True, advice=False)
     assert answer.simulated < everything.simulated
     for goal in ("fastest", "cheapest", "balanced"):
-        found = choose(answer.everything, replace(SMALL, objective=goal)).recommended
+        result = choose(answer.everything, replace(SMALL, objective=goal)).recommended
         best = choose(everything.everything, replace(SMALL, objective=goal)).recommended
-        assert found.plan == best.plan
-        assert found.samples_per_s == best.samples_per_s
+        assert result.plan == best.plan
+        assert result.samples_per_s == best.samples_per_s
 
 
 def test_the_answer_does_not_depend_on_jobs(answer):
@@ -134,7 +134,7 @@ def test_constraints_are_met_or_refused():
 
 def test_plans_out_of_reach_are_counted_once():
     considered = enumerate_plans(SMALL, load_model(SMALL.model)).considered
-    with pytest.raises(Infeasible, match=rf"no plan is left of {considered}: cannot reach --min-throughput"):
+    with pytest.raises(Infeasible, match=rf"no plan remains of {considered}: cannot reach --min-throughput"):
         recommend_for(replace(SMALL, min_samples_per_s=1e9), jobs=2)
     fast = recommend_for(replace(SMALL, min_samples_per_s=300.0), jobs=2, advice=False)
     assert fast.considered == considered == sum(fast.pruned.values()) + fast.simulated

@@ -104,8 +104,8 @@ def test_turns_of_points(inception3, speeds, efficiency, turns):
         )
 
     points = [point(2**k, speed) for k, speed in enumerate(speeds)]
-    found = turns_of(points, efficiency)
-    assert (found.worth, found.doubled, found.peak) == turns
+    result = turns_of(points, efficiency)
+    assert (result.worth, result.doubled, result.peak) == turns
 
 
 def test_doublings_keep_the_ends():
@@ -143,10 +143,10 @@ def test_no_server_is_advised_that_brings_nothing(inception3):
 
 
 def test_servers_within_the_error_are_not_judged(inception3):
-    (_, one), (_, two) = inception3.sizes
-    one = replace(one, prediction=measured(one.prediction, 115, 0.5))
+    (_, first), (_, two) = inception3.sizes
+    first = replace(first, prediction=measured(first.prediction, 115, 0.5))
     two = replace(two, prediction=measured(two.prediction, 126, 0.5))
-    by_servers = [(1, one), (2, two)]
+    by_servers = [(1, first), (2, two)]
     assert _advised(by_servers, 0.1) is None
     assert _advised(by_servers, 0.05) == 2
     assert _advised(by_servers, 0.12) == 1
@@ -221,9 +221,9 @@ def test_a_second_server_needs_a_good_placement():
         )
         return simulation_for(request).scored.samples_per_s
 
-    one, greedy, split = rate(1, "greedy"), rate(2, "greedy"), rate(2, "mxnet")
-    assert greedy / one < 1.35
-    assert split / one > 1.45
+    first, greedy, split = rate(1, "greedy"), rate(2, "greedy"), rate(2, "mxnet")
+    assert greedy / first < 1.35
+    assert split / first > 1.45
 
 
 def test_a_recorded_profile_of_an_unknown_network(tmp_path):
@@ -247,12 +247,12 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
 
 def test_a_fall_is_explained_and_one_worker_is_one_worker():
     """Two workers on g5.xlarge take turns, three fall into step."""
-    found = planner.saturation(
+    saturation = planner.saturation(
         "inception3", hardware="g5.xlarge", exchange="servers", precision="tf32", max_workers=3
     )
-    said = [sentence for remark in page_of(found).why for sentence in remark.sentences]
+    said = [sentence for remark in page_of(saturation).why for sentence in remark.sentences]
     assert re.match(r"3 workers are [12]\d% slower than 2: they fall into lockstep", said[-1])
-    alone = replace(found, points=found.points[:1], saturation_workers=None)
+    alone = replace(saturation, points=saturation.points[:1], saturation_workers=None)
     said = [sentence for remark in page_of(alone).why for sentence in remark.sentences]
     assert said[0].startswith("Every worker up to 1 ")
     assert not any("lockstep" in sentence for sentence in said)
@@ -384,7 +384,7 @@ def test_a_setting_that_a_site_does_not_have_says_why(kind):
 
 
 def test_servers_that_hold_too_little_are_refused_in_a_sentence():
-    """Replicas of servers are not cut by layers: no such remedy."""
+    """Replicas of servers are not split by layers: no such remedy."""
     with pytest.raises(Infeasible, match=r"llama3-70b at batch 1 needs .* GiB"):
         saturation_for(Request(model="llama3-70b", exchanges=(("servers", {}),), servers=(2,)))
 

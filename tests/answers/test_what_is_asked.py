@@ -46,8 +46,8 @@ def refused(*args: str) -> str:
 def answered(*args: str) -> dict[str, object]:
     done = CliRunner().invoke(app, [*args, "--format", "json"])
     assert done.exit_code == 0, done.output
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    loads: dict[str, object] = json.loads(done.stdout)
+    return loads
 
 
 def asked(**words: object) -> Request:
@@ -180,10 +180,10 @@ def test_sweeps_take_the_profiles_that_simulate_takes(tmp_path: Path) -> None:
         'profile = "p.json.gz"\nbandwidth = "200Mbit"\nworkers = [1, 2]\n'
         'servers = 1\nserver_hardware = "own"\n'
     )
-    found = sweep(tmp_path / "sweep.toml", tmp_path / "s.db", jobs=1)
-    assert [row.plan.workers for row in found.rows] == [1, 2]
-    assert not found.rows[0].priced
-    assert "<table " in found._repr_html_()
+    result = sweep(tmp_path / "sweep.toml", tmp_path / "s.db", jobs=1)
+    assert [row.plan.workers for row in result.rows] == [1, 2]
+    assert not result.rows[0].priced
+    assert "<table " in result._repr_html_()
 
 
 def test_the_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +211,8 @@ def test_the_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("planner.answers.sampled._hopeless", lambda *_: False)
     monkeypatch.setattr("planner.answers.sampled.ROUND", 400)
     monkeypatch.setattr(Simulations, "predict_all", predicted)
-    found = sample(simulations, pool=None, trials=400)  # type: ignore[arg-type]
-    assert found.partial
+    result = sample(simulations, pool=None, trials=400)  # type: ignore[arg-type]
+    assert result.partial
     assert seen <= everything
     assert any("/c5n.large/" in key for key in seen)
     assert len(seen) > 0.6 * len(everything)

@@ -52,12 +52,12 @@ def test_a_machine_without_a_gpu_says_so() -> None:
 def test_the_cpu_build_measures_itself() -> None:
     pytest.importorskip("torch")
     said = []
-    found = calibrate_accelerator(
+    result = calibrate_accelerator(
         "cpu", lambda done, total, words: said.append(words), sizes=(64,), memory_bytes=2**20, least_s=1e-3
     )
-    assert set(found.matmul_flops) == {"fp32", "fp16", "bf16"}
-    assert all(flops > 1e6 for flops in found.matmul_flops.values())
-    assert found.copy_bytes_per_s > 1e6
-    assert 0 < found.launch_s < 1
+    assert set(result.matmul_flops) == {"fp32", "fp16", "bf16"}
+    assert all(flops > 1e6 for flops in result.matmul_flops.values())
+    assert result.copy_bytes_per_s > 1e6
+    assert 0 < result.launch_s < 1
     assert said[-1] == "launches"
     assert len(said) == 6

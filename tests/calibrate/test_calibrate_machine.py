@@ -77,10 +77,10 @@ def test_threads_between_those_measured_are_interpolated() -> None:
 
 
 def test_probe_over_loopback() -> None:
-    found = calibrate_network("localhost", connections=2, seconds=0.05)
-    assert found.bytes_per_s > 1e6
-    assert len(found.latency_s) == 2
-    assert all(0 < value < 1 for value in found.latency_s)
+    result = calibrate_network("localhost", connections=2, seconds=0.05)
+    assert result.bytes_per_s > 1e6
+    assert len(result.latency_s) == 2
+    assert all(0 < value < 1 for value in result.latency_s)
 
 
 def test_nobody_answers() -> None:
@@ -114,17 +114,26 @@ def test_what_is_measured_becomes_constants_and_rates(tmp_path, monkeypatch) -> 
     lines += [{"name": name, "threads": n, "seconds": seconds} for (name, n), seconds in TIMES.items()]
     pretended(tmp_path, monkeypatch, f"import json\nfor line in {lines}: print(json.dumps(line))")
     seen: list[tuple[int, int, str]] = []
-    found = compute.calibrate_compute(lambda *said: seen.append(said))
+    calibrate_compute = compute.calibrate_compute(lambda *said: seen.append(said))
     assert seen[0] == (1, 10, "muladd, 1 threads")
     assert len(seen) == 10
-    assert (found.cores, found.muladd_s, found.muladd_out_of_cache_s) == (2, 1e-9, 2e-9)
-    assert (found.interference, found.interference_out_of_cache) == ((1.0, 1.5), (1.0, 2.5))
-    assert (found.act_s, found.err_s) == (4e-9, 3e-9)
-    assert (found.matrix_s, found.matrix_out_of_cache_s) == (1.25e-10, 2.5e-10)
-    assert found.copy_bytes_per_s == pytest.approx(4e10)  # two threads, each byte read and written
-    assert found.memory_gib > 0.1
-    assert found.flop_per_cycle in (8.0, 16.0, 32.0, 64.0)
-    kernels = hardware_tables(found, "mine")["kernels"]["mine-cpu"]["rates"]
+    assert (calibrate_compute.cores, calibrate_compute.muladd_s, calibrate_compute.muladd_out_of_cache_s) == (
+        2,
+        1e-9,
+        2e-9,
+    )
+    assert (calibrate_compute.interference, calibrate_compute.interference_out_of_cache) == (
+        (1.0, 1.5),
+        (1.0, 2.5),
+    )
+    assert (calibrate_compute.act_s, calibrate_compute.err_s) == (4e-9, 3e-9)
+    assert (calibrate_compute.matrix_s, calibrate_compute.matrix_out_of_cache_s) == (1.25e-10, 2.5e-10)
+    assert calibrate_compute.copy_bytes_per_s == pytest.approx(
+        4e10
+    )  # two threads, each byte read and written
+    assert calibrate_compute.memory_gib > 0.1
+    assert calibrate_compute.flop_per_cycle in (8.0, 16.0, 32.0, 64.0)
+    kernels = hardware_tables(calibrate_compute, "mine")["kernels"]["mine-cpu"]["rates"]
     assert kernels["conv"] == pytest.approx(2 / 1.25e-10)
     assert kernels["fc"] == pytest.approx(2 / 2.5e-10)
 

@@ -61,18 +61,18 @@ def test_compare_saturation_and_simulate_keep_the_schema():
     assert data["plans"][0]["usd_per_million_samples_spot"] < data["plans"][0]["usd_per_million_samples"]
     curve = planner("saturation", *SMALL, "--max-workers", "3", "--format", "json")
     assert [p["workers"] for p in valid(json.loads(curve.stdout), "saturation")["points"]] == [1, 2, 3]
-    one = planner("simulate", *SMALL, "--workers", "2", "--format", "json")
-    assert valid(json.loads(one.stdout), "simulation")["plan"]["workers"] == 2
+    result = planner("simulate", *SMALL, "--workers", "2", "--format", "json")
+    assert valid(json.loads(result.stdout), "simulation")["plan"]["workers"] == 2
 
 
 def test_simulate_as_csv_is_a_row_of_figures():
     args = ("simulate", *SMALL, "--workers", "2", "--servers", "2")
-    one = json.loads(planner(*args, "--format", "json").stdout)
+    loads = json.loads(planner(*args, "--format", "json").stdout)
     (row,) = csv.DictReader(io.StringIO(planner(*args, "--format", "csv").stdout))
-    assert float(row["samples_per_s"]) == one["plan"]["samples_per_s"]
-    assert float(row["utilisation.ps[1]"]) == one["plan"]["utilisation"]["ps[1]"]
-    assert float(row["step_s_p95"]) == one["prediction"]["step_s_quantiles"]["p95"]
-    assert int(row["runs"]) == one["prediction"]["runs"]
+    assert float(row["samples_per_s"]) == loads["plan"]["samples_per_s"]
+    assert float(row["utilisation.ps[1]"]) == loads["plan"]["utilisation"]["ps[1]"]
+    assert float(row["step_s_p95"]) == loads["prediction"]["step_s_quantiles"]["p95"]
+    assert int(row["runs"]) == loads["prediction"]["runs"]
     assert float(row["epoch_usd"]) / float(row["epoch_s"]) == pytest.approx(float(row["usd_per_hour"]) / 3600)
     words = {key for key, value in row.items() if not value.replace(".", "").replace("e-", "").isdigit()}
     assert words == {

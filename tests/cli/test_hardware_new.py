@@ -48,10 +48,10 @@ def test_several_nics_rdma_price_and_fabric():
         "h.toml",
     )
     assert done.exit_code == 0, done.output
-    found = load_hardware("h.toml")
-    assert (found.device.name, found.nics, found.rdma) == ("H100-SXM5-80GB", 8, True)
-    assert found.rdma_bytes_per_s == found.nic_baseline_bytes_per_s == 400e9
-    assert found.price.on_demand_usd_per_hour == 20
+    result = load_hardware("h.toml")
+    assert (result.device.name, result.nics, result.rdma) == ("H100-SXM5-80GB", 8, True)
+    assert result.rdma_bytes_per_s == result.nic_baseline_bytes_per_s == 400e9
+    assert result.price.on_demand_usd_per_hour == 20
 
 
 def test_output_of_programs_given_as_files(here):
@@ -67,11 +67,11 @@ def test_output_of_programs_given_as_files(here):
     files = ("--nvidia-smi", "gpus", "--topology", "topo", "--lscpu", "cpu", "--ibstat", "ports")
     done = run("hardware", "new", *files, "--machines", "2")
     assert done.exit_code == 0, done.output
-    found = load_hardware("mine.toml")
-    assert (found.device.name, found.device_count, found.vcpus) == ("A100-SXM4-40GB", 4, 64)
-    assert (found.fabric.curve, found.fabric.assumed) == ("a100-sxm", False)
-    assert (found.rdma_kind, found.nic_baseline_bytes_per_s) == ("InfiniBand", 12.5e9)
-    assert found.sources["nic_baseline"].source == "ibstat"
+    result = load_hardware("mine.toml")
+    assert (result.device.name, result.device_count, result.vcpus) == ("A100-SXM4-40GB", 4, 64)
+    assert (result.fabric.curve, result.fabric.assumed) == ("a100-sxm", False)
+    assert (result.rdma_kind, result.nic_baseline_bytes_per_s) == ("InfiniBand", 12.5e9)
+    assert result.sources["nic_baseline"].source == "ibstat"
 
 
 def test_prompts_on_a_terminal(monkeypatch):
@@ -80,8 +80,8 @@ def test_prompts_on_a_terminal(monkeypatch):
     monkeypatch.setattr(hardware, "_is_terminal", lambda: True)
     done = run("hardware", "new", input="A10G\n4\n2\n25Gbit\n0\n")
     assert done.exit_code == 0, done.output
-    found = load_hardware("mine.toml")
-    assert (found.device.name, found.device_count, found.machines) == ("A10G", 4, 2)
+    result = load_hardware("mine.toml")
+    assert (result.device.name, result.device_count, result.machines) == ("A10G", 4, 2)
 
 
 @pytest.mark.parametrize(

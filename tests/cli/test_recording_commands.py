@@ -108,13 +108,13 @@ def test_a_choice_of_machines_that_is_open_stays_open(gpu: Path) -> None:
 
 def test_other_batches_are_scaled_to_with_their_range() -> None:
     both = f"{DATA}/plain.json.gz,{DATA}/plain16.json.gz"
-    one = answered("simulate", "--profile", DATA / "plain.json.gz", "--batch", "12", *QUICK)
+    result = answered("simulate", "--profile", DATA / "plain.json.gz", "--batch", "12", *QUICK)
     two = answered("simulate", "--profile", both, "--batch", "12", *QUICK)
     exact = answered("simulate", "--profile", both, "--batch", "16", *QUICK)
-    assert one["plan"]["batch"] == two["plan"]["batch"] == 12
+    assert result["plan"]["batch"] == two["plan"]["batch"] == 12
     widths = [
         answer["plan"]["samples_per_s_range_high"] / answer["plan"]["samples_per_s_range_low"]
-        for answer in (one, two, exact)
+        for answer in (result, two, exact)
     ]
     assert widths[0] > widths[1] > widths[2]
     assert "recorded at" not in exact["plan"]["range_basis"]

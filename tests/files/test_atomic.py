@@ -86,11 +86,11 @@ def test_there_is_one_writer():
     """Every file that the package writes goes through planner/files/regular_file.py."""
     writes = re.compile(r"""\.write_(text|bytes)\(|open\([^)\n]*["'][wax]b?\+?["']|\.savefig\(|\.tofile\(""")
     root = Path(planner.__file__).parent
-    found = [
+    kept_rglob = [
         f"{path.relative_to(root)}: {line.strip()}"
         for path in sorted(root.rglob("*.py"))
         if path != root / "files" / "regular_file.py"
         for line in path.read_text().splitlines()
         if writes.search(line)
     ]
-    assert found == []
+    assert kept_rglob == []

@@ -71,8 +71,8 @@ def test_offers_are_those_collected(row: dict[str, str]) -> None:
     assert (hardware.memory_bytes or 0) == (number(row["memory_gib"]) or 0) * GIB
     for figure, column in (("burst", "net_gbps_nominal"), ("baseline", "net_gbps_baseline")):
         gbit = number(row[column])
-        found = getattr(hardware, f"nic_{figure}_bytes_per_s")
-        assert found == (None if gbit is None else pytest.approx(gbit * GBIT_BYTES_PER_S))
+        result = getattr(hardware, f"nic_{figure}_bytes_per_s")
+        assert result == (None if gbit is None else pytest.approx(gbit * GBIT_BYTES_PER_S))
     assert (hardware.local_disk_bytes or 0) == (number(row["local_nvme_gb"]) or 0) * 1e9
     if row["rdma"] and "only" not in row["rdma"]:
         assert hardware.rdma == (row["rdma"] != "none")
@@ -129,14 +129,14 @@ def test_what_nobody_can_rent_is_not_called_rentable() -> None:
 
 def test_names_by_lines_are_those_that_the_files_define() -> None:
     """Machines are found by lines of text; reading the files in full must give the same."""
-    found = {}
+    by_name = {}
     for path in sorted(Path(load_hardware("p3.2xlarge").path).parent.glob("*.toml")):
         data = tomllib.loads(path.read_text())
-        found |= {name: data.get("family", path.stem) for name in data.get("machines", {})}
+        by_name |= {name: data.get("family", path.stem) for name in data.get("machines", {})}
         for name, machine in data.get("machines", {}).items():
             for alias in (*machine.get("aliases", ()), machine.get("offered_as", name)):
                 assert load_hardware(alias).name == name
-    assert found == {name: load_hardware(name).family for name in hardware_names()}
+    assert by_name == {name: load_hardware(name).family for name in hardware_names()}
 
 
 @pytest.mark.parametrize("name", INSTANCES)

@@ -104,17 +104,17 @@ def test_hybrid_cube_mesh_and_bridged_pairs():
         ["SYS", "SYS", "NV1", "SYS", "NV1", "NV2", " X ", "NV2"],
         ["SYS", "SYS", "SYS", "NV1", "NV2", "NV1", "NV2", " X "],
     ]
-    found = fabric_of(matrix(mesh), "V100-SXM2-16GB")
-    assert (found["topology"], found["gbyte_per_s"]) == ("mesh", 150)
-    assert known_fabric(found, "V100-SXM2-16GB", 8) == "v100-8"
+    fabric = fabric_of(matrix(mesh), "V100-SXM2-16GB")
+    assert (fabric["topology"], fabric["gbyte_per_s"]) == ("mesh", 150)
+    assert known_fabric(fabric, "V100-SXM2-16GB", 8) == "v100-8"
     pairs = [
         [" X ", "NV12", "SYS", "SYS"],
         ["NV12", " X ", "SYS", "SYS"],
         ["SYS", "SYS", " X ", "NV12"],
         ["SYS", "SYS", "NV12", " X "],
     ]
-    found = fabric_of(matrix(pairs), "A100-PCIE-80GB")
-    assert (found["topology"], found["gbyte_per_s"], found["between_gbyte_per_s"]) == ("pairs", 300, 31)
+    fabric = fabric_of(matrix(pairs), "A100-PCIE-80GB")
+    assert (fabric["topology"], fabric["gbyte_per_s"], fabric["between_gbyte_per_s"]) == ("pairs", 300, 31)
 
 
 def test_processor_of_lscpu():
@@ -141,8 +141,8 @@ def test_fastest_active_ports_of_ibstat():
     ports = [PORT.format(name=f"mlx5_{i}", state="Active", rate=200, layer="InfiniBand") for i in range(8)]
     other = PORT.format(name="mlx5_8", state="Active", rate=25, layer="Ethernet")
     down = PORT.format(name="mlx5_9", state="Down", rate=400, layer="InfiniBand")
-    found = nics_of("".join([other, down, *ports]))
-    assert (found.count, found.gbit_per_s, found.rdma_kind) == (8, 1600, "InfiniBand")
+    nics = nics_of("".join([other, down, *ports]))
+    assert (nics.count, nics.gbit_per_s, nics.rdma_kind) == (8, 1600, "InfiniBand")
     assert nics_of(other).rdma_kind == "RoCE"
     with pytest.raises(BadInput, match="no active port"):
         nics_of(down)

@@ -90,7 +90,7 @@ def test_an_exported_resnet_is_the_network_of_the_catalogue(tmp_path):
         training=torch.onnx.TrainingMode.TRAINING,
         do_constant_folding=False,
     )
-    found, ours = import_file(tmp_path / "resnet.onnx").model, load_model("resnet50-v1.5")
-    assert {(t.name, t.shape) for t in found.tensors} == {(t.name, t.shape) for t in ours.tensors}
-    assert flops(found) == flops(ours)
-    assert len(found.blocks) == len(ours.blocks)
+    result, ours = import_file(tmp_path / "resnet.onnx").model, load_model("resnet50-v1.5")
+    assert {(t.name, t.shape) for t in result.tensors} == {(t.name, t.shape) for t in ours.tensors}
+    assert flops(result) == flops(ours)
+    assert len(result.blocks) == len(ours.blocks)

@@ -91,13 +91,13 @@ def flops(model):
 def test_a_module_is_the_network_of_the_catalogue(modules, tmp_path, source, asked, name):
     if name == "gpt2":
         pytest.importorskip("transformers")
-    found, ours = import_named(source, asked), load_model(name)
-    assert {(t.name, t.shape) for t in found.model.tensors} == {(t.name, t.shape) for t in ours.tensors}
-    assert flops(found.model) == flops(ours)
-    assert len(found.model.blocks) == len(ours.blocks)
-    assert found.notes == ("every operator is known",)
-    (tmp_path / "mine.toml").write_text(toml_of(found.values))
-    assert load_model(tmp_path / "mine.toml").layers == found.model.layers
+    result, ours = import_named(source, asked), load_model(name)
+    assert {(t.name, t.shape) for t in result.model.tensors} == {(t.name, t.shape) for t in ours.tensors}
+    assert flops(result.model) == flops(ours)
+    assert len(result.model.blocks) == len(ours.blocks)
+    assert result.notes == ("every operator is known",)
+    (tmp_path / "mine.toml").write_text(toml_of(result.values))
+    assert load_model(tmp_path / "mine.toml").layers == result.model.layers
 
 
 def test_hooks_see_the_layers_of_a_small_network(modules):

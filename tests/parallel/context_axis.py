@@ -58,14 +58,14 @@ class ContextParallel(Axis):
         )
 
     def communications(self, shard: Shard) -> tuple[Communication, ...]:
-        found = []
+        parts = []
         for layer in shard.model.layers:
             if isinstance(layer.detail, AttentionShape):
                 gathered = 2 * layer.detail.keys * layer.detail.kv_heads * layer.detail.head_size
-                found.append(Communication(layer.name, "all_gather", gathered))
+                parts.append(Communication(layer.name, "all_gather", gathered))
             if trained := sum(tensor.elements for tensor in layer.tensors):
-                found.append(Communication(layer.name, "all_reduce", trained, of_gradients=True))
-        return tuple(found)
+                parts.append(Communication(layer.name, "all_reduce", trained, of_gradients=True))
+        return tuple(parts)
 
     def labels(self) -> AxisLabels:
         return AxisLabels(f"context {self.degree}", role=f"{self.degree} share every sequence")

@@ -224,8 +224,8 @@ def test_chunks_between_machines_wait_for_every_hop() -> None:
     for size in (1e3, 1e5, 1e8):
         latency_s = Nccl("ring").seconds("all_reduce", 1.0, between)
         sum_s = latency_s + 1.5 * size / 1e9
-        found = Nccl("ring").seconds("all_reduce", size, between)
-        assert 0.9 * sum_s <= found <= 2.1 * sum_s
+        seconds = Nccl("ring").seconds("all_reduce", size, between)
+        assert 0.9 * sum_s <= seconds <= 2.1 * sum_s
     few, many = (Nccl("ring").seconds("all_reduce", size, inside) for size in (1e8, 2e8))
     assert many - few == pytest.approx(1.5 * 1e8 / 1e9, rel=1e-6)  # what comes in is passed on at once
 
@@ -238,7 +238,7 @@ def test_estimates_between_machines_are_near_measured_curves(machine: str, least
     bare = replace(known, network_curves={}, fabric=known.fabric and replace(known.fabric, curve=None))
     for size in (2**20, 2**22, 2**24, 2**26):
         measured, estimated = (
-            Nccl().seconds("all_reduce", size, peers_of(Site(one, 16), Nccl())) for one in (known, bare)
+            Nccl().seconds("all_reduce", size, peers_of(Site(entry, 16), Nccl())) for entry in (known, bare)
         )
         assert least <= estimated / measured <= most
 
@@ -253,8 +253,8 @@ def test_nccl_broadcasts_down_a_chain_of_machines() -> None:
     few, many = (Nccl("ring").seconds("broadcast", 1e8, peers) for peers in (near, far))
     waits_s = 64 * (8 * CHUNK_BYTES / 40e9)
     assert waits_s < many - few < waits_s + 64 * 8 * 20e-6
-    one = Peers.of(fabric(8), network(66, channels=1))
-    assert Nccl("ring").seconds("broadcast", 1e8, one) == pytest.approx(many - 65 * 7 * CHUNK_BYTES / 40e9)
+    result = Peers.of(fabric(8), network(66, channels=1))
+    assert Nccl("ring").seconds("broadcast", 1e8, result) == pytest.approx(many - 65 * 7 * CHUNK_BYTES / 40e9)
     inside = Nccl("ring").seconds("broadcast", 1e8, Peers.of(inside=fabric(8)))
     assert 1e8 / 360e9 <= inside < 1.3 * 1e8 / 360e9
 

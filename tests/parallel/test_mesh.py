@@ -112,7 +112,7 @@ def test_ranks_of_the_first_and_last_stage_may_hold_most() -> None:
 
 
 def test_collectives_go_over_the_faster_network_where_rdma_is_used() -> None:
-    found = [
+    kept_hardware = [
         kind
         for kind in match_hardware(("*",))
         if kind.rdma
@@ -120,7 +120,7 @@ def test_collectives_go_over_the_faster_network_where_rdma_is_used() -> None:
         and kind.nic_baseline_bytes_per_s
         and kind.rdma_bytes_per_s > kind.nic_baseline_bytes_per_s
     ]
-    assert found
-    for kind in found:
+    assert kept_hardware
+    for kind in kept_hardware:
         assert Site(kind, 16).between_bytes_per_s == kind.rdma_bytes_per_s
         assert Site(kind, 16, rdma=False).between_bytes_per_s == kind.nic_baseline_bytes_per_s

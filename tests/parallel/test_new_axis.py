@@ -30,8 +30,8 @@ def python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
 def answer(*args: str) -> dict[str, Any]:
     done = python(COMMAND, *args, "--format", "json")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    loads: dict[str, Any] = json.loads(done.stdout)
+    return loads
 
 
 def test_help_has_its_flag() -> None:
@@ -51,7 +51,7 @@ def test_simulate_counts_its_computation_communication_and_memory(tmp_path: Path
     assert "2 replicas of 4" in both["plan"]["cluster"]
     assert any("2 share every layer, 2 share every sequence" in line for line in both["assumptions"])
     assert "tensor 2 x context 2 x data 2" in page.read_text()
-    steps, held = ([one[key] for one in (alone, both)] for key in ("step", "memory"))
+    steps, held = ([entry[key] for entry in (alone, both)] for key in ("step", "memory"))
     assert (
         0.4 < steps[1]["compute_s"] / steps[0]["compute_s"] < 0.7
     )  # kernels are smaller, and less efficient
@@ -59,12 +59,12 @@ def test_simulate_counts_its_computation_communication_and_memory(tmp_path: Path
     assert sum(value for name, value in steps[1].items() if name not in ("step_s", "recompute_s")) == (
         pytest.approx(steps[1]["step_s"])
     )
-    kinds = [one["by_kind_bytes"] for one in held]
+    kinds = [entry["by_kind_bytes"] for entry in held]
     assert kinds[1]["activations"] < 0.6 * kinds[0]["activations"]
     # sharded over half as many replicas
     assert kinds[1]["parameters"] == pytest.approx(2 * kinds[0]["parameters"])
-    for one in (alone, both):
-        assert one["plan"]["samples_per_s"] <= one["plan"]["bound_samples_per_s"]
+    for entry in (alone, both):
+        assert entry["plan"]["samples_per_s"] <= entry["plan"]["bound_samples_per_s"]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_simulate_counts_its_computation_communication_and_memory(tmp_path: Path
     ],
 )
 def test_every_answer_has_its_degree(command: str, more: tuple[str, ...]) -> None:
-    found = answer(command, *SETTINGS, *more, "--context", "2", "--exchange", "sharded")
-    plans = found.get("plans") or found["points"]
+    result = answer(command, *SETTINGS, *more, "--context", "2", "--exchange", "sharded")
+    plans = result.get("plans") or result["points"]
     assert {plan["context"] for plan in plans} == {2}
 
 

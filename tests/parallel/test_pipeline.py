@@ -36,9 +36,9 @@ def test_no_other_stages_are_faster(unit_s, stages) -> None:
 def test_no_stage_is_empty() -> None:
     unit_s = [10.0, 0.0, 1.0, 0.0]
     for stages in range(1, 5):
-        found = balanced(unit_s, stages)
-        assert (found[0], found[-1]) == (0, 4)
-        assert list(found) == sorted(set(found))
+        result = balanced(unit_s, stages)
+        assert (result[0], result[-1]) == (0, 4)
+        assert list(result) == sorted(set(result))
 
 
 def test_equal_blocks_are_shared_out_equally() -> None:

@@ -46,13 +46,13 @@ def test_sums_over_machines_are_those_of_the_market(market: Market) -> None:
 
 
 def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None:
-    one, two, often = (
+    first, two, often = (
         stage_of(
             MODEL, 2, Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=pipeline, interleave=interleave)), BF16
         )[0]
         for pipeline, interleave in ((1, 1), (4, 1), (4, 2))
     )
-    assert two.stages == often.stages != one.stages
+    assert two.stages == often.stages != first.stages
     assert two.seconds.sum() > often.seconds.sum()
 
 

@@ -39,8 +39,8 @@ def send_s(elements: float) -> float:
 
 
 def work(model: Model, tensor: int = 1, recompute: str = "none", **settings: int) -> StageWork:
-    found = unit_times(model, 2, Mesh.of(tensor=tensor), recompute, COSTS)  # type: ignore[arg-type]
-    return stage_work(found, send_s, Mesh.of(**settings).axis(PipelineParallel))
+    result = unit_times(model, 2, Mesh.of(tensor=tensor), recompute, COSTS)  # type: ignore[arg-type]
+    return stage_work(result, send_s, Mesh.of(**settings).axis(PipelineParallel))
 
 
 def seconds(of: StageWork, kind: int) -> float:
@@ -52,12 +52,12 @@ def test_a_whole_replica_computes_what_its_layers_do() -> None:
     whole = work(model)
     assert seconds(whole, COMPUTE) == pytest.approx(3 * times(model, 2).forward_s.sum())
     assert [seconds(whole, kind) for kind in (RECOMPUTE, SUM, WAIT)] == [0, 0, 0]
-    assert sum(one.elements for one in whole.layout.parameters) == model.parameters
+    assert sum(parameter.elements for parameter in whole.layout.parameters) == model.parameters
     assert len(whole.layout.blocks) == 14
-    for one in whole.layout.parameters:
-        assert whole.layout.role[one.readers[0]] == FORWARD
-        assert one.ready is not None
-        assert whole.layout.role[one.ready] == BACKWARD
+    for parameter in whole.layout.parameters:
+        assert whole.layout.role[parameter.readers[0]] == FORWARD
+        assert parameter.ready is not None
+        assert whole.layout.role[parameter.ready] == BACKWARD
 
 
 def test_full_recompute_computes_the_blocks_forward_again() -> None:
@@ -84,7 +84,7 @@ def test_stages_wait_as_long_as_the_schedule_says() -> None:
     each = chain.summed(times(model, 2).forward_s)
     stages = [each[a:b].sum() for a, b in zip(staged.stages, staged.stages[1:], strict=False)]
     sent = 1024 * 768 * 2 / 1e11
-    whole = pipeline_s(stages, [2 * one for one in stages], micro, send_s=sent)
+    whole = pipeline_s(stages, [2 * stage for stage in stages], micro, send_s=sent)
     busy = float(staged.seconds.sum()) - seconds(staged, WAIT)
     assert micro * busy + seconds(staged, WAIT) == pytest.approx(whole)
     interleaved = work(model, pipeline=4, interleave=2)
@@ -94,7 +94,7 @@ def test_stages_wait_as_long_as_the_schedule_says() -> None:
 def test_a_device_updates_the_parameters_of_its_stage() -> None:
     model = load_model("gpt2")
     staged = work(model, pipeline=2)
-    held = sum(one.elements for one in staged.layout.parameters)
+    held = sum(parameter.elements for parameter in staged.layout.parameters)
     assert staged.optimizer_s == pytest.approx(held / 1e12)
     assert held < model.parameters
 

@@ -67,9 +67,9 @@ def test_a_block_of_llama_is_cut_as_megatron_cuts_it() -> None:
         "mlp.down_proj": "features",
         "out": "positions",
     }
-    per_block = [one for one in reduced if one.layer.startswith(block)]
-    assert [one.layer.removeprefix(block) for one in per_block] == ["self_attn.o_proj", "mlp.down_proj"]
-    assert {one.elements for one in per_block} == {8192 * 4096}
+    per_block = [entry for entry in reduced if entry.layer.startswith(block)]
+    assert [entry.layer.removeprefix(block) for entry in per_block] == ["self_attn.o_proj", "mlp.down_proj"]
+    assert {entry.elements for entry in per_block} == {8192 * 4096}
     assert len(reduced) == 2 * 32 + 1  # and that of the embedding
 
 
@@ -84,11 +84,11 @@ def test_a_share_has_the_width_of_its_columns_and_the_rows_of_its_sums() -> None
     assert (attention.heads, attention.kv_heads) == (8, 2)  # type: ignore[union-attr]
     assert layers["input_layernorm"].output_shape == (2048, 4096)
     without = TensorParallel(4, sequence_parallel=False).shard(Shard(whole)).model
-    assert next(one for one in without.layers if one.kind == "rms_norm").output_shape == (8192, 4096)
+    assert next(layer for layer in without.layers if layer.kind == "rms_norm").output_shape == (8192, 4096)
 
 
 def test_more_devices_than_key_heads_share_them() -> None:
-    attention = next(one.detail for one in shard(load_model("llama3-8b"), 16).layers if one.detail)
+    attention = next(layer.detail for layer in shard(load_model("llama3-8b"), 16).layers if layer.detail)
     assert (attention.heads, attention.kv_heads) == (2, 1)  # type: ignore[union-attr]
 
 
@@ -105,5 +105,5 @@ def test_what_does_not_divide_is_refused_with_what_does() -> None:
     for name, degrees in (("gpt2", [1, 2, 4]), ("resnet50", [1])):
         model = load_model(name)
         assert [mesh.settings["tensor"] for mesh in meshes(model, machine, {"pipeline": (1,)})] == [1]
-        found = meshes(model, machine, {"tensor": (1, 2, 3, 4, 8)})
-        assert [mesh.settings["tensor"] for mesh in found if mesh.settings["tensor"] != 3] == degrees
+        result = meshes(model, machine, {"tensor": (1, 2, 3, 4, 8)})
+        assert [mesh.settings["tensor"] for mesh in result if mesh.settings["tensor"] != 3] == degrees

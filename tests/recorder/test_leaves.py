@@ -21,9 +21,9 @@ def demand(
     name: str, dims: list[Any], types: tuple[str, ...] = (), values: tuple[str, ...] = (), **more: Any
 ) -> Leaf:
     shapes = Shapes(dims, list(types or ("float",) * len(dims)), list(values))
-    found = leaf_of(name, shapes, more.get("weights", set()), tf32=more.get("tf32", False))
-    assert found is not None
-    return found
+    leaf = leaf_of(name, shapes, more.get("weights", set()), tf32=more.get("tf32", False))
+    assert leaf is not None
+    return leaf
 
 
 def test_a_product_and_the_gradients_of_its_two_factors() -> None:
@@ -135,8 +135,8 @@ def step() -> list[Any]:
 
 
 def read(events: list[Any]) -> kineto.Step:
-    (found,) = kineto.read(json.dumps({"traceEvents": events}).encode(), "hand")
-    return found
+    (result,) = kineto.read(json.dumps({"traceEvents": events}).encode(), "hand")
+    return result
 
 
 def test_a_call_has_the_time_that_it_spends_itself() -> None:
@@ -148,8 +148,8 @@ def test_a_call_has_the_time_that_it_spends_itself() -> None:
 
 
 def test_communication_between_two_ops_is_neither_s() -> None:
-    found = read(step())
-    profile = pytorch.build([found], batch=4, model="m", facts=Facts(batch=4))
+    result = read(step())
+    profile = pytorch.build([result], batch=4, model="m", facts=Facts(batch=4))
     lasts = dict(zip(profile.names, (profile.durations_s[0] * 1e6).tolist(), strict=True))
     assert lasts["forward/linear_0"] == pytest.approx(100)
     assert lasts["forward/outer_sum_0"] == pytest.approx(360 - 200 - 50)
@@ -183,15 +183,15 @@ def test_what_the_host_takes_to_issue_an_op_is_without_its_waits_for_the_device(
         kernel(9, 750, 40),
         call("cudaStreamSynchronize", 310, 30, 0, cat="cuda_runtime"),
     ]
-    found = read(events)
-    linear, outer, back, _ = found.ops
+    result = read(events)
+    linear, outer, back, _ = result.ops
     assert (linear.start_us, linear.end_us) == (300, 600)
     assert [leaf.us for leaf in linear.leaves] == [0.0, 300.0]
     assert linear.launch_us == 200
     assert outer.launch_us == 360 - 200 - 30
     assert back.launch_us == 100
     assert outer.waited_us == 90  # the device had nothing to do but to wait for the collective
-    profile = pytorch.build([found], batch=4, model="m", facts=Facts(batch=4, device_kind="gpu"))
+    profile = pytorch.build([result], batch=4, model="m", facts=Facts(batch=4, device_kind="gpu"))
     lasts = dict(zip(profile.names, (profile.durations_s[0] * 1e6).tolist(), strict=True))
     assert lasts["forward/outer_sum_0"] == pytest.approx(750 - 600 - 90)
     assert profile.recorded is not None

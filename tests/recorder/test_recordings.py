@@ -97,12 +97,12 @@ def test_every_op_is_classified_by_what_it_asks(name: str) -> None:
 
 def test_shares_of_kinds_explain_the_step() -> None:
     profile = loaded("plain")
-    found = seconds_by_kind(profile)
-    assert sum(found.values()) == pytest.approx(profile.durations_s.sum(axis=1).mean())
+    result = seconds_by_kind(profile)
+    assert sum(result.values()) == pytest.approx(profile.durations_s.sum(axis=1).mean())
     assert {"conv", "conv1x1", "conv3x3", "depthwise", "matmul", "attention", "memory", "overhead"} <= set(
-        found
+        result
     )
-    assert found["host"] < 0.2 * sum(found.values())
+    assert result["host"] < 0.2 * sum(result.values())
 
 
 def test_gradients_of_autocast_stay_in_single_precision() -> None:

@@ -78,7 +78,7 @@ def swept():
     from planner.answers.sweep import SweepResult
 
     result = recommended()
-    rows = list({one.plan.key: one for one in [*result.everything, *result.screened]}.values())
+    rows = list({scored.plan.key: scored for scored in [*result.everything, *result.screened]}.values())
     return SweepResult(rows, {}, len(rows), {}, False, result.request)
 
 
@@ -108,11 +108,11 @@ def many_plans(count: int):
     result = recommended()
     every = [result.chosen]
     for index in range(count - 1):
-        one = result.everything[index % len(result.everything)]
+        scored = result.everything[index % len(result.everything)]
         factor = 1 + index / count
-        plan = replace(one.plan, workers=1000 + index)
-        prediction = replace(one.prediction, samples_per_s=one.samples_per_s * factor)
-        every.append(ScoredPlan(plan, one.costs, 1e5, prediction, one.device))
+        plan = replace(scored.plan, workers=1000 + index)
+        prediction = replace(scored.prediction, samples_per_s=scored.samples_per_s * factor)
+        every.append(ScoredPlan(plan, scored.costs, 1e5, prediction, scored.device))
     return replace(result, everything=every, plans=every[:20], screened=[], bounded=[])
 
 
@@ -131,7 +131,7 @@ def twenty_machines():
             replace(result.chosen, plan=plan, prediction=prediction, marks=marks, costs=tuple(costs))
         )
     request = replace(result.request)
-    kinds = [replace(own, name=one.plan.machine) for one in every]
+    kinds = [replace(own, name=entry.plan.machine) for entry in every]
     request.__dict__["market"] = replace(request.market, own=(*request.market.own, *kinds))
     return replace(
         result,

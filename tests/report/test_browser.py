@@ -36,9 +36,9 @@ def browser(tmp_path_factory):
     options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
     options.binary_location = binary
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    one = webdriver.Chrome(options=options, service=Service(driver))
-    yield one
-    one.quit()
+    chrome = webdriver.Chrome(options=options, service=Service(driver))
+    yield chrome
+    chrome.quit()
 
 
 def wait(browser, script):
@@ -115,8 +115,8 @@ def test_as_many_points_as_plans_and_pointing_at_one_shows_it(browser, tmp_path)
     result = recommended()
     opened(browser, page_of(result), tmp_path / "page.html")
     everything = [*result.everything, *result.screened, *result.plans]
-    plans = {one.plan.key for one in everything} | {plan.key for plan, _, _ in result.bounded}
-    plans |= {one.plan.key for one in _further(result)}
+    plans = {scored.plan.key for scored in everything} | {plan.key for plan, _, _ in result.bounded}
+    plans |= {entry.plan.key for entry in _further(result)}
     assert sum(points(browser)) == len(plans) + 2  # and the rings of the choice and of the what-if
     ring = browser.find_elements(By.CSS_SELECTOR, "#chart-pareto .scatterlayer path.point")[-2]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", ring)
@@ -153,8 +153,8 @@ def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
     machine = replace(request.market.machine(result.chosen.plan.machine), name=HOSTILE)
     request.__dict__["market"] = replace(request.market, own=(*request.market.own, machine))
     plans = [
-        replace(one, plan=replace(one.plan, machine=HOSTILE, exchange=ParameterServers(policy=NOTE)))
-        for one in result.everything
+        replace(scored, plan=replace(scored.plan, machine=HOSTILE, exchange=ParameterServers(policy=NOTE)))
+        for scored in result.everything
     ]
     hostile = replace(result, request=request, everything=plans, plans=plans, screened=[], bounded=[])
     problems, _ = opened(browser, page_of(hostile), tmp_path / "page.html")
@@ -227,14 +227,14 @@ def test_nothing_is_clipped_and_no_label_overprints(browser, tmp_path, kind):
 
 
 def test_a_crowded_table_needs_no_scrolling_on_a_laptop(browser, tmp_path):
-    """Of a cut model: long names, tokens and costs, and the last column says why each plan lost."""
+    """Of a split model: long names, tokens and costs, and the last column says why each plan lost."""
     machines = "p4de.24xlarge,p6-b200.48xlarge"
     answer = planner.recommend("llama3-70b", budget=500, global_batch=1024, hardware=machines)
-    assert any("pipeline" in one.plan.how for one in answer.plans)
+    assert any("pipeline" in plan.plan.how for plan in answer.plans)
     try:
         sized(browser, 1200)
         opened(browser, page_of(answer), tmp_path / "page.html")
-        assert [one for one in browser.execute_script(CLIPPED) if one.startswith("scrolls")] == []
+        assert [entry for entry in browser.execute_script(CLIPPED) if entry.startswith("scrolls")] == []
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -45,7 +45,7 @@ def test_latency_is_that_of_so_many_connections():
 
 
 def test_formats_have_the_rate_of_large_products():
-    found = AcceleratorCalibration(
+    result = AcceleratorCalibration(
         name="Some GPU",
         vendor="nvidia",
         memory_bytes=16e9,
@@ -54,7 +54,7 @@ def test_formats_have_the_rate_of_large_products():
         launch_s=5e-6,
         software="torch 2.6",
     )
-    table = accelerator_table(found)
+    table = accelerator_table(result)
     assert table.title == "Some GPU"
     assert table.rows == [{"format": "fp32", "tflops": 8.12}, {"format": "fp16", "tflops": 65.0}]
     assert table.notes == ["Large copies move 300 GB/s; a kernel takes 5 us to launch; torch 2.6."]

@@ -9,12 +9,12 @@ from planner.report.charts_curves import sizes_curve, utilisation_curve
 
 def with_sizes(advised, workers):
     """One, two and three servers, each a tenth faster than one less."""
-    one = simulated().scored
+    result = simulated().scored
     plans = [
         replace(
-            one,
-            plan=replace(one.plan, workers=workers),
-            prediction=replace(one.prediction, samples_per_s=one.samples_per_s * (1 + count / 10)),
+            result,
+            plan=replace(result.plan, workers=workers),
+            prediction=replace(result.prediction, samples_per_s=result.samples_per_s * (1 + count / 10)),
         )
         for count in range(3)
     ]
@@ -26,7 +26,7 @@ def test_as_many_servers_as_pay_off_are_coloured():
     chart = sizes_curve(curve)
     (bars,) = chart.spec["data"]
     assert bars["x"] == [1, 2, 3]
-    assert bars["y"] == [one.samples_per_s for _, one in curve.sizes]
+    assert bars["y"] == [scored.samples_per_s for _, scored in curve.sizes]
     assert bars["marker"]["color"] == ["@faint", "@c1", "@faint"]
     assert chart.caption.startswith("With 1 worker, each number of servers")
     assert chart.caption.endswith("Coloured: 2, as many as pay off.")

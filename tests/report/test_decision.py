@@ -151,14 +151,14 @@ def test_one_device_alone_is_rented_where_it_is_cheapest() -> None:
 def test_deadline_is_met_with_a_stated_probability(answer: Recommendation) -> None:
     training = training_of(answer.request)
     assert training is not None
-    one = answer.chosen
+    result = answer.chosen
     for share, said in ((1.0, "50%"), (4.0, ">99%"), (0.25, "<1%")):
-        request = replace(answer.request, deadline_s=share * training.seconds(one))
+        request = replace(answer.request, deadline_s=share * training.seconds(result))
         assert page_of(replace(answer, request=request)).facts[1][0].endswith(f": {said}")
     free = replace(answer, request=replace(answer.request, deadline_s=None))
     assert "meets" not in page_of(free).facts[1][0]
-    late_s = training.confident_s(one, 0.9)
-    assert training.probability_within(one, late_s) == pytest.approx(0.9)
+    late_s = training.confident_s(result, 0.9)
+    assert training.probability_within(result, late_s) == pytest.approx(0.9)
 
 
 def test_what_is_assumed_of_the_input_is_said(answer: Recommendation) -> None:

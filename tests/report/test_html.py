@@ -82,24 +82,24 @@ class Elements(HTMLParser):
 def test_a_page_is_one_file_that_says_how_to_get_it_again(kind):
     made = page(kind)
     text = render_page(made)
-    found = Elements(text)
-    assert found.addresses == []
-    assert found.handlers == []
-    assert "img" not in found.tags
+    elements = Elements(text)
+    assert elements.addresses == []
+    assert elements.handlers == []
+    assert "img" not in elements.tags
     scripts = (
         1 + 3 * bool(made.charts) + (2 if made.what_if and made.what_if() else 0)
     )  # tables; charts, plotly, ours; sliders
-    assert found.tags.count("script") == scripts
-    assert COMMAND in found.text
-    assert made.answer in found.text
-    assert all(cell in found.text for cells in made.facts for cell in cells)
+    assert elements.tags.count("script") == scripts
+    assert COMMAND in elements.text
+    assert made.answer in elements.text
+    assert all(cell in elements.text for cells in made.facts for cell in cells)
     assert len(text.encode()) < 2e6
 
 
 def test_a_hostile_name_is_text_everywhere():
-    found = Elements(render_page(page("model")))
-    assert HOSTILE in found.text
-    assert NOTE in found.text
+    elements = Elements(render_page(page("model")))
+    assert HOSTILE in elements.text
+    assert NOTE in elements.text
     text = render_page(page("recommend"))
     data = re.search(r'<script type="application/json" id="charts">(.*?)</script>', text, re.DOTALL)[1]
     assert HOSTILE not in text
@@ -138,9 +138,9 @@ def plans_drawn(result) -> int:
 
 def test_every_plan_that_was_looked_at_is_drawn():
     result = recommended()
-    keys = {one.plan.key for one in [*result.everything, *result.screened, *result.plans]}
+    keys = {scored.plan.key for scored in [*result.everything, *result.screened, *result.plans]}
     keys |= {plan.key for plan, _, _ in result.bounded}
-    beside = {one.plan.key for one in _further(result)} - keys
+    beside = {entry.plan.key for entry in _further(result)} - keys
     assert plans_drawn(result) == len(keys) + len(beside)
     assert result.simulated <= len(keys)
     assert result.considered == len(keys) + sum(
@@ -159,8 +159,8 @@ def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
     spec = next(chart for chart in page_of(result).charts if chart.key == "workers").spec
     ideal, bound, simulated_line, *marked = spec["data"]
     assert marked[0]["x"] == [result.chosen.workers]
-    one = result.points[0].scored.samples_per_s
-    assert ideal["y"] == pytest.approx([one * point.workers for point in result.points])
+    outcome = result.points[0].scored.samples_per_s
+    assert ideal["y"] == pytest.approx([outcome * point.workers for point in result.points])
     assert bound["y"] == [point.scored.bound_samples_per_s for point in result.points]
     highs = [y + up for y, up in zip(simulated_line["y"], simulated_line["error_y"]["array"], strict=True)]
     assert highs == pytest.approx([point.scored.prediction.samples_per_s_high for point in result.points])
@@ -226,13 +226,18 @@ def test_a_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
 
 
 def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
-    one = simulated().scored
+    result = simulated().scored
 
     def page(share):
-        used = dict.fromkeys(one.prediction.utilisation, 0.1) | {COMPUTATION: share}
-        scored = replace(one, prediction=replace(one.prediction, utilisation=used, bottleneck=COMPUTATION))
+        used = dict.fromkeys(result.prediction.utilisation, 0.1) | {COMPUTATION: share}
+        scored = replace(
+            result, prediction=replace(result.prediction, utilisation=used, bottleneck=COMPUTATION)
+        )
         chart = charts.utilisation(scored)
-        cards = {one.name: (one.value, one.more) for one in phrases.figures(scored, simulated().request)}
+        cards = {
+            figure.name: (figure.value, figure.more)
+            for figure in phrases.figures(scored, simulated().request)
+        }
         return cards, chart.caption, chart.spec["data"][0]["marker"]["color"], charts.scored_words(scored)
 
     cards, caption, colours, hover = page(0.41)
@@ -296,14 +301,14 @@ def test_a_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
     )
     assert len(made.tables[0].rows) == len(result.rows)
     assert len(made.what_if()["points"]) == len(result.rows)
-    cheapest = min(result.rows, key=lambda one: one.usd_per_million_samples)
+    cheapest = min(result.rows, key=lambda row: row.usd_per_million_samples)
     assert f"{format.usd(cheapest.usd_per_million_samples)} per million samples" in made.facts[0]
     assert made.figures[-1].more == cheapest.plan.cluster_text
 
 
 def test_several_models_have_a_chart_each_and_no_sliders():
     result = swept()
-    other = [replace(one, plan=replace(one.plan, model="other")) for one in result.rows]
+    other = [replace(row, plan=replace(row.plan, model="other")) for row in result.rows]
     made = page_of(replace(result, rows=[*result.rows, *other]))
     assert [chart.key for chart in made.charts] == ["pareto-0", "pareto-1"]
     assert made.charts[1].title.endswith(": other")

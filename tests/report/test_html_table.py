@@ -24,7 +24,7 @@ COLUMNS = [
     [(0, "rate", 1234.5), (0, "_said", 1234.0), (1, "_said", -3.5), (2, "_said", None), (2, "rate", None)],
 )
 def test_a_figure_is_sorted_by_its_value_and_not_by_its_letters(row, key, value):
-    column = next(one for one in COLUMNS if one.key == key)
+    column = next(column for column in COLUMNS if column.key == key)
     assert sort_value(column, ROWS[row], figure=True) == value
 
 

@@ -95,13 +95,15 @@ def test_json_has_the_job_of_every_plan(
     ):
         data = json.loads(to_json(answer.as_dict()))
         jsonschema.validate(data, {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{kind}"}]})
-        found = data[plans] if isinstance(data[plans], list) else [data[plans]]
-        for one in [*found, data["baseline"]]:
-            assert one["job_samples"] == answer.request.samples
-            factor = 1.0 if one["spot"] is None else one["spot"]["time_factor"]
-            assert one["job_s"] == pytest.approx(one["job_samples"] / one["samples_per_s"] * factor)
-            assert one["job_usd"] == pytest.approx(one["usd_per_hour"] * one["job_s"] / 3600)
-            assert one["job_usd"] == pytest.approx(one["usd_per_million_samples"] * one["job_samples"] / 1e6)
+        value = data[plans] if isinstance(data[plans], list) else [data[plans]]
+        for match in [*value, data["baseline"]]:
+            assert match["job_samples"] == answer.request.samples
+            factor = 1.0 if match["spot"] is None else match["spot"]["time_factor"]
+            assert match["job_s"] == pytest.approx(match["job_samples"] / match["samples_per_s"] * factor)
+            assert match["job_usd"] == pytest.approx(match["usd_per_hour"] * match["job_s"] / 3600)
+            assert match["job_usd"] == pytest.approx(
+                match["usd_per_million_samples"] * match["job_samples"] / 1e6
+            )
 
 
 def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compared: Comparison) -> None:
@@ -132,10 +134,10 @@ def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Satur
 
     late_s = Training(EPOCH, "").confident_s(curve.points[1].scored, CONFIDENCE)
     asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=late_s * 1.01)
-    found = replace(curve, request=asked).chosen
+    result = replace(curve, request=asked).chosen
     fine = [point for point in curve.points if not missed(point.scored, asked, training_of(asked))]
-    assert found.scored.usd_per_million_samples == min(p.scored.usd_per_million_samples for p in fine)
-    assert found.workers > 1
+    assert result.scored.usd_per_million_samples == min(p.scored.usd_per_million_samples for p in fine)
+    assert result.workers > 1
 
 
 def test_one_plan_says_which_limit_it_misses_and_how_stale_it_is(simulated: Simulation) -> None:
@@ -209,7 +211,7 @@ def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendat
     names = [column.heading for column in asked.columns if column not in usual.columns]
     assert names == ["kWh/M", "kg CO2e/M"]
     for plan in sequences.as_dict()["plans"]:
-        # device power x host x PUE over the time of a million samples
+        # device power x host x PUE over the time per million samples
         hours = 1e6 / plan["samples_per_s"] / 3600
         watts = {"A10G": 300, "L40S": 350}[plan["device"]] * 1.8
         kwh = plan["kwh_per_million_samples"]

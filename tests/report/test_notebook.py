@@ -50,7 +50,7 @@ def test_a_faster_plan_stands_further_right_and_a_cheaper_one_lower():
     result = recommended()
     chart = charts_of(result)[0]
     drawn = picture(chart)
-    dots = [one for one in found(drawn, "circle") if one.get("fill") != "none"]
+    dots = [match for match in found(drawn, "circle") if match.get("fill") != "none"]
     traces = [
         t
         for t in chart.spec["data"]
@@ -64,8 +64,8 @@ def test_a_faster_plan_stands_further_right_and_a_cheaper_one_lower():
     by_cost = sorted(zip(points, dots, strict=True), key=lambda pair: -pair[0][1])
     heights = [float(dot.get("cy")) for _, dot in by_cost]
     assert heights == sorted(heights)
-    rings = [one for one in found(drawn, "circle") if one.get("fill") == "none"]
-    assert [one.get("stroke") for one in rings].count(COLOURS["mark"]) == 1
+    rings = [match for match in found(drawn, "circle") if match.get("fill") == "none"]
+    assert [ring.get("stroke") for ring in rings].count(COLOURS["mark"]) == 1
 
 
 def test_bars_are_as_long_as_their_values_and_stack():
@@ -81,12 +81,12 @@ def test_bars_are_as_long_as_their_values_and_stack():
     }
     layout = {"height": 200, "xaxis": {"title": {"text": "USD"}}, "yaxis": axis}
     drawn = picture(Chart("cost", "What <it> costs", "caption", {"data": data, "layout": layout}))
-    bars = [one for one in found(drawn, "rect") if one.get("height") != "8"]  # that of the legend
-    wide = [float(one.get("width")) for one in bars]
+    bars = [match for match in found(drawn, "rect") if match.get("height") != "8"]  # that of the legend
+    wide = [float(bar.get("width")) for bar in bars]
     assert wide[1] == pytest.approx(2 * wide[0], abs=0.2)
     assert wide[2] == pytest.approx(3 * wide[0], abs=0.2)
     assert float(bars[2].get("x")) == pytest.approx(float(bars[0].get("x")) + wide[0], abs=0.2)
-    assert [one.get("fill") for one in bars] == [COLOURS[c] for c in ("c1", "c1", "c2", "c3")]
+    assert [bar.get("fill") for bar in bars] == [COLOURS[c] for c in ("c1", "c1", "c2", "c3")]
     assert float(bars[0].get("y")) < float(bars[1].get("y"))  # the first row is on top
-    words = [one.text for one in found(drawn, "text")]
+    words = [match.text for match in found(drawn, "text")]
     assert {"a", "b <i>", "USD", "one", "two & more"} <= set(words)

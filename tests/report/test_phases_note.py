@@ -25,5 +25,5 @@ def test_what_the_intervals_allow_is_no_fall():
 
 
 def test_workers_that_exchange_together_do_not_take_turns():
-    said = falling([(1, rate(62, 1)), (2, rate(31, 1))], takes_turns=False)
+    said = falling([(1, rate(62, 1)), (2, rate(31, 1))], is_asynchronous=False)
     assert said.startswith("2 workers are 50% slower than 1: exchanging gradients takes longer")

@@ -108,7 +108,7 @@ def test_the_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
     text = plotted(result).plain
     body, legend = text.split("└")
     assert body.count("X") == 1
-    machines = sorted({one.plan.machine for one in result.everything})
+    machines = sorted({scored.plan.machine for scored in result.everything})
     for letter, hardware in zip("ab", machines, strict=True):
         assert f"{letter} {hardware}" in legend
     assert "X chosen" in legend
@@ -141,8 +141,8 @@ def test_colours_can_be_seen_on_black_and_on_white():
 def test_with_many_machines_the_legend_stays_short():
     result = recommended()
     many = [
-        replace(one, plan=replace(one.plan, machine=f"kind{index}.xlarge"))
-        for index, one in enumerate((list(result.everything) * 30)[:30])
+        replace(scored, plan=replace(scored.plan, machine=f"kind{index}.xlarge"))
+        for index, scored in enumerate((list(result.everything) * 30)[:30])
     ]
     drawn = chart_plot(pareto(many, chosen=result.chosen, marked=many[:12]), 80).plain
     assert len(drawn.splitlines()) <= 26

@@ -10,16 +10,16 @@ from planner.report.charts import PLOT, PlotScale, _box, _meet, placed_labels
 
 def test_labels_of_neighbours_are_apart_and_inside():
     plans = twenty_machines().plans
-    x = PlotScale.over(one.samples_per_s for one in plans)
-    y = PlotScale.over(one.usd_per_million_samples for one in plans)
+    x = PlotScale.over(plan.samples_per_s for plan in plans)
+    y = PlotScale.over(plan.usd_per_million_samples for plan in plans)
     labels = placed_labels(plans, x, y)
-    assert {one["text"] for one in labels} == {"cheapest", "fastest", "best value"}
-    marked = {", ".join(one.marks): one for one in plans if one.marks}
+    assert {label["text"] for label in labels} == {"cheapest", "fastest", "best value"}
+    marked = {", ".join(plan.marks): plan for plan in plans if plan.marks}
     boxes = []
-    for one in labels:
-        plan = marked[one["text"]]
+    for label in labels:
+        plan = marked[label["text"]]
         up = y.at(plan.usd_per_million_samples)
-        boxes.append(_box(one["text"], x.at(plan.samples_per_s), up, one["xanchor"], one["ay"]))
+        boxes.append(_box(label["text"], x.at(plan.samples_per_s), up, label["xanchor"], label["ay"]))
     assert not any(_meet(*pair) for pair in combinations(boxes, 2))
     assert all(left > 0 and top > 0 and bottom < PLOT[1] for left, top, _, bottom in boxes)
 

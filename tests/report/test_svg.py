@@ -104,8 +104,8 @@ def test_points_are_rings_or_discs_of_their_size_and_say_what_they_are():
 
 def test_upright_bars_stand_on_what_was_drawn_before():
     x, y, starts = unit(100.0), _axis({"range": [0, 10]}, [], "y", 50.0, 0.0), {}
-    (one,) = _bars(bars([2], [4.0]), x, y, starts)
-    assert 'x="16.8" y="30.0" width="6.4" height="20.0"' in one
+    (first,) = _bars(bars([2], [4.0]), x, y, starts)
+    assert 'x="16.8" y="30.0" width="6.4" height="20.0"' in first
     (two,) = _bars(bars([2], [5.0]), x, y, starts)
     assert 'x="16.8" y="5.0" width="6.4" height="25.0"' in two
     assert starts == {2: 9.0}

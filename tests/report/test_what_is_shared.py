@@ -15,13 +15,13 @@ from planner.report.terminal import brief_notes, page_text
 def test_devices_share_what_their_stage_shares_and_gather_two_blocks_ahead() -> None:
     model = load_model("gpt2")
     training = TrainingSettings(8, precision_named(model.default_precision), devices=8)
-    found = layouts(model, training)
-    whole = found["replicated"]
+    result = layouts(model, training)
+    whole = result["replicated"]
     # the loss is the worst moment, before there are gradients
-    assert all(memory.gradients_bytes == 0 for memory in found.values())
+    assert all(memory.gradients_bytes == 0 for memory in result.values())
     for name in ("ZeRO 1", "ZeRO 2", "ZeRO 3, FSDP"):
-        assert found[name].optimizer_bytes == pytest.approx(whole.optimizer_bytes / 8)
-    last = found["ZeRO 3, FSDP"]
+        assert result[name].optimizer_bytes == pytest.approx(whole.optimizer_bytes / 8)
+    last = result["ZeRO 3, FSDP"]
     assert last.parameters_bytes == pytest.approx(whole.parameters_bytes / 8)
     # the table of tokens, which the head shares, and the one of positions behind it
     tables = [tensor.elements for layer in model.layers[:3] for tensor in layer.tensors]

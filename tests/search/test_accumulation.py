@@ -16,8 +16,8 @@ def plans(**options):
 
 
 def test_batches_that_recompute_are_also_taken_in_micro_batches():
-    found = plans()
-    shapes = {(plan.batch, plan.accumulate, plan.recompute) for plan in found}
+    result = plans()
+    shapes = {(plan.batch, plan.accumulate, plan.recompute) for plan in result}
     assert (16, 2, "none") in shapes
     assert any(recompute != "none" for _, _, recompute in shapes)
     assert all(accumulate == 1 or recompute == "none" for _, accumulate, recompute in shapes)
@@ -29,8 +29,8 @@ def test_what_is_named_is_kept(named):
 
 
 def test_recommend_loses_to_no_simulation_of_the_same_machines_and_global_batch():
-    found = planner.recommend("bert-large", budget=100, interval_width=0.02, **ASKED)
-    chosen = found.chosen
+    recommend = planner.recommend("bert-large", budget=100, interval_width=0.02, **ASKED)
+    chosen = recommend.chosen
     each = chosen.plan.samples_per_step
     for batch in (8, 16):
         rival = planner.simulate(

@@ -53,8 +53,8 @@ def port(greeting=b""):
     try:
         yield f"tcp://127.0.0.1:{door.getsockname()[1]}"
     finally:
-        for one in [door, *visitors]:
-            one.close()
+        for visitor in [door, *visitors]:
+            visitor.close()
 
 
 @pytest.mark.parametrize("address", ["x", "tcp://127.0.0.1", "tcp://host:many", "//host:8786", "tcp://:8786"])

@@ -27,7 +27,7 @@ import domination
         ("vgg11", "g5.12xlarge"),
         ("resnet50", "g4dn.xlarge"),
         ("alexnet", "p3dn.24xlarge"),
-        ("mpt-125m", "g4dn.8xlarge"),  # its own batch fits on one device only if all is computed again
+        ("mpt-125m", "g4dn.8xlarge"),  # its own batch fits on one device only if all is recomputed
         ("llama3-8b", "a2-ultragpu-4g"),  # a replica needs several devices: none is trained alone
     ],
 )
@@ -38,8 +38,8 @@ def test_no_answer_is_dominated(model: str, machine: str) -> None:
 def test_what_dominates_is_noticed() -> None:
     request = Request(model="alexnet", hardware=("p3.8xlarge",), workers=(4,), interval_width=0.05)
     served, free = (
-        recommend_for(one, jobs=1, advice=False).chosen
-        for one in (replace(request, exchanges=(("servers", {}),)), request)
+        recommend_for(entry, jobs=1, advice=False).chosen
+        for entry in (replace(request, exchanges=(("servers", {}),)), request)
     )
     assert free.plan.exchange.kind == "allreduce"
     for objective in domination.OBJECTIVES:
@@ -49,16 +49,16 @@ def test_what_dominates_is_noticed() -> None:
 
 
 def test_machines_that_can_be_rented() -> None:
-    found = {kind.name for kind in domination.rented()}
-    assert len(found) > 200
-    assert "p3.2xlarge" not in found
+    present = {kind.name for kind in domination.rented()}
+    assert len(present) > 200
+    assert "p3.2xlarge" not in present
 
 
 def test_one_of_machines_that_are_alike_stands_for_all() -> None:
     kinds = domination.rented()
-    found = domination.classes(kinds)
-    assert sorted(name for names in found for name in names) == sorted(kind.name for kind in kinds)
-    assert len(found) < len(kinds)
+    classes = domination.classes(kinds)
+    assert sorted(name for names in classes for name in names) == sorted(kind.name for kind in kinds)
+    assert len(classes) < len(kinds)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_price_tells_machines_apart_beside_servers_on_others() -> None:
     for name, same in (("g5.12xlarge", False), ("a2-highgpu-2g", True)):  # Google's has no cheap hosts here
         kind = load_hardware(name)
         price = kind.price.on_demand_usd_per_hour or 0.0
-        other = replace(kind, name="dearer", price=replace(kind.price, on_demand_usd_per_hour=1.5 * price))
+        other = replace(kind, name="costlier", price=replace(kind.price, on_demand_usd_per_hour=1.5 * price))
         assert (domination.alike(kind, Market()) == domination.alike(other, Market())) is same
 
 

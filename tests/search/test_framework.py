@@ -29,13 +29,13 @@ def compute_notes(answer) -> list[str]:
 
 
 def test_a_cut_model_is_faster_with_megatron_core_and_says_so():
-    usual, named = (simulation_for(one) for one in (CUT, replace(CUT, framework="transformer-engine")))
+    usual, named = (simulation_for(entry) for entry in (CUT, replace(CUT, framework="transformer-engine")))
     assert 1.15 < named.scored.samples_per_s / usual.scored.samples_per_s < 1.8
     assert any("synthesized for transformer-engine" in note for note in compute_notes(named))
     assert any("--framework transformer-engine" in str(note) for note in notes_of(usual.assumptions))
     assert not any("--framework" in note for note in compute_notes(named))
     # what PyTorch does not compute again, it does
-    done, less = (one.anatomy.hfu / one.anatomy.mfu for one in (named, usual))
+    done, less = (entry.anatomy.hfu / entry.anatomy.mfu for entry in (named, usual))
     assert done > 1.01 * less
 
 
@@ -47,7 +47,9 @@ def test_a_whole_model_gets_no_hint():
 
 def test_a_compiler_takes_its_share_of_the_time():
     asked = Request(model="gpt2", hardware=("g5.xlarge",), workers=(1,), interval_width=0.05)
-    usual, compiled = (simulation_for(one) for one in (asked, replace(asked, framework="pytorch-compiled")))
+    usual, compiled = (
+        simulation_for(entry) for entry in (asked, replace(asked, framework="pytorch-compiled"))
+    )
     time = constants().frameworks["pytorch-compiled"].time
     assert usual.scored.samples_per_s / compiled.scored.samples_per_s == pytest.approx(time, rel=0.03)
 
@@ -59,15 +61,15 @@ def test_convolutional_networks_have_it_too_and_old_devices_leave_their_own_fit(
     named = simulation_for(replace(old, framework="pytorch"))
     assert any("synthesized for pytorch in fp32" in note for note in compute_notes(named))
     half = replace(old, formats=("fp16",))
-    usual, fused = (simulation_for(one).scored for one in (half, replace(half, framework="ngc")))
+    usual, fused = (simulation_for(entry).scored for entry in (half, replace(half, framework="ngc")))
     assert fused.samples_per_s > 1.1 * usual.samples_per_s
 
 
 def test_all_questions_take_it():
     words = {"framework": "transformer-engine", "interval_width": 0.05}
-    found = planner.recommend("gpt2-xl", hardware="p5.48xlarge", budget=60, **words)
-    assert "transformer-engine" in " ".join(map(str, notes_of(found.assumptions)))
-    assert found.as_dict()["request"]["framework"] == "transformer-engine"
+    recommend = planner.recommend("gpt2-xl", hardware="p5.48xlarge", budget=60, **words)
+    assert "transformer-engine" in " ".join(map(str, notes_of(recommend.assumptions)))
+    assert recommend.as_dict()["request"]["framework"] == "transformer-engine"
     both = planner.compare("gpt2-xl", hardware="p5.48xlarge,p4d.24xlarge", **words)
     assert "transformer-engine" in " ".join(map(str, notes_of(both.assumptions)))
     asked = Request(model="gpt2-xl", hardware=("p5.48xlarge",), framework="ngc")

@@ -52,8 +52,8 @@ def rate(**words: Any) -> float:
 def test_plans_use_mixed_precision_where_the_device_has_matrix_units(
     model: str, machine: str, name: str
 ) -> None:
-    found = plans(model=model, hardware=machine, workers=1, exchange="alone")
-    assert {plan.precision.name for plan in found} == {name}
+    result = plans(model=model, hardware=machine, workers=1, exchange="alone")
+    assert {plan.precision.name for plan in result} == {name}
 
 
 def test_a_format_that_the_device_lacks_is_refused_with_what_it_has() -> None:
@@ -96,11 +96,11 @@ def test_sharding_is_offered_where_nothing_plainer_fits() -> None:
 
 
 def test_as_little_is_computed_again_as_fits() -> None:
-    found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1, exchange="sharded:stage=3")
-    assert {plan.recompute for plan in found if plan.mesh.size == 1} <= {"none", "per-op", "full"}
+    result = plans(model="llama3-8b", hardware="p5.48xlarge", workers=8, batch=1, exchange="sharded:stage=3")
+    assert {plan.recompute for plan in result if plan.mesh.size == 1} <= {"none", "per-op", "full"}
     request = asked(model="llama3-8b", hardware="p5.48xlarge", batch=1)
     cases = Cases(request, model_of(request))
-    for plan in found:
+    for plan in result:
         if plan.recompute == "full":
             assert cases.feasibility.out_of_memory(replace(plan, recompute="none")) is not None
 
@@ -108,7 +108,7 @@ def test_as_little_is_computed_again_as_fits() -> None:
 def every_plan(request: Request) -> dict[str, Plan]:
     """The space of a request without any shortcut, of plans that fit and deal out the global batch."""
     model, market = model_of(request), request.market
-    feasibility, found = Feasibility(request, model), {}
+    feasibility, result = Feasibility(request, model), {}
     for machine in worker_machines(request):
         for nodes in range(1, (request.machines or 1) + 1):
             for mesh in meshes_on(request, machine, model):
@@ -127,20 +127,20 @@ def every_plan(request: Request) -> dict[str, Plan]:
                                 model, batch, site, exchange, request, precision=BF16, recompute=again
                             )
                             if feasibility.out_of_memory(plan) is None:
-                                found[plan.key] = plan
+                                result[plan.key] = plan
                                 held = held or EXCHANGES.tier(exchange) is Tier.BASELINE
                                 break
-    return found
+    return result
 
 
 def test_micro_batches_accumulation_and_recompute_are_offered_as_memory_allows() -> None:
     request = asked(model="llama3-8b", hardware="p4d.24xlarge,p5.48xlarge", machines=2, global_batch=64)
-    found = enumerate_plans(request, model_of(request)).plans
-    assert {plan.key for plan in found} == set(every_plan(request))
-    assert len({plan.batch for plan in found}) > 2
-    assert {plan.recompute for plan in found} >= {"none", "full"}
-    assert all(plan.batch * plan.accumulate * plan.replicas == 64 for plan in found)
-    assert {plan.mesh.settings["pipeline"] for plan in found} >= {1, 2, 4}
+    result = enumerate_plans(request, model_of(request)).plans
+    assert {plan.key for plan in result} == set(every_plan(request))
+    assert len({plan.batch for plan in result}) > 2
+    assert {plan.recompute for plan in result} >= {"none", "full"}
+    assert all(plan.batch * plan.accumulate * plan.replicas == 64 for plan in result)
+    assert {plan.mesh.settings["pipeline"] for plan in result} >= {1, 2, 4}
 
 
 def test_the_race_finds_what_simulating_every_plan_finds() -> None:
@@ -151,8 +151,8 @@ def test_the_race_finds_what_simulating_every_plan_finds() -> None:
     )
     assert raced.chosen.plan == all_of_them.chosen.plan
     assert raced.simulated < all_of_them.simulated
-    for one in all_of_them.everything:
-        assert one.samples_per_s <= one.bound_samples_per_s
+    for scored in all_of_them.everything:
+        assert scored.samples_per_s <= scored.bound_samples_per_s
 
 
 def test_cpu_machines_are_left_out_for_large_models_where_there_are_gpus() -> None:
@@ -182,10 +182,10 @@ LLAMA = {
 
 
 def test_cuts_are_asked_for_and_refused_with_what_works() -> None:
-    found = simulation_for(asked(**LLAMA, tensor=8, pipeline=2, accumulate=8, recompute="full"))
-    plan = found.scored.plan
+    simulation = simulation_for(asked(**LLAMA, tensor=8, pipeline=2, accumulate=8, recompute="full"))
+    plan = simulation.scored.plan
     assert (plan.mesh, plan.replicas) == (Mesh.of(tensor=8, pipeline=2), 1)
-    assert found.scored.samples_per_s > 1
+    assert simulation.scored.samples_per_s > 1
     with pytest.raises(BadInput, match=r"tensor degree of 3 .* nearest"):
         rate(**LLAMA, tensor=3)
 
@@ -259,15 +259,15 @@ def test_what_cannot_be_dealt_out_names_the_nearest_that_can(
 
 
 def refused(**words: Any) -> str:
-    with pytest.raises(Infeasible) as found:
+    with pytest.raises(Infeasible) as handle:
         simulation_for(asked(**{**LARGE, **words}))
-    return str(found.value)
+    return str(handle.value)
 
 
 def flags_of(words: str) -> dict[str, Any]:
     """The flags of a remedy as words of a scenario."""
     said = words.partition("it fits with --")[2].split(" --")
-    pairs = (one.split(" ") for one in said)
+    pairs = (entry.split(" ") for entry in said)
     return {name.replace("-", "_"): int(value) if value.isdigit() else value for name, value in pairs}
 
 
@@ -313,15 +313,15 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     request = asked(model="llama3-8b", hardware=kinds, machines=2, global_batch=32, budget=120.0)
     space = {plan.key for plan in enumerate_plans(request, model_of(request)).plans}
     best = recommend_for(request, jobs=1, advice=False).chosen
-    found = recommend_for(request, jobs=1, advice=False, trials=400)
-    plans_found = [one.plan for one in found.everything]
+    recommend = recommend_for(request, jobs=1, advice=False, trials=400)
+    plans_found = [scored.plan for scored in recommend.everything]
     whole = [
         plan for plan in plans_found if EXCHANGES.tier(plan.exchange) is Tier.BASELINE or plan.mesh.size == 1
     ]
     assert {plan.key for plan in whole} <= space
     assert len({plan.mesh for plan in plans_found}) > 2
     assert all(plan.mesh.settings["tensor"] <= plan.workers_per_machine for plan in plans_found)
-    assert found.chosen.samples_per_s > 0.8 * best.samples_per_s
+    assert recommend.chosen.samples_per_s > 0.8 * best.samples_per_s
 
 
 def test_an_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -> None:
@@ -348,15 +348,15 @@ def test_interleaved_stages_wait_less_and_hold_more() -> None:
     assert twice.anatomy is not None
     assert twice.anatomy.parts.bubble_s == pytest.approx(plain.anatomy.parts.bubble_s / 2, rel=0.2)
     assert twice.scored.samples_per_s > plain.scored.samples_per_s
-    memory = [one.as_dict()["memory"]["by_kind_bytes"]["activations"] for one in (plain, twice)]
+    memory = [entry.as_dict()["memory"]["by_kind_bytes"]["activations"] for entry in (plain, twice)]
     assert memory[1] > memory[0]
     assert twice.scored.plan.how.endswith("tensor 2 x pipeline 4, 2 virtual pipeline stages per device")
     assert twice.scored.as_dict()["interleave"] == 2
 
 
 def test_interleaving_is_offered_and_refused_with_what_works() -> None:
-    found = plans(model="llama3-8b", hardware="p5.48xlarge", workers=16, batch=1)
-    settings = [plan.mesh.settings for plan in found]
+    result = plans(model="llama3-8b", hardware="p5.48xlarge", workers=16, batch=1)
+    settings = [plan.mesh.settings for plan in result]
     for pipeline, interleave in ((1, {1}), (2, {1, 4}), (8, {1, 2})):
         assert {each["interleave"] for each in settings if each["pipeline"] == pipeline} == interleave
     with pytest.raises(BadInput, match=r"12 x 4 stages .* 34 units; .* --interleave 8"):

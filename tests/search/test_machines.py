@@ -78,7 +78,7 @@ def test_what_cannot_win_is_left_out_with_its_reason_unless_it_is_named() -> Non
     field = field_of(Cases(request, model_of(request)))
     names = {kind.name for kind in field.machines}
     reasons = {name: reason.rest for reason, gone in field.left_out.items() for name in gone}
-    assert {"g5.xlarge", "g5.2xlarge"} <= names  # dearer, with twice the network
+    assert {"g5.xlarge", "g5.2xlarge"} <= names  # costlier, with twice the network
     assert "no slower network" in reasons["g5.16xlarge"]  # the same as g5.8xlarge but for its price
     assert "3 times as much a sample" in reasons["c5.24xlarge"]
     named = replace(request, hardware=("g5.*", "c5.24xlarge"))
@@ -116,6 +116,6 @@ def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None
     for trials in (None, 40):
         answer = recommend_for(request, jobs=1, advice=False, trials=trials)
         assert answer.chosen.plan.machine in names
-        assert {one.plan.workers for one in answer.everything} <= {1, 8}
+        assert {scored.plan.workers for scored in answer.everything} <= {1, 8}
     texts = [note.text for note in notes_of(answer.assumptions)]
     assert any("no network bandwidth is published for lambda-" in text for text in texts)

@@ -57,11 +57,11 @@ def test_all_answers_take_a_file_for_workers_and_servers(lab, command):
 
 
 def test_absolute_paths_and_threads_in_python(lab):
-    found = planner.recommend(
+    recommend = planner.recommend(
         "alexnet", hardware=str(lab), batch=64, workers=4, servers=1, interval_width=0.1, jobs=2
     )
-    assert found.chosen.plan.machine == "lab-4xt4"
-    assert any("lab-4xt4 $2.00/h" in note.text for note in notes_of(found.assumptions))
+    assert recommend.chosen.plan.machine == "lab-4xt4"
+    assert any("lab-4xt4 $2.00/h" in note.text for note in notes_of(recommend.assumptions))
 
 
 def test_a_sweep_takes_a_file(lab, tmp_path):
@@ -70,8 +70,8 @@ def test_a_sweep_takes_a_file(lab, tmp_path):
         'model = "alexnet"\nbatch = 64\nhardware = "lab.toml"\nserver_hardware = "own"\n'
         "workers = 4\nservers = 1\ninterval_width = 0.1\n"
     )
-    found = sweep(config, tmp_path / "sweep.db", jobs=1)
-    assert {row.plan.machine for row in found.rows} == {"lab-4xt4"}
+    result = sweep(config, tmp_path / "sweep.db", jobs=1)
+    assert {row.plan.machine for row in result.rows} == {"lab-4xt4"}
 
 
 def test_a_file_hides_the_catalogues_machine_of_that_name(tmp_path):
@@ -93,10 +93,10 @@ def test_a_price_without_region_and_date_is_said_without_them(tmp_path):
     (tmp_path / "lab.toml").write_text(
         '[machines.lab]\ndevice = "T4"\nnic_baseline_gbit_per_s = 25\non_demand_usd_per_hour = 0.8\n'
     )
-    found = planner.recommend(
+    recommend = planner.recommend(
         "alexnet", hardware=str(tmp_path / "lab.toml"), workers="1", servers="1", interval_width=0.1
     )
-    assert "Price: lab $0.80/h, on demand (estimated)." in map(str, notes_of(found.assumptions))
+    assert "Price: lab $0.80/h, on demand (estimated)." in map(str, notes_of(recommend.assumptions))
 
 
 @pytest.mark.parametrize("trials", [None, 40])
@@ -109,9 +109,9 @@ def test_no_search_takes_more_machines_than_there_are(tmp_path, trials):
         "capital_usd = 1e4\nlifetime_years = 4\npower_watts = 1\nenergy_usd_per_kwh = 0\n"
     )
     request = Request(model="alexnet", hardware=(str(path),), interval_width=0.1, max_steps=200)
-    found = recommend_for(request, jobs=1, advice=False, trials=trials)
-    market = found.request.market
-    counts = {sum(one.count for one in row.plan.rented(market)) for row in found.everything}
+    recommend = recommend_for(request, jobs=1, advice=False, trials=trials)
+    market = recommend.request.market
+    counts = {sum(entry.count for entry in row.plan.rented(market)) for row in recommend.everything}
     assert max(counts) == 3
     assert min(counts) == 1
 
@@ -184,10 +184,10 @@ def test_owned_machines_are_all_used_although_fewer_cost_less(private):
         "[machines.paid.ownership]\nmachines = 4\ncapital_usd = 150000\nlifetime_years = 4\n"
         "power_watts = 6000\nenergy_usd_per_kwh = 0.1\n"
     )
-    found = planner.recommend("llama3-8b", hardware=private("paid", owned), interval_width=0.05)
-    assert found.chosen.plan.machines == 4
-    assert found.saturation is None
-    assert not any(change.scored.plan.machines > 4 for change in found.changes)
+    recommend = planner.recommend("llama3-8b", hardware=private("paid", owned), interval_width=0.05)
+    assert recommend.chosen.plan.machines == 4
+    assert recommend.saturation is None
+    assert not any(change.scored.plan.machines > 4 for change in recommend.changes)
     balanced = planner.recommend(
         "llama3-8b", hardware=private("paid", owned), interval_width=0.05, objective="balanced"
     )
@@ -200,15 +200,19 @@ def test_fewer_owned_machines_where_they_are_as_fast(tmp_path):
     path.write_text(
         '[machines.slow]\ndevice = "T4"\ndevice_count = 4\nmachines = 3\nnic_baseline_gbit_per_s = 0.1\n'
     )
-    found = planner.recommend("vgg16", hardware=str(path), exchange="alone,allreduce", interval_width=0.05)
-    assert found.chosen.plan.machines == 1
+    recommend = planner.recommend(
+        "vgg16", hardware=str(path), exchange="alone,allreduce", interval_width=0.05
+    )
+    assert recommend.chosen.plan.machines == 1
 
 
 def test_number_of_machines_that_nobody_says_is_one_and_stated(private):
     path = private("some")
     settings = {"interval_width": 0.05}
-    one = planner.recommend("resnet50", hardware=path, **settings)
-    assert one.chosen.plan.machines == 1
-    assert "one some, as its file does not say how many" in " ".join(map(str, notes_of(one.assumptions)))
+    recommend = planner.recommend("resnet50", hardware=path, **settings)
+    assert recommend.chosen.plan.machines == 1
+    assert "one some, as its file does not say how many" in " ".join(
+        map(str, notes_of(recommend.assumptions))
+    )
     assert planner.recommend("resnet50", hardware=path, machines=3, **settings).chosen.plan.machines == 3
     assert planner.simulate("resnet50", hardware=path, workers=16).scored.plan.workers == 16

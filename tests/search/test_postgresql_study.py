@@ -19,12 +19,12 @@ pytest.importorskip("psycopg2")
 
 def program(name):
     """A program of PostgreSQL; Debian keeps them out of the search path."""
-    found = shutil.which(name) or next(
+    which = shutil.which(name) or next(
         (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None
     )
-    if found is None:
+    if which is None:
         pytest.skip(f"no {name} here")
-    return found
+    return which
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def test_a_study_in_postgresql_is_gone_on_with(url):
     assert first.considered == 8
     again = recommend_for(request, trials=8, study=url, advice=False, jobs=1)
     assert again.considered == 8  # nothing was left to do: the trials came from the database
-    assert {one.plan.key: one.prediction for one in again.everything} == {
-        one.plan.key: one.prediction for one in first.everything
+    assert {scored.plan.key: scored.prediction for scored in again.everything} == {
+        scored.plan.key: scored.prediction for scored in first.everything
     }
     more = recommend_for(request, trials=12, study=url, advice=False, jobs=1)
     assert more.considered == 12

@@ -107,13 +107,13 @@ def test_a_machine_without_any_price_shows_none(tmp_path, command, more):
     assert "$" not in shown.stdout
     assert "USD" not in shown.stdout
     page = tmp_path / "page.html"
-    found = CliRunner().invoke(app, [command, *args, *more, "--format", "json", "--html", str(page)])
-    data = json.loads(found.stdout)
+    invoke = CliRunner().invoke(app, [command, *args, *more, "--format", "json", "--html", str(page)])
+    data = json.loads(invoke.stdout)
     for plan in data.get("points") or [data["plan"]]:
         prices = {key: value for key, value in plan.items() if "usd" in key}
         assert set(prices.values()) == {None}
-    assert "an hour, $" not in page.read_text()
-    assert ">USD an hour<" not in page.read_text()
+    assert "per hour, $" not in page.read_text()
+    assert ">USD per hour<" not in page.read_text()
 
 
 def test_servers_cost_what_they_cost_and_not_what_a_subtraction_leaves():

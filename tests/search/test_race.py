@@ -41,10 +41,10 @@ def arrays(cases):
 def test_pruning_by_bound_loses_nothing(cases):
     bound, truth, usd = arrays(cases)
     outcome = race(bound, usd, lambda batch, rung: [Exact(truth[i]) for i in batch], rungs=False)
-    found = sorted(outcome.long)
+    long = sorted(outcome.long)
     cost = usd / 3600 / truth
     everything = {(truth[i], cost[i]) for i in front(truth, cost)}
-    assert {(truth[found[k]], cost[found[k]]) for k in front(truth[found], cost[found])} == everything
+    assert {(truth[long[k]], cost[long[k]]) for k in front(truth[long], cost[long])} == everything
     assert len(outcome.scores) + outcome.pruned_by_bound == len(cases)
 
 
@@ -125,5 +125,5 @@ def test_race_infeasible_plans_rule_out_no_other(cases, quantile):
     )
     feasible = np.flatnonzero(truth >= least)
     cost = usd / 3600 / truth
-    found = [i for i in outcome.long if truth[i] >= least[i]]
-    assert cost[found].min() == cost[feasible].min()
+    kept_long = [i for i in outcome.long if truth[i] >= least[i]]
+    assert cost[kept_long].min() == cost[feasible].min()

@@ -91,9 +91,9 @@ def test_rank_clearly_better_wide_range_still_wins() -> None:
 
 def test_rank_same_device_errors_are_shared() -> None:
     """Two machines of one device: whatever its error is, the faster one stays faster."""
-    one, two = plan(1000.0, 10.0, 0.3), plan(1900.0, 20.0, 0.3)
-    assert probability_better(two, one, inf) == 1.0
-    assert tied_with(0, [one, plan(1900.0, 20.0, 0.3, "other")], inf) == []
+    first, two = plan(1000.0, 10.0, 0.3), plan(1900.0, 20.0, 0.3)
+    assert probability_better(two, first, inf) == 1.0
+    assert tied_with(0, [first, plan(1900.0, 20.0, 0.3, "other")], inf) == []
 
 
 @pytest.mark.parametrize("own", [0.05, 0.2])

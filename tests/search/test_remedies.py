@@ -33,9 +33,9 @@ def followed(flags: str) -> dict[str, Any]:
 def test_remedies_of_a_request_without_a_plan_work(options: dict[str, Any]) -> None:
     with pytest.raises(Infeasible, match="; it works with --"):
         recommend_for(parse_request(**options), jobs=1, advice=False)
-    found = remedies(parse_request(**options))
-    assert 1 <= len(found) <= MOST_NAMED
-    for remedy in found:
+    result = remedies(parse_request(**options))
+    assert 1 <= len(result) <= MOST_NAMED
+    for remedy in result:
         answer = recommend_for(parse_request(**{**options, **followed(remedy.flags)}), jobs=1, advice=False)
         assert answer.chosen.usd_per_hour >= remedy.usd_per_hour - 1e-9
 

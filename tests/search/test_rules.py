@@ -66,10 +66,10 @@ def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
             request = replace(free.request, deadline_s=deadline_s)
             assert within(plans, request) == plans[len(plans) - kept :]
     hours = 1.05 * confident_s(plans[-2]) / 3600
-    found = recommended(samples=SAMPLES, deadline=f"{hours}h")
-    assert found.everything
-    assert {one.plan.key for one in found.everything} <= {one.plan.key for one in plans[-2:]}
-    assert all(SAMPLES / one.samples_per_s <= hours * 3600 for one in found.everything)
+    result = recommended(samples=SAMPLES, deadline=f"{hours}h")
+    assert result.everything
+    assert {scored.plan.key for scored in result.everything} <= {plan.plan.key for plan in plans[-2:]}
+    assert all(SAMPLES / scored.samples_per_s <= hours * 3600 for scored in result.everything)
 
 
 def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
@@ -82,14 +82,14 @@ def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) 
             request = replace(free.request, spend_usd=share * confident_usd(plans[at]))
             assert within(plans, request) == plans[:kept]
     spend = 1.02 * confident_usd(plans[1])
-    found = recommended(samples=SAMPLES, spend=spend)
-    assert found.everything
-    assert {one.plan.key for one in found.everything} <= {one.plan.key for one in plans[:2]}
-    assert all(one.usd_per_million_samples <= spend for one in found.everything)
+    result = recommended(samples=SAMPLES, spend=spend)
+    assert result.everything
+    assert {scored.plan.key for scored in result.everything} <= {plan.plan.key for plan in plans[:2]}
+    assert all(scored.usd_per_million_samples <= spend for scored in result.everything)
 
 
 def test_a_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) -> None:
-    plans = sorted(free.everything, key=lambda one: one.samples_per_s)
+    plans = sorted(free.everything, key=lambda scored: scored.samples_per_s)
     least = plans[3].samples_per_s
     assert within(plans, replace(free.request, min_samples_per_s=least)) == plans[3:]
     assert within(plans, replace(free.request, min_samples_per_s=1.0001 * least)) == plans[4:]
@@ -124,7 +124,9 @@ def test_no_faster_nic_is_advised_where_there_is_none() -> None:
     plan = Plan("vgg11", 32, "g5.xlarge", 2, ParameterServers(1, "g5.xlarge"))
     site = cases.site(plan)
     now = site.market.nic_bytes_per_s(site.hardware)
-    hosts = [one.exchange.host for one in plan.exchange.variants(site) if one.change == "faster NIC"]  # type: ignore[attr-defined]
+    hosts = [
+        variant.exchange.host for variant in plan.exchange.variants(site) if variant.change == "faster NIC"
+    ]  # type: ignore[attr-defined]
     assert all(site.market.nic_bytes_per_s(load_hardware(host)) > now for host in hosts)
     assert "g5.xlarge" not in hosts
 
@@ -137,7 +139,11 @@ def test_of_each_kind_of_change_the_best_is_advised() -> None:
     costs = [change.scored.usd_per_million_samples for change in changes]
     assert costs == sorted(costs)
     several = [replace(changes[0], words=f"{at}", kind=kind) for at, kind in enumerate("abacb")]
-    assert [(one.kind, one.words) for one in _one_of_each(several)] == [("a", "0"), ("b", "1"), ("c", "3")]
+    assert [(entry.kind, entry.words) for entry in _one_of_each(several)] == [
+        ("a", "0"),
+        ("b", "1"),
+        ("c", "3"),
+    ]
 
 
 # plans whose simulation comes near the bound, and how near it comes; a bound a fifth looser would not
@@ -153,7 +159,7 @@ NEAR = [
 
 
 @pytest.mark.parametrize(
-    ("words", "near"), NEAR, ids=lambda one: "-".join(one.values()) if isinstance(one, dict) else ""
+    ("words", "near"), NEAR, ids=lambda item: "-".join(item.values()) if isinstance(item, dict) else ""
 )
 def test_bounds_are_near(words: dict[str, str], near: float) -> None:
     asked = parse_request(
@@ -165,7 +171,7 @@ def test_bounds_are_near(words: dict[str, str], near: float) -> None:
 
 def test_saturation_counts_whole_replicas() -> None:
     """Replicas of two workers: two, four, six workers; each point has whole ones, the bound too."""
-    found = planner.saturation(
+    saturation = planner.saturation(
         "vgg16",
         hardware="c4.8xlarge",
         workers_per_replica="2",
@@ -175,32 +181,32 @@ def test_saturation_counts_whole_replicas() -> None:
         max_workers=6,
         interval_width=0.05,
     )
-    assert [point.workers for point in found.points] == [2, 4, 6]
-    assert {point.scored.plan.mesh.size for point in found.points} == {2}
-    assert [point.scored.plan.replicas for point in found.points] == [1, 2, 3]
-    assert found.points[0].efficiency == 1.0
-    one = found.points[0].scored
-    assert one.usd_per_hour == pytest.approx(4 * load_hardware("c4.8xlarge").price.on_demand_usd_per_hour)
+    assert [point.workers for point in saturation.points] == [2, 4, 6]
+    assert {point.scored.plan.mesh.size for point in saturation.points} == {2}
+    assert [point.scored.plan.replicas for point in saturation.points] == [1, 2, 3]
+    assert saturation.points[0].efficiency == 1.0
+    result = saturation.points[0].scored
+    assert result.usd_per_hour == pytest.approx(4 * load_hardware("c4.8xlarge").price.on_demand_usd_per_hour)
 
 
 def test_synchronous_training_is_recommended_where_it_is_asked_for() -> None:
-    found = recommended(mode="sync")
-    assert {one.plan.exchange.mode for one in found.everything} == {"sync"}  # type: ignore[attr-defined]
-    assert found.chosen.prediction.staleness_max == 0
-    assert found.chosen.as_dict()["mode"] == "sync"
-    assert "Training: synchronous SGD with parameter servers." in map(str, notes_of(found.assumptions))
+    result = recommended(mode="sync")
+    assert {scored.plan.exchange.mode for scored in result.everything} == {"sync"}  # type: ignore[attr-defined]
+    assert result.chosen.prediction.staleness_max == 0
+    assert result.chosen.as_dict()["mode"] == "sync"
+    assert "Training: synchronous SGD with parameter servers." in map(str, notes_of(result.assumptions))
 
 
 def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None:
     """The cheapest a sample, the fastest, and for each goal the plan that has its mark."""
-    plans = [  # the dearer an hour, the faster, but less than in proportion
-        replace(one, prediction=replace(one.prediction, samples_per_s=100 * one.usd_per_hour**0.5))
-        for one in free.everything
+    plans = [  # the costlier per hour, the faster, but less than in proportion
+        replace(scored, prediction=replace(scored.prediction, samples_per_s=100 * scored.usd_per_hour**0.5))
+        for scored in free.everything
     ]
-    costs = {one.plan.key: one.usd_per_million_samples for one in plans}
-    speeds = {one.plan.key: one.samples_per_s for one in plans}
+    costs = {plan.plan.key: plan.usd_per_million_samples for plan in plans}
+    speeds = {plan.plan.key: plan.samples_per_s for plan in plans}
     shown = choose(plans, free.request).shown
-    marked = {mark: one for one in shown for mark in one.marks}
+    marked = {mark: plan for plan in shown for mark in plan.marks}
     assert costs[marked["cheapest"].plan.key] == min(costs.values())
     assert speeds[marked["fastest"].plan.key] == max(speeds.values())
     assert min(costs.values()) < costs[marked["fastest"].plan.key]

@@ -31,8 +31,8 @@ def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() ->
     cases = Cases(request, model)
     whole = Plan("gpt2-xl", 1, "p4d.24xlarge", 8, AllReduce(), workers_per_machine=8, accumulate=8)
     parts = replace(whole, mesh=Mesh.of(pipeline=4))
-    one, part = (peak_memory(plan, model, cases.site(plan)) for plan in (whole, parts))
-    assert 0.2 < part.parameters_bytes / one.parameters_bytes < 0.35
+    first, part = (peak_memory(plan, model, cases.site(plan)) for plan in (whole, parts))
+    assert 0.2 < part.parameters_bytes / first.parameters_bytes < 0.35
     few = replace(parts, accumulate=1)
     assert peak_memory(few, model, cases.site(few)).activations_bytes < 0.5 * part.activations_bytes
 
@@ -59,8 +59,8 @@ def test_the_server_that_holds_most_decides_about_memory() -> None:
     model = load_model("vgg16")
     largest = max(tensor.bytes for tensor in model.tensors)
     for servers in (1, 2, 3):
-        found = _largest_bytes(model, servers, "greedy")
-        assert max(largest, model.bytes / servers) <= found <= model.bytes
+        largest_bytes = _largest_bytes(model, servers, "greedy")
+        assert max(largest, model.bytes / servers) <= largest_bytes <= model.bytes
     assert _largest_bytes(model, 2, "greedy") > model.bytes / 2
 
 
@@ -75,15 +75,15 @@ def test_a_comparison_shows_the_best_plan_of_each_machine_by_the_goal(goal: str)
         "interval_width": 0.05,
     }
     machines = ("p3.2xlarge", "g5.xlarge")
-    found = planner.compare("alexnet", hardware=",".join(machines), objective=goal, **words)
-    assert {row.plan.machine for row in found.rows} == set(machines)
-    for row in found.rows:
+    compare = planner.compare("alexnet", hardware=",".join(machines), objective=goal, **words)
+    assert {row.plan.machine for row in compare.rows} == set(machines)
+    for row in compare.rows:
         asked = parse_request(model="alexnet", hardware=row.plan.machine, objective=goal, **words)  # type: ignore[arg-type]
         everything = recommend_for(asked, exhaustive=True, advice=False).everything
         if goal == "fastest":
-            assert row.samples_per_s >= 0.9 * max(one.samples_per_s for one in everything)
+            assert row.samples_per_s >= 0.9 * max(scored.samples_per_s for scored in everything)
         else:
-            best = min(one.usd_per_million_samples for one in everything)
+            best = min(scored.usd_per_million_samples for scored in everything)
             assert row.usd_per_million_samples <= 1.1 * best
 
 

@@ -31,7 +31,7 @@ def test_a_long_heat_gives_the_same_whatever_ran_before():
             stepwise.predict_all([PLAN], pool, rung)[0] for rung in ("glance", "short", "trial", "half")
         ]
         long = stepwise.predict_all([PLAN], pool, "long")[0]
-        assert [one.runs for one in predictions] == [3, 6, 3, 6]
+        assert [prediction.runs for prediction in predictions] == [3, 6, 3, 6]
         assert long == simulations().predict_all([PLAN], pool, "long")[0]
         assert stepwise.predict_all([PLAN], pool, "medium")[0] is long
     assert stepwise.known(PLAN) is long
@@ -57,7 +57,7 @@ def test_what_ended_before_ctrl_c_is_shown():
         answer = recommend_for(REQUEST, executor=pool)
     assert answer.partial
     assert answer.simulated == 1
-    assert answer.chosen.plan in {one.plan for one in answer.plans}
+    assert answer.chosen.plan in {plan.plan for plan in answer.plans}
 
 
 @pytest.mark.parametrize("command", [compare_for, saturation_for])

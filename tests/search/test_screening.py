@@ -75,7 +75,9 @@ def test_what_is_pruned_could_not_win(asked: Request) -> None:
     assert screened.considered == screened.simulated + sum(screened.pruned.values())
     assert screened.considered <= everything.considered  # a site that is pruned as a whole counts once
     assert screened.chosen.plan == everything.chosen.plan
-    best = [[(one.plan, one.marks) for one in found.plans if one.marks] for found in (screened, everything)]
+    best = [
+        [(plan.plan, plan.marks) for plan in found.plans if plan.marks] for found in (screened, everything)
+    ]
     assert best[0] == best[1]
 
 

@@ -30,7 +30,7 @@ def scored() -> ScoredPlan:
 
 def test_a_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan) -> None:
     speed, price = scored.samples_per_s, scored.usd_per_hour
-    job = Training(speed * 3600, "an hour")
+    job = Training(speed * 3600, "one hour")
     assert job.seconds(scored) == pytest.approx(3600)
     assert job.usd(scored) == pytest.approx(price)
     late_s = job.confident_s(scored, 0.9)
@@ -96,9 +96,9 @@ def test_batches_are_the_models_own_those_named_or_powers_of_two_that_fit() -> N
     model, worker = load_model("alexnet"), load_hardware("p3.2xlarge")
     assert list(batches(SMALL, model, worker)) == [model.default_batch]
     assert list(batches(replace(SMALL, batches=(3, 5)), model, worker)) == [3, 5]
-    found = list(batches(replace(SMALL, batches="auto"), model, worker))
-    assert found == [2**k for k in range(3, 3 + len(found))]
-    assert found
+    result = list(batches(replace(SMALL, batches="auto"), model, worker))
+    assert result == [2**k for k in range(3, 3 + len(result))]
+    assert result
     text = load_model("gpt2")
     assert text.sequence_length is not None
     tried = list(batches(replace(SMALL, model="gpt2", batches="auto"), text, worker))

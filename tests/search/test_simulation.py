@@ -9,9 +9,9 @@ def test_progress_counts_the_runs():
         model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(2,), interval_width=0.03
     )
     told = []
-    found = simulation_for(request, progress=lambda *how_far: told.append(how_far))
-    runs = found.scored.prediction.runs
+    simulation = simulation_for(request, progress=lambda *how_far: told.append(how_far))
+    runs = simulation.scored.prediction.runs
     assert [done for _, done, _ in told] == list(range(runs + 1))
     assert told[0] == ("simulating", 0, 6)
     assert told[-1] == ("simulating", runs, runs)
-    assert found.scored.prediction == simulation_for(request).scored.prediction
+    assert simulation.scored.prediction == simulation_for(request).scored.prediction

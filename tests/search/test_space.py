@@ -30,8 +30,8 @@ def test_a_machine_with_four_devices_is_filled():
     lone = [plan for plan in space.plans if plan.exchange.kind == "alone"]
     assert [(plan.workers, plan.machines) for plan in lone] == [(1, 1)]
     assert {plan.workers % 4 for plan in space.plans if plan not in lone} == {0}
-    one = enumerate_plans(replace(request, workers=(1,)), load_model("resnet50")).plans
-    assert {plan.workers for plan in one} == {1, 4}
+    result = enumerate_plans(replace(request, workers=(1,)), load_model("resnet50")).plans
+    assert {plan.workers for plan in result} == {1, 4}
     assert {
         plan.workers for plan in enumerate_plans(replace(request, workers=(4,)), load_model("resnet50")).plans
     } == {4}

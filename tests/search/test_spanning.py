@@ -70,11 +70,11 @@ def test_spanning_wins_where_weights_are_many_and_the_network_is_slow(request_wi
     everything = recommend_for(request_wide, jobs=2, exhaustive=True, advice=False)
     assert answer.simulated < everything.simulated
     for goal in ("fastest", "cheapest", "balanced"):  # the pruning loses nothing
-        found = choose(answer.everything, replace(request_wide, objective=goal)).recommended
+        result = choose(answer.everything, replace(request_wide, objective=goal)).recommended
         best = choose(everything.everything, replace(request_wide, objective=goal)).recommended
-        assert found.plan == best.plan
-    for one in everything.everything:
-        assert one.prediction.samples_per_s <= one.bound_samples_per_s
+        assert result.plan == best.plan
+    for scored in everything.everything:
+        assert scored.prediction.samples_per_s <= scored.bound_samples_per_s
 
 
 def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> None:
@@ -140,9 +140,9 @@ def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: p
         servers=(1,),
         interval_width=0.05,
     )
-    found = enumerate_plans(request, model)
-    assert {plan.mesh.size for plan in found.plans} == {2, 4}
-    assert any("memory" in reason for reason in found.dropped)
+    result = enumerate_plans(request, model)
+    assert {plan.mesh.size for plan in result.plans} == {2, 4}
+    assert any("memory" in reason for reason in result.dropped)
     answer = recommend_for(request, jobs=1, advice=False)
     assert answer.chosen.plan.mesh.size > 1
 
@@ -155,11 +155,11 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
         "servers": 2,
         "interval_width": 0.05,
     }
-    one = simulation_for(parse_request(**words)).scored
+    result = simulation_for(parse_request(**words)).scored
     two = simulation_for(parse_request(**words, workers_per_replica=2)).scored
-    assert one.plan.mesh.size == 1
-    assert two.samples_per_s > one.samples_per_s
-    assert two.usd_per_hour == one.usd_per_hour
+    assert result.plan.mesh.size == 1
+    assert two.samples_per_s > result.samples_per_s
+    assert two.usd_per_hour == result.usd_per_hour
     assert two.as_dict()["workers_per_replica"] == 2
 
 

@@ -20,9 +20,9 @@ def one():
     return simulation_for(REQUEST).scored
 
 
-def plan_of(one, exchange, rate):
-    prediction = replace(one.prediction, samples_per_s=rate)
-    return replace(one, plan=replace(one.plan, exchange=exchange), prediction=prediction)
+def plan_of(base, exchange, rate):
+    prediction = replace(base.prediction, samples_per_s=rate)
+    return replace(base, plan=replace(base.plan, exchange=exchange), prediction=prediction)
 
 
 @pytest.mark.parametrize(("rate", "kind"), [(92.0, "allreduce"), (88.0, "servers")])

@@ -65,9 +65,13 @@ def test_all_devices_take_no_more_than_people_train_with():
 def test_where_the_own_batch_does_not_fit_the_largest_that_does_is_taken():
     plans = space(model="resnext101-32x4d", hardware=("g4dn.xlarge",), workers=(1,), formats=("fp32",))
     assert {plan.batch for plan in plans} == {64}
-    found = simulation_for(Request(model="resnext101-32x4d", hardware=("g4dn.xlarge",), formats=("fp32",)))
-    assert found.scored.plan.batch == 64
-    assert any("the model's default of 128 does not fit" in str(note) for note in notes_of(found.assumptions))
+    simulation = simulation_for(
+        Request(model="resnext101-32x4d", hardware=("g4dn.xlarge",), formats=("fp32",))
+    )
+    assert simulation.scored.plan.batch == 64
+    assert any(
+        "the model's default of 128 does not fit" in str(note) for note in notes_of(simulation.assumptions)
+    )
 
 
 def test_one_plan_keeps_the_own_batch():
@@ -97,10 +101,10 @@ def test_the_answer_says_what_all_take_and_how_it_was_chosen():
 
 def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed_again() -> None:
     request = Request(model="mpt-125m", hardware=("g4dn.8xlarge",), workers=(1,))
-    found = {(plan.batch, plan.recompute) for plan in enumerate_plans(request, model_of(request)).plans}
-    assert (8, "full") in found
-    assert (4, "none") in found
-    assert not any(batch < 4 for batch, _ in found)
+    present = {(plan.batch, plan.recompute) for plan in enumerate_plans(request, model_of(request)).plans}
+    assert (8, "full") in present
+    assert (4, "none") in present
+    assert not any(batch < 4 for batch, _ in present)
     named = replace(request, recompute=("full",))
     assert {plan.batch for plan in enumerate_plans(named, model_of(named)).plans} == {8}
 
@@ -108,8 +112,8 @@ def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed
 def test_splits_keep_the_samples_of_a_step_and_respect_named_batches():
     plan = space(hardware=("p5.48xlarge",), workers=(8,))[0]
     free = Request(model="resnet50")
-    found = splits(plan, free)
-    assert {other.batch * other.accumulate for other in found} == {plan.batch * plan.accumulate}
-    assert {other.batch for other in found} == {plan.batch // 4, plan.batch // 2}
+    result = splits(plan, free)
+    assert {other.batch * other.accumulate for other in result} == {plan.batch * plan.accumulate}
+    assert {other.batch for other in result} == {plan.batch // 4, plan.batch // 2}
     assert splits(plan, Request(model="resnet50", batches=(64,))) == []
     assert splits(plan, Request(model="resnet50", accumulate=1)) == []

@@ -82,7 +82,9 @@ def test_a_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
         assert case.cluster.workers == workers
         library, site = Gloo(), cases.site(one_plan(asked))
         gradients = AllReduce().buckets(cases.computation(one_plan(asked)))
-        exposed = sum(library.seconds("all_reduce", one.bytes, peers_of(site, library)) for one in gradients)
+        exposed = sum(
+            library.seconds("all_reduce", gradient.bytes, peers_of(site, library)) for gradient in gradients
+        )
         rate = simulation_for(asked).scored.samples_per_s
         seconds[workers] = workers * 16 / rate, exposed
     alone = seconds[1][0]
@@ -95,15 +97,15 @@ def test_a_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
 
 def test_the_network_of_collectives_is_said_and_counts() -> None:
     words = {"hardware": "p4d.24xlarge", "workers": "16", "exchange": "allreduce", "interval_width": 0.05}
-    found = {}
+    by_name = {}
     for network in ("tcp", "rdma", None):
         request = parse_request(model="vgg16", network=network, **words)  # type: ignore[arg-type]
         answer = simulation_for(request)
         (said,) = [note.text for note in notes_of(answer.assumptions) if "between machines over" in note.text]
         assert ("TCP, without RDMA" in said) == (network == "tcp")
-        found[network] = answer.scored.samples_per_s
-    assert found["rdma"] == found[None]
-    assert found["tcp"] < 0.95 * found["rdma"]
+        by_name[network] = answer.scored.samples_per_s
+    assert by_name["rdma"] == by_name[None]
+    assert by_name["tcp"] < 0.95 * by_name["rdma"]
 
 
 def test_rdma_is_refused_where_it_is_not() -> None:
@@ -113,7 +115,7 @@ def test_rdma_is_refused_where_it_is_not() -> None:
         plan(hardware="g4dn.metal", network="rdma")
     request = parse_request(model="resnet50", hardware="g5.xlarge,p4d.24xlarge", network="rdma")
     space = enumerate_plans(replace(request, workers=(8,)), model_of(request))
-    assert {one.machine for one in space.plans} == {"p4d.24xlarge"}
+    assert {entry.machine for entry in space.plans} == {"p4d.24xlarge"}
     assert space.left_out == {Reason(Verb.HAVE, "no RDMA; --network tcp counts them in"): ["g5.xlarge"]}
     with pytest.raises(BadInput, match="no RDMA"):
         enumerate_plans(replace(request, hardware=("g5.xlarge",)), model_of(request))

@@ -44,16 +44,16 @@ def training(servers: int = 1, compute_s: float = 0.02) -> Profile:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_no_strategy_beats_the_ideal(mode: str, barrier: bool) -> None:
     cluster = machines(2, 1, GBIT)
-    found = compare_orders(
+    outcome = compare_orders(
         training(), cluster, mode=mode, barrier=barrier, precision=0.05, overhead_s=0.001  # type: ignore[arg-type]
     )  # fmt: skip
-    assert [r.strategy for r in found.results] == list(STRATEGIES)
-    for result in found.results:
+    assert [r.strategy for r in outcome.results] == list(STRATEGIES)
+    for result in outcome.results:
         if mode == "sync":
-            assert result.step_s >= found.ideal_step_s * 0.999
-            assert result.samples_per_s <= found.ideal_samples_per_s * 1.001
+            assert result.step_s >= outcome.ideal_step_s * 0.999
+            assert result.samples_per_s <= outcome.ideal_samples_per_s * 1.001
         assert 0 <= result.straggler_share < 1
-    assert "Communication takes" in found.sentence()
+    assert "Communication takes" in outcome.sentence()
 
 
 def test_ordering_gains_near_a_ratio_of_one_and_not_far_from_it() -> None:
@@ -62,10 +62,10 @@ def test_ordering_gains_near_a_ratio_of_one_and_not_far_from_it() -> None:
     cluster = machines(2, 1, GBIT)
     for ratio in (0.05, 1.0, 20.0):  # N is 2 workers x 12 MB at 1 Gbit/s: 0.192 s
         profile = training(compute_s=0.192 / ratio / (3 * LAYERS))
-        found = compare_orders(profile, cluster, ["tic"], barrier=True, precision=0.02)
-        none, tic = found.results
+        result = compare_orders(profile, cluster, ["tic"], barrier=True, precision=0.02)
+        none, tic = result.results
         gains[ratio], stragglers[ratio] = tic.gain, (none.straggler_share, tic.straggler_share)
-        assert found.bounds.communication_s / found.bounds.computation_s == pytest.approx(ratio)
+        assert result.bounds.communication_s / result.bounds.computation_s == pytest.approx(ratio)
         assert none.orders_seen > 10
         assert tic.orders_seen <= 2  # a download waits where its update is late
     assert gains[1.0] > 0.05
@@ -85,9 +85,9 @@ def test_it_says_when_ordering_cannot_help() -> None:
 
 def test_bounds_of_a_cluster() -> None:
     profile = training(compute_s=0.02)
-    one = cluster_bounds(profile, machines(2, 1, GBIT))
-    assert one.resource_s[Resource(ResourceKind.DOWNLINK)] == pytest.approx(2 * 6e6 / GBIT)
-    assert one.computation_s == pytest.approx(0.36)
+    result = cluster_bounds(profile, machines(2, 1, GBIT))
+    assert result.resource_s[Resource(ResourceKind.DOWNLINK)] == pytest.approx(2 * 6e6 / GBIT)
+    assert result.computation_s == pytest.approx(0.36)
     barrier = cluster_bounds(profile, machines(2, 1, GBIT), barrier=True)
     assert barrier.communication_s == pytest.approx(4 * 6e6 / GBIT)
     # Three servers of 2 MB each: two workers load a server with 4 MB, a worker's own NIC with 6 MB.
@@ -104,11 +104,11 @@ def test_dealing_slices_evens_out_servers() -> None:
     """Three quarters of the bytes lie on one of two servers; P3 deals its slices over both."""
     whole = training(servers=2, compute_s=0.001)
     profile = replace(whole, bytes=np.where(whole.server == 0, whole.bytes * 3, whole.bytes))
-    found = compare_orders(profile, machines(4, 2, GBIT), ["layer", "p3"], precision=0.05)
-    _, layer, p3 = found.results
+    result = compare_orders(profile, machines(4, 2, GBIT), ["layer", "p3"], precision=0.05)
+    _, layer, p3 = result.results
     assert p3.step_s < 0.75 * layer.step_s
     assert p3.efficiency <= 1
-    assert found.ideal_step_s == pytest.approx(4 * 6e6 / GBIT, rel=0.03)
+    assert result.ideal_step_s == pytest.approx(4 * 6e6 / GBIT, rel=0.03)
 
 
 def test_a_slow_worker_and_a_slow_link_slow_all_in_sync() -> None:
@@ -128,9 +128,9 @@ def test_a_slow_worker_and_a_slow_link_slow_all_in_sync() -> None:
 def test_own_priorities_are_a_row() -> None:
     profile = training()
     own = {f"w{i}/{way}": float(-i) for i in range(LAYERS) for way in ("down", "up")}
-    found = compare_orders(profile, machines(2, 1, GBIT), ["reverse"], priorities=own, precision=0.05)
-    assert [r.strategy for r in found.results] == ["fifo", "reverse", "priorities"]
-    assert found.results[2].step_s == pytest.approx(found.results[1].step_s, rel=1e-9)
+    result = compare_orders(profile, machines(2, 1, GBIT), ["reverse"], priorities=own, precision=0.05)
+    assert [r.strategy for r in result.results] == ["fifo", "reverse", "priorities"]
+    assert result.results[2].step_s == pytest.approx(result.results[1].step_s, rel=1e-9)
 
 
 def test_small_slices_cost_and_large_ones_delay() -> None:
@@ -138,7 +138,7 @@ def test_small_slices_cost_and_large_ones_delay() -> None:
     profile = training()
     steps = {}
     for slice_bytes in (10_000, 250_000, 1_000_000):
-        found = compare_orders(
+        result = compare_orders(
             profile,
             machines(1, 1, GBIT),
             ["p3"],
@@ -146,7 +146,7 @@ def test_small_slices_cost_and_large_ones_delay() -> None:
             precision=0.05,
             options={"p3": {"slice_bytes": slice_bytes}},
         )
-        steps[slice_bytes] = found.results[1].step_s
+        steps[slice_bytes] = result.results[1].step_s
     assert steps[10_000] > 2 * steps[250_000]
     assert steps[1_000_000] != steps[250_000]
 
@@ -200,6 +200,6 @@ def test_the_bound_of_a_plan_whose_slices_are_dealt() -> None:
     model = load_model("vgg11")
     plans = enumerate_plans(request, model).plans
     assert sorted(plan.exchange.policy for plan in plans) == ["layer", "p3"]
-    found = Cases(request, model).bounds(plans)
-    bounds = {plan.exchange.policy: bound for plan, bound in zip(plans, found, strict=True)}
+    result = Cases(request, model).bounds(plans)
+    bounds = {plan.exchange.policy: bound for plan, bound in zip(plans, result, strict=True)}
     assert bounds["p3"] > 1.5 * bounds["layer"]

@@ -41,8 +41,8 @@ def small(machine: str = P3, batch: int = 8) -> Computation:
 
 
 def rate(case: Case, **more: object) -> float:
-    found = simulate(case.profile, case.cluster, case.policy, case.mode, precision=0.01, **more)  # type: ignore[arg-type]
-    return found.samples_per_s
+    result = simulate(case.profile, case.cluster, case.policy, case.mode, precision=0.01, **more)  # type: ignore[arg-type]
+    return result.samples_per_s
 
 
 def names(ask: Request, where: Site) -> list[ParameterServers]:
@@ -79,7 +79,7 @@ def test_gradients_are_summed_before_they_leave_and_parameters_shared_when_they_
             took = step.durations_s[:, index[f"{name}/share"]]
             assert set(took) == {Nccl().seconds("all_gather", float(step.bytes[download]), peers)}
         if step.resource[op] == WORKER:
-            assert not any(one.endswith("/parse") for one in deps)
+            assert not any(dep.endswith("/parse") for dep in deps)
     joint = step.scope >= 0
     assert joint.tolist() == (step.resource != WORKER).tolist()
     transfers = int(((step.resource == UPLINK) | (step.resource == DOWNLINK)).sum())
@@ -116,26 +116,28 @@ def test_the_bound_of_machines_holds_and_is_near(mode: str, workers: int) -> Non
     (quick,) = ParameterServers.bounds([Job(exchange, computation, where)])
     case = exchange.lower(computation, where)
     (general,) = bounds_of([case])
-    found = rate(case)
-    assert found <= min(quick, general) * 1.02
-    assert found >= 0.5 * quick
+    result = rate(case)
+    assert result <= min(quick, general) * 1.02
+    assert result >= 0.5 * quick
     assert quick == pytest.approx(general, rel=0.4)
 
 
 def test_one_device_has_nobody_to_sum_with() -> None:
-    one, other = (replace(MACHINE, aggregate=each).lower(small(), site(1)) for each in ("device", "machine"))
-    assert one.profile.names == other.profile.names
-    assert one.cluster == other.cluster
+    first, other = (
+        replace(MACHINE, aggregate=each).lower(small(), site(1)) for each in ("device", "machine")
+    )
+    assert first.profile.names == other.profile.names
+    assert first.cluster == other.cluster
 
 
 def test_machines_sum_first_where_they_have_several_devices() -> None:
     ask = Request(model="alexnet", servers=(1, 2), policies=("multiplexed", "prophet"))
     for where in (site(16), site(1)):
-        found = {one.policy: one.aggregate for one in names(ask, where)}
-        assert found == {"multiplexed": "machine", "prophet": "device"}
-    assert {one.aggregate for one in names(ask, site(4, "p3.2xlarge"))} == {"device"}
+        by_name = {name.policy: name.aggregate for name in names(ask, where)}
+        assert by_name == {"multiplexed": "machine", "prophet": "device"}
+    assert {name.aggregate for name in names(ask, site(4, "p3.2xlarge"))} == {"device"}
     fixed = replace(ask, exchanges=(("servers", {"aggregate": "device"}),))
-    assert {one.aggregate for one in names(fixed, site(16))} == {"device"}
+    assert {name.aggregate for name in names(fixed, site(16))} == {"device"}
     assert (
         next(
             ParameterServers.candidates(replace(fixed, policies=None, servers=None), site(16), single=True)
@@ -158,7 +160,7 @@ def test_what_cannot_be_summed_is_refused_with_the_remedy() -> None:
     unjoined = replace(load_hardware(P3), fabric=None)
     where = Site(unjoined, 16, Market(own=(unjoined,)))
     assert "add a [fabric]" in str(MACHINE.infeasibility(where))
-    assert {one.aggregate for one in names(Request(model="alexnet"), where)} == {"device"}
+    assert {name.aggregate for name in names(Request(model="alexnet"), where)} == {"device"}
     fixed = Request(model="alexnet", exchanges=(("servers", {"aggregate": "machine"}),))
     assert names(fixed, where) == []
     with pytest.raises(BadInput, match="device or machine"):
@@ -187,12 +189,12 @@ def test_parsing_does_not_occupy_the_accelerator() -> None:
     """What a GPU computes stays what it computes alone, however long its host parses."""
     computation = small("p3.2xlarge", batch=64)
     case = ParameterServers(host="p3.2xlarge").lower(computation, site(1, "p3.2xlarge"))
-    found = simulate(case.profile, case.cluster, case.policy, case.mode)
-    steps_per_s = found.samples_per_s / 64
+    result = simulate(case.profile, case.cluster, case.policy, case.mode)
+    steps_per_s = result.samples_per_s / 64
     assert computation.once_s is not None
-    assert found.utilisation[COMPUTATION] == pytest.approx(steps_per_s * computation.once_s.sum(), rel=0.01)
+    assert result.utilisation[COMPUTATION] == pytest.approx(steps_per_s * computation.once_s.sum(), rel=0.01)
     parsed = (case.profile.durations_s * (case.profile.resource == HOST)).sum(axis=1).mean()
-    assert found.utilisation[HOSTS] == pytest.approx(steps_per_s * parsed, rel=0.01)
+    assert result.utilisation[HOSTS] == pytest.approx(steps_per_s * parsed, rel=0.01)
 
 
 def test_a_server_runs_out_of_cores() -> None:
@@ -203,9 +205,9 @@ def test_a_server_runs_out_of_cores() -> None:
     case = exchange.lower(computation, where)
     assert case.cluster.nodes[case.cluster.server_nodes[0]].cores == 1
     update_s = (case.profile.durations_s * (case.profile.resource == PS)).sum(axis=1).mean()
-    found = simulate(case.profile, case.cluster, case.policy, case.mode)
-    assert found.samples_per_s == pytest.approx(8 / update_s, rel=0.03)
-    assert found.utilisation[Resource(ResourceKind.PS, 0)] == pytest.approx(1.0, abs=0.02)
+    result = simulate(case.profile, case.cluster, case.policy, case.mode)
+    assert result.samples_per_s == pytest.approx(8 / update_s, rel=0.03)
+    assert result.utilisation[Resource(ResourceKind.PS, 0)] == pytest.approx(1.0, abs=0.02)
     (bound,) = ParameterServers.bounds([Job(exchange, computation, where)])
     assert bound == pytest.approx(8 / update_s, rel=1e-9)
     assert bounds_of([case])[0] == pytest.approx(bound, rel=1e-9)
@@ -220,15 +222,15 @@ def test_a_server_beside_its_workers_shares_their_cores() -> None:
     case = exchange.lower(computation, where)
     on_cores = np.isin(case.profile.resource, (PS, HOST))
     core_s = (case.profile.durations_s * on_cores).sum(axis=1).mean()
-    found = simulate(case.profile, case.cluster, case.policy, case.mode)
-    assert found.samples_per_s == pytest.approx(8 * 2 / core_s, rel=0.03)
+    result = simulate(case.profile, case.cluster, case.policy, case.mode)
+    assert result.samples_per_s == pytest.approx(8 * 2 / core_s, rel=0.03)
     (bound,) = ParameterServers.bounds([Job(exchange, computation, where)])
     assert bound == pytest.approx(8 * 2 / core_s, rel=1e-9)
     wide = exchange.lower(computation, site(8))
-    assert rate(wide) > 2 * found.samples_per_s
+    assert rate(wide) > 2 * result.samples_per_s
 
 
 def test_staleness_counts_machines_that_sum_as_one() -> None:
     case = replace(MACHINE, mode="async").lower(small(), site(24))
-    found = simulate(case.profile, case.cluster, case.policy, case.mode)
-    assert found.staleness_mean == pytest.approx(2.0, abs=0.1)
+    result = simulate(case.profile, case.cluster, case.policy, case.mode)
+    assert result.staleness_mean == pytest.approx(2.0, abs=0.1)

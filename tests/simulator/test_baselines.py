@@ -29,21 +29,21 @@ def overlapping(servers: int = 1) -> Profile:
 
 
 def test_the_phases_of_a_single_worker() -> None:
-    one = one_worker(overlapping(), Cluster.uniform(8, 1, 100.0))
+    result = one_worker(overlapping(), Cluster.uniform(8, 1, 100.0))
     # Downloads to 4; forward 1 from 1 to 3, forward 2 to 5, backward 2 to 7, upload 2 to 10 and 1 from 11.
-    assert one.downlink_s == pytest.approx(4)
-    assert one.compute_s == pytest.approx(3)
-    assert one.uplink_s == pytest.approx(5)
-    assert one.update_s == pytest.approx(0.5)
-    assert one.step_s == pytest.approx(12.5)
-    assert one.busy_s == pytest.approx(9)
-    assert one.transfer_s == pytest.approx(4)
-    assert one.network_use == pytest.approx(4 / 12.5)
+    assert result.downlink_s == pytest.approx(4)
+    assert result.compute_s == pytest.approx(3)
+    assert result.uplink_s == pytest.approx(5)
+    assert result.update_s == pytest.approx(0.5)
+    assert result.step_s == pytest.approx(12.5)
+    assert result.busy_s == pytest.approx(9)
+    assert result.transfer_s == pytest.approx(4)
+    assert result.network_use == pytest.approx(4 / 12.5)
 
 
 def test_the_worker_nic_counts_with_two_servers() -> None:
-    one = one_worker(overlapping(2), Cluster.uniform(8, 2, 100.0))
-    assert one.transfer_s == pytest.approx(4)
+    result = one_worker(overlapping(2), Cluster.uniform(8, 2, 100.0))
+    assert result.transfer_s == pytest.approx(4)
 
 
 def balanced(demand_s: float, think_s: float = 0.0) -> OneWorker:
@@ -67,14 +67,14 @@ def test_a_balanced_network_of_two_queues(workers: int) -> None:
 
 
 def test_queueing_lies_between_one_worker_and_the_busiest_queue() -> None:
-    one = balanced(1.0, think_s=4.0)
-    assert queueing(one, 1) == pytest.approx(ideal(one, 1)) == pytest.approx(1 / 6)
-    values = [queueing(one, workers) for workers in range(1, 100)]
+    result = balanced(1.0, think_s=4.0)
+    assert queueing(result, 1) == pytest.approx(ideal(result, 1)) == pytest.approx(1 / 6)
+    values = [queueing(result, workers) for workers in range(1, 100)]
     assert values == sorted(values)
     assert values[-1] == pytest.approx(1.0, rel=0.02)
 
 
 def test_cynthia_before_and_after_saturation() -> None:
-    one = balanced(1.0, think_s=6.0)  # U1 = 1 / 8
-    assert cynthia(one, 4) == pytest.approx(4 / (6 + 2))
-    assert cynthia(one, 16) == pytest.approx(16 / (6 * 2 + 2))
+    result = balanced(1.0, think_s=6.0)  # U1 = 1 / 8
+    assert cynthia(result, 4) == pytest.approx(4 / (6 + 2))
+    assert cynthia(result, 16) == pytest.approx(16 / (6 * 2 + 2))

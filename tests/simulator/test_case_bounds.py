@@ -57,18 +57,18 @@ def test_a_lone_bucket_is_exposed() -> None:
 
 def test_buckets_on_one_lane_count_from_each_one_on() -> None:
     # The first bucket is ready at 1.25 s, when backward is not over: four buckets in line from there.
-    found = case(all_reduce(buckets=4), [[1.0, *[0.25, 0.0] * 4, 0.5]])
-    bound = fastest(found)
+    result = case(all_reduce(buckets=4), [[1.0, *[0.25, 0.0] * 4, 0.5]])
+    bound = fastest(result)
     assert bound == pytest.approx(4 * 10 / (1.25 + 4 * 2.25 + 0.5))
-    assert simulate_case(found, {}).samples_per_s == pytest.approx(bound)
+    assert simulate_case(result, {}).samples_per_s == pytest.approx(bound)
 
 
 def test_the_slowest_of_the_members_decides() -> None:
-    found = case(all_reduce(), [[1.0, 2.0, 0.0, 0.5], [1.0, 6.0, 0.0, 0.5]])
+    result = case(all_reduce(), [[1.0, 2.0, 0.0, 0.5], [1.0, 6.0, 0.0, 0.5]])
     expected = 4 * 10 / (2.25 + 1 + 0.5 + 6 - 4 / 2**4)
-    assert bounds_of([found])[0] == pytest.approx(expected)
-    assert fastest(found) == pytest.approx(4 * 10 / 5.75)  # any run
-    assert simulate_case(found, {"precision": 0.005}).samples_per_s == pytest.approx(expected, rel=0.01)
+    assert bounds_of([result])[0] == pytest.approx(expected)
+    assert fastest(result) == pytest.approx(4 * 10 / 5.75)  # any run
+    assert simulate_case(result, {"precision": 0.005}).samples_per_s == pytest.approx(expected, rel=0.01)
 
 
 def test_groups_go_their_own_ways_unless_they_meet_at_a_port() -> None:
@@ -87,9 +87,9 @@ def test_a_slow_rank_holds_all() -> None:
 
 def test_joint_ops_of_a_known_duration_count_with_their_mean() -> None:
     ops = [Op("backward", WORKER), Op("collective", PS, 0, 0, (0,), scope=0)]
-    found = case(ops, [[1.0, 2.0], [1.0, 4.0]])
-    assert bounds_of([found])[0] == pytest.approx(4 * 10 / 4.0)
-    assert fastest(found) == pytest.approx(4 * 10 / 3.0)
+    result = case(ops, [[1.0, 2.0], [1.0, 4.0]])
+    assert bounds_of([result])[0] == pytest.approx(4 * 10 / 4.0)
+    assert fastest(result) == pytest.approx(4 * 10 / 3.0)
 
 
 def test_a_device_alone_computes_one_op_at_a_time() -> None:
@@ -111,31 +111,33 @@ def test_the_mean_of_the_slowest() -> None:
 def test_no_run_with_joint_ops_exceeds_its_bound(seed: int) -> None:
     """2,000 cases in benchmarks/robustness/bounds.py, a few here. The period is between steps: n have n -
     1."""
-    found = cases["random_joint_case"](seed)
-    result = run(found.profile, found.cluster, found.policy, options=RunOptions(seed=seed, steps=20))
+    outcome = cases["random_joint_case"](seed)
+    result = run(outcome.profile, outcome.cluster, outcome.policy, options=RunOptions(seed=seed, steps=20))
     done = sum(len(ends) for ends in result.step_ends_s)
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
-    bound = fastest(found)
-    assert done * found.profile.batch / last <= bound * (20 / 19)
+    bound = fastest(outcome)
+    assert done * outcome.profile.batch / last <= bound * (20 / 19)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(10_000, 10**6), equal=st.booleans())
 def test_no_long_run_with_joint_ops_exceeds_the_bound_in_the_mean(seed: int, equal: bool) -> None:
-    found = cases["allreduce_case" if equal else "random_joint_case"](seed)
-    prediction = simulate_case(found, {"seed": seed, "max_steps": 1000, "confidence": 0.9999})
-    tolerance = window_tolerance(prediction.steps, found.cluster.workers, prediction.runs)
-    assert prediction.samples_per_s_low <= bounds_of([found])[0] * (1 + tolerance)
+    result = cases["allreduce_case" if equal else "random_joint_case"](seed)
+    prediction = simulate_case(result, {"seed": seed, "max_steps": 1000, "confidence": 0.9999})
+    tolerance = window_tolerance(prediction.steps, result.cluster.workers, prediction.runs)
+    assert prediction.samples_per_s_low <= bounds_of([result])[0] * (1 + tolerance)
 
 
 def test_it_is_tight_for_all_reduce_on_equal_ranks() -> None:
-    found = [cases["allreduce_case"](seed) for seed in range(30)]
-    shares = [simulate_case(one, {}).samples_per_s for one in found] / bounds_of(found)
+    kept_range = [cases["allreduce_case"](seed) for seed in range(30)]
+    shares = [simulate_case(match, {}).samples_per_s for match in kept_range] / bounds_of(kept_range)
     assert np.median(shares) > 0.99
     assert shares.min() > 0.9
 
 
 def test_many_at_once_are_what_each_is_alone() -> None:
-    found = [cases["random_joint_case"](seed) for seed in range(20)]
-    found += [replace(one, cluster=replace(one.cluster, flow_bytes_per_s=1e6)) for one in found]
-    assert bounds_of(found).tolist() == [bounds_of([one])[0] for one in found]
+    kept_range = [cases["random_joint_case"](seed) for seed in range(20)]
+    kept_range += [
+        replace(match, cluster=replace(match.cluster, flow_bytes_per_s=1e6)) for match in kept_range
+    ]
+    assert bounds_of(kept_range).tolist() == [bounds_of([match])[0] for match in kept_range]

@@ -197,20 +197,20 @@ def test_one_core_serves_one_update_at_a_time() -> None:
 
 
 def test_refuses_what_does_not_fit() -> None:
-    one = alternation(1000, 1.0, 1000)
+    result = alternation(1000, 1.0, 1000)
     waiting = profile([Op("a", UPLINK, 0, 1), Op("b", UPLINK, 0, 1, (0,))], [0, 0])
     with pytest.raises(BadInput, match=r"1 parameter server.* cluster has 2"):
-        run(one, Cluster.uniform(1, 2), Fifo())
+        run(result, Cluster.uniform(1, 2), Fifo())
     with pytest.raises(BadInput, match="unknown op in the policy 'dwn'; nearest: down"):
-        run(one, Cluster.uniform(1, 1), Ordered(priorities={"dwn": 1}))
+        run(result, Cluster.uniform(1, 1), Ordered(priorities={"dwn": 1}))
     with pytest.raises(BadInput, match="'compute', which is no transfer"):
-        run(one, Cluster.uniform(1, 1), Ordered(priorities={"compute": 1}))
+        run(result, Cluster.uniform(1, 1), Ordered(priorities={"compute": 1}))
     with pytest.raises(BadInput, match=r"the block of .* can never be sent"):
         run(waiting, Cluster.uniform(1, 1), Blocks(blocks=(("a", "b"),)))
     with pytest.raises(BadInput, match="unknown mode"):
-        run(one, Cluster.uniform(1, 1), Fifo(), "asink")  # type: ignore[arg-type]
+        run(result, Cluster.uniform(1, 1), Fifo(), "asink")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="3 start offsets"):
-        run(one, Cluster.uniform(1, 1), Fifo(), "async", RunOptions(start_offsets_s=(0.0, 0.0, 0.0)))
+        run(result, Cluster.uniform(1, 1), Fifo(), "async", RunOptions(start_offsets_s=(0.0, 0.0, 0.0)))
 
 
 def test_downloads_may_have_an_overhead_of_their_own() -> None:

@@ -43,7 +43,7 @@ def test_in_python_it_is_a_warning():
         "with warnings.catch_warnings(record=True) as seen:\n"
         "    warnings.simplefilter('always')\n"
         "    compiled._warn(); compiled._warn()\n"
-        "print([one.category is PlannerWarning for one in seen])"
+        "print([warning.category is PlannerWarning for warning in seen])"
     )
     assert run(WITHOUT + code).stdout == "[True]\n"
 

@@ -71,8 +71,8 @@ def test_a_server_beside_its_workers_runs_out_of_cores(cores: int | None, last_s
     beside = Cluster((Node(1.0, 1.0, "", cores),), (0, 0, 0, 0), (0,))
     result = both(step, beside)
     assert max(float(ends[0]) for ends in result.step_ends_s) == last_s
-    found = simulate(step, beside)
-    assert found.samples_per_s == pytest.approx(4 / last_s, rel=0.02)
+    outcome = simulate(step, beside)
+    assert outcome.samples_per_s == pytest.approx(4 / last_s, rel=0.02)
     assert bounds_of([Case(profile=step, cluster=beside)], "fastest")[0] == pytest.approx(4 / last_s)
 
 

@@ -145,17 +145,17 @@ def test_a_worker_alone_needs_no_channel() -> None:
     step = profile([Op("forward", WORKER), Op("backward", WORKER, -1, 0, (0,))], [[1.0, 2.0]], channels=0)
     cluster = Cluster((Node(1.0, 1.0),), (0,), ())
     assert both(step, cluster, RunOptions(steps=3)).step_ends_s[0].tolist() == [3.0, 6.0, 9.0]
-    found = simulate(step, cluster)
-    assert found.samples_per_s == pytest.approx(4 / 3)
-    assert found.utilisation == {COMPUTATION: pytest.approx(1.0)}
+    result = simulate(step, cluster)
+    assert result.samples_per_s == pytest.approx(4 / 3)
+    assert result.utilisation == {COMPUTATION: pytest.approx(1.0)}
 
 
 def test_simulate_says_what_a_link_uses() -> None:
-    found = simulate(profile(ALL_REDUCE, [[1.0, 0.0, 0.75]]), ring(4))
-    assert found.samples_per_s == pytest.approx(4 * 4 / 4.0)
-    assert found.utilisation[RING] == pytest.approx(0.5)
-    assert found.bottleneck == RING
-    assert found.staleness_max == 0
+    result = simulate(profile(ALL_REDUCE, [[1.0, 0.0, 0.75]]), ring(4))
+    assert result.samples_per_s == pytest.approx(4 * 4 / 4.0)
+    assert result.utilisation[RING] == pytest.approx(0.5)
+    assert result.bottleneck == RING
+    assert result.staleness_max == 0
 
 
 @pytest.mark.parametrize(

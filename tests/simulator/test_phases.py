@@ -14,42 +14,42 @@ from planner.simulator.simulate import simulate, start_offsets_s
 
 
 def one_worker(count):
-    found = (seed for seed in range(200) if scenario(seed).cluster.workers == 1)
-    return [seed for seed, _ in zip(found, range(count), strict=False)]
+    kept_range = (seed for seed in range(200) if scenario(seed).cluster.workers == 1)
+    return [seed for seed, _ in zip(kept_range, range(count), strict=False)]
 
 
 @pytest.mark.parametrize("seed", one_worker(20))
 def test_a_single_worker_that_computes_faster_is_never_slower(seed):
-    one = scenario(seed)
+    result = scenario(seed)
     before, after = (
-        simulate(p, one.cluster, one.policy, max_steps=400).samples_per_s
-        for p in (one.profile, computing(one.profile, 1 / one.factor))
+        simulate(p, result.cluster, result.policy, max_steps=400).samples_per_s
+        for p in (result.profile, computing(result.profile, 1 / result.factor))
     )
     assert after >= before * (1 - 1e-9)
 
 
 def test_two_workers_that_compute_faster_may_fall_into_step():
     """Twice as fast, and at least a tenth slower together, whatever the seed; not where computing varies."""
-    one = scenario(1077)
-    assert (one.cluster.workers, one.factor) == (2, 2.0)
-    assert gain(one, 1) < -0.1
-    assert gain(one, 2) < -0.1
-    assert gain(one, 1, noise=0.6) > 0
+    result = scenario(1077)
+    assert (result.cluster.workers, result.factor) == (2, 2.0)
+    assert gain(result, 1) < -0.1
+    assert gain(result, 2) < -0.1
+    assert gain(result, 1, noise=0.6) > 0
 
 
 def test_the_reference_falls_into_step_as_the_engine_does():
-    one = scenario(1077)
+    result = scenario(1077)
     rates = []
-    for profile in (one.profile, computing(one.profile, 1 / one.factor)):
+    for profile in (result.profile, computing(result.profile, 1 / result.factor)):
         options = RunOptions(
             seed=1,
             steps=60,
             warmup_steps=20,
             fairness_sigma=0.17,
-            start_offsets_s=start_offsets_s(profile, one.cluster, 1, 0),
+            start_offsets_s=start_offsets_s(profile, result.cluster, 1, 0),
         )
         runs = [
-            run(profile, one.cluster, one.policy, "async", options, path=path)
+            run(profile, result.cluster, result.policy, "async", options, path=path)
             for path in ("engine", "reference")
         ]
         assert runs[0].end_s == runs[1].end_s

@@ -207,8 +207,8 @@ def test_runs_together_are_as_each_for_itself() -> None:
         RunOptions(run=2, steps=7, fairness_sigma=0.5, server_cores=1),
     ]
     together = run_all(step, nodes, Fifo(), "async", options)
-    alone = [run(step, nodes, Fifo(), "async", one) for one in options]
+    alone = [run(step, nodes, Fifo(), "async", option) for option in options]
     for a, b in zip(together, alone, strict=True):
         assert (a.end_s, a.events, a.path) == (b.end_s, b.events, b.path)
         assert all((x == y).all() for x, y in zip(a.step_ends_s, b.step_ends_s, strict=True))
-    assert len({one.end_s for one in together}) == len(options)
+    assert len({entry.end_s for entry in together}) == len(options)

@@ -61,14 +61,14 @@ ROW = {
 
 
 def run(**changes: str) -> Run:
-    found = read_run(filled(ROW | changes, 2, "mine"))
-    assert isinstance(found, Run), found
-    return found
+    result = read_run(filled(ROW | changes, 2, "mine"))
+    assert isinstance(result, Run), result
+    return result
 
 
 def test_a_row_is_read_as_a_plan() -> None:
-    found = run()
-    layout = found.layout
+    result = run()
+    layout = result.layout
     assert layout is not None
     assert (layout.tensor, layout.pipeline, layout.replicas, layout.interleave, layout.stage) == (
         8,
@@ -77,11 +77,11 @@ def test_a_row_is_read_as_a_plan() -> None:
         2,
         1,
     )
-    assert found.accumulate == 96
-    assert not obstacle(found)
-    assert found.model.parameters == pytest.approx(145e9, rel=0.01)
-    assert found.links.network_bytes_per_s == 200e9
-    assert (layout.kind, found.device_name) == ("cut", "A100-SXM4-80GB")
+    assert result.accumulate == 96
+    assert not obstacle(result)
+    assert result.model.parameters == pytest.approx(145e9, rel=0.01)
+    assert result.links.network_bytes_per_s == 200e9
+    assert (layout.kind, result.device_name) == ("cut", "A100-SXM4-80GB")
 
 
 def test_seconds_follow_from_what_the_source_counts() -> None:
@@ -94,8 +94,8 @@ def test_seconds_follow_from_what_the_source_counts() -> None:
 
 
 def test_what_is_not_stated_is_inferred_and_said() -> None:
-    found = run(micro_batch="", flags="hidden 12288 layers  heads  vocab 51k", ckpt_norm="unknown")
-    assert set(found.inferred) == {"80 layers", "micro-batch 1", "no recompute", "5 stages a device"}
+    result = run(micro_batch="", flags="hidden 12288 layers  heads  vocab 51k", ckpt_norm="unknown")
+    assert set(result.inferred) == {"80 layers", "micro-batch 1", "no recompute", "5 virtual pipeline stages"}
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_what_is_not_stated_is_inferred_and_said() -> None:
     ],
 )
 def test_what_cannot_be_read_says_why(changes: dict[str, str], reason: str) -> None:
-    found = read_run(filled(ROW | changes, 2, "mine"))
-    assert reason in (found if isinstance(found, str) else obstacle(found))
+    result = read_run(filled(ROW | changes, 2, "mine"))
+    assert reason in (result if isinstance(result, str) else obstacle(result))
 
 
 def test_a_row_with_an_unknown_name_costs_that_row_only() -> None:
@@ -126,9 +126,9 @@ def test_a_row_with_an_unknown_name_costs_that_row_only() -> None:
         )
     ]
     runs, refused = read_rows(rows)
-    assert [one.id for one in runs] == ["0", "2", "3"]
-    assert [(one.id, one.reason) for one in refused] == [("1", "the precision int3 is not modelled")]
-    assert [bool(obstacle(one)) for one in runs] == [False, True, True]
+    assert [entry.id for entry in runs] == ["0", "2", "3"]
+    assert [(entry.id, entry.reason) for entry in refused] == [("1", "the precision int3 is not modelled")]
+    assert [bool(obstacle(entry)) for entry in runs] == [False, True, True]
 
 
 def test_a_transformer_of_given_dimensions_has_the_published_size() -> None:
@@ -179,12 +179,12 @@ def test_gradients_are_exchanged_as_wide_as_the_software_keeps_them() -> None:
         ("Megatron-DeepSpeed", "fp16", 2),
         ("Megatron-LM", "bf16", 2),
     ):
-        found = run(framework=name, precision_norm=precision)
-        site = site_of(found)
-        exchange = exchange_of(found, data_parallel_group(site))
+        result = run(framework=name, precision_norm=precision)
+        site = site_of(result)
+        exchange = exchange_of(result, data_parallel_group(site))
         assert isinstance(exchange, Sharded)
-        assert found.precision is not None
-        assert exchange.gradient_bytes(found.precision) == width
+        assert result.precision is not None
+        assert exchange.gradient_bytes(result.precision) == width
 
 
 def test_checkpoints_are_those_of_the_software() -> None:
@@ -205,20 +205,20 @@ def test_checkpoints_are_those_of_the_software() -> None:
     ],
 )
 def test_networks_are_known_however_their_names_are_written(written: str, size: float) -> None:
-    found = run(model=written, flags="")
-    assert found.model is not None
-    assert found.model.parameters == pytest.approx(size, rel=0.03)
+    result = run(model=written, flags="")
+    assert result.model is not None
+    assert result.model.parameters == pytest.approx(size, rel=0.03)
 
 
 @pytest.mark.parametrize("id", ["T1116", "T1119", "T1365", "T1359", "T1892", "T2860", "T3281"])
 def test_a_run_is_predicted_as_plans_are(id: str) -> None:
     """By the simulation of unlike steps, as `planner simulate` does it: the slowest is waited for once."""
-    found = next(run for run in published_runs()[0] if run.id == id)
-    step, site = predicted(found), site_of(found)
+    first = next(run for run in published_runs()[0] if run.id == id)
+    step, site = predicted(first), site_of(first)
     assert isinstance(step, RunStep)
     group = data_parallel_group(site)
-    computation = accumulated(micro_batch_of(found, site), found.accumulate)
-    drawn = predict(exchange_of(found, group).lower(computation, group), Effort(max_steps=400))
+    computation = accumulated(micro_batch_of(first, site), first.accumulate)
+    drawn = predict(exchange_of(first, group).lower(computation, group), Effort(max_steps=400))
     assert step.seconds == pytest.approx(computation.batch * group.workers / drawn.samples_per_s, rel=0.015)
     assert step.slower > 1.005
 
@@ -237,9 +237,9 @@ def test_an_open_setting_widens_the_range_to_both_readings() -> None:
 def test_internevo_deals_out_whole_tensors() -> None:
     said = {"framework": "InternEvo v0.2", "strategy": "zero1(group=8)", "strategy_norm": "zero1"}
     said |= {"tp": "1", "pp": "1", "dp": "1536", "global_batch": "3072"}
-    found = run(**said)
-    site = site_of(found)
-    exchange = exchange_of(found, site)
+    result = run(**said)
+    site = site_of(result)
+    exchange = exchange_of(result, site)
     assert isinstance(exchange, Owned)
     assert (exchange.within, exchange.bucket_bytes) == ("machine", 2**30)
     assert isinstance(exchange_of(run(**said | {"framework": "DeepSpeed"}), site), Sharded)

@@ -25,10 +25,10 @@ def test_with_the_device_left_out_moving_is_nearer_than_synthesis_and_peaks() ->
 def test_the_ranges_are_those_of_the_pairs() -> None:
     for basis, column in (("fitted", "moved_source"), ("unseen", "moved_both")):
         for network in ("cnn", "transformer"):
-            found = off(column, kind="device", vendors="1", network=network)
+            result = off(column, kind="device", vendors="1", network=network)
             spread = rescale_errors().device[basis][network]
-            assert (spread.rows, round(spread.median, 4)) == (len(found), round(float(np.median(found)), 4))
-            assert abs(spread.q90 - np.quantile(found, 0.9)) < 1e-4
+            assert (spread.rows, round(spread.median, 4)) == (len(result), round(float(np.median(result)), 4))
+            assert abs(spread.q90 - np.quantile(result, 0.9)) < 1e-4
 
 
 def test_another_batch_is_predicted_better_by_kind_than_as_the_batch_grows() -> None:

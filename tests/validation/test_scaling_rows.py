@@ -31,8 +31,8 @@ def test_sockets_have_no_rdma() -> None:
 
 def test_every_run_is_paired_or_says_why_not() -> None:
     runs, skipped = published_runs()[0], {}
-    found = pairs(runs, skipped)
-    assert len(found) + len(skipped) == len(runs)
+    result = pairs(runs, skipped)
+    assert len(result) + len(skipped) == len(runs)
     assert all(skipped.values())
 
 

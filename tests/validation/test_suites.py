@@ -79,10 +79,10 @@ def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
 
 
 def test_every_shipped_layout_is_read_and_the_choice_is_better_than_peers() -> None:
-    found = evidence("layouts")
-    assert len(found.rows) == 720
-    assert not found.refused
-    stated = {each.name: each.value for each in found.statements}
+    result = evidence("layouts")
+    assert len(result.rows) == 720
+    assert not result.refused
+    stated = {each.name: each.value for each in result.statements}
     assert stated["mean regret"] <= 0.04
     assert stated["worst regret"] <= 0.25
     assert stated["left out: mean regret"] <= 0.04
@@ -117,7 +117,7 @@ def test_layouts_that_cannot_be_read_are_counted() -> None:
     broken = [shipped | {"tensor": "3"}, shipped | {"iteration_ms": ""}, shipped | {"hidden": "many"}]
     runs, refused = read_layouts(broken, "mine")
     assert runs == []
-    assert [(one.id, one.reason) for one in refused] == [
+    assert [(entry.id, entry.reason) for entry in refused] == [
         ("line 2", "tensor x data x pipeline are not its GPUs"),
         ("line 3", "no iteration_ms is given"),
         ("line 4", "a figure is no number"),
@@ -163,9 +163,9 @@ OWN = {
 def test_own_runs_give_the_same_figures(tmp_path: Path) -> None:
     path = own_table(tmp_path / "mine.csv", [OWN, OWN | {"global_batch": "63"}, OWN | {"device": "TPU"}])
     evidences, account = own_evidence(path)
-    found = {each.suite: each for each in evidences}
-    assert set(found) == {"sharded", "devices"}  # sharded over one machine counts in both
-    row = found["sharded"].rows[0]
+    by_name = {each.suite: each for each in evidences}
+    assert set(by_name) == {"sharded", "devices"}  # sharded over one machine counts in both
+    row = by_name["sharded"].rows[0]
     assert (row.id, row.source, row.part) == ("line 2", "mine", "FSDP and ZeRO")
     assert 0.5 < row.predicted / 4.2 < 2
     assert (account.given, account.compared) == (3, 1)
@@ -194,10 +194,10 @@ def test_an_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> Non
     """Ids are numbers of lines, which say nothing of a line of ours."""
     rows = packed_table("layouts.csv.gz")[:40]
     shipped = {row.id: row for row in evidence("layouts").rows}
-    (found,), account = own_layouts(own_table(tmp_path / "mine.csv", rows[20:]))
+    (result,), account = own_layouts(own_table(tmp_path / "mine.csv", rows[20:]))
     assert (account.given, account.compared) == (20, 20)
-    assert all(row.left_out is None for row in found.rows)
-    assert [row.predicted for row in found.rows] == [shipped[f"line {n}"].predicted for n in range(22, 42)]
+    assert all(row.left_out is None for row in result.rows)
+    assert [row.predicted for row in result.rows] == [shipped[f"line {n}"].predicted for n in range(22, 42)]
 
 
 def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
@@ -287,8 +287,8 @@ def test_a_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> Non
         OWN | {"micro_batch": "1.5"},
         OWN | {"device_mem_gb": "40/80"},
     ]
-    (found, _), account = own_evidence(own_table(tmp_path / "mine.csv", rows))
-    assert [row.id for row in found.rows] == ["line 2", "line 5"]  # which of both memories it is stays open
+    (result, _), account = own_evidence(own_table(tmp_path / "mine.csv", rows))
+    assert [row.id for row in result.rows] == ["line 2", "line 5"]  # which of both memories it is stays open
     assert account.skipped == {
         "line 3": "step_time_s is 'about 4', not a number above zero",
         "line 4": "micro_batch is '1.5', not a whole number from 1 on",

@@ -77,9 +77,9 @@ def test_a_figure_that_moved_is_found() -> None:
     rows = validate(["li/split"])
     text = document(rows, "2026-01-01")
     assert drift(rows, text) == []
-    found = drift(rows, text.replace("406.6 MiB", "417.6 MiB"))
-    assert len(found) == 1
-    assert "was 417.6 MiB, is 406.6 MiB" in found[0]
+    result = drift(rows, text.replace("406.6 MiB", "417.6 MiB"))
+    assert len(result) == 1
+    assert "was 417.6 MiB, is 406.6 MiB" in result[0]
     assert drift(rows, text.replace("406.6 MiB", "408.6 MiB")) == []
     assert "lacks" in drift(rows, text.replace("the larger one", "the other one"))[0]
     assert "holds now" in drift(rows, text.replace("| yes |", "| NO |"))[0]

@@ -114,10 +114,10 @@ def _reads(model: Model) -> dict[str, tuple[str, ...]]:
     computes = {layer.name: kind_of(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
     for layer in model:
-        found: dict[str, None] = {}
+        by_name: dict[str, None] = {}
         for name in layer.inputs:
-            found.update(dict.fromkeys((name,) if computes[name] else reads[name]))
-        reads[layer.name] = tuple(found)
+            by_name.update(dict.fromkeys((name,) if computes[name] else reads[name]))
+        reads[layer.name] = tuple(by_name)
     return reads
 
 

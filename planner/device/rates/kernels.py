@@ -59,9 +59,9 @@ def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
         share = model.layers[at].launch_share
-        for back, one in enumerate((asked.forward, asked.backward)):
+        for back, entry in enumerate((asked.forward, asked.backward)):
             rows += [
-                (*_row(at, of, part, back), share) for of, part in _parts(kind, one, back) if part.kernels
+                (*_row(at, of, part, back), share) for of, part in _parts(kind, entry, back) if part.kernels
             ]
     table = np.array(rows or np.zeros((0, 10)))
     launches, flops, row_flops, edge_flops, moved, weights, fixed = table[:, 3:].T

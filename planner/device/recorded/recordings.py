@@ -109,13 +109,15 @@ def _parses(profile: Profile, op: int) -> bool:
 
 def _compute_before(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
     """For each op the compute ops whose end it stands for: itself, or those that it waits for."""
-    found: dict[int, tuple[int, ...]] = {}
+    by_name: dict[int, tuple[int, ...]] = {}
     for op in order:
         if op in place:
-            found[op] = (place[op],)
+            by_name[op] = (place[op],)
         else:
-            found[op] = tuple(sorted({dep for before in profile.deps(op).tolist() for dep in found[before]}))
-    return found
+            by_name[op] = tuple(
+                sorted({dep for before in profile.deps(op).tolist() for dep in by_name[before]})
+            )
+    return by_name
 
 
 def _parameters(

@@ -140,8 +140,10 @@ def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True
     flop_s = flops / launches / float(rates.flops[KERNEL_KINDS.index(part.kind)])
     move_s = (part.moved_bytes * grown + part.weight_bytes) / launches / rates.memory_bytes_per_s
     cache_s = rates.cache_bytes / rates.memory_bytes_per_s
-    one = kernel_s(np.array([flop_s]), np.array([move_s]), cache_s, KERNEL_S * rates.fixed, figures.overlap)
-    return float(one[0]) * launches
+    result = kernel_s(
+        np.array([flop_s]), np.array([move_s]), cache_s, KERNEL_S * rates.fixed, figures.overlap
+    )
+    return float(result[0]) * launches
 
 
 def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profile:
@@ -186,7 +188,7 @@ def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
                 f"{first.source} and {other.source} run different ops ({first.ops} and {other.ops}); record "
                 "the same loop at each batch"
             )
-    near = min(profiles, key=lambda one: abs(np.log(one.batch / batch)))
+    near = min(profiles, key=lambda profile: abs(np.log(profile.batch / batch)))
     if near.batch == batch:
         return near
     batches = np.array([profile.batch for profile in profiles], float)

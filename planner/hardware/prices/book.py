@@ -65,10 +65,10 @@ def save(provider: str, quotes: Quotes, as_of: date, source: str) -> Path:
 
 def files() -> tuple[Path, ...]:
     """The user's files, oldest first."""
-    found = [
+    kept_glob = [
         (match["as_of"], path) for path in folder().glob("*.csv") if (match := _NAME.fullmatch(path.name))
     ]
-    return tuple(path for _, path in sorted(found))
+    return tuple(path for _, path in sorted(kept_glob))
 
 
 def load() -> Book:

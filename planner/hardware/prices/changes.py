@@ -47,13 +47,13 @@ def changes_between(old: Quotes, new: Quotes) -> Changes:
     """What differs where both sets have a machine in a region, the largest change first."""
     before, after = _flat(old), _flat(new)
     both = [key for key in before if key in after]
-    found = []
+    parts = []
     same = 0
     for machine, region in both:
-        one, other = before[machine, region], after[machine, region]
+        first, other = before[machine, region], after[machine, region]
         pairs = (
-            ("on demand", one.on_demand_usd_per_hour, other.on_demand_usd_per_hour),
-            ("spot", one.spot_usd_per_hour, other.spot_usd_per_hour),
+            ("on demand", first.on_demand_usd_per_hour, other.on_demand_usd_per_hour),
+            ("spot", first.spot_usd_per_hour, other.spot_usd_per_hour),
         )
         for kind, was, now in pairs:
             if was is None and now is None:
@@ -61,9 +61,9 @@ def changes_between(old: Quotes, new: Quotes) -> Changes:
             if was == now:
                 same += 1
             else:
-                found.append(PriceChange(machine, region, kind, was, now))  # type: ignore[arg-type]
-    found.sort(key=lambda change: (-abs(change.relative or 0.0), change.machine, change.region, change.kind))
-    return Changes(tuple(found), same, len(before) - len(both), len(after) - len(both))
+                parts.append(PriceChange(machine, region, kind, was, now))  # type: ignore[arg-type]
+    parts.sort(key=lambda change: (-abs(change.relative or 0.0), change.machine, change.region, change.kind))
+    return Changes(tuple(parts), same, len(before) - len(both), len(after) - len(both))
 
 
 def prices_named(word: str, provider: str | None = None) -> Quotes:

@@ -9,7 +9,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 def machine_usd_per_hour(hardware: Hardware, *, spot: bool = False, region: str | None = None) -> float:
-    """One machine for an hour, on demand or as spot. A machine of one's own costs the same either way and in
+    """One machine for one hour, on demand or as spot. A machine of one's own costs the same either way and in
     every region: what its file's `ownership` makes of it."""
     if hardware.ownership is not None and hardware.price.on_demand_usd_per_hour is not None:
         return hardware.price.on_demand_usd_per_hour

@@ -85,16 +85,16 @@ def draw_of(rented: Sequence[Rented], market: Market) -> Energy | None:
     """An hour of a plan's machines; None where nobody gives the power of some."""
     kwh, kg, methods = 0.0, 0.0, []
     known = True
-    for one in rented:
-        hardware = market.machine(one.machine)
+    for entry in rented:
+        hardware = market.machine(entry.machine)
         price = market.price(hardware)
-        found = energy_of(hardware, hours=1.0, machines=one.count, region=price.region if price else None)
-        if found is None:
+        energy = energy_of(hardware, hours=1.0, machines=entry.count, region=price.region if price else None)
+        if energy is None:
             return None
-        kwh += found.kwh
-        kg += found.kg_co2e or 0.0
-        known = known and found.kg_co2e is not None
-        methods.append(f"{one.count} x {hardware.name}: {found.method}")
+        kwh += energy.kwh
+        kg += energy.kg_co2e or 0.0
+        known = known and energy.kg_co2e is not None
+        methods.append(f"{entry.count} x {hardware.name}: {energy.method}")
     return Energy(kwh, kg if known else None, "; ".join(methods))
 
 

@@ -28,11 +28,11 @@ def read(path: Path, provider: str, machines: Mapping[str, Hardware]) -> Found:
     prices: dict[tuple[str, str], dict[bool, dict[str, tuple[float, int]]]] = defaultdict(
         lambda: {False: {}, True: {}}
     )
-    found, unknown = Found(), set()
+    result, unknown = Found(), set()
     for row in rows_of(path, NEEDED):
-        found.rows += 1
+        result.rows += 1
         if not all(row[column] for column in _REQUIRED):
-            found.left_out["of rows that lack a required value"] += 1
+            result.left_out["of rows that lack a required value"] += 1
             continue
         usd, spot = _usd(row), _truth(row)
         name = _name(row, known)
@@ -48,9 +48,9 @@ def read(path: Path, provider: str, machines: Mapping[str, Hardware]) -> Found:
     for (name, region), kinds in prices.items():
         quote = over_zones(*([usd for usd, _ in kinds[spot].values()] for spot in (False, True)))
         if quote:
-            found.quotes[known[name].name][region] = quote
-    found.left_out["of machines that the catalogue lacks"] = len(unknown)
-    return found
+            result.quotes[known[name].name][region] = quote
+    result.left_out["of machines that the catalogue lacks"] = len(unknown)
+    return result
 
 
 def provider_of(path: Path) -> str:

@@ -67,13 +67,13 @@ def read_list(path: Path, provider: str | None = None) -> PriceList:
     if whose not in machines:
         hint = "" if provider else "; the list does not say whose prices it has: give --provider"
         raise BadInput(f"{path}: {unknown_name('provider', whose, machines)}{hint}")
-    found = _FORMATS[kind].read(path, whose, machines[whose])
-    if not found.quotes:
+    read = _FORMATS[kind].read(path, whose, machines[whose])
+    if not read.quotes:
         raise BadInput(
             f"{path}: no price of a machine that the catalogue has of {whose}; is it another provider's?"
         )
-    left_out = {reason: count for reason, count in found.left_out.items() if count}
-    return PriceList(path, kind, whose, found.quotes, found.rows, left_out)
+    left_out = {reason: count for reason, count in read.left_out.items() if count}
+    return PriceList(path, kind, whose, read.quotes, read.rows, left_out)
 
 
 def _format(path: Path) -> str:
@@ -85,8 +85,8 @@ def _machines() -> dict[str, dict[str, Hardware]]:
     """The machines of the catalogue by provider and by its own names for them."""
     from planner.hardware.catalog import hardware_names, load_hardware
 
-    found: dict[str, dict[str, Hardware]] = {}
+    by_name: dict[str, dict[str, Hardware]] = {}
     for machine in map(load_hardware, hardware_names()):
         if machine.standing in ("rentable", "retired"):
-            found.setdefault(machine.provider, {})[machine.offered_as or machine.name] = machine
-    return found
+            by_name.setdefault(machine.provider, {})[machine.offered_as or machine.name] = machine
+    return by_name

@@ -77,10 +77,10 @@ def offers(
         kinds = tuple(kind for kind in kinds if kind.can_be_had)
     if region not in (None, CHEAPEST):
         _check_region(region, kinds)
-    found = [
+    kept_kinds = [
         Offer(kind, price, spot) for kind in kinds if (price := price_at(kind, region, spot=spot)) is not None
     ]
-    return tuple(sorted(found, key=lambda offer: offer.key))
+    return tuple(sorted(kept_kinds, key=lambda offer: offer.key))
 
 
 def price_at(hardware: Hardware, region: str | None, *, spot: bool = False) -> Price | None:
@@ -115,15 +115,15 @@ def with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardware, ...]
 
 def wanted_devices(gpu: str) -> tuple[Wanted, ...]:
     """`H100:8,A100` as what is asked for."""
-    found = []
+    parts = []
     for part in filter(None, (part.strip() for part in gpu.split(","))):
         words, colon, count = part.partition(":")
         if colon and not (count.isascii() and count.isdecimal() and 0 < int(count) <= 4096):
             raise BadInput(f"--gpu {part}: {count!r} is no number of devices; write H100 or H100:8")
-        found.append(Wanted(words.strip(), int(count) if colon else None))
-    if not found:
+        parts.append(Wanted(words.strip(), int(count) if colon else None))
+    if not parts:
         raise BadInput("--gpu names no device; write H100, H100:8 or A100,L4")
-    return tuple(found)
+    return tuple(parts)
 
 
 def is_called(device: Device, words: str) -> bool:

@@ -1,7 +1,7 @@
-"""What machines cost an hour, on demand or spot, and what an hour's worth of work on them costs.
+"""What machines cost per hour, on demand or spot, and what one hour of useful work on them costs.
 
 On spot machines work is lost when one is taken away, and checkpoints take time
-(`planner.hardware.prices.spot`): an hour's worth of work takes `time_factor` hours, and all of them are paid.
+(`planner.hardware.prices.spot`): one hour of useful work takes `time_factor` hours, and all of them are paid.
 Where that is no cheaper than on demand, machines are rented on demand. A machine without a spot price is
 rented on demand beside the others.
 """
@@ -64,7 +64,7 @@ class SpotCourse:
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """US dollars an hour of each role. `course` is that of a run on spot machines, None for one on demand;
+    """US dollars per hour of each role. `course` is that of a run on spot machines, None for one on demand;
     `refused` says, where spot was asked for and does not pay, why."""
 
     usd_per_hour: tuple[float, ...]
@@ -73,7 +73,7 @@ class Paid:
 
     @property
     def time_factor(self) -> float:
-        """Hours for an hour's worth of work."""
+        """Hours for one hour of useful work."""
         return 1.0 if self.course is None else self.course.run.time_factor
 
     @property
@@ -88,12 +88,14 @@ def paid_for(
     checkpoint holds."""
     if not market.spot:
         return Paid(
-            tuple((market.usd_per_hour(market.machine(one.machine)) or 0.0) * one.count for one in rented)
+            tuple(
+                (market.usd_per_hour(market.machine(entry.machine)) or 0.0) * entry.count for entry in rented
+            )
         )
     terms = terms or SpotTerms()
     where: Hashable = (
         "paid",
-        tuple((one.role, one.machine, one.count) for one in rented),
+        tuple((entry.role, entry.machine, entry.count) for entry in rented),
         terms,
         state_bytes,
     )
@@ -101,11 +103,11 @@ def paid_for(
 
 
 def _spot_or_not(rented: Sequence[Rented], market: Market, terms: SpotTerms, state_bytes: float) -> Paid:
-    kinds = [market.machine(one.machine) for one in rented]
+    kinds = [market.machine(entry.machine) for entry in rented]
     prices = [market.price(kind) for kind in kinds]
     on_demand = [_usd(kind, price, spot=False) for kind, price in zip(kinds, prices, strict=True)]
     spot = [_usd(kind, price, spot=True) for kind, price in zip(kinds, prices, strict=True)]
-    counts = [one.count for one in rented]
+    counts = [entry.count for entry in rented]
     dear = tuple((usd or 0.0) * count for usd, count in zip(on_demand, counts, strict=True))
     taken = [
         (kind, count, _interruption(kind, price, terms))
@@ -128,14 +130,14 @@ def _spot_or_not(rented: Sequence[Rented], market: Market, terms: SpotTerms, sta
     if sold and useful >= sum(dear):
         return Paid(
             dear,
-            refused=f"an hour's worth of work would cost ${useful:.2f} on spot, ${sum(dear):.2f} on demand",
+            refused=f"one hour of useful work would cost ${useful:.2f} on spot, ${sum(dear):.2f} on demand",
         )
     words = _words(taken, run, writing_s, state_bytes, terms)
     return Paid(cheap, SpotCourse(run, writing_s, terms.restart_s, words))
 
 
 def _usd(kind: Hardware, price: Price | None, *, spot: bool) -> float | None:
-    """One machine for an hour; one of the user's own is never taken away."""
+    """One machine for one hour; one of the user's own is never taken away."""
     if price is None or (spot and kind.ownership is not None):
         return None
     return price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour

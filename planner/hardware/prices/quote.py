@@ -12,7 +12,7 @@ HIGHEST_USD_PER_HOUR = 1e4  # above which a price is a slip: the bound of hardwa
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """US dollars an hour for one machine in one region; of spot the median over its zones, and the range."""
+    """US dollars per hour for one machine in one region; of spot the median over its zones, and the range."""
 
     on_demand_usd_per_hour: float | None
     spot_usd_per_hour: float | None = None
@@ -61,7 +61,7 @@ def price_of(text: str, *, zero: bool = False) -> float | None:
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
         raise ValueError(f"{text} is no price: it must be above 0")
     if value > HIGHEST_USD_PER_HOUR:
-        raise ValueError(f"{text} USD an hour is absurd: at most {HIGHEST_USD_PER_HOUR:,.0f}")
+        raise ValueError(f"{text} USD per hour is absurd: at most {HIGHEST_USD_PER_HOUR:,.0f}")
     return value
 
 

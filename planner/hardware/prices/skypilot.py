@@ -56,29 +56,29 @@ _Zones = dict[tuple[str, str], dict[tuple[str, str], _Price]]
 
 def read(path: Path, provider: str, machines: Mapping[str, Hardware]) -> Found:
     """The quotes of a list for machines by the provider's names for them."""
-    found = Found()
+    result = Found()
     zones: _Zones = defaultdict(dict)
     for row in rows_of(path, _GCP_NEEDED if provider == "gcp" else NEEDED):
-        found.rows += 1
+        result.rows += 1
         if row["AcceleratorName"].lower().startswith("tpu"):
-            found.left_out["TPU slices"] += 1  # of hundreds of chips, so that a price may be any
+            result.left_out["TPU slices"] += 1  # of hundreds of chips, so that a price may be any
             continue
         _add(zones, row, provider)
     if provider == "gcp":
         old = "v7" in path.resolve().parts
         for name, machine in machines.items():
-            _add_quotes(found, machine, _on_google(zones, name, machine, old), provider)
+            _add_quotes(result, machine, _on_google(zones, name, machine, old), provider)
     else:
         for name, machine in machines.items():
             at = zones.get((name, ""), {})
             _add_quotes(
-                found, machine, ((region, p.on_demand, p.spot) for (region, _), p in at.items()), provider
+                result, machine, ((region, p.on_demand, p.spot) for (region, _), p in at.items()), provider
             )
     known = {name.partition("+")[0] for name in machines}
-    found.left_out["of machines that the catalogue lacks"] = len(
+    result.left_out["of machines that the catalogue lacks"] = len(
         {name for name, accelerator in zones if not accelerator and name not in known}
     )
-    return found
+    return result
 
 
 def _add(zones: _Zones, row: PriceRow, provider: str) -> None:
@@ -123,11 +123,11 @@ def _on_google(
     if old and device in _GCP_VERSION_7:
         return
     of_devices = zones.get(("", f"{device}:{machine.device_count}"), {})
-    for (region, zone), one in zones.get((host, ""), {}).items():
+    for (region, zone), entry in zones.get((host, ""), {}).items():
         other = of_devices.get((region, zone))
-        if other and other.on_demand is not None and one.on_demand is not None:
-            both = None if one.spot is None or other.spot is None else one.spot + other.spot
-            yield region, one.on_demand + other.on_demand, both
+        if other and other.on_demand is not None and entry.on_demand is not None:
+            both = None if entry.spot is None or other.spot is None else entry.spot + other.spot
+            yield region, entry.on_demand + other.on_demand, both
 
 
 def _add_quotes(

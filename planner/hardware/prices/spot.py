@@ -77,7 +77,7 @@ class SpotRun:
         return 1 - 1 / self.time_factor
 
     def usd_per_useful_hour(self, spot_usd_per_hour: float) -> float:
-        """What an hour's worth of work costs at a spot price."""
+        """What one hour of useful work costs at a spot price."""
         return spot_usd_per_hour * self.time_factor
 
 

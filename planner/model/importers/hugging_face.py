@@ -75,12 +75,12 @@ def _config_path(path: Path) -> Path:
 
 def _block(items: list[dict[str, Any]]) -> dict[str, Any]:
     """A block with its parameters: whatever its layers write with a dollar."""
-    found: dict[str, None] = {}
+    by_name: dict[str, None] = {}
     for item in items:
         for value in item.values():
             if isinstance(value, str) and value.startswith("$"):
-                found[value[1:]] = None
-    return {"parameters": list(found), "layers": items} if found else {"layers": items}
+                by_name[value[1:]] = None
+    return {"parameters": list(by_name), "layers": items} if by_name else {"layers": items}
 
 
 def _name(config: Config) -> str:
@@ -136,15 +136,15 @@ def read_header(path: Path) -> dict[str, tuple[int, ...] | None]:
             header = json.loads(file.read(size))
         if not isinstance(header, dict):
             raise ValueError("the header is no object")
-        found: dict[str, tuple[int, ...] | None] = {}
+        by_name: dict[str, tuple[int, ...] | None] = {}
         for name, entry in header.items():
             if name != "__metadata__":
                 shape = tuple(int(n) for n in entry["shape"])
                 if any(n < 0 for n in shape) or math.prod(shape) > 2**50:
                     raise ValueError(f"a shape of {shape}"[:80])
-                found[name] = shape
+                by_name[name] = shape
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadInput(f"{path}: no safetensors file, or not whole: {error}") from error
-    return found
+    return by_name

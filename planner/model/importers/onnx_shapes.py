@@ -33,11 +33,11 @@ KEPT_ELEMENTS = 1_024  # values of small tensors are sizes and axes, which infer
 def inferred(path: Path, axes: Mapping[str, int]) -> bytes:
     """The model with shapes, without weights; what is wrong with the file in one line."""
     command = [sys.executable, "-m", __name__, str(path), json.dumps(dict(axes))]
-    found = os.pathsep.join(entry for entry in sys.path if entry)
+    join = os.pathsep.join(entry for entry in sys.path if entry)
     try:
         run = subprocess.run(
             command,
-            env={**os.environ, "PYTHONPATH": found, "PYTHONSAFEPATH": "1"},
+            env={**os.environ, "PYTHONPATH": join, "PYTHONSAFEPATH": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,

@@ -195,7 +195,7 @@ def _mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     if len(data) == 2:
         first, second = data
         if first.shape == second.shape or {1} == set(second.shape[:-1]) or {1} == set(first.shape[:-1]):
-            large = max(data, key=lambda one: math.prod(one.shape))
+            large = max(data, key=lambda entry: math.prod(entry.shape))
             return at.graph.add(Multiply, [first.layer, second.layer], at.name(node), large.shape)
     held = at.held(node)
     if len(data) == 1 and len(held) == 1:
@@ -241,12 +241,12 @@ def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     out, held = at.shape(node), at.held(node)
     if len(data) == 1 and len(held) == 1:
         name, size = next(iter(held.items()))
-        one = data[0].shape
+        result = data[0].shape
         if (
             name not in at.graph.owners
-            and len(one) == 2
-            and out == (one[0] + 1, one[1])
-            and size == (1, 1, one[1])
+            and len(result) == 2
+            and out == (result[0] + 1, result[1])
+            and size == (1, 1, result[1])
         ):
             at.graph.owners[name] = ""
             return at.graph.add(ClassToken, True, at.name(node, name), out, weights=name, from_=data[0].layer)
@@ -330,11 +330,11 @@ class Lowering:
         return [value for value in map(self.of, node.all_input_nodes) if isinstance(value, Value)]
 
     def held(self, node: Any) -> dict[str, Shape]:
-        found: dict[str, Shape] = {}
+        by_name: dict[str, Shape] = {}
         for value in map(self.of, node.all_input_nodes):
             if isinstance(value, HeldValue):
-                found |= value.tensors
-        return found
+                by_name |= value.tensors
+        return by_name
 
     def name(self, node: Any, *tensors: str) -> str:
         """The module that a layer is: by its parameter, else by where the node came from."""

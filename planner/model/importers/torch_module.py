@@ -221,8 +221,8 @@ def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
         if not held:
             return None
         turned = name in ("t", "transpose", "permute", "numpy_T") and len(next(iter(held.values()))) == 2
-        one = at.of(node.all_input_nodes[0])
-        was = isinstance(one, HeldValue) and one.transposed
+        result = at.of(node.all_input_nodes[0])
+        was = isinstance(result, HeldValue) and result.transposed
         plain = (
             len(held) == 1
             and (name in TORCH_VIEWS or name in TORCH_SAME)

@@ -67,7 +67,7 @@ def target_layers(model: Model, targets: str) -> frozenset[str]:
 def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
     """The linear layers that attention reads, and those that read it, through layers without weights."""
     layers = {layer.name: layer for layer in model.layers}
-    found: set[str] = set()
+    present: set[str] = set()
     behind: set[str] = set()  # what attention's output reaches
     for layer in model.layers:
         if layer.kind == ATTENTION:
@@ -76,15 +76,15 @@ def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
             while waiting:
                 source = layers[waiting.pop()]
                 if source.name in linear:
-                    found.add(source.name)
+                    present.add(source.name)
                 elif source.block == layer.block and not source.macs:
                     waiting += source.inputs
         elif not behind.isdisjoint(layer.inputs):
             if layer.name in linear:
-                found.add(layer.name)
+                present.add(layer.name)
             elif len(layer.inputs) == 1 and not layer.macs:
                 behind.add(layer.name)
-    return found
+    return present
 
 
 def _adapter(target: Layer, rank: int) -> list[Layer]:

@@ -216,7 +216,7 @@ class Exchange(ABC):
         """Tells it apart from all others: its kind and every setting that is not the default. Part of the
         plan's key, hence of its seed and of stores: it never changes for a setting that exists."""
         default = type(self)()
-        names = (one.name for one in fields(self))  # type: ignore[arg-type]
+        names = (entry.name for entry in fields(self))  # type: ignore[arg-type]
         changed = (name for name in names if getattr(self, name) != getattr(default, name))
         return "/".join([self.kind, *(f"{name}={getattr(self, name)}" for name in changed)])
 
@@ -227,7 +227,7 @@ class Exchange(ABC):
 
     def record(self) -> dict[str, Any]:
         """It as JSON: its kind and its settings."""
-        return {"kind": self.kind, **{one.name: getattr(self, one.name) for one in fields(self)}}  # type: ignore[arg-type]
+        return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
 
 
 class Contender(Exchange):

@@ -1,4 +1,4 @@
-"""All-reduce: every worker has all parameters, and gradients are summed among all, as DDP and Horovod do.
+"""All-reduce: every worker has all parameters, and gradients are all-reduced, as DDP and Horovod do.
 
 Gradients leave in buckets while the backward pass goes on; the optimizer then runs on every worker alike. The
 slowest worker of a step decides when a bucket is summed, so that variation between workers costs time even
@@ -108,10 +108,10 @@ class AllReduce(Exchange):
         library = settings.library(self.library, self.algorithm, site)
         peers = peers_of(site, library)
         steps = JointSteps(computation, site, library, peers, self.jitter, self.jitter_s)
-        found = self.buckets(computation)
-        factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=self.copied)
-        done = summed(steps, found, factor)
-        after_s = self.after_s(computation, found, peers, site)
+        result = self.buckets(computation)
+        factor = slowed(computation, result, library, peers, site, accesses=self.accesses, copied=self.copied)
+        done = summed(steps, result, factor)
+        after_s = self.after_s(computation, result, peers, site)
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s)
         return steps.case()
 
@@ -154,7 +154,7 @@ class AllReduce(Exchange):
         return Labels(
             cell="all-reduce",
             name="DDP",
-            plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB{how}",
+            plan=f"gradients all-reduced in buckets of {self.bucket_bytes / MIB:.3g} MiB{how}",
             assumptions=(
                 Note(
                     None,

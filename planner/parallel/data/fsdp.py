@@ -206,18 +206,18 @@ def traffic_of(
 ) -> ShardTraffic:
     """`width`: bytes of an element of the gradients."""
     units, precision = units_of(computation, least_unit), computation.precision
-    found = stretches(computation, units)
+    result = stretches(computation, units)
     gathers: dict[float, float] = {}
     scatters: dict[float, float] = {}
-    first_use, last = _first_use(found), 0.0
-    for at, stretch in enumerate(found):
+    first_use, last = _first_use(result), 0.0
+    for at, stretch in enumerate(result):
         if stretch.gathers and (stage == 3 or at == first_use[stretch.unit]):
             size = units[stretch.unit].gathered_bytes(precision, stage)
             gathers[size] = gathers.get(size, 0.0) + (stretch.stands_for if stage == 3 else 1.0)
         for number in stretch.scatters if stretch.final or each_pass else ():
             last = float(units[number].elements * width)
             scatters[last] = scatters.get(last, 0.0) + stretch.stands_for
-    first = units[found[0].unit].gathered_bytes(precision, stage)
+    first = units[result[0].unit].gathered_bytes(precision, stage)
     return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
 
 

@@ -59,11 +59,11 @@ def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
         return np.ones(1)
     rows = min(MOST_ROWS, max(LEAST_ROWS, 4 * workers))
     normal, places = NormalDist(), (np.arange(rows) + 0.5) / rows
-    one, slowest = (
+    first, slowest = (
         np.exp(sigma * np.array([normal.inv_cdf(place) for place in some.tolist()]))
         for some in (places, places ** (1 / stages))
     )
-    return np.asarray(slowest / one.mean())
+    return np.asarray(slowest / first.mean())
 
 
 def slowest_factor(sigma: float, workers: int, stages: int = 1) -> float:

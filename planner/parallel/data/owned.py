@@ -1,12 +1,12 @@
 """Owned optimizer state: each worker keeps the state of whole tensors, as ZeRO-1 of InternEvo does it.
 PyTorch's ZeroRedundancyOptimizer is alike, but waits for all broadcasts before the next pass begins.
 
-Gradients are summed among all workers in buckets, as in DDP; each owner then updates its tensors and sends
+Gradients are all-reduced workers in buckets, as in DDP; each owner then updates its tensors and sends
 them to all others, one broadcast an owner, while the next forward pass begins: a layer waits for the owners
-of its tensors. Tensors are dealt out in their order, as evenly as whole tensors can be. `Sharded` cuts every
-tensor into parts instead, so that nobody has more to do than others, and gathers them; a chain of broadcasts
-over hundreds of workers, each of which waits for every machine on its way, is what makes this exchange slow
-there. `within="machine"` has owners in each machine: broadcasts stay on its fabric.
+of its tensors. Tensors are distributed in their order, as evenly as whole tensors can be. `Sharded` cuts
+every tensor into parts instead, so that nobody has more to do than others, and gathers them; a chain of
+broadcasts over hundreds of workers, each of which waits for every machine on its way, is what makes this
+exchange slow there. `within="machine"` has owners in each machine: broadcasts stay on its fabric.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Owned(Exchange):
         return settings.infeasibility(self.library, site, within=self.within)
 
     def owners(self, site: Site) -> int:
-        """Workers that state is dealt out to."""
+        """Workers that state is divided among."""
         return settings.spread_over(self.within, site)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
@@ -105,11 +105,11 @@ class Owned(Exchange):
         peers = peers_of(site, library)
         jitter_s = JITTER_S if self.jitter else 0.0
         steps = JointSteps(computation, site, library, peers, self.jitter, jitter_s)
-        found = self.buckets(computation)
+        result = self.buckets(computation)
         at, last = self._received(steps)
-        factor = slowed(computation, found, library, peers, site, accesses=self.accesses, copied=True)
-        done = summed(steps, found, factor, at, last)
-        after_s = self.after_s(computation, found, peers, site)
+        factor = slowed(computation, result, library, peers, site, accesses=self.accesses, copied=True)
+        done = summed(steps, result, factor, at, last)
+        after_s = self.after_s(computation, result, peers, site)
         share = largest_share(tensors_of(computation), self.owners(site))
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s * share)
         return steps.case()
@@ -192,14 +192,14 @@ class Owned(Exchange):
         return Labels(
             name=f"{'hybrid ' if inside else ''}ZeRO-1 by owners",
             cell=f"owned{' (machine)' if inside else ''}",
-            plan=f"gradients summed among all in buckets of {self.bucket_bytes / MIB:.3g} MiB, state of "
-            f"whole tensors dealt out to the workers{inside}",
+            plan=f"gradients all-reduced in buckets of {self.bucket_bytes / MIB:.3g} MiB, state of "
+            f"whole tensors divided among the workers{inside}",
             assumptions=on_links,
             resources=BETWEEN_WORKERS,
         )
 
 
-def dealt(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
+def distributed(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
     """The owner of each of these tensors: all elements in a row are cut into equal parts, one an owner, who
     has the tensors whose middle is in its part."""
     before, part = np.cumsum([0, *sizes]), max(sum(sizes), 1) / owners
@@ -210,14 +210,16 @@ def dealt(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
 def largest_share(sizes: Sequence[int], owners: int) -> float:
     """Of all elements, what the owner of most of them has."""
     kept: dict[int, int] = {}
-    for size, owner in zip(sizes, dealt(sizes, owners), strict=True):
+    for size, owner in zip(sizes, distributed(sizes, owners), strict=True):
         kept[owner] = kept.get(owner, 0) + size
     return max(kept.values(), default=0) / max(sum(sizes), 1)
 
 
 def tensors_of(computation: Computation) -> list[int]:
     """Elements of each tensor; of a unit, the large ones, which its vectors go along with."""
-    return [size for one in computation.parameters for size in one.matrices or (one.elements,)]
+    return [
+        size for parameter in computation.parameters for size in parameter.matrices or (parameter.elements,)
+    ]
 
 
 @memoize(on=ops_of)
@@ -225,10 +227,12 @@ def sent_by(computation: Computation, owners: int) -> tuple[tuple[int, int], ...
     """What each owner sends: elements, and the op that is the first to need any; in the order of need."""
     sizes = tensors_of(computation)
     needed = [
-        min(one.readers, default=0) for one in computation.parameters for _ in one.matrices or (one.elements,)
+        min(parameter.readers, default=0)
+        for parameter in computation.parameters
+        for _ in parameter.matrices or (parameter.elements,)
     ]
     sent: dict[int, tuple[int, int]] = {}
-    for size, first, owner in zip(sizes, needed, dealt(sizes, owners), strict=True):
+    for size, first, owner in zip(sizes, needed, distributed(sizes, owners), strict=True):
         elements, before = sent.get(owner, (0, first))
         sent[owner] = (elements + size, min(before, first))
-    return tuple(sorted(sent.values(), key=lambda one: one[1])) if owners > 1 else ()
+    return tuple(sorted(sent.values(), key=lambda entry: entry[1])) if owners > 1 else ()

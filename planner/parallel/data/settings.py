@@ -101,7 +101,7 @@ def chosen(exchange: E, choices: Mapping[str, str]) -> E:
     """The exchange with the settings that a request writes, as `bucket_bytes=1000000`."""
     if not choices:
         return exchange
-    types = {one.name: type(getattr(exchange, one.name)) for one in fields(exchange)}  # type: ignore[arg-type]
+    types = {field.name: type(getattr(exchange, field.name)) for field in fields(exchange)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, text in choices.items():
         if name not in types:

@@ -57,7 +57,7 @@ class Alone(Exchange):
         ]
         durations_s = computation.durations_s
         if computation.optimizer_s:
-            made = {one.ready for one in computation.parameters if one.ready is not None}
+            made = {parameter.ready for parameter in computation.parameters if parameter.ready is not None}
             ops.append(Op("optimizer", WORKER, deps=tuple(sorted(made)), role=OpRole.OPTIMIZER))
             spent_s = np.full((computation.steps, 1), computation.optimizer_s)
             durations_s = np.hstack([durations_s, spent_s])
@@ -80,8 +80,8 @@ class Alone(Exchange):
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """One op after the other: the samples of a step over its mean length."""
         steps = [job.step for job in jobs]
-        steps_s = [float(one.durations_s.sum(axis=1).mean()) + one.optimizer_s for one in steps]
-        return np.array([one.batch for one in steps], np.float64) / np.array(steps_s, np.float64)
+        steps_s = [float(step.durations_s.sum(axis=1).mean()) + step.optimizer_s for step in steps]
+        return np.array([step.batch for step in steps], np.float64) / np.array(steps_s, np.float64)
 
     def labels(self, site: Site | None = None) -> Labels:
         return Labels(

@@ -75,7 +75,7 @@ def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = ""
         return np.asarray((theta[0] * x / scale + theta[1] - y) / typical)
 
     start = [max(float(np.median(y[x >= np.median(x)])), 1e-9), max(float(np.median(y)), 1e-9)]
-    found = least_squares(
+    result = least_squares(
         residuals,
         start,
         bounds=([0, 0], [np.inf, np.inf]),
@@ -83,7 +83,7 @@ def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = ""
         f_scale=0.2,
         x_scale=typical.min(),
     )
-    alpha, beta = float(found.x[0] / scale), float(found.x[1])
+    alpha, beta = float(result.x[0] / scale), float(result.x[1])
     errors = np.abs(alpha * x + beta - y)
     return Overhead(
         alpha,
@@ -132,17 +132,17 @@ def isolated_delays(
     out = []
     for step in range(profile.steps):
         streams = streams_of(profile, step, resource)
-        for one in streams:
+        for stream in streams:
             alone = all(
-                other is one
-                or other.server != one.server
-                or other.recorded_end_s < one.requested_s
-                or other.requested_s > one.recorded_end_s
+                other is stream
+                or other.server != stream.server
+                or other.recorded_end_s < stream.requested_s
+                or other.requested_s > stream.recorded_end_s
                 for other in streams
             )
             if alone:
-                took_s = one.recorded_end_s - one.requested_s
-                out.append((one.bytes, took_s - one.bytes / bandwidth_bytes_per_s))
+                took_s = stream.recorded_end_s - stream.requested_s
+                out.append((stream.bytes, took_s - stream.bytes / bandwidth_bytes_per_s))
     return out
 
 

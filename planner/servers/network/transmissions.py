@@ -220,9 +220,9 @@ def predicted_ends(
     and so are transfers recorded within `apart_s` of one, which it was nearly told."""
     ends: list[Transmission] = []
     for step in range(min(profile.steps, steps or profile.steps)):
-        found = reconstruct(streams_of(profile, step, resource), wire, infer)
-        told_s = [sent.stream.recorded_end_s for sent in found if sent.anchor]
-        for sent in found:
+        result = reconstruct(streams_of(profile, step, resource), wire, infer)
+        told_s = [sent.stream.recorded_end_s for sent in result if sent.anchor]
+        for sent in result:
             near = any(abs(sent.stream.recorded_end_s - at_s) < apart_s for at_s in told_s)
             if not sent.anchor and not near and sent.stream.recorded_end_s > 0:
                 ends.append(sent)

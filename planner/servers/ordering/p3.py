@@ -16,11 +16,11 @@ DEFAULT_SLICE_BYTES = 160_000  # 40,000 parameters, MXNET_KVSTORE_BIGARRAY_BOUND
 
 @dataclass(frozen=True, slots=True)
 class P3(Strategy):
-    """Every array is cut into slices, dealt over the servers; the slice of the earliest layer goes first,
+    """Every array is cut into slices, spread over the servers; the slice of the earliest layer goes first,
     and one slice is on the wire at a time, so each pays its overhead."""
 
     name: ClassVar[str] = "p3"
-    summary: ClassVar[str] = "slices dealt over servers, one at a time, earliest layer first"
+    summary: ClassVar[str] = "slices spread over servers, one at a time, earliest layer first"
     slice_bytes: int = DEFAULT_SLICE_BYTES
 
     def rewrite(self, profile: Profile, setting: Setting) -> Profile:

@@ -64,13 +64,13 @@ def forward_ops(profile: Profile) -> set[int]:
     for pull in graph.pulls:
         after = consumers_of(dependents, graph.parses, pull)
         stack += [min(after, key=lambda op: (depth[op], op))] if after else []
-    found: set[int] = set()
+    present: set[int] = set()
     while stack:
         op = stack.pop()
-        if op not in found and profile.resource[op] == WORKER:
-            found.add(op)
+        if op not in present and profile.resource[op] == WORKER:
+            present.add(op)
             stack += profile.deps(op).tolist()
-    return found
+    return present
 
 
 def _updates(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:

@@ -277,7 +277,7 @@ class _Ranked:
         self.problem = problem
         self.devices = devices
         self.samples = samples
-        self.choices = [(one.sample_s, one.least_s, one.read_bytes, one) for one in spreads]
+        self.choices = [(entry.sample_s, entry.least_s, entry.read_bytes, entry) for entry in spreads]
         self.worst = replace(request, reading=1.0)
         tensors = sum(stage.tensors for stage in problem.stages)
         self.parse_s = problem.constants.parse_s * tensors / request.read_every

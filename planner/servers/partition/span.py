@@ -110,8 +110,8 @@ def spans_of(
         next(i for i, c in enumerate(options) if c.partitions == _most_parts(stage, workers))
         for stage, options in zip(stages, problem.choices, strict=True)
     ]
-    found = [*best_spreads(problem, 0.0, dearest), spread(problem, most_cut)]
-    spans = {span.cuts: span for span in (_span(problem, one, samples) for one in found)}
+    parts = [*best_spreads(problem, 0.0, dearest), spread(problem, most_cut)]
+    spans = {span.cuts: span for span in (_span(problem, match, samples) for match in parts)}
     return [span for span in spans.values() if _worth(span, model, hardware)]
 
 

@@ -198,9 +198,9 @@ def tensors_of(
     for name in kept:
         node = graph[name]
         if node.edge or serves(node.device):
-            found = variable_above(name)
-            if found is not None:
-                of[name] = variables.setdefault(found, len(variables))
+            result = variable_above(name)
+            if result is not None:
+                of[name] = variables.setdefault(result, len(variables))
     for name, deps in kept.items():
         if name in of and not graph[name].edge:
             for dep in deps:

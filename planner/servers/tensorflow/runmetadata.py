@@ -155,8 +155,8 @@ def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
 
 def _message(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
     """Where the first embedded message of this number is."""
-    for found, kind, a, b in some_fields(data, start, end, number)[0]:
-        if found == number and kind == BYTES:
+    for entry, kind, a, b in some_fields(data, start, end, number)[0]:
+        if entry == number and kind == BYTES:
             return a, b
     return None
 

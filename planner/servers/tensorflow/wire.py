@@ -34,9 +34,9 @@ def fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterato
 def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple[list[Field], int]:
     """The next fields and where they end: AT_ONCE if there are as many, for a loop is faster than a
     generator, and a hostile file has millions."""
-    found: list[Field] = []
+    parts: list[Field] = []
     try:
-        while at < end and len(found) < AT_ONCE:
+        while at < end and len(parts) < AT_ONCE:
             start = at
             tag = data[at]
             at += 1
@@ -44,7 +44,7 @@ def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple
                 tag, at = _long_varint(data, start, end)
             number, kind = tag >> 3, tag & 7
             if number > last:
-                return found, start
+                return parts, start
             if number == 0:
                 raise WireError(f"field number 0 at byte {start}")
             if kind == VARINT:
@@ -52,7 +52,7 @@ def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple
                 at += 1
                 if value > 0x7F:
                     value, at = _long_varint(data, at - 1, end)
-                found.append((number, kind, value, 0))
+                parts.append((number, kind, value, 0))
                 continue
             if kind == BYTES:
                 length = data[at]
@@ -66,13 +66,13 @@ def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple
             stop = at + length
             if stop > end:
                 raise WireError(f"field {number} ends {stop - end} bytes after its message")
-            found.append((number, kind, at, stop))
+            parts.append((number, kind, at, stop))
             at = stop
     except IndexError:
         raise WireError("the data ends inside a field") from None
     if at > end:
         raise WireError("a field ends after its message")
-    return found, at
+    return parts, at
 
 
 def text(data: bytes, start: int, end: int) -> str:

@@ -53,11 +53,11 @@ def saturation_points() -> list[Row]:
             precision="fp32",
             interval_width=0.02,
         )
-        found = workers_before_saturation(request)
+        result = workers_before_saturation(request)
         rows.append(
             row.close(
                 published,
-                found or float("nan"),
+                result or float("nan"),
                 1,
                 unit="workers",
                 name=RowName("li", "saturation", f"batch-{batch}"),
@@ -235,12 +235,12 @@ def orders() -> list[Row]:
 def errors() -> list[Row]:
     """How far our predictions are from real runs, beside how far its own were."""
     given = figures("li")["errors"]
-    found = np.array([abs(point.error) for point in testbed.compared()])
-    how = f"{len(found)} points of real TensorFlow runs (`planner validate testbed`)"
+    array = np.array([abs(point.error) for point in testbed.compared()])
+    how = f"{len(array)} points of real TensorFlow runs (`planner validate testbed`)"
     return [
         row.at_most(
             100 * given[where],
-            round(100 * float(np.quantile(found, share)), 1),
+            round(100 * float(np.quantile(array, share)), 1),
             100 * given[where],
             unit="%",
             name=RowName("li", "errors", name),
@@ -268,7 +268,7 @@ def speed() -> list[Row]:
         prediction = simulate(profile, cluster, precision=1e-9, max_steps=given["simulated_steps"])
         spent_s = time.thread_time() - start
         training_s = given["steps"] * prediction.step_s
-        found = row.stated(
+        stated = row.stated(
             "predicting is faster",
             f"{training_s / spent_s:,.0f} times",
             spent_s < training_s,
@@ -279,7 +279,7 @@ def speed() -> list[Row]:
             how=f"CPU time of 1,000 simulated steps a worker, {given['workers']} workers, one thread",
             source=_source("speed"),
         )
-        rows.append(replace(found, varies=True))
+        rows.append(replace(stated, varies=True))
     return rows
 
 

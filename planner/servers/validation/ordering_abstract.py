@@ -119,8 +119,8 @@ def extremes() -> list[Row]:
         forward = _forward(model)
         best = forward.steps("tac", STEPS)
         some = [forward.steps("random", 30, seed=s) for s in range(given["random_orders"])]
-        relative = [float(one.step_s.mean() / best.step_s.mean()) for one in some]
-        return _efficiency(forward, best), [_efficiency(forward, one) for one in some], relative
+        relative = [float(entry.step_s.mean() / best.step_s.mean()) for entry in some]
+        return _efficiency(forward, best), [_efficiency(forward, entry) for entry in some], relative
 
     best, others, _ = found(given["sequence"])
     parallel_best, parallel, relative = found(given["parallel"])

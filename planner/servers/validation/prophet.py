@@ -87,8 +87,8 @@ def rate(
     profile: Profile, system: str, cluster: Cluster, bandwidth_bytes_per_s: float, **costs: float
 ) -> float:
     """Samples a second of one worker."""
-    found = plan(profile, system, bandwidth_bytes_per_s, **costs)
-    result = run(found.profile, cluster, found.policy, "sync", RunOptions(steps=STEPS, until="all"))
+    outcome = plan(profile, system, bandwidth_bytes_per_s, **costs)
+    result = run(outcome.profile, cluster, outcome.policy, "sync", RunOptions(steps=STEPS, until="all"))
     return float(profile.batch / np.diff(result.step_ends_s[0])[WARMUP:].mean())
 
 
@@ -248,11 +248,11 @@ def utilisation() -> list[Row]:
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
     rows = []
     for system, published in given["shares"].items():
-        found = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
+        result = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
         rows.append(
             row.near(
                 100 * published,
-                100 * compute_s * found / there["batch"],
+                100 * compute_s * result / there["batch"],
                 TOLERANCE,
                 unit="%",
                 **_about("utilisation", system, f"GPU utilisation with {TITLES[system]}"),
@@ -266,11 +266,11 @@ def waiting() -> list[Row]:
     given, there = GIVEN["waiting"], GIVEN["table2"]
     rows = []
     for system, published in given["iterations"].items():
-        found = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
+        result = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
         rows.append(
             row.near(
                 published,
-                given["seconds"] * found / there["batch"],
+                given["seconds"] * result / there["batch"],
                 TOLERANCE,
                 unit="iterations",
                 **_about(

@@ -22,8 +22,8 @@ def evidence(name: str) -> Evidence:
 def servers_evidence() -> Evidence:
     """Measured points beside predictions."""
     rows = []
-    for one in testbed.compared():
-        point = one.point
+    for entry in testbed.compared():
+        point = entry.point
         rows.append(
             Compared(
                 id=f"{point.name}-w{point.workers}",
@@ -32,8 +32,8 @@ def servers_evidence() -> Evidence:
                 what=f"{point.name}, {point.workers} workers",
                 unit="samples/s",
                 measured=point.samples_per_s,
-                predicted=one.prediction.samples_per_s,
-                rule=point.samples_per_s * (1 + one.baselines["ideal"]),
+                predicted=entry.prediction.samples_per_s,
+                rule=point.samples_per_s * (1 + entry.baselines["ideal"]),
             )
         )
     return Evidence(
@@ -58,7 +58,7 @@ def papers_evidence(rows: Sequence[Row]) -> Evidence:
         fitted="kernel rates of four devices were fitted to `devices/fitted`; nothing else",
         rule="",
         peers="",
-        rows=[one for row in rows if (one := _compared(row)) is not None],
+        rows=[compared for row in rows if (compared := _compared(row)) is not None],
         statements=[
             Statement(
                 name="rows that hold what is claimed of them",

@@ -231,12 +231,12 @@ def compared() -> tuple[ComparedPoints, ...]:
 def _compare(point: TestbedPoint) -> ComparedPoints:
     trace, policy = recorded(point.name), _policy(point.name)
     cluster = Cluster.uniform(point.workers, point.servers, trace.bandwidth_bytes_per_s or math.nan)
-    one = one_worker(trace, cluster, policy)
+    result = one_worker(trace, cluster, policy)
     return ComparedPoints(
         point,
         simulate(trace, cluster, policy),
         {
-            name: baseline(one, point.workers) / point.samples_per_s - 1
+            name: baseline(result, point.workers) / point.samples_per_s - 1
             for name, baseline in BASELINES.items()
         },
     )
@@ -261,9 +261,9 @@ def points() -> list[Row]:
 
 def summary() -> list[Row]:
     """All points together: the mean error, and that of simpler models."""
-    found = compared()
-    ours = float(np.mean([abs(one.error) for one in found]))
-    how = f"mean absolute error over {len(found)} points"
+    result = compared()
+    ours = float(np.mean([abs(match.error) for match in result]))
+    how = f"mean absolute error over {len(result)} points"
     rows = [
         row.stated(
             "-",
@@ -277,7 +277,7 @@ def summary() -> list[Row]:
         )
     ]
     for name in BASELINES:
-        theirs = float(np.mean([abs(one.baselines[name]) for one in found]))
+        theirs = float(np.mean([abs(match.baselines[name]) for match in result]))
         rows.append(
             row.at_most(
                 round(100 * theirs, 1),

@@ -79,9 +79,9 @@ def _gains_of(given: dict[str, Any]) -> Gains:
     cluster, hardware = _cluster(), load_hardware(GIVEN["gains"]["hardware"])
     bandwidth = GIVEN["gains"]["worker_gbit_per_s"] * GBIT_BYTES_PER_S
     model = load_model(given["model"])
-    found: dict[str, list[float]] = {"training": [], "inference": []}
+    by_name: dict[str, list[float]] = {"training": [], "inference": []}
     tac_over_tic, stragglers = 0.0, (0.0, 0.0)
-    for workload, gain in found.items():
+    for workload, gain in by_name.items():
         training = workload == "training"
         mode: Mode = "sync" if training else "async"
         for factor in GIVEN["gains"]["batch_factors"]:
@@ -109,8 +109,8 @@ def _gains_of(given: dict[str, Any]) -> Gains:
     return Gains(
         given["model"],
         given["ops"],
-        tuple(found["training"]),
-        tuple(found["inference"]),
+        tuple(by_name["training"]),
+        tuple(by_name["inference"]),
         tac_over_tic,
         stragglers,
     )
@@ -125,12 +125,12 @@ HOW = (
 def _gain_rows(workload: str) -> list[Row]:
     given = GIVEN["gains"]
     most = given[f"{workload}_most"]
-    found = {one.model: getattr(one, workload) for one in gains()}
-    top = max(found, key=lambda model: max(found[model]))
+    by_name = {gain.model: getattr(gain, workload) for gain in gains()}
+    top = max(by_name, key=lambda model: max(by_name[model]))
     rows = [
         row.close(
             100 * most,
-            100 * max(found[top]),
+            100 * max(by_name[top]),
             100 * POINTS,
             unit="points",
             name=RowName("tictac", workload, "most"),
@@ -139,7 +139,7 @@ def _gain_rows(workload: str) -> list[Row]:
             source=_source("gains"),
         )
     ]
-    for model, values in found.items():
+    for model, values in by_name.items():
         rows.append(
             row.stated(
                 f"{-given['slow_down_most']:.1%} to {most:+.1%}",
@@ -162,7 +162,7 @@ def training() -> list[Row]:
 
 def inference() -> list[Row]:
     """Gains in inference, and that they are higher than in training."""
-    means = [float(np.mean([getattr(one, load) for one in gains()])) for load in ("inference", "training")]
+    means = [float(np.mean([getattr(gain, load) for gain in gains()])) for load in ("inference", "training")]
     return [
         *_gain_rows("inference"),
         row.stated(
@@ -180,8 +180,8 @@ def inference() -> list[Row]:
 
 def size() -> list[Row]:
     """Whether larger networks gain more."""
-    ops = np.argsort(np.argsort([one.ops for one in gains()]))
-    values = np.argsort(np.argsort([np.mean(one.training) for one in gains()]))
+    ops = np.argsort(np.argsort([gain.ops for gain in gains()]))
+    values = np.argsort(np.argsort([np.mean(gain.training) for gain in gains()]))
     correlation = float(np.corrcoef(ops, values)[0, 1])
     return [
         row.stated(
@@ -200,7 +200,7 @@ def size() -> list[Row]:
 def tac() -> list[Row]:
     """TIC against TAC."""
     marginal = GIVEN["tac"]["marginal"]
-    worst = max(gains(), key=lambda one: one.tac_over_tic)
+    worst = max(gains(), key=lambda gain: gain.tac_over_tic)
     return [
         row.stated(
             "marginally worse",
@@ -219,21 +219,21 @@ def stragglers() -> list[Row]:
     """The longest wait for the slowest worker, as a share of the step: without order and with TIC."""
     given = GIVEN["stragglers"]
     rows = []
-    for one in gains():
-        without, with_tic = one.stragglers
+    for gain in gains():
+        without, with_tic = gain.stragglers
         rows.append(
             row.stated(
                 "an order reduces it",
                 f"{without:.1%} to {with_tic:.1%}",
                 with_tic <= without + STRAGGLER_POINTS,
                 f"not above, to {100 * STRAGGLER_POINTS:g} point",
-                name=RowName("tictac", "stragglers", one.model),
-                what=f"{one.model}: share of a step spent waiting for the slowest worker",
+                name=RowName("tictac", "stragglers", gain.model),
+                what=f"{gain.model}: share of a step spent waiting for the slowest worker",
                 how=f"{HOW}; the largest of {STRAGGLER_STEPS} steps",
                 source=_source("stragglers"),
             )
         )
-    worst = max(one.stragglers[0] for one in gains())
+    worst = max(gain.stragglers[0] for gain in gains())
     rows.append(
         row.at_least(
             100 * given["most"],
@@ -255,8 +255,8 @@ def overlap() -> list[Row]:
     bandwidth = given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], given["hardware"], bandwidth)
     steps = {name: forward.steps(name, given["steps"]) for name in ("fifo", "tac")}
-    alphas = np.concatenate([one.overlap(forward.communication_s) for one in steps.values()])
-    times = np.concatenate([one.step_s for one in steps.values()])
+    alphas = np.concatenate([step.overlap(forward.communication_s) for step in steps.values()])
+    times = np.concatenate([step.step_s for step in steps.values()])
     fastest = float(times.min())
     how = f"{given['steps']} simulated forward passes each with and without TAC, 1 Gbit/s, N = C"
 

@@ -102,8 +102,8 @@ def spread() -> list[Row]:
 def ranking() -> list[Row]:
     """Who is faster than whom, and why."""
     given = GIVEN["ranking"]
-    two, one = (fixed(SMALL, HARDWARE, *given[which]) for which in ("faster", "slower"))
-    saved, ahead = one.split.reading_s - two.split.reading_s, one.epoch_s - two.epoch_s
+    two, first = (fixed(SMALL, HARDWARE, *given[which]) for which in ("faster", "slower"))
+    saved, ahead = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
     times = [fixed(SMALL, HARDWARE, *shape).epoch_s for shape in given["fewer_replicas"]]
     return [
         _stated(
@@ -111,8 +111,8 @@ def ranking() -> list[Row]:
             "reading",
             "mnist: <2,9,2> against <1,18,2>",
             published="faster, because of reading",
-            ours=f"{two.epoch_s:.2f} s, {one.epoch_s:.2f} s; reading {two.split.reading_s:.2f}, "
-            f"{one.split.reading_s:.2f}",
+            ours=f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; reading {two.split.reading_s:.2f}, "
+            f"{first.split.reading_s:.2f}",
             holds=0 < ahead < saved,
             claim="faster, by less than reading saves",
         ),

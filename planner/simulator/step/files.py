@@ -85,9 +85,9 @@ def _unpack(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
 def check_values(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
     """Refuse JSON with more than `most` of a sign (a comma for each value, a brace for each event), before
     decoding makes ten bytes of memory out of each byte."""
-    found = data.count(sign)
-    if found > most:
-        raise BadInput(f"{where}: {found:,} {what}; at most {most:,} can be held, split it by step")
+    count = data.count(sign)
+    if count > most:
+        raise BadInput(f"{where}: {count:,} {what}; at most {most:,} can be held, split it by step")
 
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
@@ -344,6 +344,6 @@ def _named_buckets(tensors: Sequence[str]) -> bool:
 
 def schema() -> bytes:
     """The JSON schema of the format, as `docs/profile.schema.json` holds it."""
-    found = msgspec.json.schema(ProfileRecord)
-    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "planner profile", **found}
-    return msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n"
+    result = msgspec.json.schema(ProfileRecord)
+    result = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "planner profile", **result}
+    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"

@@ -42,8 +42,8 @@ class Block(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         heads = self.inner(self.norm(x)).view(batch, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
-        found = functional.scaled_dot_product_attention(*heads, is_causal=True)
-        return x + self.outer(found.transpose(1, 2).reshape(batch, length, width))
+        result = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return x + self.outer(result.transpose(1, 2).reshape(batch, length, width))
 
 
 class Mixed(nn.Module):
@@ -87,8 +87,8 @@ def train(path, *, batch=8, micro_steps=1, autocast=False, compiled=False, strat
             optimizer.zero_grad()
             for _ in range(micro_steps):
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-                    found = model(torch.randn(batch, 3, 32, 32))
-                    loss = functional.cross_entropy(found, torch.randint(0, 10, (batch,)))
+                    result = model(torch.randn(batch, 3, 32, 32))
+                    loss = functional.cross_entropy(result, torch.randint(0, 10, (batch,)))
                 loss.backward()
             optimizer.step()
 

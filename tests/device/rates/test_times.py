@@ -61,10 +61,10 @@ def test_more_samples_take_longer_and_less_each() -> None:
 
 
 def test_small_batches_of_an_eager_framework_wait_for_its_launches() -> None:
-    one, two = (computation_s(RESNET, batch, H100, BF16, "pytorch").step_s for batch in (1, 2))
-    assert two / one < 1.05
+    first, two = (computation_s(RESNET, batch, H100, BF16, "pytorch").step_s for batch in (1, 2))
+    assert two / first < 1.05
     launches = 1.0 * sum(1 for layer in RESNET.layers) * 2
-    assert one > launches * constants().frameworks["pytorch"].floor_s
+    assert first > launches * constants().frameworks["pytorch"].floor_s
 
 
 def test_a_faster_device_never_makes_a_step_longer_whose_update_is_divided() -> None:

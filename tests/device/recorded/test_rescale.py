@@ -199,9 +199,9 @@ def test_errors_are_those_of_published_runs_and_grow_with_ignorance() -> None:
     assert far == sorted(far)
     assert batch_error([8], 16, None).q90 > batch_error([8], 16, A10G).q90
     assert batch_error([8, 16], 12, None).q90 < batch_error([8], 12, None).q90
-    one, other = device_error(A10G, H100, "cnn"), batch_error([8], 16, A10G)
-    both = combined_error(one, other)
-    assert both.q90 == pytest.approx(np.hypot(one.q90, other.q90))
+    first, other = device_error(A10G, H100, "cnn"), batch_error([8], 16, A10G)
+    both = combined_error(first, other)
+    assert both.q90 == pytest.approx(np.hypot(first.q90, other.q90))
 
 
 def test_an_answer_says_where_it_was_recorded_and_how_far_off_it_is(profile: Profile) -> None:

@@ -1,4 +1,4 @@
-"""Dollars an hour and a sample."""
+"""Dollars per hour and a sample."""
 
 import pytest
 from hypothesis import given

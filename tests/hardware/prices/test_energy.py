@@ -11,19 +11,19 @@ from planner.hardware.prices.energy import _grids, energy_of, grid_of, watts_of
 
 def test_by_hand() -> None:
     p5 = load_hardware("p5.48xlarge")
-    found = energy_of(p5, hours=10, machines=2)
-    assert found is not None
-    assert found.kwh == pytest.approx(2 * 10 * 8 * 700 * 1.8 / 1000 * 1.135)
-    assert found.kg_co2e == pytest.approx(found.kwh * 379.07 / 1000)
-    assert "379.07 g CO2e/kWh in us-east-1" in found.method
-    assert "PUE 1.135" in found.method
+    energy = energy_of(p5, hours=10, machines=2)
+    assert energy is not None
+    assert energy.kwh == pytest.approx(2 * 10 * 8 * 700 * 1.8 / 1000 * 1.135)
+    assert energy.kg_co2e == pytest.approx(energy.kwh * 379.07 / 1000)
+    assert "379.07 g CO2e/kWh in us-east-1" in energy.method
+    assert "PUE 1.135" in energy.method
 
 
 def test_a_region_has_its_grid() -> None:
-    found = energy_of(load_hardware("g4dn.xlarge"), hours=1.0, region="eu-north-1")
-    assert found is not None
-    assert found.kwh == pytest.approx(70 * 1.8 / 1000 * 1.135)
-    assert found.kg_co2e == pytest.approx(found.kwh * 0.0407)  # over the life cycle, as the others
+    energy = energy_of(load_hardware("g4dn.xlarge"), hours=1.0, region="eu-north-1")
+    assert energy is not None
+    assert energy.kwh == pytest.approx(70 * 1.8 / 1000 * 1.135)
+    assert energy.kg_co2e == pytest.approx(energy.kwh * 0.0407)  # over the life cycle, as the others
 
 
 def test_what_is_not_known() -> None:
@@ -41,9 +41,9 @@ def test_a_machine_of_ones_own(tmp_path: Path) -> None:
         '[machines.lab]\ndevice = "T4"\ndevice_count = 4\n[machines.lab.ownership]\ncapital_usd = 18000\n'
         "lifetime_years = 4\npower_watts = 700\nenergy_usd_per_kwh = 0.25\ncooling_factor = 1.3\n"
     )
-    found = energy_of(load_hardware(str(lab)), hours=2)
-    assert found is not None
-    assert (found.kwh, found.kg_co2e) == (pytest.approx(1.82), None)
+    energy = energy_of(load_hardware(str(lab)), hours=2)
+    assert energy is not None
+    assert (energy.kwh, energy.kg_co2e) == (pytest.approx(1.82), None)
 
 
 def test_every_gpu_machine_of_the_large_clouds_has_an_answer() -> None:

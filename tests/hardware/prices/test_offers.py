@@ -39,16 +39,16 @@ def test_names_of_devices(name: str, asked: str, fits: bool) -> None:
 
 
 def test_offers_come_by_the_price_of_a_device() -> None:
-    found = offers("H100")
-    usd = [offer.usd_per_device_hour for offer in found if offer.usd_per_device_hour is not None]
+    result = offers("H100")
+    usd = [offer.usd_per_device_hour for offer in result if offer.usd_per_device_hour is not None]
     assert usd == sorted(usd)
     assert len(usd) > 20
-    assert {offer.hardware.device.name.partition("-")[0] for offer in found} == {"H100"}
-    p5 = next(offer for offer in found if offer.hardware.name == "p5.48xlarge")
+    assert {offer.hardware.device.name.partition("-")[0] for offer in result} == {"H100"}
+    p5 = next(offer for offer in result if offer.hardware.name == "p5.48xlarge")
     assert p5.usd_per_device_hour == pytest.approx(55.04 / 8)
-    assert len({offer.hardware.name for offer in found}) == len(found)
-    spotty = [offer for offer in found if offer.usd_per_device_hour is None]
-    assert found[-len(spotty) :] == tuple(spotty)  # sold as spot alone: last
+    assert len({offer.hardware.name for offer in result}) == len(result)
+    spotty = [offer for offer in result if offer.usd_per_device_hour is None]
+    assert result[-len(spotty) :] == tuple(spotty)  # sold as spot alone: last
 
 
 def test_how_many_a_machine_has() -> None:
@@ -57,9 +57,9 @@ def test_how_many_a_machine_has() -> None:
 
 
 def test_providers_and_several_devices() -> None:
-    found = offers("L4,T4", provider="aws,gcp")
-    assert {offer.hardware.provider for offer in found} == {"aws", "gcp"}
-    assert {offer.hardware.device.name for offer in found} == {"L4", "T4"}
+    result = offers("L4,T4", provider="aws,gcp")
+    assert {offer.hardware.provider for offer in result} == {"aws", "gcp"}
+    assert {offer.hardware.device.name for offer in result} == {"L4", "T4"}
 
 
 def test_regions() -> None:

@@ -110,9 +110,9 @@ def test_a_damaged_file_of_ones_own_says_so(home: Path) -> None:
 def test_what_is_saved_is_read_back(home: Path) -> None:
     quotes = {"g5.xlarge": {"us-east-1": Quote(1.0, 0.5, 0.25, 0.75), "eu-west-1": Quote(None, 0.4)}}
     path = book.save("aws", quotes, date(2026, 1, 2), "a, list")
-    found = book.read_file(path)["g5.xlarge"]
-    assert {region: dated.quote for region, dated in found.items()} == quotes["g5.xlarge"]
-    assert (found["us-east-1"].as_of, found["us-east-1"].source) == ("2026-01-02", "a, list")
+    value = book.read_file(path)["g5.xlarge"]
+    assert {region: dated.quote for region, dated in value.items()} == quotes["g5.xlarge"]
+    assert (value["us-east-1"].as_of, value["us-east-1"].source) == ("2026-01-02", "a, list")
 
 
 def test_changes_by_size() -> None:
@@ -129,12 +129,12 @@ def test_changes_by_size() -> None:
 
 def test_changes_of_a_list_against_the_catalogue() -> None:
     changes = changes_between(prices_named("shipped"), prices_named(str(DATA / "v8/aws/vms.csv")))
-    found = {(c.machine, c.region, c.kind): c.relative for c in changes.changed}
-    assert found["g5.48xlarge", "us-east-1", "spot"] == pytest.approx(7.1 / 9.6848 - 1)
-    assert ("g5.48xlarge", "us-east-1", "on demand") not in found
+    by_name = {(c.machine, c.region, c.kind): c.relative for c in changes.changed}
+    assert by_name["g5.48xlarge", "us-east-1", "spot"] == pytest.approx(7.1 / 9.6848 - 1)
+    assert ("g5.48xlarge", "us-east-1", "on demand") not in by_name
     imported(DATA / "v8/aws/vms.csv")
     again = changes_between(prices_named("shipped", "aws"), prices_named("now", "aws"))
-    assert {(c.machine, c.region, c.kind) for c in again.changed} == set(found)
+    assert {(c.machine, c.region, c.kind) for c in again.changed} == set(by_name)
     assert again.only_new == 1  # sa-east-1
 
 

@@ -1,4 +1,4 @@
-"""What a plan pays: spot where an hour's worth of work is cheaper with all interruptions, else on demand."""
+"""What a plan pays: spot where one hour of useful work is cheaper with all interruptions, else on demand."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def paid(kinds: list[tuple[Hardware, int]], terms: SpotTerms | None = None, spot
 
 
 def test_spot_costs_its_price_times_what_interruptions_take() -> None:
-    found = paid([(priced(20.0, 5.0), 16)])
+    result = paid([(priced(20.0, 5.0), 16)])
     known = interruption_of("p4d.24xlarge", "us-east-1")
     assert known is not None
-    assert found.course is not None
+    assert result.course is not None
     run = spot_run(known.per_hour, machines=16, checkpoint_s=2.0)
-    assert found.usd_per_hour == (80.0,)
-    assert found.time_factor == pytest.approx(run.time_factor)
-    assert found.usd_per_useful_hour == pytest.approx(80 * run.time_factor)
-    assert known.share_of_month in found.course.words
-    assert found.course.as_dict()["checkpoint_interval_s"] == pytest.approx(run.interval_s)
+    assert result.usd_per_hour == (80.0,)
+    assert result.time_factor == pytest.approx(run.time_factor)
+    assert result.usd_per_useful_hour == pytest.approx(80 * run.time_factor)
+    assert known.share_of_month in result.course.words
+    assert result.course.as_dict()["checkpoint_interval_s"] == pytest.approx(run.interval_s)
 
 
 def test_on_demand_where_spot_does_not_pay() -> None:
-    found = paid([(priced(20.0, 19.99), 16)])
-    assert found.course is None
-    assert found.usd_per_hour == (320.0,)
-    assert found.time_factor == 1.0
-    assert "on spot, $320.00 on demand" in found.refused
+    result = paid([(priced(20.0, 19.99), 16)])
+    assert result.course is None
+    assert result.usd_per_hour == (320.0,)
+    assert result.time_factor == 1.0
+    assert "on spot, $320.00 on demand" in result.refused
 
 
 def test_without_a_price_of_the_other_kind_there_is_no_choice() -> None:
@@ -55,15 +55,15 @@ def test_without_a_price_of_the_other_kind_there_is_no_choice() -> None:
 
 def test_a_server_without_a_spot_price_is_rented_on_demand_beside_the_workers() -> None:
     server = priced(1.0, None, name="c5n.large")
-    found = paid([(priced(20.0, 5.0), 2), (server, 1)])
-    assert found.usd_per_hour == (10.0, 1.0)
+    result = paid([(priced(20.0, 5.0), 2), (server, 1)])
+    assert result.usd_per_hour == (10.0, 1.0)
     alone = paid([(priced(20.0, 5.0), 2)])
-    assert found.time_factor == alone.time_factor  # what is rented on demand is not taken away
+    assert result.time_factor == alone.time_factor  # what is rented on demand is not taken away
 
 
 def test_without_spot_nothing_is_counted() -> None:
-    found = paid([(priced(20.0, 5.0), 2)], spot=False)
-    assert found == Paid((40.0,))
+    result = paid([(priced(20.0, 5.0), 2)], spot=False)
+    assert result == Paid((40.0,))
 
 
 def test_the_terms_that_are_given_count() -> None:
@@ -84,8 +84,8 @@ def test_the_terms_that_are_given_count() -> None:
 
 def test_what_nobody_publishes_is_assumed_and_said() -> None:
     kind = priced(20.0, 5.0, name="a2-highgpu-1g")
-    found = paid([(kind, 1)])
-    assert found.course is not None
+    result = paid([(kind, 1)])
+    assert result.course is not None
     assert (
-        f"{100 * UNKNOWN_SHARE:g}% of machines a month (assumed: nobody publishes it)" in found.course.words
+        f"{100 * UNKNOWN_SHARE:g}% of machines a month (assumed: nobody publishes it)" in result.course.words
     )

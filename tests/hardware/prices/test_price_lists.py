@@ -38,10 +38,10 @@ def test_google_sells_hosts_and_accelerators_apart() -> None:
 
 
 def test_on_demand_below_spot_is_a_slip() -> None:
-    found = read_list(SKY / "gcp/vms.csv")
-    assert found.quotes["g2-standard-4"]["us-central1"].on_demand_usd_per_hour is None
-    assert found.quotes["g2-standard-4"]["us-central1"].spot_usd_per_hour == pytest.approx(0.9)
-    assert found.left_out["on demand below spot"] == 1
+    result = read_list(SKY / "gcp/vms.csv")
+    assert result.quotes["g2-standard-4"]["us-central1"].on_demand_usd_per_hour is None
+    assert result.quotes["g2-standard-4"]["us-central1"].spot_usd_per_hour == pytest.approx(0.9)
+    assert result.left_out["on demand below spot"] == 1
 
 
 def test_version_7_of_google_is_not_believed_of_h100(tmp_path: Path) -> None:
@@ -78,8 +78,15 @@ def test_gpuhunt() -> None:
 
 
 def test_a_folder_of_either() -> None:
-    assert [one.provider for one in read_lists(SKY)] == ["aws", "azure", "gcp", "lambda", "runpod", "verda"]
-    assert [one.provider for one in read_lists(HUNT)] == ["aws", "gcp", "nebius"]
+    assert [entry.provider for entry in read_lists(SKY)] == [
+        "aws",
+        "azure",
+        "gcp",
+        "lambda",
+        "runpod",
+        "verda",
+    ]
+    assert [entry.provider for entry in read_lists(HUNT)] == ["aws", "gcp", "nebius"]
 
 
 def test_the_provider_may_be_given(tmp_path: Path) -> None:
@@ -190,9 +197,9 @@ def test_any_text_is_read_or_refused(tmp_path: Path, path: Path, noise: str, whe
     target.write_bytes((text[:at] + noise + text[at + cut :]).encode("utf-8", "replace"))
     message = ""
     try:
-        found = read_list(target, "gcp" if "gcp" in path.parts else "aws")
+        result = read_list(target, "gcp" if "gcp" in path.parts else "aws")
         assert all(
-            0 < (q.on_demand_usd_per_hour or 1) <= 1e4 for r in found.quotes.values() for q in r.values()
+            0 < (q.on_demand_usd_per_hour or 1) <= 1e4 for r in result.quotes.values() for q in r.values()
         )
     except BadInput as error:
         message = str(error)
@@ -200,7 +207,7 @@ def test_any_text_is_read_or_refused(tmp_path: Path, path: Path, noise: str, whe
 
 
 def test_tpu_slices_of_any_price_are_left_out_and_counted(tmp_path: Path) -> None:
-    """Google's list has slices of thousands of chips for more than 10,000 USD an hour."""
+    """Google's list has slices of thousands of chips for more than 10,000 USD per hour."""
     text = (SKY / "gcp/vms.csv").read_text()
     tpu = "tpu-v5p-8192,,,tpu-v5p-8192,1,,us-east5,us-east5-a,17203.2,\n"
     path = tmp_path / "gcp" / "vms.csv"

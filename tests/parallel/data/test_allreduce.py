@@ -38,8 +38,8 @@ PLAIN = AllReduce(accesses=0.0, jitter=0.0)
 
 
 def step_s(case: Case) -> float:
-    found = simulate(case.profile, case.cluster, case.policy, joins=case.joins, precision=0.002)
-    return case.cluster.workers * case.profile.batch / found.samples_per_s
+    result = simulate(case.profile, case.cluster, case.policy, joins=case.joins, precision=0.002)
+    return case.cluster.workers * case.profile.batch / result.samples_per_s
 
 
 def site(workers: int, machine: str = P3, **more: object) -> Site:
@@ -54,12 +54,12 @@ def test_one_worker_computes_and_updates() -> None:
 def test_a_bucket_at_the_end_is_exposed_in_full(workers: int) -> None:
     """One bucket is ready with the last gradient: backward, then the collective, then the optimizer."""
     computation, where = chain([25_000_000] * 4, 1e-3), site(workers)
-    one = replace(PLAIN, bucket_bytes=10**12, first_bucket_bytes=10**12)
+    changed = replace(PLAIN, bucket_bytes=10**12, first_bucket_bytes=10**12)
     peers = peers_of(where, Nccl())
     (phase,) = Nccl().phases("all_reduce", 4e8, peers)
     level = peers.between or peers.inside
     assert level is not None
-    assert step_s(one.lower(computation, where)) == pytest.approx(
+    assert step_s(changed.lower(computation, where)) == pytest.approx(
         8.5e-3 + phase.seconds(level.bytes_per_s), rel=1e-3
     )
 
@@ -103,8 +103,8 @@ def test_the_slowest_of_many_ranks_decides() -> None:
     """Expected maximum of 8 normal draws: 1.42 standard deviations above the mean."""
     steady = chain([100] * 4)
     varied = steadied(steady, Variation(0.1, 0.0), steps=400)
-    found = step_s(PLAIN.lower(varied, site(8)))
-    assert found == pytest.approx(8 * (1 + 0.1 * 1.42) + 0.5, rel=0.02)
+    result = step_s(PLAIN.lower(varied, site(8)))
+    assert result == pytest.approx(8 * (1 + 0.1 * 1.42) + 0.5, rel=0.02)
     assert step_s(PLAIN.lower(varied, site(1))) == pytest.approx(8.5, rel=0.02)
 
 

@@ -35,11 +35,11 @@ def test_it_computes_and_updates_and_waits_for_nobody(model: str) -> None:
     network = load_model(model)
     computation = computation_for(network, 32, V100)
     case = Alone().lower(computation, Site(V100, 1))
-    found = simulate(case.profile, case.cluster, case.policy, case.mode)
+    result = simulate(case.profile, case.cluster, case.policy, case.mode)
     assert V100.kernels is not None
-    assert found.step_s == pytest.approx(fitted_times(network, 32, V100.kernels).step_s, rel=0.02)
-    assert found.utilisation[COMPUTATION] == pytest.approx(1.0)
-    assert found.staleness_max == 0
+    assert result.step_s == pytest.approx(fitted_times(network, 32, V100.kernels).step_s, rel=0.02)
+    assert result.utilisation[COMPUTATION] == pytest.approx(1.0)
+    assert result.staleness_max == 0
 
 
 def test_only_one_device_trains_alone() -> None:
@@ -48,11 +48,11 @@ def test_only_one_device_trains_alone() -> None:
 
 
 def test_it_keeps_the_optimizers_state_and_pays_for_one_machine() -> None:
-    found = simulation_for(asked(model="alexnet", hardware="p3.8xlarge", exchange="alone")).scored
-    assert found.plan.key == "alexnet/512/p3.8xlarge/00001/alone/fp16"
-    assert found.usd_per_hour == 12.24
-    assert [(cost.role, cost.count) for cost in found.costs] == [("workers", 1)]
-    held = Alone().memory_shares(load_model("alexnet"), found.plan.precision, Site(V100, 1))
+    result = simulation_for(asked(model="alexnet", hardware="p3.8xlarge", exchange="alone")).scored
+    assert result.plan.key == "alexnet/512/p3.8xlarge/00001/alone/fp16"
+    assert result.usd_per_hour == 12.24
+    assert [(cost.role, cost.count) for cost in result.costs] == [("workers", 1)]
+    held = Alone().memory_shares(load_model("alexnet"), result.plan.precision, Site(V100, 1))
     assert held.optimizer == 1.0
 
 
@@ -96,9 +96,9 @@ def test_the_baseline_stands_beside_every_answer(command: str, more: tuple[str, 
 
 
 def test_no_baseline_where_one_device_cannot_hold_the_batch() -> None:
-    found = simulation_for(asked(model="vgg16", batch=128, hardware="p3.2xlarge", workers=1))
-    largest = found.scored.plan
-    assert found.baseline is not None
+    simulation = simulation_for(asked(model="vgg16", batch=128, hardware="p3.2xlarge", workers=1))
+    largest = simulation.scored.plan
+    assert simulation.baseline is not None
     assert largest.batch == 128
 
 

@@ -115,11 +115,11 @@ def test_a_setting_is_yes_or_no_in_words() -> None:
 def test_a_sharded_plan_is_tried_with_less_sharding(
     exchange: Sharded, workers: int, machine: str, words: list[str]
 ) -> None:
-    found = list(exchange.variants(site(workers, machine)))
-    assert [one.label for one in found] == words
-    assert found[-1].exchange == replace(exchange, prefetch=2)
+    variants = list(exchange.variants(site(workers, machine)))
+    assert [match.label for match in variants] == words
+    assert variants[-1].exchange == replace(exchange, prefetch=2)
     if exchange.stage > 1:
-        assert found[0].exchange == replace(exchange, stage=exchange.stage - 1)
+        assert variants[0].exchange == replace(exchange, stage=exchange.stage - 1)
 
 
 def test_servers_are_colocated_where_they_have_no_machines_of_their_own() -> None:

@@ -94,12 +94,12 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(
 
 def test_what_follows_from_ops_is_found_once_for_all_batches() -> None:
     site = Site(load_hardware("p4d.24xlarge"), 32)
-    one, two = (replica_computation(load_model("gpt2"), batch, site, BF16) for batch in (1, 2))
-    assert Sharded().traffic(one) is Sharded().traffic(two)
-    assert Sharded().traffic(one) != Sharded(stage=2).traffic(one)
+    first, two = (replica_computation(load_model("gpt2"), batch, site, BF16) for batch in (1, 2))
+    assert Sharded().traffic(first) is Sharded().traffic(two)
+    assert Sharded().traffic(first) != Sharded(stage=2).traffic(first)
     other = replica_computation(load_model("gpt2"), 1, site, FP32)
-    assert other.layout is one.layout
-    assert Sharded().traffic(other).first == 2 * Sharded().traffic(one).first
+    assert other.layout is first.layout
+    assert Sharded().traffic(other).first == 2 * Sharded().traffic(first).first
 
 
 @pytest.mark.parametrize("exchange", [Sharded(), Sharded(stage=2), Sharded(stage=1, each_pass=False)])
@@ -118,9 +118,9 @@ def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
     model, site = load_model("gpt2"), Site(load_hardware("g5.xlarge"), 8, SLOW)
     once = replica_computation(model, 1, site, BF16)
     narrow, wide = AllReduce(), AllReduce(gradients="fp32")
-    sent = [sum(bucket.bytes for bucket in one.buckets(once)) for one in (narrow, wide)]
+    sent = [sum(bucket.bytes for bucket in entry.buckets(once)) for entry in (narrow, wide)]
     assert sent == [2 * once.elements, 4 * once.elements]
-    slow, fast = (float(AllReduce.bounds([Job(one, once, site)])[0]) for one in (wide, narrow))
+    slow, fast = (float(AllReduce.bounds([Job(entry, once, site)])[0]) for entry in (wide, narrow))
     assert slow == pytest.approx(fast / 2, rel=0.05)
     assert (
         wide.memory_shares(model, BF16, site).gradients

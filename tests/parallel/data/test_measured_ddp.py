@@ -35,7 +35,7 @@ def test_buckets_are_those_that_ddp_made(name: str) -> None:
     from planner.parallel.contention import buckets
 
     config = CONFIGS[name]
-    found = buckets(
+    result = buckets(
         ddp.computation_of(config),
         cap_bytes=config["bucket_cap"],
         first_bytes=config["bucket_first"],
@@ -43,7 +43,7 @@ def test_buckets_are_those_that_ddp_made(name: str) -> None:
     )
     made = [bucket["bytes"] for bucket in config["ddp_buckets"]]
     # The trace has one gradient of one element that is no parameter's: the model's input.
-    assert [bucket.bytes for bucket in found] == pytest.approx(made, abs=4)
+    assert [bucket.bytes for bucket in result] == pytest.approx(made, abs=4)
 
 
 def test_a_computation_has_every_parameter_of_the_model() -> None:
@@ -71,7 +71,7 @@ def test_an_imported_profile_keeps_its_buckets(workers: int, within: float) -> N
     assert len(replace(exchange, bucket_bytes=10**9).buckets(computation)) == 2
     assert computation.optimizer_s > 0
     case = exchange.lower(computation, ddp.site_of(config, workers, ddp.DATA))
-    found = ddp.simulate(case.profile, case.cluster, case.policy, joins=case.joins)
-    assert workers / found.samples_per_s == pytest.approx(
+    simulate = ddp.simulate(case.profile, case.cluster, case.policy, joins=case.joins)
+    assert workers / simulate.samples_per_s == pytest.approx(
         POINTS["resnet50_200_r05", workers].step_s, rel=within
     )

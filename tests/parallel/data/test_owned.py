@@ -22,7 +22,7 @@ from planner.parallel.collectives import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import EXCHANGES, Job, Site, Tier
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.data.owned import Owned, dealt, largest_share, sent_by, tensors_of
+from planner.parallel.data.owned import Owned, distributed, largest_share, sent_by, tensors_of
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.servers.orders import UNORDERED
@@ -35,19 +35,19 @@ def site(workers: int, machine: str = "p3.2xlarge", **more: object) -> Site:
 
 
 def test_tensors_are_dealt_out_in_order_and_evenly() -> None:
-    assert dealt([4, 4, 4, 4], 2) == (0, 0, 1, 1)
-    assert dealt([4, 4, 4, 4], 4) == (0, 1, 2, 3)
-    assert dealt([1, 1, 1, 9], 2) == (0, 0, 0, 1)
-    assert dealt([9, 1, 9, 1], 10) == (2, 4, 7, 9)  # most own nothing
-    assert dealt([5, 5, 5], 1) == (0, 0, 0)
+    assert distributed([4, 4, 4, 4], 2) == (0, 0, 1, 1)
+    assert distributed([4, 4, 4, 4], 4) == (0, 1, 2, 3)
+    assert distributed([1, 1, 1, 9], 2) == (0, 0, 0, 1)
+    assert distributed([9, 1, 9, 1], 10) == (2, 4, 7, 9)  # most own nothing
+    assert distributed([5, 5, 5], 1) == (0, 0, 0)
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60), st.integers(1, 100))
 def test_every_tensor_has_an_owner_in_order(sizes: list[int], owners: int) -> None:
-    found = dealt(sizes, owners)
-    assert len(found) == len(sizes)
-    assert all(before <= after for before, after in pairwise((0, *found)))
-    assert max(found) < owners
+    result = distributed(sizes, owners)
+    assert len(result) == len(sizes)
+    assert all(before <= after for before, after in pairwise((0, *result)))
+    assert max(result) < owners
     share = sum(sizes) / owners
     assert largest_share(sizes, owners) * sum(sizes) <= share + max(sizes) + 1e-6
     assert largest_share(sizes, owners) >= max(sizes) / sum(sizes) * (1 - 1e-12)
@@ -74,9 +74,9 @@ def test_a_layer_waits_for_the_owners_of_its_tensors_only() -> None:
     peers = peers_of(where, Nccl())
     one_s = Nccl().seconds("broadcast", 2e8, peers)
     all_s = sum(Nccl().seconds("all_reduce", bucket.bytes, peers) for bucket in PLAIN.buckets(computation))
-    found = step_s(PLAIN.lower(computation, where))
+    result = step_s(PLAIN.lower(computation, where))
     least_s = 4 * one_s + all_s + computation.optimizer_s / 4
-    assert least_s < found < least_s + 8 * 1e-3
+    assert least_s < result < least_s + 8 * 1e-3
     case = PLAIN.lower(computation, where)
     first = case.profile.names.index("forward[0]")
     assert [case.profile.names[at] for at in case.profile.deps(first).tolist()] == ["broadcast[0]"]
@@ -90,7 +90,7 @@ def test_who_owns_most_decides_how_long_the_update_takes_and_what_is_held() -> N
     model = load_model("vgg11")  # one layer has four fifths of it
     held = PLAIN.memory_shares(model, FP32, site(64))
     assert held.optimizer == pytest.approx(
-        largest_share([t.elements for one in model for t in one.tensors], 64)
+        largest_share([t.elements for entry in model for t in entry.tensors], 64)
     )
     assert held.optimizer > 0.5 > 1 / 64
     assert held.parameters == held.gradients == 1.0
@@ -128,8 +128,8 @@ def test_a_chain_of_broadcasts_falls_behind_gathers_as_machines_are_added() -> N
         where = site(workers, "p4d.24xlarge")
         once = accumulated(replica_computation(model, 2, where, BF16), 4)
         over_all, inside, parts = (
-            float(type(one).bounds([Job(one, once, where)])[0])
-            for one in (Owned(), Owned(within="machine"), Sharded(stage=1, each_pass=False))
+            float(type(entry).bounds([Job(entry, once, where)])[0])
+            for entry in (Owned(), Owned(within="machine"), Sharded(stage=1, each_pass=False))
         )
         longer[workers] = inside / over_all
         assert parts > over_all
@@ -211,7 +211,7 @@ def test_owners_in_machines_need_several_machines() -> None:
 
 
 def test_it_says_what_else_might_be_faster() -> None:
-    words = [one.label for one in Owned().variants(site(16, "p4d.24xlarge"))]
+    words = [variant.label for variant in Owned().variants(site(16, "p4d.24xlarge"))]
     assert words == ["parts of every tensor instead of owners (ZeRO-1)", "owners in each machine"]
     assert "owners" in Owned().labels().name
     assert Owned(within="machine").labels().name.startswith("hybrid")

@@ -48,20 +48,20 @@ def names(case: Case, kind: str) -> list[str]:
 
 def test_a_step_is_stretches_of_one_unit() -> None:
     computation = chain([10, 20, 30])
-    found = stretches(computation, units_of(computation))
-    assert [one.unit for one in found] == [0, 1, 2, 2, 1, 0]
-    assert [one.gathers for one in found] == [True, True, True, False, True, True]
-    assert [one.scatters for one in found] == [(), (), (), (2,), (1,), (0,)]
-    assert [(one.first, one.last) for one in found] == [(at, at) for at in range(6)]
+    result = stretches(computation, units_of(computation))
+    assert [match.unit for match in result] == [0, 1, 2, 2, 1, 0]
+    assert [match.gathers for match in result] == [True, True, True, False, True, True]
+    assert [match.scatters for match in result] == [(), (), (), (2,), (1,), (0,)]
+    assert [(match.first, match.last) for match in result] == [(at, at) for at in range(6)]
 
 
 def test_units_of_several_layers_are_fetched_once() -> None:
     computation = chain([10] * 6)
     parameters = tuple(replace(one, block=at // 3) for at, one in enumerate(computation.parameters))
     wrapped = replace(computation, parameters=parameters, blocks=("a", "b"))
-    found = stretches(wrapped, units_of(wrapped))
-    assert [one.unit for one in found] == [0, 1, 1, 0]
-    assert [one.scatters for one in found] == [(), (), (1,), (0,)]
+    result = stretches(wrapped, units_of(wrapped))
+    assert [match.unit for match in result] == [0, 1, 1, 0]
+    assert [match.scatters for match in result] == [(), (), (1,), (0,)]
 
 
 def test_stage_three_gathers_twice_and_scatters_once() -> None:
@@ -90,8 +90,8 @@ def test_blocking_adds_everything_up() -> None:
     gather = Nccl().phases("all_gather", 2e7, peers)[0].seconds(rate)
     scatter = Nccl().phases("reduce_scatter", 2e7, peers)[0].seconds(rate)
     expected = 0.8 + 7 * gather + 4 * scatter + 0.05 / 4
-    found = step_s(replace(PLAIN, blocking=True).lower(computation, where))
-    assert found == pytest.approx(expected, rel=1e-3)
+    result = step_s(replace(PLAIN, blocking=True).lower(computation, where))
+    assert result == pytest.approx(expected, rel=1e-3)
 
 
 def test_prefetch_hides_what_is_shorter_than_a_unit() -> None:
@@ -101,11 +101,11 @@ def test_prefetch_hides_what_is_shorter_than_a_unit() -> None:
     gather = Nccl().phases("all_gather", 2e7, peers)[0].seconds(peers.between.bytes_per_s)
     assert gather < 0.1 / 2
     # Only the first gather and the last scatter are exposed.
-    found = step_s(PLAIN.lower(computation, where))
-    assert found == pytest.approx(0.8 + 2 * gather + 0.05 / 4, rel=1e-3)
+    result = step_s(PLAIN.lower(computation, where))
+    assert result == pytest.approx(0.8 + 2 * gather + 0.05 / 4, rel=1e-3)
     # Without it six more gathers are exposed, three of them behind the scatter of the unit before.
     late = step_s(replace(PLAIN, prefetch=0).lower(computation, where))
-    assert late == pytest.approx(found + 9 * gather, rel=1e-3)
+    assert late == pytest.approx(result + 9 * gather, rel=1e-3)
 
 
 def test_accumulation_gathers_in_every_pass_and_may_scatter_in_the_last_only() -> None:
@@ -151,12 +151,12 @@ def test_shares_of_memory() -> None:
     from planner.model.catalog import load_model
 
     model, where = load_model("resnet50"), site(16, "p3.16xlarge")
-    three, one = (
+    three, first = (
         PLAIN.memory_shares(model, FP32, where),
         replace(PLAIN, stage=1).memory_shares(model, FP32, where),
     )
     assert (three.parameters, three.gradients, three.optimizer) == (1 / 16, 1 / 16, 1 / 16)
-    assert (one.parameters, one.gradients, one.optimizer) == (1, 1, 1 / 16)
+    assert (first.parameters, first.gradients, first.optimizer) == (1, 1, 1 / 16)
     assert replace(PLAIN, within="machine").memory_shares(model, FP32, where).parameters == 1 / 8
     assert three.buffers_bytes > 0
 

@@ -36,8 +36,8 @@ def stream(op, size, requested_s, end_s=1.0, server=0):
 
 def sent(*streams, wire=Wire(100.0), begin_s=0.0, shares=None, recorded_order=False):
     links = {}
-    for one in streams:
-        links.setdefault(one.server, []).append(one)
+    for result in streams:
+        links.setdefault(result.server, []).append(result)
     begin = dict.fromkeys(links, begin_s)
     return {t.stream.op: t for t in transmit(links, wire, begin, shares, recorded_order)}
 
@@ -66,7 +66,7 @@ def test_a_fit_sees_the_beginning_of_what_is_sent_up_to_the_ends_that_it_asks_fo
     asked = sent_through(links, wire, begin, shares, True, until=[1, 11])
     assert asked == everything[: len(asked)]
     assert asked[-1][0].op in (1, 11)
-    assert {1, 11} <= {one[0].op for one in asked}
+    assert {1, 11} <= {entry[0].op for entry in asked}
     assert len(asked) < len(everything)
 
 
@@ -178,9 +178,9 @@ def test_the_share_of_a_server_is_found(share, big_first):
     true += [stream(9, 50, 0.0, server=0), stream(10, 5000, 0.0, server=0)]
     truth = sent(*true, wire=wire, shares={0: 1 - share, 1: share})
     recorded = [replace(s, recorded_end_s=truth[s.op].end_s) for s in true]
-    found = reconstruct(recorded, wire)
-    assert {t.stream.op for t in found if t.anchor} == {0, 9} | {sizes.index(90)}
-    for t in found:
+    result = reconstruct(recorded, wire)
+    assert {t.stream.op for t in result if t.anchor} == {0, 9} | {sizes.index(90)}
+    for t in result:
         assert t.end_s == pytest.approx(t.stream.recorded_end_s, rel=0.01)
     off = [t.relative_error for t in reconstruct(recorded, wire, infer=False) if t.stream.server == 1]
     assert max(off) > 0.05
@@ -193,11 +193,11 @@ def test_whatever_is_recorded_every_transfer_is_sent_once(rows, lengths, window)
         stream(i, size, at, at + length, server)
         for i, ((size, at, server), length) in enumerate(zip(rows, lengths, strict=False))
     ]
-    found = reconstruct(streams, Wire(100.0, window, 20.0, 1e-6, 1e-3, 300.0))
-    assert sorted(t.stream.op for t in found) == list(range(len(rows)))
+    result = reconstruct(streams, Wire(100.0, window, 20.0, 1e-6, 1e-3, 300.0))
+    assert sorted(t.stream.op for t in result) == list(range(len(rows)))
     servers = len({s.server for s in streams})
-    assert servers <= sum(t.anchor for t in found) <= 2 * servers - 1
-    for t in found:
+    assert servers <= sum(t.anchor for t in result) <= 2 * servers - 1
+    for t in result:
         assert t.intervals_s[0][0] >= 0.0
         assert t.end_s < 1000.0
 

@@ -41,11 +41,11 @@ def simulated(profile: Profile, policy: Policy, mode: str = "async", workers: in
 def test_bounds_and_efficiency() -> None:
     """Figure 1 of file 004: two downloads and two ops of 1 s."""
     profile = chain([1, 1], [1, 1])
-    found = measures.bounds(profile, MB_PER_S)
-    assert found.resource_s == {Resource.read("downlink[0]"): 2, COMPUTATION: 2}
-    assert (found.lower_s, found.upper_s) == (2, 4)
-    assert measures.ordering_efficiency(makespan_s(profile, [0, 1]), found) == 0.5
-    assert measures.ordering_efficiency(makespan_s(profile, [1, 0]), found) == 0
+    bounds = measures.bounds(profile, MB_PER_S)
+    assert bounds.resource_s == {Resource.read("downlink[0]"): 2, COMPUTATION: 2}
+    assert (bounds.lower_s, bounds.upper_s) == (2, 4)
+    assert measures.ordering_efficiency(makespan_s(profile, [0, 1]), bounds) == 0.5
+    assert measures.ordering_efficiency(makespan_s(profile, [1, 0]), bounds) == 0
     assert measures.overlap(2, 2, makespan_s(profile, [0, 1])) == 0.5
     with pytest.raises(BadInput, match="above zero"):
         measures.bounds(profile, 0)
@@ -142,6 +142,6 @@ def test_uploads_without_a_priority_follow_their_download(tmp_path: Path) -> Non
     path = tmp_path / "order.json"
     rows = ", ".join(f'{{"name": "w{i}", "priority": {5 - i}}}' for i in range(3))
     path.write_text(f'{{"transfers": [{rows}]}}')
-    found = priorities.read(path, TRAINING)
-    assert found["g0"] == 5
-    assert found["g2"] == 3
+    read = priorities.read(path, TRAINING)
+    assert read["g0"] == 5
+    assert read["g2"] == 3

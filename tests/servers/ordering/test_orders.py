@@ -177,8 +177,8 @@ def test_tac_is_the_best_of_all_orders_of_a_chain(data: st.DataObject, length: i
     times = st.lists(durations, min_size=length, max_size=length)
     transfer_s, compute_s = data.draw(times), data.draw(times)
     profile = chain(transfer_s, compute_s)
-    found = makespan_s(profile, tac_order(StepGraph.of(profile), MB_PER_S))
-    assert found == pytest.approx(best_of_chain(transfer_s, compute_s))
+    result = makespan_s(profile, tac_order(StepGraph.of(profile), MB_PER_S))
+    assert result == pytest.approx(best_of_chain(transfer_s, compute_s))
 
 
 def test_parsing_is_part_of_the_transfer() -> None:

@@ -68,11 +68,11 @@ def test_cut_leaves_small_transfers_alone() -> None:
 
 
 def test_dealt_pieces_go_by_turns() -> None:
-    dealt = cut(two_layers(servers=2), 10, deal=True)
-    index = {name: i for i, name in enumerate(dealt.names)}
+    divided = cut(two_layers(servers=2), 10, deal=True)
+    index = {name: i for i, name in enumerate(divided.names)}
     for kind in ("down", "up", "update"):
-        assert [int(dealt.server[index[f"b/{kind}#{j}"]]) for j in range(3)] == [0, 1, 0]
-    assert int(dealt.server[index["a/down"]]) == 0
+        assert [int(divided.server[index[f"b/{kind}#{j}"]]) for j in range(3)] == [0, 1, 0]
+    assert int(divided.server[index["a/down"]]) == 0
 
 
 def test_p3_slices_are_the_pieces() -> None:
@@ -103,8 +103,8 @@ def resnet50_gradients() -> tuple[list[float], list[float]]:
 
 def test_steps_of_resnet50_are_found_not_typed_in() -> None:
     times, _ = resnet50_gradients()
-    found = [(min(step), max(step)) for step in steps_of(times)]
-    assert found == [tuple(block["gradients"]) for block in RESNET50["blocks"]]
+    kept_of = [(min(step), max(step)) for step in steps_of(times)]
+    assert kept_of == [tuple(block["gradients"]) for block in RESNET50["blocks"]]
 
 
 def test_evenly_generated_gradients_are_one_step() -> None:

@@ -43,6 +43,6 @@ def test_orders_of_large_models_are_permutations(model: str, transfers: int) -> 
     profile = profile_for(load_model(model), 32, load_hardware("g3.8xlarge"))
     graph = StepGraph.of(profile)
     assert len(graph.pulls) == transfers
-    for found in (tic_order(graph), tac_order(graph, 1.25e9)):
-        assert sorted(found) == sorted(graph.pulls)
-        assert found[:2] == list(graph.pulls[:2])  # the first layer comes first
+    for entry in (tic_order(graph), tac_order(graph, 1.25e9)):
+        assert sorted(entry) == sorted(graph.pulls)
+        assert entry[:2] == list(graph.pulls[:2])  # the first layer comes first

@@ -13,15 +13,15 @@ from planner.servers.partition.layers import reading_s_per_byte, receive_s
 
 def test_estimates_come_from_the_kernel_rates_of_all_cores():
     machine = load_hardware("c4.8xlarge")
-    found = constants_for(machine)
+    constants = constants_for(machine)
     cores = machine.device.cores
-    assert found.threads == cores
-    assert found.muladd_s == pytest.approx(cores / machine.kernels.rates["conv"])
-    assert found.act_s == pytest.approx(10 * found.muladd_s)
-    assert found.err_s == pytest.approx(2 * found.muladd_s)
-    assert found.interference == (1.0,) * cores
-    assert found.latency_s == (50e-6,) * cores
-    assert found.basis == "estimated: muladd_s, latency_s"
+    assert constants.threads == cores
+    assert constants.muladd_s == pytest.approx(cores / machine.kernels.rates["conv"])
+    assert constants.act_s == pytest.approx(10 * constants.muladd_s)
+    assert constants.err_s == pytest.approx(2 * constants.muladd_s)
+    assert constants.interference == (1.0,) * cores
+    assert constants.latency_s == (50e-6,) * cores
+    assert constants.basis == "estimated: muladd_s, latency_s"
 
 
 def test_without_rates_a_third_of_the_peak_is_taken():
@@ -40,8 +40,8 @@ def test_out_of_cache_memory_limits():
 
 
 def test_a_gpu_is_one_thread():
-    found = constants_for(load_hardware("p3.2xlarge"))
-    assert (found.threads, found.muladd_out_of_cache_s) == (1, found.muladd_s)
+    constants = constants_for(load_hardware("p3.2xlarge"))
+    assert (constants.threads, constants.muladd_out_of_cache_s) == (1, constants.muladd_s)
 
 
 @pytest.mark.parametrize(
@@ -67,22 +67,26 @@ def test_a_bandwidth_that_was_measured_takes_the_place_of_the_nic():
 
 
 def test_weights_are_read_through_the_narrower_side_and_in_the_worst_case_from_one_server():
-    found = constants_for(load_hardware("c4.8xlarge"))
-    nic = found.nic_bytes_per_s
-    assert reading_s_per_byte(found, 1, 4) == pytest.approx(1 / nic + found.parse_s_per_byte)
-    assert reading_s_per_byte(found, 4, 2) == pytest.approx(1 / (2 * nic) + found.parse_s_per_byte / 4)
-    assert reading_s_per_byte(found, 2, 4) == pytest.approx(1 / (2 * nic) + found.parse_s_per_byte / 2)
-    wide = replace(found, server_nic_bytes_per_s=8 * nic, parse_s_per_byte=1e-9)
+    constants = constants_for(load_hardware("c4.8xlarge"))
+    nic = constants.nic_bytes_per_s
+    assert reading_s_per_byte(constants, 1, 4) == pytest.approx(1 / nic + constants.parse_s_per_byte)
+    assert reading_s_per_byte(constants, 4, 2) == pytest.approx(
+        1 / (2 * nic) + constants.parse_s_per_byte / 4
+    )
+    assert reading_s_per_byte(constants, 2, 4) == pytest.approx(
+        1 / (2 * nic) + constants.parse_s_per_byte / 2
+    )
+    wide = replace(constants, server_nic_bytes_per_s=8 * nic, parse_s_per_byte=1e-9)
     assert reading_s_per_byte(wide, 4, 1) == pytest.approx(1 / (4 * nic) + 0.25e-9)
     assert reading_s_per_byte(wide, 4, 1, reading=1.0) == pytest.approx(1 / (4 * nic) + 0.25e-9)
-    narrow = replace(found, server_nic_bytes_per_s=nic / 2, parse_s_per_byte=0.0)
+    narrow = replace(constants, server_nic_bytes_per_s=nic / 2, parse_s_per_byte=0.0)
     assert reading_s_per_byte(narrow, 4, 4, reading=1.0) == pytest.approx(2 / nic)
     assert reading_s_per_byte(narrow, 4, 4, reading=0.5) == pytest.approx((2 / nic + 1 / (2 * nic)) / 2)
 
 
 def test_what_is_received_waits_for_the_network_and_shares_it_among_threads():
-    found = replace(constants_for(load_hardware("c4.8xlarge")), latency_s=(1e-5, 2e-5))
-    nic = found.nic_bytes_per_s
-    assert receive_s(found, 0, 2) == 0.0
-    assert receive_s(found, 100, 1) == pytest.approx(1e-5 + 100 * BYTES_PER_ELEMENT / nic)
-    assert receive_s(found, 100, 2) == pytest.approx(2e-5 + 2 * 100 * BYTES_PER_ELEMENT / nic)
+    changed = replace(constants_for(load_hardware("c4.8xlarge")), latency_s=(1e-5, 2e-5))
+    nic = changed.nic_bytes_per_s
+    assert receive_s(changed, 0, 2) == 0.0
+    assert receive_s(changed, 100, 1) == pytest.approx(1e-5 + 100 * BYTES_PER_ELEMENT / nic)
+    assert receive_s(changed, 100, 2) == pytest.approx(2e-5 + 2 * 100 * BYTES_PER_ELEMENT / nic)

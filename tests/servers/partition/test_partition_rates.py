@@ -20,8 +20,8 @@ from planner.simulator.step import WORKER
 @pytest.mark.parametrize("batch", [16, 70])
 def test_one_device_computes_as_long_as_in_a_synthesized_step(name: str, batch: int) -> None:
     model, machine = load_model("resnet50"), load_hardware(name)
-    found = partition(model, machine, PartitionRequest(1, read_every=batch, max_workers=1))
-    (plan,) = found.plans
+    result = partition(model, machine, PartitionRequest(1, read_every=batch, max_workers=1))
+    (plan,) = result.plans
     profile = profile_for(model, batch, machine, 1, steps=1, variation=NO_VARIATION)
     layers = [
         i for i, op in enumerate(profile.names) if profile.resource[i] == WORKER and not op.endswith("/parse")
@@ -44,10 +44,10 @@ def test_a_worker_and_a_server_are_as_fast_as_when_simulated(name: str, precisio
 
 def test_every_device_of_a_machine_is_a_worker() -> None:
     machine = load_hardware("p4d.24xlarge")
-    found = partition(load_model("resnet50"), machine, PartitionRequest(3, max_workers=2))
-    shapes = {(plan.workers, plan.replicas, plan.servers) for plan in found.plans}
+    result = partition(load_model("resnet50"), machine, PartitionRequest(3, max_workers=2))
+    shapes = {(plan.workers, plan.replicas, plan.servers) for plan in result.plans}
     assert shapes == {(1, 8, 1), (1, 8, 2), (1, 16, 1), (2, 4, 1), (2, 4, 2), (2, 8, 1)}
-    machines = {(plan.workers, plan.replicas, plan.servers): plan.machines for plan in found.plans}
+    machines = {(plan.workers, plan.replicas, plan.servers): plan.machines for plan in result.plans}
     assert machines[1, 8, 2] == machines[1, 16, 1] == machines[2, 8, 1] == 3
     assert machines[2, 4, 1] == 2
     # exactly five replicas are taken as asked
@@ -61,13 +61,13 @@ def test_devices_share_the_nic_of_their_machine_and_servers_have_one_each() -> N
     constants = worker_constants(machine)
     assert nic is not None
     assert constants.nic_bytes_per_s == nic / 8
-    found = partition(load_model("vgg16"), machine, PartitionRequest(2, max_workers=1, read_every=1000))
-    (plan,) = found.plans
+    result = partition(load_model("vgg16"), machine, PartitionRequest(2, max_workers=1, read_every=1000))
+    (plan,) = result.plans
     # eight replicas read in turn, each through an eighth of the NIC
     model = load_model("vgg16")
     parse_s = 8 * (constants.parse_s_per_byte * model.bytes + constants.parse_s * len(model.tensors)) / 1000
     assert plan.reading_s - parse_s == pytest.approx(8 * model.bytes / (nic / 8) / 1000)
-    cluster = replica_cluster(plan, found.constants)
+    cluster = replica_cluster(plan, result.constants)
     assert {node.egress_bytes_per_s for node in cluster.nodes} == {nic, nic / 8}
 
 

@@ -57,11 +57,11 @@ def test_ops_bytes_dependencies_and_durations_are_those_of_an_independent_reader
     ops = truth["ops"]
     wanted = {op["name"] for op in ops if op["kind"] != "control"}
     assert set(profile.names) == wanted
-    found = dependencies(profile)
+    result = dependencies(profile)
     for column, op in enumerate(ops):
         if op["kind"] == "control":
             continue
-        resource, server, size, deps, _ = found[op["name"]]
+        resource, server, size, deps, _ = result[op["name"]]
         assert op["resource"] in (resource, f"{resource}{server}")
         assert size == op.get("bytes", 0)
         assert deps == {ops[d]["name"] for d in op["deps"]}

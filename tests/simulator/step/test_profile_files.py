@@ -86,8 +86,8 @@ def test_any_duration_and_any_name_survive(durations, name):
 def ordered(schema):
     """A schema with its alternatives in one order: msgspec names them in another with each release."""
     if isinstance(schema, dict):
-        found = {name: ordered(value) for name, value in schema.items()}
-        return found | ({"anyOf": sorted(found["anyOf"], key=json.dumps)} if "anyOf" in found else {})
+        by_name = {name: ordered(value) for name, value in schema.items()}
+        return by_name | ({"anyOf": sorted(by_name["anyOf"], key=json.dumps)} if "anyOf" in by_name else {})
     return [ordered(value) for value in schema] if isinstance(schema, list) else schema
 
 
@@ -159,8 +159,8 @@ def test_a_wrong_graph_or_wrong_json_is_refused(data, message):
 
 def test_a_profile_of_version_1_is_read():
     """Written at 6e295aa from the recorded steps of tests/data/tensorflow, and simulated there."""
-    found = files.load(Path(__file__).parents[2] / "data" / "profile_v1.json.gz")
-    assert (found.model, found.batch, found.ops, found.steps, len(found.tensors)) == (
+    load = files.load(Path(__file__).parents[2] / "data" / "profile_v1.json.gz")
+    assert (load.model, load.batch, load.ops, load.steps, len(load.tensors)) == (
         "alexnet",
         64,
         65,
@@ -168,7 +168,7 @@ def test_a_profile_of_version_1_is_read():
         16,
     )
     cluster = planner.Cluster.uniform(4, 1, 25e6)
-    prediction = planner.simulate_profile(found, cluster, seed=3, precision=0.05, max_steps=300)
+    prediction = planner.simulate_profile(load, cluster, seed=3, precision=0.05, max_steps=300)
     assert prediction.samples_per_s == pytest.approx(543.5193921110916, rel=0.002)
 
 

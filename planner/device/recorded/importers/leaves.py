@@ -102,8 +102,8 @@ def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str
     steps = len(leaves)
     demands: dict[tuple[str, str], list[float]] = {}
     times: dict[tuple[str, str], float] = {}
-    for at, found in enumerate(leaves):
-        for leaf in found:
+    for at, entry in enumerate(leaves):
+        for leaf in entry:
             short = leaf.kind == MEMORY and leaf.us < OVERHEAD_US.get(device_kind, OVERHEAD_US["gpu"])
             key = (OVERHEAD if short else leaf.kind, "fp32" if short else leaf.format)
             times[key] = times.get(key, 0.0) + leaf.us / steps
@@ -169,9 +169,9 @@ def _width(shapes: Shapes) -> int:
 
 
 def _product(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
-    if (found := _tensors(shapes, first, 2)) is None or any(len(dims) != 2 for dims in found):
+    if (tensors := _tensors(shapes, first, 2)) is None or any(len(dims) != 2 for dims in tensors):
         return None
-    (rows, depth), (_, columns) = found
+    (rows, depth), (_, columns) = tensors
     width, flops = _width(shapes), 2.0 * rows * depth * columns
     gradient = {(rows, columns), (columns, rows)} & weights and (depth, columns) not in weights
     if gradient:  # of a weight: the depth grows with the batch
@@ -188,9 +188,9 @@ def _product(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32:
 
 def _batched(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
     """Products of activations: scores and values of attention that is written out."""
-    if (found := _tensors(shapes, first, 2)) is None or any(len(dims) != 3 for dims in found):
+    if (tensors := _tensors(shapes, first, 2)) is None or any(len(dims) != 3 for dims in tensors):
         return None
-    (times, rows, depth), (_, _, columns) = found
+    (times, rows, depth), (_, _, columns) = tensors
     moved = times * (rows * depth + depth * columns + rows * columns) * _width(shapes)
     flops = 2.0 * times * rows * depth * columns
     return Leaf(ATTENTION, _format(shapes, tf32=tf32), 0.0, (1, flops, 0, 0, float(moved), 0))

@@ -78,7 +78,7 @@ class _Owners:
         both = [(e.ts, -e.dur, index, e) for index, (e, _) in enumerate(host.calls)]
         both += [(e.ts, 0.0, -1, e) for e in host.runtime if e.args]
         stacks: dict[tuple[Id, Id], list[tuple[float, int]]] = {}
-        for _, _, index, e in sorted(both, key=lambda one: one[:3]):
+        for _, _, index, e in sorted(both, key=lambda entry: entry[:3]):
             stack = stacks.setdefault((e.pid, e.tid), [])
             while stack and stack[-1][0] <= e.ts:
                 stack.pop()

@@ -133,7 +133,7 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
     begin = _begin(first)
     shift = 1 - begin  # the input goes before the first forward op
     roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
-    width = max(parameters_sent, key=lambda one: one.bytes).item_bytes
+    width = max(parameters_sent, key=lambda entry: entry.bytes).item_bytes
     readers = sorted({parameter.readers[0] for parameter in parameters_sent})
     parameters = tuple(
         Parameter(
