@@ -70,9 +70,7 @@ def test_layers_are_shared_inside_a_machine_in_all_answers() -> None:
 
 
 def test_a_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> None:
-    with pytest.raises(
-        Infeasible, match=r"up to 128 workers were looked at, --machines or --budget look at more"
-    ):
+    with pytest.raises(Infeasible, match=r"up to 128 workers were looked at; it works with --deadline \d+"):
         planner.recommend("llama3-8b", hardware="p5.48xlarge", tokens="15T", deadline="30d")
 
 

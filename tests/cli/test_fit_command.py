@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from tests.cli.test_answers_command import planner, valid
+from test_answers_command import planner, valid
 
 
 def test_fit_prints_one_table_of_methods_by_gpus():

@@ -9,7 +9,7 @@ from planner.cli._app import COMMANDS, app, load
 from planner.report.format import rate
 
 ANSWERS = {"check", "compare", "diff", "hardware", "models", "order", "partition", "prices", "profile"}
-ANSWERS |= {"recommend", "saturation", "simulate", "sweep", "validate"}
+ANSWERS |= {"fit", "recommend", "saturation", "simulate", "sweep", "validate"}
 OTHERS = {"calibrate", "record"}  # write files of their own
 
 

@@ -175,7 +175,7 @@ def test_memory_as_a_table_has_a_bar(capsys):
         (["gpt2", "--batch", "2"], "ask with --memory"),
         (["--memory"], "--memory is about one model"),
         (["gpt2", "--memory", "--precision", "fp7"], "unknown precision 'fp7'"),
-        (["gpt2", "--memory", "--optimizer", "adamw"], "nearest: adam"),
+        (["gpt2", "--memory", "--optimizer", "adan"], "nearest: adam"),
         (["vgg11", "--seq-length", "7"], "reads no sequence of tokens"),
         (["gpt2", "--seq-length", "5000"], "longer than its 1,024 positions"),
     ],

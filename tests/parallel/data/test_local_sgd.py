@@ -111,7 +111,8 @@ def test_step_breakdown_of_local_sgd_agrees_with_utilisation(period):
 def test_commands_take_local_sgd_and_stay_below_its_bound(command, more):
     answer = run(command, *ARGS, *more, "--exchange", "localsgd")
     plans = answer.get("plans") or answer["points"]
-    assert {plan["exchange"]["kind"] for plan in plans} == {"localsgd"}
+    kinds = {plan["exchange"]["kind"] for plan in plans if plan["workers"] > 1}
+    assert kinds == {"localsgd"}  # one device alone may stand beside
     assert all(plan["samples_per_s"] <= plan["bound_samples_per_s"] for plan in plans)
 
 

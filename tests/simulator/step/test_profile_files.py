@@ -71,7 +71,7 @@ def test_round_trip_through_a_file_is_exact_and_repeatable(tmp_path, name):
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.floats(0, 1e8, allow_subnormal=True), min_size=4, max_size=4),
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(str.isprintable),
 )
 def test_any_duration_and_any_name_survive(durations, name):
     profile = Profile.build(
@@ -146,7 +146,7 @@ def changed(index, **changes):
         (record().replace(b"0.2", b"NaN"), "malformed|invalid"),
         (record().replace(b"0.2", b"1e999"), "range"),
         (record()[:-9], "truncated"),
-        pytest.param(b'{"a":' + b"[" * 100_000, "recursion|depth|truncated", id="deep"),
+        pytest.param(b'{"a":' + b"[" * 100_000, "nested too deeply", id="deep"),
         (b"[1, 2]", "not a profile"),
         (b"\xff\xfe", "not a profile"),
         (b'{"format": "\xff"}', "utf-8|UTF-8|malformed|invalid"),
