@@ -8,6 +8,7 @@ none of their own. Several runs give the geometric mean. Ours, not ours to share
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,10 +106,13 @@ def _locked() -> Iterator[None]:
     path = path_of()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (path.parent / f".{FILE}.lock").open("w") as lock:
+        lock = os.open(path.parent / f".{FILE}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(lock)
     except OSError as error:
         raise BadInput(f"{path.parent}: {error.strerror}; set PLANNER_HOME to a folder of yours") from error
 
