@@ -217,8 +217,7 @@ def main() -> None:
     """Run the command line. Errors are one line on stderr; Ctrl-C exits with status 130."""
     # a shell may start us with closed streams (`>&-`): what is written there goes nowhere
     sys.stdout, sys.stderr = (
-        stream or open(os.devnull, "w")  # noqa: SIM115
-        for stream in (sys.stdout, sys.stderr)
+        stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") for stream in (sys.stdout, sys.stderr)
     )
     plain_where_needed(sys.stdout, sys.stderr)
     shown: list[type] = []  # kinds of warnings

@@ -8,6 +8,7 @@ docs/validation.md and a page for each suite, and whether written pages still sa
 from __future__ import annotations
 
 import datetime
+import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -203,9 +204,14 @@ def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
     for line in text.splitlines():
         if heading := re.fullmatch(r"\*\*(\w+/\w+)\*\*", line):
             check = heading[1]
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        cells = [_unescaped(cell.strip()) for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and len(cells) == 6 and cells[0] != "What":
             yield check, cells
+
+
+def _unescaped(cell: str) -> str:
+    """A Markdown cell as the text that it shows."""
+    return re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", html.unescape(cell))
 
 
 def moved(before: str, now: str) -> bool:

@@ -270,30 +270,28 @@ def test_workers_that_do_not_hold_the_model_are_no_points() -> None:
         max_workers=48,
     )
     assert all(point.scored.fits_memory for point in curve.points)
-    assert [point.workers for point in curve.points] == [32, 40, 48]
+    assert [point.workers for point in curve.points] == [24, 32, 40, 48]
 
 
 LLAMA = Request(model="llama3-8b", hardware=("p5.48xlarge",))
 
 
 def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_do():
-    """One H100 needs 188 of 77 GiB; eight hold it sharded, with per-op recompute."""
+    """One H100 does not hold it; eight hold it sharded, longer sequences with per-op recompute."""
     curve = saturation_for(LLAMA, jobs=2)
     plans = [point.scored.plan for point in curve.points]
     assert plans[0].workers == 8
     assert plans[-1].workers == 4096
     assert {plan.exchange.kind for plan in plans} == {"sharded"}
-    assert [plan.recompute for plan in plans] == [
-        "per-op",
-        *["none"] * (len(plans) - 1),
-    ]  # as little as each needs
+    assert {plan.recompute for plan in plans} == {"none"}  # as little as each needs
+    (longer, *_) = saturation_for(replace(LLAMA, sequence_length=12288), jobs=2, max_workers=16).points
+    assert (longer.workers, longer.scored.plan.recompute) == (8, "per-op")
     note = str(curve.assumptions[0])
     assert note.startswith("Memory: 1 worker of p5.48xlarge cannot hold llama3-8b as it is asked for: ")
-    assert "points begin with 8 workers, by sharded data parallelism, with per-op recompute" in note
-    assert "with per-op recompute, none from 16 workers on" in note
+    assert "points begin with 8 workers, by sharded data parallelism" in note
     assert note in list(map(str, page_of(curve).assumptions))
     rates = [point.scored.samples_per_s for point in curve.points]
-    assert rates[1] > 2.0 * rates[0]
+    assert rates[1] > 1.9 * rates[0]
     assert max(rates) <= curve.ceiling_samples_per_s
     # half as many do not
     with pytest.raises(Infeasible):
@@ -348,7 +346,7 @@ def test_a_global_batch_stays_the_same_however_many_share_it():
 
 
 def test_too_few_workers_are_refused_and_not_recommended():
-    with pytest.raises(Infeasible, match=r"does not fit on 16 workers or fewer of p5.48xlarge; 32 hold it"):
+    with pytest.raises(Infeasible, match=r"does not fit on 16 workers or fewer of p5.48xlarge; 24 hold it"):
         saturation_for(replace(LLAMA, model="llama3-70b"), max_workers=16)
 
 
@@ -402,5 +400,5 @@ def test_what_stays_in_machines_has_whole_machines():
 
 
 def test_the_fewest_that_hold_a_model_are_named():
-    with pytest.raises(Infeasible, match=r"does not fit on 792 workers or fewer of p5.48xlarge; 800 hold it"):
-        saturation_for(replace(LLAMA, model="llama3-405b"), max_workers=799)
+    with pytest.raises(Infeasible, match=r"does not fit on 336 workers or fewer of p5.48xlarge; 344 hold it"):
+        saturation_for(replace(LLAMA, model="llama3-405b"), max_workers=343)
