@@ -204,14 +204,15 @@ def asked(request: Request, **more: bool) -> ScoredPlan | None:
 
 
 def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: str) -> bool:
-    """Whether the second answer is worse than the first beyond the intervals."""
+    """Whether the second answer is worse than the first beyond the intervals: slower, more expensive per
+    sample, or where both are traded (balanced), both."""
     if after is None:
         return True
     first, two = before.prediction, after.prediction
-    if goal == "fastest":
-        return two.samples_per_s_high < first.samples_per_s_low * (1 - NEAR_FASTEST)
+    slower = two.samples_per_s_high < first.samples_per_s_low * (1 - NEAR_FASTEST)
     least = after.usd_per_hour / two.samples_per_s_high
-    return least > before.usd_per_hour / first.samples_per_s_low * (1 + ROUNDING)
+    costs_more = least > before.usd_per_hour / first.samples_per_s_low * (1 + ROUNDING)
+    return {"fastest": slower, "cheapest": costs_more}.get(goal, slower and costs_more)
 
 
 def check_space(request: Request, counts: Counts) -> bool:
