@@ -35,6 +35,7 @@ from planner.hardware import Hardware
 from planner.hardware.market import Market
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
+from planner.search.rank import TIED_BELOW, probability_faster
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
@@ -210,6 +211,8 @@ def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: str) -> boo
         return True
     first, two = before.prediction, after.prediction
     slower = two.samples_per_s_high < first.samples_per_s_low * (1 - NEAR_FASTEST)
+    # of plans that are statistically tied the more certain one is chosen, though it may be a little slower
+    slower = slower and probability_faster(after.candidate(), before.candidate()) <= 1 - TIED_BELOW
     least = after.usd_per_hour / two.samples_per_s_high
     costs_more = least > before.usd_per_hour / first.samples_per_s_low * (1 + ROUNDING)
     return {"fastest": slower, "cheapest": costs_more}.get(goal, slower and costs_more)
