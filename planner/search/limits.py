@@ -40,6 +40,11 @@ LEAST_SHARE = 1e-9  # interruptions so rare give checkpoint intervals beyond any
 
 def check_ranges(request: Request) -> None:
     """Refuse values out of range and names that do not exist."""
+    if not 0.5 <= request.confidence < 1:
+        raise BadInput(f"--confidence is {request.confidence:g}; it lies between 50% and 100%, as 90%")
+    efficiency = request.min_marginal_efficiency
+    if not 0 < efficiency <= 1:
+        raise BadInput(f"--min-marginal-efficiency is {efficiency:g}; it lies above 0 and is at most 100%")
     if not 1e-6 <= request.interval_width < 0.5:
         raise BadInput(
             f"--interval-width is {request.interval_width:g}; it must lie between 0.000001 and 0.5"

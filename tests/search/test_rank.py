@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.answers.scenario import parse_request
+from planner.errors import BadInput
 from planner.search.rank import (
     LEAST_GAIN,
     NEGLIGIBLE_COST,
@@ -160,3 +162,9 @@ def test_probability_better_is_antisymmetric(p: float, sigma: float) -> None:
     assert probability_better(a, b, inf) + probability_better(b, a, inf) == pytest.approx(1.0)
     assert (probability_better(a, b, inf) < TIED_BELOW) == (1 in tied_with(0, [a, b], inf))
     assert probability_cheaper(a, b) == probability_faster(a, b)
+
+
+@pytest.mark.parametrize("flags", [{"confidence": 2}, {"confidence": 1}, {"min_marginal_efficiency": 0}])
+def test_request_refuses_shares_out_of_range(flags: dict[str, float]) -> None:
+    with pytest.raises(BadInput, match="it lies"):
+        parse_request("resnet50", **flags)
