@@ -168,3 +168,10 @@ def test_probability_better_is_antisymmetric(p: float, sigma: float) -> None:
 def test_request_refuses_shares_out_of_range(flags: dict[str, float]) -> None:
     with pytest.raises(BadInput, match="it lies"):
         parse_request("resnet50", **flags)
+
+
+def test_clearly_slower_plan_is_not_tied_though_its_net_value_is() -> None:
+    chosen, slower = plan(1000.0, 10.0, 0.3, "A"), plan(600.0, 5.5, 0.05, "B")
+    worth = 2 * 5.5 / 3600 / 600
+    assert 1 - TIED_BELOW < probability_better(slower, chosen, worth) < TIED_BELOW
+    assert tied_with(0, [chosen, slower], worth) == []
