@@ -1,13 +1,14 @@
-"""The build backend: scikit-build-core, after a look at what it cannot install by itself.
+"""The build backend: scikit-build-core, with a compiler from the package index where the system has none.
 
-CMake and ninja come from the package index where the system has none. A C++20 compiler and Python's headers
-do not: without them a build would end after a page of CMake. Here it ends with one sentence, the first time
-an installer asks what the build needs. `PLANNER_NO_ENGINE=1` builds a wheel without the compiled engine,
-which any machine can do; its answers are the same, and simulations in Python a hundred times slower.
+CMake and ninja come from the package index where they are missing, and so does a C++20 compiler: the package
+`ziglang` contains one and is requested only if none is found. Without Python's headers, which no package
+has, and with `PLANNER_NO_ENGINE=1`, the wheel has no compiled engine: its answers are the same and
+simulations take about a hundred times as long. A warning at run time says so, as installers hide output.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shlex
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,34 +39,32 @@ __all__ = [
 Settings = dict[str, Any] | None
 COMPILERS = ("c++", "g++", "clang++")
 PROBE = "#include <concepts>\n#include <span>\nint main() { return int(std::span<int>().size()); }\n"
-INSTALL = {
-    "Darwin": "run `xcode-select --install`",
-    "Linux": "install one (`apt install g++ python3-dev`, `dnf install gcc-c++ python3-devel`)",
-}
-WITHOUT = (
-    "or set PLANNER_NO_ENGINE=1 to install without the engine (simulations take about 100 times as long)"
-)
+ZIG = "ziglang"
+ZIG_MACHINES = ("x86_64", "aarch64", "arm64", "armv7l", "i686", "ppc64le", "riscv64", "s390x")
+NO_ENGINE = {"wheel.cmake": "false", "wheel.py-api": "py3"}
 
 
-def missing() -> str | None:
-    """What stands in the way of compiling the engine, and the remedy, in a sentence; None if nothing does."""
-    remedy = f"{INSTALL.get(platform.system(), 'install one')}, {WITHOUT}"
-    compiler = _compiler()
-    if compiler is None:
-        named = os.environ.get("CXX")
-        what = f"CXX names {named!r}, which is not there" if named else "there is no C++ compiler"
-        return f"{what}, and the engine is C++20; {remedy}"
-    if not _compiles(compiler):
-        return f"{compiler[0]} does not compile C++20, which takes GCC 11, Clang 14 or later; {remedy}"
-    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-        where = sysconfig.get_path("include")
-        return f"Python's headers are not there ({where}/Python.h), and the engine needs them; {remedy}"
-    return None
-
-
-def _compiler() -> list[str] | None:
-    """The words that call a C++ compiler, found as CMake finds it."""
+def toolchain() -> tuple[str, str]:
+    """Where the C++ compiler comes from ("system", "zig" or "none") and why it is not the system's."""
+    if os.environ.get("PLANNER_NO_ENGINE", "") not in ("", "0"):
+        return "none", "PLANNER_NO_ENGINE is set"
+    if platform.system() == "Windows":  # where compilers are not found on the path
+        return "system", ""
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if not headers.exists():
+        return "none", f"Python's headers are not installed ({headers}; `apt install python3-dev`)"
     named = shlex.split(os.environ.get("CXX", ""))
+    compiler = _system_compiler(named)
+    if compiler is None and named:
+        sys.exit(f"planner: CXX names {named[0]!r}, which is not there; correct CXX or unset it")
+    if compiler is not None and _compiles(compiler):
+        return "system", ""
+    why = f"{compiler[0]} does not compile C++20" if compiler else "no C++ compiler was found"
+    return ("zig" if platform.machine() in ZIG_MACHINES else "none"), why
+
+
+def _system_compiler(named: list[str]) -> list[str] | None:
+    """The words that call a C++ compiler, found as CMake finds it."""
     for words in [named] if named else [[name] for name in COMPILERS]:
         which = shutil.which(words[0])
         if which:
@@ -75,50 +76,96 @@ def _compiles(compiler: list[str]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "probe.cpp"
         source.write_text(PROBE)
-        done = subprocess.run(
-            [*compiler, "-std=c++20", "-fsyntax-only", str(source)], capture_output=True, check=False
-        )
-    return done.returncode == 0
+        command = [*compiler, "-std=c++20", "-c", str(source), "-o", str(source.with_suffix(".o"))]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _without_engine() -> bool:
-    return os.environ.get("PLANNER_NO_ENGINE", "") not in ("", "0")
+def _requirements(settings: Settings, hook: str) -> list[str]:
+    source, why = toolchain()
+    requires: list[str] = getattr(skbuild, hook)(_settings(settings, source, why))
+    return [*requires, ZIG] if source == "zig" else requires
 
 
-def _settings(given: Settings) -> Settings:
-    """The settings for scikit-build-core; leaves with a sentence where the engine cannot be compiled."""
-    if _without_engine():
-        return {**(given or {}), "wheel.cmake": "false", "wheel.py-api": "py3"}
-    if platform.system() != "Windows":  # where compilers are not found on the path
-        why = missing()
-        if why is not None:
-            sys.exit(f"planner: {why}")
-    return given
+def _settings(settings: Settings, source: str, why: str) -> Settings:
+    """The settings for scikit-build-core; says why the wheel has no engine or where its compiler is from."""
+    if source == "none":
+        print(f"planner: installing without the compiled engine: {why}", file=sys.stderr)
+        return {**(settings or {}), **NO_ENGINE}
+    if source == "zig":
+        print(f"planner: {why}; compiling the engine with {ZIG} from the package index", file=sys.stderr)
+    return settings
+
+
+@contextmanager
+def _ready_to_build(settings: Settings) -> Iterator[Settings]:
+    """Settings to build with, while the compiler that they need can be called."""
+    source, why = toolchain()
+    spec = importlib.util.find_spec(ZIG) if source == "zig" else None
+    if source == "zig" and (spec is None or spec.origin is None):  # a build without isolation
+        source, why = "none", f"{why}, and {ZIG} is not installed"
+    settings = _settings(settings, source, why)
+    if spec is None or spec.origin is None:
+        yield settings
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        programs = _zig_programs(Path(spec.origin).parent / "zig", Path(folder))
+        archiver = {f"cmake.define.CMAKE_{name.upper()}": str(programs[name]) for name in ("ar", "ranlib")}
+        before = dict(os.environ)
+        os.environ["CXX"] = str(programs["c++"])
+        os.environ.setdefault("LDFLAGS", "-s")  # zig adds debug information to every build
+        os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(_cache(Path(folder))))
+        try:
+            yield {**(settings or {}), **archiver}
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _zig_programs(zig: Path, folder: Path) -> dict[str, Path]:
+    """Scripts that call zig as what CMake looks for; without `-mcpu` zig compiles for this CPU alone."""
+    words = {"c++": "c++ -mcpu=baseline", "ar": "ar", "ranlib": "ranlib"}
+    programs = {name: folder / name for name in words}
+    for name, path in programs.items():
+        path.write_text(f'#!/bin/sh\nexec {shlex.quote(str(zig))} {words[name]} "$@"\n')
+        path.chmod(0o755)
+    return programs
+
+
+def _cache(folder: Path) -> Path:
+    """Where zig keeps the standard library that it compiles: in the home folder if there is one."""
+    try:
+        return Path.home() / ".cache" / "zig"
+    except RuntimeError:
+        return folder / "cache"
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    return skbuild.get_requires_for_build_wheel(_settings(config_settings))
+    return _requirements(config_settings, "get_requires_for_build_wheel")
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
-    return skbuild.get_requires_for_build_editable(_settings(config_settings))
+    return _requirements(config_settings, "get_requires_for_build_editable")
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Settings = None) -> str:
-    return skbuild.prepare_metadata_for_build_wheel(metadata_directory, _settings(config_settings))
+    with _ready_to_build(config_settings) as settings:
+        return skbuild.prepare_metadata_for_build_wheel(metadata_directory, settings)
 
 
 def prepare_metadata_for_build_editable(metadata_directory: str, config_settings: Settings = None) -> str:
-    return skbuild.prepare_metadata_for_build_editable(metadata_directory, _settings(config_settings))
+    with _ready_to_build(config_settings) as settings:
+        return skbuild.prepare_metadata_for_build_editable(metadata_directory, settings)
 
 
 def build_wheel(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    return skbuild.build_wheel(wheel_directory, _settings(config_settings), metadata_directory)
+    with _ready_to_build(config_settings) as settings:
+        return skbuild.build_wheel(wheel_directory, settings, metadata_directory)
 
 
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    return skbuild.build_editable(wheel_directory, _settings(config_settings), metadata_directory)
+    with _ready_to_build(config_settings) as settings:
+        return skbuild.build_editable(wheel_directory, settings, metadata_directory)

@@ -24,9 +24,9 @@ except ImportError as error:  # installed without it, or a checkout on the path 
 @memoize  # once is enough
 def _warn() -> None:
     warnings.warn(
-        f"the compiled engine is not there ({_missing}): simulations run in Python, with the same results, "
-        "about a hundred times slower; to have it, install with a C++20 compiler (`pip install .`) and start "
-        "planner from outside the checkout, or set PYTHONSAFEPATH=1",
+        f"the compiled engine is not installed ({_missing}): simulations run in Python, with equal results "
+        "and up to a hundred times slower; to have it, `pip install .` where Python's headers are, and "
+        "start planner outside the checkout or with PYTHONSAFEPATH=1",
         PlannerWarning,
         stacklevel=3,
     )

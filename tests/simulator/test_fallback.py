@@ -31,7 +31,7 @@ def test_the_same_answer_and_one_line():
     assert without.stdout == with_engine.stdout
     said = [line for line in without.stderr.splitlines() if not line.endswith(" left")]  # progress where slow
     assert len(said) == 1
-    assert said[0].startswith("planner: the compiled engine is not there (")
+    assert said[0].startswith("planner: the compiled engine is not installed (")
     assert (with_engine.returncode, without.returncode) == (0, 0)
 
 
