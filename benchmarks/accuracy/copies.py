@@ -9,8 +9,8 @@ from typing import NamedTuple
 from planner.hardware.catalog import load_hardware
 from planner.model import BYTES_PER_ELEMENT
 from planner.model.catalog import load_model
-from planner.servers.partition.constants import constants_for
 from planner.servers.partition.costs import StageChoice, stage_split
+from planner.servers.partition.layers import constants_for
 from planner.servers.partition.search import PartitionRequest, reading_price
 from planner.servers.partition.stages import stages_of
 

@@ -19,8 +19,7 @@ from planner.model.catalog import load_model
 from planner.report.output import emit
 from planner.report.validation import validation_tables
 from planner.servers.ordering.graph import StepGraph
-from planner.servers.ordering.tac import tac_order
-from planner.servers.ordering.tic import tic_order
+from planner.servers.ordering.strategies import tac_order, tic_order
 from planner.servers.orders import compare_orders, machines
 from planner.servers.synthesis import profile_for
 from planner.simulator.cluster import Cluster

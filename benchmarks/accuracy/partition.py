@@ -15,7 +15,7 @@ from planner.model.catalog import load_model
 from planner.report.output import emit
 from planner.report.validation import validation_tables
 from planner.servers.partition.search import PartitionRequest, partition
-from planner.servers.partition.study import most_samples_within, samples_within
+from planner.servers.validation.yan import most_samples_within, samples_within
 from planner.validation import validate
 
 BEST_S, WORST_S = 11.88 * 60, 218.08 * 60

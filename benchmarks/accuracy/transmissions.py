@@ -23,27 +23,84 @@ themselves.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from testbed import MBIT_BYTES_PER_S, profile_of, read_trace, traces
 
-from planner.servers.network.calibration import calibrate_overhead
-from planner.servers.network.transmissions import (
-    EndTimeError,
-    Transmission,
-    Wire,
-    end_time_error,
-    predicted_ends,
-)
-from planner.servers.network.window import infer_window
+from planner.errors import BadInput
+from planner.servers.network.calibration import calibrate_overhead, infer_window
+from planner.servers.network.transmissions import Transmission, Wire, reconstruct, streams_of
+from planner.simulator.step import DOWNLINK, Profile
 
 CAPTURE = Path(__file__).parents[2] / "tests" / "data" / "overhead_capture.csv"
 BUFFER_BYTES = 384_000
 TARGET_AVERAGE, TARGET_MEDIAN = 0.05, 0.02
 PAPER = {"AlexNet": (0.0182, 0.0118, 0.0335, 0.4748), "ResNet-50": (0.0126, 0.0093, 0.0232, 0.7207)}
+
+
+def relative_error(sent: Transmission) -> float:
+    """|predicted end - recorded end| / recorded end, times counted from the start of the step."""
+    return abs(sent.end_s - sent.stream.recorded_end_s) / sent.stream.recorded_end_s
+
+
+@dataclass(frozen=True, slots=True)
+class EndTimeError:
+    """Relative errors of predicted end times, as Table 1 of Li et al. has them."""
+
+    transfers: int
+    average: float
+    median: float
+    p95: float
+    worst: float
+
+    @classmethod
+    def of(cls, ends: Sequence[Transmission]) -> EndTimeError:
+        if not ends:
+            raise BadInput("the profile has no recorded transfers in this direction beyond the first")
+        values: npt.NDArray[np.float64] = np.array([relative_error(sent) for sent in ends])
+        return cls(
+            len(values),
+            float(values.mean()),
+            float(np.median(values)),
+            float(np.percentile(values, 95)),
+            float(values.max()),
+        )
+
+
+def predicted_ends(
+    profile: Profile,
+    wire: Wire,
+    resource: int = DOWNLINK,
+    infer: bool = True,
+    *,
+    steps: int | None = None,
+    apart_s: float = 0.0,
+) -> list[Transmission]:
+    """What the model says of the recorded transfers of a profile; anchors, which it was told, are left out,
+    and so are transfers recorded within `apart_s` of one, which it was nearly told."""
+    ends: list[Transmission] = []
+    for step in range(min(profile.steps, steps or profile.steps)):
+        result = reconstruct(streams_of(profile, step, resource), wire, infer)
+        told_s = [sent.stream.recorded_end_s for sent in result if sent.anchor]
+        for sent in result:
+            near = any(abs(sent.stream.recorded_end_s - at_s) < apart_s for at_s in told_s)
+            if not sent.anchor and not near and sent.stream.recorded_end_s > 0:
+                ends.append(sent)
+    return ends
+
+
+def end_time_error(profile: Profile, wire: Wire, *, infer: bool = True, **which: Any) -> EndTimeError:
+    """How far the model is from the recorded end times of a profile (`predicted_ends`)."""
+    return EndTimeError.of(predicted_ends(profile, wire, infer=infer, **which))
 
 
 def line(name: str, how: str, error: EndTimeError) -> str:

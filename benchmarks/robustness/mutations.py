@@ -15,7 +15,7 @@ import re
 import tomllib
 from typing import Any, Literal
 
-from planner.servers.tensorflow import wire
+from planner.servers.tensorflow import runmetadata as wire
 
 # Written where JSON is dumped with a marker, as Python neither reads nor writes so many digits.
 LONG_INTEGER = "\u0001long integer\u0001"

@@ -28,7 +28,7 @@ _TIMEOUT_S = 110
 
 @dataclass(frozen=True)
 class ComputeCalibration:
-    """What was measured, by the names of `planner.servers.partition.constants`, and what the machine says of
+    """What was measured, by the names of `planner.servers.partition.layers`, and what the machine says of
     itself."""
 
     cpu: str

@@ -29,8 +29,7 @@ def overhead(
     bandwidth: BandwidthOption = None,
 ) -> Answer:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
-    from planner.servers.network.calibration import calibrate_overhead
-    from planner.servers.report.calibration import overhead_table
+    from planner.servers.network.calibration import calibrate_overhead, overhead_table
     from planner.units import bandwidth_bytes_per_s
 
     fits = calibrate_overhead(files, bandwidth_bytes_per_s(bandwidth) if bandwidth else None)
@@ -48,9 +47,7 @@ def window(
     ] = None,
 ) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
-    from planner.servers.network.calibration import calibrate_window
-    from planner.servers.network.overhead import parsed_overhead
-    from planner.servers.report.calibration import window_table
+    from planner.servers.network.calibration import calibrate_window, parsed_overhead, window_table
     from planner.units import bandwidth_bytes_per_s
 
     alpha, beta = parsed_overhead(overhead) if overhead else (0.0, 0.0)

@@ -47,7 +47,8 @@ def import_(
 ) -> None:
     """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
     from planner.device.recorded.importers import import_profile
-    from planner.servers.network.overhead import parsed_overhead, with_parsing
+    from planner.servers.network.calibration import parsed_overhead
+    from planner.servers.rewrite import with_parsing
     from planner.simulator.step.files import save
     from planner.units import bandwidth_bytes_per_s
 

@@ -25,8 +25,8 @@ import numpy as np
 from planner.memoize import kept_on
 from planner.parallel.data._base import Floats, Job
 from planner.parallel.site import flow_limit_bytes_per_s, host_cores
+from planner.servers.lowering import UNRANKED, scheduled, span_of, step_of
 from planner.servers.ordering import STRATEGIES, Strategy
-from planner.servers.served import UNRANKED, scheduled, span_of, step_of
 from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps
 from planner.simulator.paths import OpGraph, graph_of
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER

@@ -1,7 +1,7 @@
 """The axis of replicas that span CPU workers, each layer split by features (Yan et al., KDD'15).
 
-Parameter servers lower it themselves (`planner.servers.served`): the partition search finds how the stages of
-a model are spread over the workers of a replica, each of which brings its own samples.
+Parameter servers lower it themselves (`planner.servers.lowering`): the partition search finds how the stages
+of a model are spread over the workers of a replica, each of which brings its own samples.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FeatureSplit(Axis):
     def infeasibility(
         self, model: Model, hardware: Hardware | None = None, batch: int = 1
     ) -> PlannerError | None:
-        from planner.servers.partition.span import can_span
+        from planner.servers.partition.replica import can_span
 
         if hardware is None or self.degree == 1:
             return None

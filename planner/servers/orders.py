@@ -15,9 +15,8 @@ from planner.errors import BadInput
 from planner.progress import Progress, silent
 from planner.search.executors import executor_of
 from planner.servers.ordering import STRATEGIES, Schedule, Setting, measures, strategy
-from planner.servers.ordering.graph import StepGraph
+from planner.servers.ordering.graph import StepGraph, pipelined
 from planner.servers.ordering.measures import Bounds
-from planner.servers.ordering.pipelined import pipelined
 from planner.simulator import Prediction, simulate
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind
 from planner.simulator.policy import Mode, Ordered

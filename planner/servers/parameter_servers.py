@@ -28,9 +28,9 @@ from planner.parallel.data._base import (
 )
 from planner.parallel.site import Site
 from planner.search.request import SERVER_WORDS
-from planner.servers.hosts import cheap_servers, host, hosts_of, server_memory_error
+from planner.servers.cluster import cheap_servers, host, hosts_of, server_memory_error
+from planner.servers.lowering import served_case
 from planner.servers.placement import place_model, server_bytes
-from planner.servers.served import served_case
 from planner.simulator.cluster import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
 from planner.units import format_bytes
@@ -71,7 +71,7 @@ RESOURCES = {
 class ParameterServers(Contender):
     """`host` is the machine of a server, by name; None: servers live on the workers' machines, one on each of
     the first. With one server all placements that cut no tensor are alike. `aggregate`: what talks to the
-    servers, every device or, once for all of them, every machine (`planner.servers.aggregated`)."""
+    servers, every device or, once for all of them, every machine (`planner.servers.lowering`)."""
 
     kind: ClassVar[str] = "servers"
     title: ClassVar[str] = "parameter servers"

@@ -1,36 +1,230 @@
-"""Synthesis of whole steps through parameter servers: a computation, lowered.
+"""Synthesis of a worker's step through parameter servers: a computation with its transfers and updates.
 
-The names that the world uses for it: `profile_for` is what TensorFlow's servers and one worker do in a step.
+    down(t) -> [parse(t)] -> forward(l) -> ... -> backward(l) -> up(t) -> update(t)
+
+`forward(l)` waits for the layer's tensors too, `up(t)` for the op that makes the gradient. A tensor that its
+placement splits has a transfer and an update for each part. Transfers have bytes and no duration: bandwidth
+is the cluster's. Nothing ranks them, as in TensorFlow: `order` is None, the simulator draws one for a step.
 """
 
 from __future__ import annotations
 
-from planner.device.computation import Variation
-from planner.device.computation.synthesis import DEFAULT_STEPS, computation_for, kernel_rates
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.device.computation import Computation, Parameter, Shape, Variation
+from planner.device.computation.synthesis import DEFAULT_STEPS, computation_for
+from planner.errors import BadInput
 from planner.hardware import Hardware
+from planner.memoize import memoize
 from planner.model import Model
-from planner.servers.served_step import (
-    GRPC_PARSING,
-    NO_PARSING,
-    PS_LITE_PARSING,
-    SERVER_MEMORY_BYTES_PER_S,
-    Parsing,
-    served,
-)
-from planner.simulator.step._profile import Profile
+from planner.servers.placement import MXNET_RULES, TensorPart, place_parameters
+from planner.servers.rewrite import on_servers
+from planner.simulator.paths import OP_BYTES
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
+
+COMMUNICATION = OpRole.COMMUNICATION
+Array = npt.NDArray[np.float64]
+
+SERVER_MEMORY_BYTES_PER_S = 12e9  # 0.25 ns a byte of tensor in an update by one core
+UPDATE_PASSES = 3  # plain SGD reads weights and gradients and writes weights
+UPDATE_OVERHEAD_S = 2e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Parsing:
+    """What the receiver pays to turn a message into a tensor: alpha * bytes + beta (Li et al., 3.2.1). For a
+    download it is an op of the worker, or of the host beside its accelerator; for an upload it is part of the
+    update that follows on the server."""
+
+    alpha_s_per_byte: float
+    beta_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("alpha_s_per_byte", "beta_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise BadInput(f"parsing's {name} is {value}; it must be zero or more")
+
+    def __bool__(self) -> bool:
+        return self.alpha_s_per_byte > 0 or self.beta_s > 0
+
+
+NO_PARSING = Parsing(0.0, 0.0)
+# TensorFlow over gRPC. alpha: 10% of a transfer at 1 Gbit/s, so 52.6% at 10 Gbit/s, the example of Li et al.,
+# 4.3; beta: measured between the last packet and the recorded end, mean of 0.19 to 0.32 ms.
+GRPC_PARSING = Parsing(8e-9 / 9, 0.26e-3)
+# MXNet's transport has no published figure: the same cost of bytes, nothing for a message.
+PS_LITE_PARSING = Parsing(8e-9 / 9, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ServedGraph:
+    """A step with all durations zero, and which op is what."""
+
+    profile: Profile
+    compute: npt.NDArray[np.intp]  # op of each op of the computation
+    parse: npt.NDArray[np.intp]  # op of each part; empty without parsing
+    update: npt.NDArray[np.intp]  # op of each part; empty without training
+    part_bytes: npt.NDArray[np.int64]  # as downloaded
+    gradient_bytes: npt.NDArray[np.int64]
+
+
+def served(
+    computation: Computation,
+    servers: int = 1,
+    placement: str = "greedy",
+    *,
+    parsing: Parsing | None = None,
+    on_host: bool = False,
+    server_memory_bytes_per_s: float = SERVER_MEMORY_BYTES_PER_S,
+) -> Profile:
+    """The step with its parameters on so many servers. A recorded step keeps its own transfers and updates,
+    moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the placement is MXNet's;
+    `on_host`: processors beside the device do it, else what computes."""
+    if computation.step is not None:
+        return on_servers(computation.step, servers, placement)
+    if servers < 1:
+        raise BadInput(f"servers is {servers}; a profile needs at least 1")
+    if parsing is None:
+        parsing = PS_LITE_PARSING if placement in MXNET_RULES else GRPC_PARSING
+    key = (computation.shape, servers, placement, (HOST if on_host else WORKER) if parsing else None)
+    graph = _graph(*key)
+    once_s = np.zeros(graph.profile.ops)
+    if computation.once_s is not None:
+        once_s[graph.compute] = computation.once_s
+    _fill_receipt(once_s, graph, parsing, server_memory_bytes_per_s)
+    if computation.once_s is not None:
+        durations_s = computation.varied(once_s)
+    else:
+        durations_s = np.tile(once_s, (computation.steps, 1))
+        durations_s[:, graph.compute] = computation.durations_s
+    durations_s.flags.writeable = False
+    return replace(
+        graph.profile,
+        model=computation.model,
+        batch=computation.batch,
+        durations_s=durations_s,
+        hardware=computation.hardware,
+        basis=computation.basis,
+        source=computation.source,
+        notes=computation.notes,
+    )
+
+
+# a search asks for the same graph with other durations again and again
+@memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops)
+def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
+    """`parsing` is the resource that does it; None: there is none."""
+    parameters, precision = shape.parameters, shape.precision
+    parts = place_parameters(parameters, servers, placement)
+    part_names = _part_names(parameters, parts)
+    down_bytes = [_sent(part, precision.parameter_bytes) for part in parts]
+    up_bytes = [_sent(part, precision.gradient_bytes) for part in parts]
+    ops: list[Op] = []
+
+    def add(op: Op) -> int:
+        ops.append(op)
+        return len(ops) - 1
+
+    layer = [_layer(parameters[part.tensor], shape) for part in parts]
+    down = [
+        add(
+            Op(
+                f"{name}/down",
+                DOWNLINK,
+                part.server,
+                size,
+                (),
+                number,
+                role=COMMUNICATION,
+                layer=layer[number],
+            )
+        )
+        for number, (part, name, size) in enumerate(zip(parts, part_names, down_bytes, strict=True))
+    ]
+    parse = [
+        add(Op(f"{part_names[number]}/parse", parsing, deps=(op,), role=OpRole.PARSE, layer=layer[number]))
+        for number, op in enumerate(down)
+        if parsing is not None
+    ]
+    arrived: dict[int, list[int]] = {}  # the ops after which an op of the computation has its parameters
+    for part, op in zip(parts, parse or down, strict=True):
+        for reader in parameters[part.tensor].readers:
+            arrived.setdefault(reader, []).append(op)
+    first = len(ops)
+    for op, name in enumerate(shape.names):
+        deps = (*(first + dep for dep in shape.deps[op]), *arrived.get(op, ()))
+        add(Op(name, WORKER, deps=deps, role=shape.roles[op], layer=shape.layer[op]))
+    update: list[int] = []
+    for number, (part, name, size) in enumerate(zip(parts, part_names, up_bytes, strict=True)):
+        ready = parameters[part.tensor].ready
+        if ready is not None:
+            at = layer[number]
+            deps = (first + ready,)
+            up = add(Op(f"{name}/up", UPLINK, part.server, size, deps, number, role=COMMUNICATION, layer=at))
+            update.append(add(Op(f"{name}/update", PS, part.server, 0, (up,), number, layer=at)))
+    return ServedGraph(
+        profile=Profile.build(
+            ops,
+            np.zeros((1, len(ops))),
+            model="",
+            batch=1,
+            servers=servers,
+            tensors=part_names,
+            layers=shape.layers,
+        ),
+        compute=np.arange(first, first + len(shape.names)),
+        parse=np.array(parse, np.intp),
+        update=np.array(update, np.intp),
+        part_bytes=np.array(down_bytes, np.int64),
+        gradient_bytes=np.array(
+            [size for size, part in zip(up_bytes, parts, strict=True) if _trained(parameters, part)], np.int64
+        ),
+    )
+
+
+def _layer(parameter: Parameter, shape: Shape) -> int:
+    """The layer that a parameter is of: that of the op which reads it first."""
+    return shape.layer[parameter.readers[0]] if parameter.readers else -1
+
+
+def _trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:
+    return parameters[part.tensor].ready is not None
+
+
+def _sent(part: TensorPart, element_bytes: int) -> int:
+    """Placement counts elements of four bytes."""
+    return part.bytes * element_bytes // 4
+
+
+def _fill_receipt(once_s: Array, graph: ServedGraph, parsing: Parsing, memory_bytes_per_s: float) -> None:
+    """What follows the receipt of a tensor: parsing on the worker, parsing and updating on the server."""
+    if len(graph.parse):
+        once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
+    if len(graph.update):
+        parse_s = parsing.alpha_s_per_byte * graph.gradient_bytes + parsing.beta_s
+        update_s = UPDATE_OVERHEAD_S + UPDATE_PASSES * graph.gradient_bytes / memory_bytes_per_s
+        once_s[graph.update] = parse_s + update_s
+
+
+def _part_names(parameters: tuple[Parameter, ...], parts: tuple[TensorPart, ...]) -> list[str]:
+    """`conv0/weights`, or `fc6/weights/part0`, `.../part1` where a tensor is split."""
+    pieces = Counter(part.tensor for part in parts)
+    seen: Counter[int] = Counter()
+    names = []
+    for part in parts:
+        name = parameters[part.tensor].name
+        names.append(f"{name}/part{seen[part.tensor]}" if pieces[part.tensor] > 1 else name)
+        seen[part.tensor] += 1
+    return names
+
 
 NO_VARIATION = Variation(0.0, 0.0)
-
-__all__ = [
-    "GRPC_PARSING",
-    "NO_PARSING",
-    "NO_VARIATION",
-    "PS_LITE_PARSING",
-    "Parsing",
-    "Variation",
-    "kernel_rates",
-    "profile_for",
-]
 
 
 def profile_for(

@@ -14,7 +14,7 @@ from planner.calibrate.network import calibrate_network
 from planner.errors import BadInput, PlannerError
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.partition.constants import constants_for
+from planner.servers.partition.layers import constants_for
 from planner.servers.partition.search import PartitionRequest, partition
 
 FOUND = ComputeCalibration(

@@ -87,8 +87,8 @@ def partitioned():
     """The tables of a small partition."""
     from planner.hardware.catalog import load_hardware
     from planner.model.catalog import load_model
+    from planner.servers.partition.page import partition_tables
     from planner.servers.partition.search import PartitionRequest, partition
-    from planner.servers.report.partition import partition_tables
 
     model, machine = load_model(hostile_model()), load_hardware("c4.8xlarge")
     request = PartitionRequest(4)

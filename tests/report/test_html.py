@@ -34,7 +34,7 @@ from planner.report.html import MOST_ROWS, render_page, script_json, tables_page
 from planner.report.layer_pages import model_page, profile_page
 from planner.report.page import label, page_of, write_html
 from planner.report.recommend import _further
-from planner.servers.report.partition import partition_page
+from planner.servers.partition.page import partition_page
 from planner.simulator.cluster import COMPUTATION
 from planner.simulator.step.summary import summarize
 from planner.units import format_seconds

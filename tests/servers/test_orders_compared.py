@@ -13,10 +13,10 @@ from planner.model.catalog import load_model
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
+from planner.servers.order_request import tune
 from planner.servers.ordering import STRATEGIES, Setting
-from planner.servers.ordering.pipelined import pipelined
+from planner.servers.ordering.graph import pipelined
 from planner.servers.orders import cluster_bounds, compare_orders, machines
-from planner.servers.tune import tune
 from planner.simulator.cluster import Cluster, Resource, ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 

@@ -6,7 +6,7 @@ from planner.device.memory import framework_bytes
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.hosts import server_memory_bytes, server_memory_error
+from planner.servers.cluster import server_memory_bytes, server_memory_error
 
 
 def test_server_memory_is_parameters_state_and_a_gradient_per_worker() -> None:

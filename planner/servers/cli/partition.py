@@ -49,8 +49,8 @@ def command(
     from planner.hardware import Network
     from planner.hardware.catalog import load_hardware
     from planner.model.catalog import load_model
+    from planner.servers.partition.page import partition_data, partition_tables
     from planner.servers.partition.search import PartitionRequest, partition
-    from planner.servers.report.partition import partition_data, partition_tables
 
     if network not in ("baseline", "burst"):
         raise BadInput(f"--network is {network!r}; allowed: baseline, burst")
@@ -70,7 +70,7 @@ def command(
         result = partition(dnn, machine, request, network=cast(Network, network), progress=report)
     prediction = None
     if simulated:
-        from planner.servers.partition.profile import replica_cluster, replica_profile
+        from planner.servers.partition.replica import replica_cluster, replica_profile
         from planner.simulator.simulate import simulate
 
         best = result.plans[0]
@@ -85,7 +85,7 @@ def command(
     emit(tables, format, output, data=data)
     if html is not None:
         from planner.report.html import write_page
-        from planner.servers.report.partition import partition_page
+        from planner.servers.partition.page import partition_page
 
         write_page(partition_page(tables, dnn.name, command_line()), html)
         say(f"report in {html}")

@@ -1,18 +1,221 @@
-"""`planner calibrate overhead` and `planner calibrate window` as functions: files in, fits out."""
+"""Fits of what recorded transfers reveal: parse overhead and HTTP/2 window (`planner calibrate`).
+
+Parse overhead is the time after a transfer's last byte until its tensor is ready (Li et al., section 3.2.1):
+overhead = alpha * bytes + beta, independent of the model, fitted once per kind of node. Two sources of data:
+- a capture (tcpdump) of isolated transfers: recorded end minus arrival of the last packet, as the paper does;
+- profiles: the transfers that had their link to themselves, recorded duration minus bytes / bandwidth. This
+  includes the latency of the request and any error of the bandwidth; a capture is better.
+The fit is a soft-L1 regression, for delays have outliers of 100 times the median, with errors taken as
+proportional to the typical delay at that size, so that small transfers count. Neither constant is negative.
+
+The flow-control window WIN is inferred from one-worker profiles (Li et al., section 3.2.2). A stream larger
+than WIN sends WIN bytes, waits for the other streams and then sends the rest. So the recorded end times
+betray WIN wherever a transfer is larger: the candidate whose reconstruction is nearest to them wins. Where no
+candidate beats sending every transfer whole, WIN is not smaller than the largest transfer. The gRPC inside
+TensorFlow 2.21 starts at 4 MiB and grows with the bandwidth-delay product, so WIN may differ between steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from planner.device.recorded.importers import RUN_METADATA, import_profile, kind_of
 from planner.errors import BadInput
-from planner.servers.network.overhead import Overhead, fit_overhead, isolated_delays, read_measurements
-from planner.servers.network.transmissions import Wire
-from planner.servers.network.window import WindowFit, infer_window
-from planner.simulator.step._profile import DOWNLINK, UPLINK, Profile
+from planner.files.tomlfile import convert, from_json
+from planner.report.page import Column, Table
+from planner.servers.network.transmissions import Stream, Wire, reconstruct, streams_of
+from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.simulator.step.files import FORMAT, decode, read_bytes
+from planner.units import format_bytes, format_seconds
+
+MIN_POINTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """A fitted overhead and how well it fits: errors are |fit - measured|, over all points."""
+
+    alpha_s_per_byte: float
+    beta_s: float
+    points: int
+    outliers: int  # more than five median errors away
+    median_error_s: float
+    median_relative_error: float
+    source: str
+
+    def seconds(self, size: float) -> float:
+        return self.alpha_s_per_byte * size + self.beta_s
+
+
+class Measurement(msgspec.Struct, forbid_unknown_fields=True):
+    """One line of a capture's table."""
+
+    bytes: float
+    overhead_s: float
+    direction: str | None = None
+
+
+def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = "") -> Overhead:
+    """Fit alpha and beta to measured delays."""
+    from scipy.optimize import least_squares
+
+    x, y = np.asarray(sizes, float), np.asarray(delays_s, float)
+    if len(x) < MIN_POINTS or np.ptp(x) == 0:
+        raise BadInput(
+            f"{len(x)} measurements of {len(np.unique(x))} sizes do not tell alpha from beta; give at least "
+            f"{MIN_POINTS} of different sizes"
+        )
+    if not (np.isfinite(x) & np.isfinite(y) & (x >= 0)).all():
+        raise BadInput("a measurement is not a finite number, or has a negative size")
+    typical = np.array([np.median(np.abs(y[np.abs(x - size) <= 0.1 * size])) for size in x])
+    typical = np.maximum(typical, 1e-6)
+    scale = max(float(x.max()), 1.0)
+
+    def residuals(theta: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray((theta[0] * x / scale + theta[1] - y) / typical)
+
+    start = [max(float(np.median(y[x >= np.median(x)])), 1e-9), max(float(np.median(y)), 1e-9)]
+    result = least_squares(
+        residuals,
+        start,
+        bounds=([0, 0], [np.inf, np.inf]),
+        loss="soft_l1",
+        f_scale=0.2,
+        x_scale=typical.min(),
+    )
+    alpha, beta = float(result.x[0] / scale), float(result.x[1])
+    errors = np.abs(alpha * x + beta - y)
+    return Overhead(
+        alpha,
+        beta,
+        len(x),
+        int((errors > 5 * max(float(np.median(errors)), 1e-12)).sum()),
+        float(np.median(errors)),
+        float(np.median(errors / np.maximum(np.abs(y), 1e-9))),
+        source,
+    )
+
+
+def read_measurements(path: Path | str) -> list[Measurement]:
+    """A table of isolated transfers: CSV with a header, or a JSON list of objects; `bytes`, `overhead_s` and,
+    if both were measured, `direction`."""
+    data = read_bytes(path)
+    try:
+        if data.lstrip()[:1] == b"[":
+            return from_json(data, list[Measurement])
+        rows = list(csv.DictReader(io.StringIO(data.decode())))
+        return convert(rows, list[Measurement], strict=False)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(
+            f"{path}: no trace, no profile, and no table with the columns bytes and overhead_s ({error})"
+        ) from error
+
+
+def parsed_overhead(text: str) -> tuple[float, float]:
+    """`1.6e-10,0.0003` as alpha and beta."""
+    try:
+        alpha, beta = (float(part) for part in text.split(","))
+        if 0 <= alpha < 1 and 0 <= beta < 3600:
+            return alpha, beta
+    except ValueError:
+        pass
+    raise BadInput(
+        f"overhead {text!r} is not understood; write seconds a byte and seconds, as 1.6e-10,0.0003 "
+        "(`planner calibrate overhead` fits them)"
+    )
+
+
+def isolated_delays(
+    profile: Profile, bandwidth_bytes_per_s: float, resource: int = DOWNLINK
+) -> list[tuple[int, float]]:
+    """(bytes, seconds beyond bytes / bandwidth) of the transfers that had their link to themselves."""
+    out = []
+    for step in range(profile.steps):
+        streams = streams_of(profile, step, resource)
+        for stream in streams:
+            alone = all(
+                other is stream
+                or other.server != stream.server
+                or other.recorded_end_s < stream.requested_s
+                or other.requested_s > stream.recorded_end_s
+                for other in streams
+            )
+            if alone:
+                took_s = stream.recorded_end_s - stream.requested_s
+                out.append((stream.bytes, took_s - stream.bytes / bandwidth_bytes_per_s))
+    return out
+
+
+SMALLEST_BYTES = 16 * 2**10
+PER_OCTAVE = 4
+MAX_STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFit:
+    """An inferred window. `window_bytes` is infinite if no preemption is seen; then WIN is at least
+    `largest_bytes`. Errors are mean distances of end times, relative to the time the transfers took together.
+    `step_windows_bytes` are the windows that fit single steps best: WIN moves with the connection."""
+
+    window_bytes: float
+    largest_bytes: int
+    error: float
+    error_without: float  # every transfer sent whole
+    transfers: int
+    steps: int
+    step_windows_bytes: tuple[float, ...]
+
+    @property
+    def preempted_steps(self) -> int:
+        return sum(window < inf for window in self.step_windows_bytes)
+
+
+def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLINK) -> WindowFit:
+    """The window that explains the recorded end times best."""
+    steps = [
+        streams
+        for profile in profiles
+        for step in range(min(profile.steps, MAX_STEPS))
+        if len(streams := streams_of(profile, step, resource)) > 1
+    ]
+    if not steps:
+        raise BadInput("no step has two transfers in this direction; WIN shows only where transfers compete")
+    largest = max(stream.bytes for streams in steps for stream in streams)
+    octaves = max(int(np.ceil(np.log2(largest / SMALLEST_BYTES) * PER_OCTAVE)), 0)
+    windows = [*(SMALLEST_BYTES * 2 ** (k / PER_OCTAVE) for k in range(octaves)), inf]
+    errors = np.array(
+        [[_error(streams, replace(wire, window_bytes=w)) for w in windows] for streams in steps]
+    )
+    # On a tie the larger window wins: preemption has to be seen to be believed.
+    best = len(windows) - 1 - int(np.argmin(errors.mean(axis=0)[::-1]))
+    by_step = [len(windows) - 1 - int(np.argmin(row[::-1])) for row in errors]
+    return WindowFit(
+        window_bytes=windows[best],
+        largest_bytes=largest,
+        error=float(errors[:, best].mean()),
+        error_without=float(errors[:, -1].mean()),
+        transfers=sum(len(streams) for streams in steps),
+        steps=len(steps),
+        step_windows_bytes=tuple(windows[k] for k in by_step),
+    )
+
+
+def _error(streams: Sequence[Stream], wire: Wire) -> float:
+    """Mean distance of predicted and recorded ends, relative to the time that all transfers took."""
+    busy_s = max(s.recorded_end_s for s in streams) - min(s.requested_s for s in streams)
+    sent = [s for s in reconstruct(streams, wire) if not s.anchor]
+    return sum(abs(s.end_s - s.stream.recorded_end_s) for s in sent) / (busy_s * len(sent))
+
 
 DIRECTIONS = {"downlink": DOWNLINK, "uplink": UPLINK}
 
@@ -94,3 +297,59 @@ def _bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
             "the files do not say the bandwidth while they were recorded; give it with --bandwidth"
         )
     return float(next(iter(known)) or 0.0)
+
+
+def overhead_table(fits: dict[str, Overhead]) -> Table:
+    """Fitted parse overheads."""
+    columns = [
+        Column("direction"),
+        Column("alpha_s_per_byte", "alpha (us/MB)", lambda v: f"{v * 1e12:.1f}", "right"),
+        Column("beta_s", "beta", format_seconds, "right"),
+        Column("points"),
+        Column("outliers"),
+        Column("median_error_s", "median error", format_seconds, "right"),
+        Column("median_relative_error", "relative", lambda v: f"{v:.0%}", "right"),
+        Column("source"),
+    ]
+    rows = [{"direction": name, **asdict(fit)} for name, fit in fits.items()]
+    return Table(rows, columns, "parse overhead = alpha * bytes + beta")
+
+
+def window_table(fits: dict[str, WindowFit]) -> Table:
+    """Inferred flow-control windows."""
+    columns = [
+        Column("direction"),
+        Column("window_bytes", "WIN", format_bytes, "right"),
+        Column("at_least_bytes", "at least", format_bytes, "right"),
+        Column("error", "error with it", lambda v: f"{v:.2%}", "right"),
+        Column("error_without", "without", lambda v: f"{v:.2%}", "right"),
+        Column("preempted_steps", "steps preempted"),
+        Column("steps"),
+        Column("step_window_low_bytes", "lowest", format_bytes, "right"),
+        Column("step_window_high_bytes", "highest", format_bytes, "right"),
+        Column("transfers", spare=True),
+    ]
+    rows = [_window_row(name, fit) for name, fit in fits.items()]
+    notes = ["error: mean distance of end times, relative to the time that a step's transfers took together"]
+    if any(row["window_bytes"] is None for row in rows):
+        notes.append("no preemption is seen where WIN is '-': it is not smaller than the largest transfer")
+    if any(row["error"] > 0.05 for row in rows):
+        notes.append("the error is large: is the bandwidth right, and was there one worker only?")
+    return Table(rows, columns, "HTTP/2 flow-control window", notes)
+
+
+def _window_row(name: str, fit: WindowFit) -> dict[str, Any]:
+    seen = sorted(round(window) for window in fit.step_windows_bytes if window < inf)
+    preempts = fit.window_bytes < inf
+    return {
+        "direction": name,
+        "window_bytes": round(fit.window_bytes) if preempts else None,
+        "at_least_bytes": None if preempts else fit.largest_bytes,
+        "error": fit.error,
+        "error_without": fit.error_without,
+        "steps": fit.steps,
+        "preempted_steps": fit.preempted_steps,
+        "step_window_low_bytes": seen[0] if seen else None,
+        "step_window_high_bytes": seen[-1] if seen else None,
+        "transfers": fit.transfers,
+    }

@@ -14,17 +14,21 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import unknown_name
-from planner.servers.ordering._base import Schedule, Setting, Strategy
-from planner.servers.ordering.bytescheduler import ByteScheduler
-from planner.servers.ordering.fifo import NoOrder
-from planner.servers.ordering.layer import LayerOrder
-from planner.servers.ordering.p3 import P3
 from planner.servers.ordering.prophet import Prophet
-from planner.servers.ordering.reverse import Reverse
-from planner.servers.ordering.shuffled import Shuffled
-from planner.servers.ordering.simple import Simple
-from planner.servers.ordering.tac import Tac
-from planner.servers.ordering.tic import Tic
+from planner.servers.ordering.strategies import (
+    P3,
+    ByteScheduler,
+    LayerOrder,
+    NoOrder,
+    Reverse,
+    Schedule,
+    Setting,
+    Shuffled,
+    Simple,
+    Strategy,
+    Tac,
+    Tic,
+)
 from planner.simulator.policy import Policy
 from planner.simulator.step import Profile
 

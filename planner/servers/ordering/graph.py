@@ -7,6 +7,16 @@ Order of consumption: a worker that had all parameters would start its ops by de
 before them), then by index; a download comes where its first consumer comes, then by its own index.
 A parse op (by its role, waiting for one download only) belongs to its transfer: it is neither a
 consumer nor work that another order could hide.
+
+`pipelined` turns a step around for frameworks without a barrier between steps. TensorFlow starts a step when
+the last one is over: downloads, forward, backward, uploads. MXNet and BytePS pull a tensor as soon as it is
+updated, so the next forward pass overlaps with uploads that are not urgent; that overlap is what P3,
+ByteScheduler and Prophet are for. The same ops in another order,
+
+    backward -> up(t) -> update(t) -> down(t) -> forward,
+
+where forward waits for the end of backward, and the step ends when forward does (file 003, equation 1: an
+iteration is backward, waiting, forward). Nothing is lost at the step's end: backward needs all of forward.
 """
 
 from __future__ import annotations
@@ -17,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import BadInput
-from planner.simulator.step import Profile
-from planner.simulator.step._profile import DOWNLINK, HOST, UPLINK, WORKER
+from planner.servers.rewrite import parse_ops, with_deps
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 def bits(value: int) -> Iterator[int]:
@@ -78,17 +88,6 @@ class StepGraph:
         return [op for op in worker if self.needs[op] and op not in self.parses]
 
 
-def parse_ops(profile: Profile) -> frozenset[int]:
-    """Ops of the worker or of its host that only parse a download."""
-    return frozenset(
-        op
-        for op in np.flatnonzero(profile.parses).tolist()
-        if profile.resource[op] in (WORKER, HOST)
-        and len(profile.deps(op)) == 1
-        and profile.resource[profile.deps(op)[0]] == DOWNLINK
-    )
-
-
 def consumers_of(dependents: list[list[int]], parses: frozenset[int], pull: int) -> list[int]:
     """The ops that wait for a download, looking through its parsing."""
     out = []
@@ -107,4 +106,71 @@ def with_pushes(profile: Profile, pulls: list[int], ranks: Sequence[float] | Non
     last = max(rank.values(), default=0) + 1
     for op in np.flatnonzero(profile.resource == UPLINK).tolist():
         out[profile.names[op]] = float(of_tensor.get(int(profile.tensor[op]), last))
+    return out
+
+
+def pipelined(profile: Profile) -> Profile:
+    """The profile with backward first and each download after the update of its tensor."""
+    forward = forward_ops(profile)
+    backward = {op for op in range(profile.ops) if profile.resource[op] == WORKER and op not in forward}
+    uploads = set(np.flatnonzero(profile.resource == UPLINK).tolist())
+    if not backward or not uploads:
+        raise BadInput(
+            f"profile {profile.model!r} has no backward pass with uploads; "
+            "only training steps can be pipelined"
+        )
+    dependents = dependents_of(profile)
+    backward_ends = [op for op in sorted(backward) if not backward.intersection(dependents[op])]
+    updates = _updates(profile, dependents)
+    deps: list[list[int]] = []
+    for op in range(profile.ops):
+        own = profile.deps(op).tolist()
+        if profile.resource[op] == DOWNLINK:
+            deps.append(sorted({*own, *updates.get(int(profile.tensor[op]), [])}))
+        elif op in forward:
+            first = not any(dep in forward for dep in own)
+            deps.append(own + backward_ends * first)
+        elif op in backward:  # the forward pass and the parameters it used belong to the step before
+            deps.append([dep for dep in own if dep in backward])
+        else:
+            deps.append(own)
+    return with_deps(profile, deps)
+
+
+def forward_ops(profile: Profile) -> set[int]:
+    """Worker ops of the forward pass: those up to the first consumer of some download, and parsing.
+
+    Gradients of a layer may read its parameters again; what counts is where they are read first.
+    """
+    graph = StepGraph.of(profile)
+    dependents = dependents_of(profile)
+    depth = np.zeros(profile.ops, np.int64)
+    for op in profile.topological_order().tolist():
+        for dependent in dependents[op]:
+            depth[dependent] = max(depth[dependent], depth[op] + 1)
+    stack = list(graph.parses)
+    for pull in graph.pulls:
+        after = consumers_of(dependents, graph.parses, pull)
+        stack += [min(after, key=lambda op: (depth[op], op))] if after else []
+    present: set[int] = set()
+    while stack:
+        op = stack.pop()
+        if op not in present and profile.resource[op] == WORKER:
+            present.add(op)
+            stack += profile.deps(op).tolist()
+    return present
+
+
+def _updates(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:
+    """For each tensor the ops that end its update: its last server ops, or its uploads if it has none."""
+    out: dict[int, list[int]] = {}
+    for resource in (PS, UPLINK):
+        known = set(out)
+        for op in np.flatnonzero((profile.resource == resource) & (profile.tensor >= 0)).tolist():
+            tensor = int(profile.tensor[op])
+            inner = any(
+                profile.resource[d] == resource and profile.tensor[d] == tensor for d in dependents[op]
+            )
+            if tensor not in known and not inner:
+                out.setdefault(tensor, []).append(op)
     return out

@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.model import BYTES_PER_ELEMENT
-from planner.servers.partition.constants import PaperConstants
 from planner.servers.partition.elimination import Factor, elimination_order
-from planner.servers.partition.layers import LayerWork, Split, compute_split, receive_s
-from planner.servers.partition.stages import Link, Stage
-from planner.servers.partition.traffic import (
+from planner.servers.partition.layers import LayerWork, PaperConstants, Split, compute_split, receive_s
+from planner.servers.partition.stages import (
+    Link,
     Placement,
+    Stage,
     Traffic,
     best_placement,
     best_traffic,

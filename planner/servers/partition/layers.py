@@ -1,8 +1,7 @@
-"""Computation and communication of one layer (Yan et al., KDD 2015, equations 5 to 12).
+"""Computation and communication of one layer (Yan et al., KDD 2015, equations 5 to 12), and its constants.
 
 Symbols: W(l,p) `connections`, N_neuron(l,p) `neurons`, H(l) `threads`, P(l) partitions, R(l) replications,
 A(l,p) and E(l,p) `elements` received, N_ps `servers`, N_wr `workers`, N_mr `replicas`, N_read `read_every`.
-The constants C are in `planner.servers.partition.constants`.
 
     U_f = C_muladd W + C_act N            (5)     forward
     U_b = C_muladd W' + C_err N           (7)     backward
@@ -11,21 +10,132 @@ The constants C are in `planner.servers.partition.constants`.
     M = C_ncost(H) + H A C_bits / C_nbw   (6)     each thread gets 1/H of the NIC
     M_w: between W C_bits / (C_nbw min(N_wr, N_ps)) (11) and W C_bits / C_nbw (10 / N_mr)
 
-Where we differ. C_muladd depends on the working set of the segment (`Constants.muladd`), which is how the
-paper's cache effect enters. W' counts the connections into the layer instead of out of it: errors are summed
-where the weights are, so a layer without an input to correct (the first) has none, and the sum over layers
-is the same. Equations 10 and 11 give the time of one read; in equation 12 reads do not overlap with
+Where we differ. C_muladd depends on the working set of the segment (`PaperConstants.muladd`), which is how
+the paper's cache effect enters. W' counts the connections into the layer instead of out of it: errors are
+summed where the weights are, so a layer without an input to correct (the first) has none, and the sum over
+layers is the same. Equations 10 and 11 give the time of one read; in equation 12 reads do not overlap with
 computation, so what counts is how long the servers are busy for each read: in the best case one replica reads
 at a time, with all its workers and from all servers; in the worst all N_mr replicas read from one server at
 once, each in N_mr W / C_nbw, which is W / C_nbw for each. `reading` says where between (0 best, 1 worst).
+
+The constants stand in the `[calibration]` table of a hardware file, where `planner calibrate compute` and
+`planner calibrate network` write them; docs/partition.md explains each. A machine without them computes each
+layer as `planner simulate` does, by the kernel rates of its device for a batch of what is trained between two
+reads, and parses what it receives as gRPC does. A worker is one device; those of a machine share its NIC.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
-from planner.model import BYTES_PER_ELEMENT
-from planner.servers.partition.constants import PaperConstants
+from planner.device.computation.synthesis import kernel_rates
+from planner.device.rates.times import fitted_times
+from planner.errors import BadInput
+from planner.hardware import Hardware, Network
+from planner.model import BYTES_PER_ELEMENT, Model
+from planner.model.layers import workload
+from planner.servers.partition.stages import Stage
+from planner.servers.synthesis import GRPC_PARSING
+
+_LATENCY_S = 50e-6  # one small TCP message between two machines, kernel network stack; estimated
+_SHARE_OF_PEAK = 0.3  # what trained kernels reach of a device's peak where nothing better is known; estimated
+_BYTES_PER_WEIGHT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PaperConstants:
+    """Symbols of the paper, by thread where the paper writes them as functions of H (index H - 1)."""
+
+    muladd_s: float  # C_muladd, one thread, working set in cache
+    muladd_out_of_cache_s: float  # C_muladd, one thread, working set in memory
+    act_s: float  # C_act
+    err_s: float  # C_err
+    cache_bytes: float  # last-level cache of the machine
+    interference: tuple[float, ...]  # C_interf(H), working set in cache
+    interference_out_of_cache: tuple[float, ...]  # C_interf(H), working set in memory
+    latency_s: tuple[float, ...]  # C_ncost(H)
+    nic_bytes_per_s: float  # C_nbw
+    parse_s_per_byte: float = 0.0  # of what is received from a server
+    parse_s: float = 0.0  # of each tensor received
+    server_nic_bytes_per_s: float | None = None  # where workers share a machine's NIC, and servers do not
+    basis: str = ""
+
+    @property
+    def threads(self) -> int:
+        """Constraint C2: at most one thread a core."""
+        return len(self.interference)
+
+    def muladd(self, working_set_bytes: float, threads: int) -> float:
+        """Seconds of one multiply-add with so many threads at work: the part of the working set that fits in
+        cache at the rate in cache, the rest at the rate out of it."""
+        inside = min(1.0, self.cache_bytes / working_set_bytes) if working_set_bytes > 0 else 1.0
+        cached = self.muladd_s * self.interference[threads - 1]
+        streamed = self.muladd_out_of_cache_s * self.interference_out_of_cache[threads - 1]
+        return inside * cached + (1.0 - inside) * max(cached, streamed)
+
+
+def constants_for(
+    hardware: Hardware, network: Network = "baseline", *, bandwidth_bytes_per_s: float | None = None
+) -> PaperConstants:
+    """The constants of a machine: calibrated ones where its file has them, estimates elsewhere.
+    `bandwidth_bytes_per_s` replaces its NIC."""
+    nic = bandwidth_bytes_per_s or hardware.nic_bytes_per_s(network)
+    if nic is None:
+        raise BadInput(
+            f"the network of {hardware.name} is not known; measure it with `planner calibrate network HOST`"
+        )
+    given = dict(hardware.calibration)
+    threads = _threads(hardware)
+    estimated = [key for key in ("muladd_s", "latency_s") if key not in given]
+    muladd = _number(hardware, "muladd_s", _estimated_muladd_s(hardware, threads))
+    memory = hardware.device.memory_bytes_per_s
+    stream = threads * _BYTES_PER_WEIGHT / memory if memory and hardware.device.kind == "cpu" else muladd
+    return PaperConstants(
+        muladd_s=muladd,
+        muladd_out_of_cache_s=_number(hardware, "muladd_out_of_cache_s", max(muladd, stream)),
+        act_s=_number(hardware, "act_s", 10 * muladd),
+        err_s=_number(hardware, "err_s", 2 * muladd),
+        cache_bytes=_number(hardware, "cache_bytes", math.inf),
+        interference=_by_thread(hardware, "interference", threads),
+        interference_out_of_cache=_by_thread(hardware, "interference_out_of_cache", threads),
+        latency_s=_by_thread(hardware, "latency_s", threads, _LATENCY_S),
+        nic_bytes_per_s=nic,
+        parse_s_per_byte=_number(hardware, "parse_s_per_byte", 0.0),
+        parse_s=_number(hardware, "parse_s", 0.0),
+        basis=f"estimated: {', '.join(estimated)}" if estimated else f"from the file of {hardware.name}",
+    )
+
+
+def _threads(hardware: Hardware) -> int:
+    curve = hardware.calibration.get("interference")
+    if isinstance(curve, tuple):
+        return len(curve)
+    return (hardware.device.cores or 1) if hardware.device.kind == "cpu" else 1
+
+
+def _estimated_muladd_s(hardware: Hardware, threads: int) -> float:
+    rates = hardware.kernels.rates if hardware.kernels else {}
+    rate = rates.get(workload.CONV) or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
+    return threads / rate
+
+
+def _number(hardware: Hardware, key: str, default: float) -> float:
+    value = hardware.calibration.get(key, default)
+    if isinstance(value, tuple) or not value >= 0 or (key == "muladd_s" and value == 0):
+        raise BadInput(f"calibration of {hardware.name}: {key} must be one number, zero or above")
+    return float(value)
+
+
+def _by_thread(hardware: Hardware, key: str, threads: int, default: float = 1.0) -> tuple[float, ...]:
+    """A figure for each number of threads; one number stands for all."""
+    value = hardware.calibration.get(key, default)
+    values = value if isinstance(value, tuple) else (float(value),) * threads
+    if len(values) != threads or any(not (math.isfinite(v) and v >= 0) for v in values):
+        raise BadInput(
+            f"calibration of {hardware.name}: {key} needs one number or one for each of {threads} threads"
+        )
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +219,43 @@ def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: f
     best = 1.0 / min(c.nic_bytes_per_s * workers, server * servers)
     worst = 1.0 / min(c.nic_bytes_per_s * workers, server)
     return best + reading * (worst - best) + c.parse_s_per_byte / workers
+
+
+def worker_constants(hardware: Hardware, network: Network = "baseline") -> PaperConstants:
+    """The constants of one device of a machine."""
+    constants = constants_for(hardware, network)
+    if not calibrated(hardware):
+        constants = replace(
+            constants,
+            parse_s_per_byte=GRPC_PARSING.alpha_s_per_byte,
+            parse_s=GRPC_PARSING.beta_s,
+            basis=f"by the kernel rates of {hardware.device.name}, as `planner simulate` computes",
+        )
+    devices = hardware.device_count
+    if devices == 1:
+        return constants
+    nic = constants.nic_bytes_per_s
+    return replace(constants, nic_bytes_per_s=nic / devices, server_nic_bytes_per_s=nic)
+
+
+def calibrated(hardware: Hardware) -> bool:
+    """Whether a machine's file says how long its threads take for a multiply-add."""
+    return "muladd_s" in hardware.calibration
+
+
+def stage_splits(
+    model: Model, stages: tuple[Stage, ...], hardware: Hardware, batch: int
+) -> tuple[Split, ...] | None:
+    """Computing of one sample of each stage on a whole device; None where constants say it."""
+    if calibrated(hardware):
+        return None
+    times = fitted_times(model, batch, kernel_rates(hardware))
+    forward, backward = times.forward_s / batch, times.backward_s / batch
+    at = {layer.name: index for index, layer in enumerate(model.layers)}
+    return tuple(
+        Split(
+            forward_compute_s=float(sum(forward[at[name]] for name in stage.layers)),
+            backward_compute_s=float(sum(backward[at[name]] for name in stage.layers)),
+        )
+        for stage in stages
+    )

@@ -8,10 +8,10 @@ for every layer partitions, replications and threads, for the least epoch time (
                C4  the threads of a segment share its worker (H counts threads of one machine)
                and, which the paper leaves out, what a worker holds fits in its memory.
 
-For a given N_wr the layers' part is solved by dynamic programming (`elimination`), for a price of a byte read
+For a given N_wr the layers' part is solved by dynamic programming (`elimination`) for a price of a byte read
 that depends on N_mr, N_ps and N_read. The least cost as a function of that price is concave and piecewise
 linear: we find its pieces once for each N_wr, which answers every (N_mr, N_ps) exactly. On branching models
-segments' mapping is the only approximation, and `Plan.gap` bounds what it loses.
+segments' mapping is the only approximation, and `PartitionPlan.gap` bounds what it loses.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.progress import Progress, silent
-from planner.servers.partition.constants import PaperConstants
 from planner.servers.partition.costs import Memo, Problem, StageSpread, spread
 from planner.servers.partition.elimination import minimise
-from planner.servers.partition.layers import Split, reading_s_per_byte
-from planner.servers.partition.rates import stage_splits, worker_constants
+from planner.servers.partition.layers import (
+    PaperConstants,
+    Split,
+    reading_s_per_byte,
+    stage_splits,
+    worker_constants,
+)
 from planner.servers.partition.stages import Stage, stages_of
 from planner.units import format_bytes
 

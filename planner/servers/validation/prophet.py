@@ -24,10 +24,10 @@ from planner.hardware.catalog import load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model
 from planner.servers.ordering import Schedule, measures, schedule
-from planner.servers.ordering.bytescheduler import DEFAULT_PARTITION_BYTES
-from planner.servers.ordering.cut import cut
-from planner.servers.ordering.pipelined import pipelined
+from planner.servers.ordering.graph import pipelined
+from planner.servers.ordering.strategies import DEFAULT_PARTITION_BYTES
 from planner.servers.orders import machines
+from planner.servers.rewrite import cut
 from planner.servers.synthesis import NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.memoize import memoize
+from planner.servers.network.calibration import infer_window
 from planner.servers.network.transmissions import Wire
-from planner.servers.network.window import infer_window
 from planner.simulator import Prediction, simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Multiplexed, Policy

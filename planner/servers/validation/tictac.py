@@ -11,7 +11,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.ordering import measures, order
 from planner.servers.synthesis import profile_for
-from planner.servers.validation.forward import ForwardPass
+from planner.servers.validation.ordering_abstract import ForwardPass
 from planner.simulator import simulate
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Mode

@@ -20,10 +20,10 @@ from planner.parallel.data.joint import slowest_factor, step_factors
 from planner.parallel.data.settings import _value, library
 from planner.parallel.plan import Plan
 from planner.search.scored import _flat
-from planner.servers.moved_servers import _server
 from planner.servers.parameter_servers import ParameterServers
-from planner.servers.served_step import Parsing
-from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
+from planner.servers.rewrite import on_servers
+from planner.servers.synthesis import Parsing
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 
 def site(workers: int, machine: str) -> Site:
@@ -84,10 +84,17 @@ def test_parsing_takes_time_or_none(wrong: float) -> None:
 
 
 def test_what_belongs_to_no_tensor_goes_to_the_servers_in_turn() -> None:
-    for resource in (DOWNLINK, UPLINK, PS):
-        assert [_server(resource, None, now, 3) for now in range(4)] == [0, 1, 2, 0]
-    assert _server(HOST, None, 1, 3) == -1
-    assert _server(WORKER, None, 1, 3) == -1
+    untied = [
+        Op(f"{resource}/{server}", resource, server, 8 if resource != PS else 0)
+        for resource in (DOWNLINK, UPLINK, PS)
+        for server in range(4)
+    ]
+    ops = [Op("tied", DOWNLINK, 0, 8, (), 0), *untied, Op("parse", HOST), Op("compute", WORKER)]
+    profile = Profile.build(ops, [[0.0] * len(ops)], model="x", batch=1, servers=4, tensors=["t"])
+    moved = on_servers(profile, 3)
+    server_of = dict(zip(moved.names, moved.server.tolist(), strict=True))
+    assert [server_of[op.name] for op in untied] == [0, 1, 2, 0] * 3
+    assert (server_of["parse"], server_of["compute"]) == (-1, -1)
 
 
 def test_a_setting_is_yes_or_no_in_words() -> None:

@@ -8,8 +8,14 @@ import pytest
 
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
-from planner.servers.network.calibration import calibrate_overhead, calibrate_window
-from planner.servers.network.overhead import fit_overhead, isolated_delays, parsed_overhead, with_parsing
+from planner.servers.network.calibration import (
+    calibrate_overhead,
+    calibrate_window,
+    fit_overhead,
+    isolated_delays,
+    parsed_overhead,
+)
+from planner.servers.rewrite import with_parsing
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
 
 DATA = Path(__file__).parents[2] / "data"

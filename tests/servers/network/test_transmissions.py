@@ -1,5 +1,6 @@
 """Reconstruction of transmissions: the model by hand, invariants, and recorded steps of real training."""
 
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -12,19 +13,22 @@ from hypothesis import strategies as st
 
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
+from planner.servers.network.calibration import infer_window
 from planner.servers.network.transmissions import (
     Stream,
+    Transmission,
     Wire,
-    end_time_error,
     reconstruct,
     sent_order,
+    sent_through,
     streams_of,
-    transmit,
     with_sent_order,
 )
-from planner.servers.network.window import infer_window
-from planner.servers.network.worker_port import sent_through
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Op, Profile, files
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "accuracy"))
+
+from transmissions import end_time_error, relative_error
 
 DATA = Path(__file__).parents[2] / "data" / "tensorflow"
 STEPS = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]
@@ -39,7 +43,8 @@ def sent(*streams, wire=Wire(100.0), begin_s=0.0, shares=None, recorded_order=Fa
     for result in streams:
         links.setdefault(result.server, []).append(result)
     begin = dict.fromkeys(links, begin_s)
-    return {t.stream.op: t for t in transmit(links, wire, begin, shares, recorded_order)}
+    parts = [Transmission(*part) for part in sent_through(links, wire, begin, shares, recorded_order)]
+    return {t.stream.op: t for t in parts}
 
 
 def test_transfers_wait_for_each_other():
@@ -182,7 +187,7 @@ def test_the_share_of_a_server_is_found(share, big_first):
     assert {t.stream.op for t in result if t.anchor} == {0, 9} | {sizes.index(90)}
     for t in result:
         assert t.end_s == pytest.approx(t.stream.recorded_end_s, rel=0.01)
-    off = [t.relative_error for t in reconstruct(recorded, wire, infer=False) if t.stream.server == 1]
+    off = [relative_error(t) for t in reconstruct(recorded, wire, infer=False) if t.stream.server == 1]
     assert max(off) > 0.05
 
 

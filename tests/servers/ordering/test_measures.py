@@ -12,7 +12,7 @@ from ordering_graphs import MB_PER_S, chain, makespan_s, step_graph
 
 from planner.errors import BadInput
 from planner.servers.ordering import measures, order, priorities
-from planner.servers.ordering.pipelined import forward_ops, pipelined
+from planner.servers.ordering.graph import forward_ops, pipelined
 from planner.simulator.cluster import COMPUTATION, Cluster, Resource
 from planner.simulator.policy import Ordered, Policy
 from planner.simulator.run import RunOptions, RunResult, run

@@ -20,8 +20,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.ordering import STRATEGIES, order, schedule
 from planner.servers.ordering.graph import StepGraph
-from planner.servers.ordering.tac import tac_order
-from planner.servers.ordering.tic import impending_counts, tic_order, tied_ranks
+from planner.servers.ordering.strategies import impending_counts, tac_order, tic_order, tied_ranks
 from planner.servers.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.simulator.policy import Ordered
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Op, OpRole, Profile

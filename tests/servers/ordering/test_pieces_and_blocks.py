@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from ordering_graphs import MB_PER_S, step_graph
 
 from planner.servers.ordering import schedule
-from planner.servers.ordering.cut import cut
-from planner.servers.ordering.prophet import blocks_of
-from planner.servers.ordering.stepwise import generation_times_s, steps_of
+from planner.servers.ordering.prophet import blocks_of, generation_times_s, steps_of
+from planner.servers.rewrite import cut
 from planner.simulator.policy import Blocks, Sliced
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 

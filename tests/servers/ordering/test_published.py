@@ -9,8 +9,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.ordering import measures, order
 from planner.servers.ordering.graph import StepGraph
-from planner.servers.ordering.tac import tac_order
-from planner.servers.ordering.tic import tic_order
+from planner.servers.ordering.strategies import tac_order, tic_order
 from planner.servers.synthesis import NO_PARSING, profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run

@@ -7,8 +7,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model import BYTES_PER_ELEMENT
-from planner.servers.partition.constants import constants_for
-from planner.servers.partition.layers import reading_s_per_byte, receive_s
+from planner.servers.partition.layers import constants_for, reading_s_per_byte, receive_s
 
 
 def test_estimates_come_from_the_kernel_rates_of_all_cores():

@@ -10,14 +10,14 @@ import pytest
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
+from planner.servers.partition.page import partition_data, partition_tables
 from planner.servers.partition.search import PartitionRequest, PartitionResult, partition
-from planner.servers.partition.study import (
+from planner.servers.validation.yan import (
     fixed,
     layer_choice,
     most_samples_within,
     samples_within,
 )
-from planner.servers.report.partition import partition_data, partition_tables
 
 CLUSTER = "private-2xe5-2450-10gbe"
 copies = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/accuracy" / "copies.py"))

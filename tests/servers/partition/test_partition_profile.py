@@ -6,7 +6,7 @@ import pytest
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.partition.profile import replica_cluster, replica_profile
+from planner.servers.partition.replica import replica_cluster, replica_profile
 from planner.servers.partition.search import PartitionPlan, PartitionRequest, partition
 from planner.simulator.policy import Fifo
 from planner.simulator.run import RunOptions, run

@@ -9,8 +9,8 @@ from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.partition.profile import replica_cluster
-from planner.servers.partition.rates import worker_constants
+from planner.servers.partition.layers import worker_constants
+from planner.servers.partition.replica import replica_cluster
 from planner.servers.partition.search import PartitionRequest, partition
 from planner.servers.synthesis import NO_VARIATION, profile_for
 from planner.simulator.step import WORKER

@@ -16,12 +16,22 @@ from planner.hardware.catalog import load_hardware
 from planner.model import Layer, Model, Tensor
 from planner.model.catalog import load_model
 from planner.servers.partition import search
-from planner.servers.partition.constants import PaperConstants
 from planner.servers.partition.costs import Problem
 from planner.servers.partition.elimination import elimination_order, minimise
-from planner.servers.partition.search import PartitionRequest, partition, reading_price
-from planner.servers.partition.stages import Geometry, stages_of
-from planner.servers.partition.traffic import best_placement, default_placement, overlaps, traffic_between
+from planner.servers.partition.layers import PaperConstants
+from planner.servers.partition.search import (
+    PartitionRequest,
+    partition,
+    reading_price,
+)
+from planner.servers.partition.stages import (
+    Geometry,
+    best_placement,
+    default_placement,
+    overlaps,
+    stages_of,
+    traffic_between,
+)
 
 HARDWARE = load_hardware("private-2xe5-2450-10gbe")
 

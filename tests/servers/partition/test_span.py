@@ -7,8 +7,8 @@ import pytest
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.partition.constants import constants_for
-from planner.servers.partition.span import Span, can_span, fits, pick, spanned, spans_of
+from planner.servers.partition.layers import constants_for
+from planner.servers.partition.replica import Span, can_span, fits, pick, spanned, spans_of
 from planner.servers.synthesis import profile_for
 from planner.simulator.step import DOWNLINK, PS, UPLINK, Profile
 

@@ -12,9 +12,9 @@ import pytest
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
 from planner.servers.tensorflow import profile as tensorflow
-from planner.servers.tensorflow import runmetadata, timeline
-from planner.servers.tensorflow.busy import dispatch_gaps, shared_time
+from planner.servers.tensorflow import runmetadata
 from planner.servers.tensorflow.graph import joined, kept_ops, restore_lost
+from planner.servers.tensorflow.profile import dispatch_gaps, shared_time
 from planner.servers.tensorflow.recording import (
     RecordedNode,
     RecordedSpan,
@@ -22,6 +22,7 @@ from planner.servers.tensorflow.recording import (
     Recording,
     Task,
     add_op,
+    read_timeline,
 )
 from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER
 from planner.simulator.step.files import read_bytes
@@ -121,7 +122,7 @@ def test_two_servers_keep_their_numbers_and_control_edges_go():
 
 def without_graphs(path):
     """The file as FULL_TRACE alone writes it: RunMetadata's field 3, the partition graphs, taken out."""
-    from planner.servers.tensorflow.wire import fields
+    from planner.servers.tensorflow.runmetadata import fields
 
     data, out, at = read_bytes(path), b"", 0
     for number, _, _, end in fields(data, 0, len(data)):
@@ -274,7 +275,7 @@ def test_a_timeline_with_labelled_transfers_is_as_good_as_labels(tmp_path):
     (tmp_path / "t.json").write_text(json.dumps(trace))
     profile = import_profile([tmp_path / "t.json"], batch=4)
     assert dependencies(profile) == dependencies(import_profile(ONE[2:], batch=4))
-    assert timeline.read((tmp_path / "t.json").read_bytes(), "t").unnamed_transfers == 0
+    assert read_timeline((tmp_path / "t.json").read_bytes(), "t").unnamed_transfers == 0
 
 
 def test_a_trace_without_transfers_is_refused():

@@ -113,9 +113,9 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
 
             traces.append(kineto.read_steps(data, where))
         elif kind == TIMELINE:
-            from planner.servers.tensorflow import timeline
+            from planner.servers.tensorflow.recording import read_timeline
 
-            recordings.append(timeline.read(data, where))
+            recordings.append(read_timeline(data, where))
         else:
             from planner.servers.tensorflow import runmetadata
 

@@ -1,14 +1,22 @@
-"""One worker's profile made into that of a replica that spans several machines, for the answers.
+"""A replica that spans several workers as a profile that the simulator runs.
 
-A replica of n workers takes n times a worker's batch in a step. Every stage is cut into P parts and kept in
-R copies with P R = n (`costs.Problem` with `every_worker`): its computing lasts share(P) n / R of what one
-worker needs for one batch, so about as long as before. What changes is what travels. Copies and stripes of a
-convolution read and write all of its weights each; parts of a dense layer only their own, so that a replica
-reads a cut dense layer once where n workers read it n times. In exchange activations and errors cross the
-network; how long follows from the mapping of segments (`traffic`), at one message a step.
+One simulated worker stands for one replica, on a node that has the NICs of all its n workers together.
 
-In the simulation a replica is one worker on a node that has the NICs of its n machines together. Exchanges
-count as computing of the stage that waits for them: they do not compete with weights for a NIC.
+For the answers, one worker's profile is made into that of a replica (`spanned`), which takes n times a
+worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n (`costs.Problem`
+with `every_worker`): its computing lasts share(P) n / R of what one worker needs for one batch, so about as
+long as before. What changes is what travels. Copies and stripes of a convolution read and write all of its
+weights each; parts of a dense layer only their own, so that a replica reads a cut dense layer once where n
+workers read it n times. In exchange activations and errors cross the network; how long follows from the
+mapping of segments, at one message a step. Exchanges count as computing of the stage that waits for them:
+they do not compete with weights for a NIC.
+
+For `planner partition --simulate`, a plan of the search becomes a profile (`replica_profile`). A step is
+`read_every` samples: every worker reads its own share of each stage's weights from all servers (spread
+evenly), and training stalls until all is read, as in the paper. Then come the stages forward and backward,
+each for as long as its slowest segment takes, with the exchange of activations or errors as an op of its own
+between them, and the weight updates; gradients are written as soon as their stage is done. `simulate` adds
+what the analytical model leaves out: replicas that meet at a server wait for each other.
 """
 
 from __future__ import annotations
@@ -23,11 +31,12 @@ from planner.device.memory import footprint, usable_bytes
 from planner.device.precision import FP32
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.servers.partition.constants import PaperConstants
 from planner.servers.partition.costs import Problem, StageSpread, spread
-from planner.servers.partition.search import best_spreads
+from planner.servers.partition.layers import PaperConstants
+from planner.servers.partition.search import PartitionPlan, best_spreads
 from planner.servers.partition.stages import Stage, stages_of
-from planner.simulator.step import OpRole, Profile, RoleShares
+from planner.simulator.cluster import Cluster, Node
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile, RoleShares
 
 Floats = npt.NDArray[np.float64]
 
@@ -195,3 +204,90 @@ def _with_exchanges(profile: Profile, mean_s: Floats, exchange_s: Floats) -> dic
         share = float(exchange_s[op] / mean_s[op])
         parts[op] = ((OpRole(profile.role[op]), 1 - share), (OpRole.COMMUNICATION, share))
     return parts
+
+
+def replica_profile(
+    plan: PartitionPlan, read_every: int = 70, *, writes: bool = True, model: str = ""
+) -> Profile:
+    """The step of one replica of a plan."""
+    ops: list[Op] = []
+    times: list[float] = []
+
+    def add(op: Op, seconds: float = 0.0) -> int:
+        ops.append(op)
+        times.append(float(seconds))
+        return len(ops) - 1
+
+    shares = [_shares(plan, at) for at in range(len(plan.stages))]
+    names: list[str] = []
+    reads: list[int] = []
+    tensor_of: dict[tuple[int, int, int], int] = {}
+    for at, stage in enumerate(plan.stages):
+        for worker, size in shares[at].items():
+            for server in range(plan.servers):
+                part = _part(size, server, plan.servers)
+                if part:
+                    tensor_of[at, worker, server] = len(names)
+                    names.append(f"{stage.name}/worker{worker}/server{server}")
+                    reads.append(add(Op(f"{names[-1]}/read", DOWNLINK, server, part, (), len(names) - 1)))
+    last: tuple[int, ...] = tuple(reads)
+    for stage, split in zip(plan.stages, plan.spread.splits, strict=True):
+        exchange, work = split.forward_network_s, split.forward_compute_s
+        if exchange:
+            last = (add(Op(f"{stage.name}/activations", WORKER, deps=last), exchange * read_every),)
+        last = (add(Op(f"{stage.name}/forward", WORKER, deps=last), work * read_every),)
+    for at in reversed(range(len(plan.stages))):
+        stage, split = plan.stages[at], plan.spread.splits[at]
+        work = split.backward_compute_s + split.update_compute_s
+        last = (add(Op(f"{stage.name}/backward", WORKER, deps=last), work * read_every),)
+        done = last
+        if split.backward_network_s:
+            exchange = split.backward_network_s * read_every
+            last = (add(Op(f"{stage.name}/errors", WORKER, deps=last), exchange),)
+        if not writes:
+            continue
+        for worker, size in shares[at].items():
+            for server in range(plan.servers):
+                part = _part(size, server, plan.servers)
+                if part:
+                    tensor = tensor_of[at, worker, server]
+                    write = add(Op(f"{names[tensor]}/write", UPLINK, server, part, done, tensor))
+                    add(Op(f"{names[tensor]}/update", PS, server, 0, (write,), tensor))
+    return Profile.build(
+        ops,
+        [times],
+        model=model,
+        batch=read_every,
+        servers=plan.servers,
+        tensors=names,
+        basis="synthesized",
+        source=f"partition {plan.name}: one replica of {plan.workers} workers",
+    )
+
+
+def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
+    """The cluster on which `replica_profile` runs: a node for each server and one for each replica."""
+    nic = constants.nic_bytes_per_s
+    own = constants.server_nic_bytes_per_s or nic
+    server, replica = Node(own, own), Node(nic * plan.workers, nic * plan.workers)
+    return Cluster(
+        nodes=(server,) * plan.servers + (replica,) * plan.replicas,
+        worker_nodes=tuple(range(plan.servers, plan.servers + plan.replicas)),
+        server_nodes=tuple(range(plan.servers)),
+    )
+
+
+def _shares(plan: PartitionPlan, at: int) -> dict[int, int]:
+    """Bytes of a stage's weights that each worker of the replica reads."""
+    stage, choice = plan.stages[at], plan.spread.choices[at]
+    parts = choice.partitions if stage.dense else 1
+    shares: dict[int, int] = {}
+    for p, row in enumerate(plan.spread.placements[at].tolist()):
+        for worker in row:
+            shares[worker] = _part(stage.weight_bytes, p if stage.dense else 0, parts)
+    return {worker: size for worker, size in sorted(shares.items()) if size}
+
+
+def _part(size: int, index: int, parts: int) -> int:
+    """One of `parts` parts that differ by a byte at most and add up to `size`."""
+    return size * (index + 1) // parts - size * index // parts

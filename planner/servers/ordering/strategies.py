@@ -1,0 +1,310 @@
+"""Ordering strategies: one small interface, and the strategies that need no plan of a whole step.
+
+Named as in the papers: TIC and TAC (TicTac, file 001), the simple heuristic (file 004), P3 (Jayarajan et al.,
+MLSys 2019) and ByteScheduler (Peng et al., SOSP 2019; file 003, section 2.2). P3 and ByteScheduler cut
+tensors first (`planner.servers.rewrite.cut`) and rank the pieces by layer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from planner.errors import BadInput
+from planner.servers.ordering.graph import StepGraph, bits, with_pushes
+from planner.servers.rewrite import cut
+from planner.simulator.policy import Credit, Fifo, Ordered, Policy, Sliced
+from planner.simulator.step import Profile
+
+MOST_OVERHEAD_S = 1.0  # what is measured is a few milliseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a strategy may know besides the profile: the bandwidth a worker has, the fixed cost of a message
+    (of a download, if it differs), and the seed of a random order."""
+
+    bandwidth_bytes_per_s: float = 1.25e9
+    overhead_s: float = 0.0
+    download_overhead_s: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.bandwidth_bytes_per_s) and self.bandwidth_bytes_per_s > 0):
+            raise BadInput(
+                f"bandwidth is {self.bandwidth_bytes_per_s} bytes a second; ordering needs one above zero"
+            )
+        for value in (self.overhead_s, self.download_overhead_s or 0.0):
+            if not 0 <= value <= MOST_OVERHEAD_S:
+                raise BadInput(
+                    f"the overhead of a message is {value:g} s; it must lie between 0 and "
+                    f"{MOST_OVERHEAD_S:g} s (--overhead is in milliseconds)"
+                )
+
+    def priced(self, policy: Policy) -> Policy:
+        """The policy with what a message costs."""
+        return replace(policy, overhead_s=self.overhead_s, download_overhead_s=self.download_overhead_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What the simulator runs: the profile (with transfers cut or held, if the strategy does so) and the
+    policy that orders it."""
+
+    profile: Profile
+    policy: Policy
+
+
+class Strategy(ABC):
+    """A way to order transfers. `policy` ranks the transfers of a profile as they are, `rewrite` cuts them
+    first, for strategies that do; `schedule` is both, with the cost of messages."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
+        return profile
+
+    @abstractmethod
+    def policy(self, profile: Profile, setting: Setting) -> Policy: ...
+
+    def schedule(self, profile: Profile, setting: Setting) -> Schedule:
+        rewritten = self.rewrite(profile, setting)
+        return Schedule(rewritten, setting.priced(self.policy(rewritten, setting)))
+
+
+@dataclass(frozen=True, slots=True)
+class NoOrder(Strategy):
+    """Whole transfers as they are requested, which is another order in every step and on every worker."""
+
+    name: ClassVar[str] = "fifo"
+    summary: ClassVar[str] = "no order: whole transfers as they arrive"
+
+    def policy(self, profile: Profile, setting: Setting) -> Fifo:
+        return Fifo()
+
+
+def layer_priorities(profile: Profile) -> dict[str, float]:
+    """Downloads by order of consumption, each upload as its tensor's download."""
+    return with_pushes(profile, list(StepGraph.of(profile).pulls))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOrder(Strategy):
+    name: ClassVar[str] = "layer"
+    summary: ClassVar[str] = "first consumed, first sent"
+
+    def policy(self, profile: Profile, setting: Setting) -> Ordered:
+        return Ordered(priorities=layer_priorities(profile))
+
+
+@dataclass(frozen=True, slots=True)
+class Reverse(Strategy):
+    name: ClassVar[str] = "reverse"
+    summary: ClassVar[str] = "last consumed, first sent: the worst order of a chain"
+
+    def policy(self, profile: Profile, setting: Setting) -> Ordered:
+        pulls = list(reversed(StepGraph.of(profile).pulls))
+        return Ordered(priorities=with_pushes(profile, pulls))
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled(Strategy):
+    name: ClassVar[str] = "random"
+    summary: ClassVar[str] = "one random order, enforced in every step"
+
+    def policy(self, profile: Profile, setting: Setting) -> Ordered:
+        pulls = list(StepGraph.of(profile).pulls)
+        random.Random(setting.seed).shuffle(pulls)
+        return Ordered(priorities=with_pushes(profile, pulls))
+
+
+def impending_counts(graph: StepGraph) -> list[float]:
+    """M+ of each download (by bit) when every download costs 1 and computation nothing.
+
+    TicTac (file 001), Algorithms 1 and 2: M+ is the smallest number of downloads that an op waits for, over
+    the ops that wait for this one and at least one more; infinite if there is no such op. It is also
+    Order(read) of file 004, equation 3.
+    """
+    out = [float("inf")] * len(graph.pulls)
+    open_bits = (1 << len(graph.pulls)) - 1
+    sets = {graph.needs[op] for op in graph.computation()}
+    for need in sorted((s for s in sets if s.bit_count() > 1), key=int.bit_count):
+        for bit in bits(need & open_bits):
+            out[bit] = need.bit_count()
+        open_bits &= ~need
+    return out
+
+
+def tied_ranks(graph: StepGraph) -> list[int]:
+    """TIC's priorities with ties, by bit: how many downloads have a smaller M+."""
+    counts = impending_counts(graph)
+    return [sum(other < own for other in counts) for own in counts]
+
+
+def tic_order(graph: StepGraph) -> list[int]:
+    """Downloads (ops) by M+. Ties, of which the first two of any chain are one, by order of consumption."""
+    counts = impending_counts(graph)
+    return [graph.pulls[bit] for bit in sorted(range(len(counts)), key=lambda bit: (counts[bit], bit))]
+
+
+@dataclass(frozen=True, slots=True)
+class Tic(Strategy):
+    name: ClassVar[str] = "tic"
+    summary: ClassVar[str] = "TicTac without timing: fewest downloads to the next op first"
+
+    def policy(self, profile: Profile, setting: Setting) -> Ordered:
+        order = tic_order(StepGraph.of(profile))
+        return Ordered(priorities=with_pushes(profile, order))
+
+
+@dataclass(frozen=True, slots=True)
+class Simple(Strategy):
+    """Order(read) = min |Dep(op)| over the ops with more than one dependency that need it (file 004, eq. 3).
+
+    The figure is TIC's M+; here equal ranks stay equal, and such downloads go in the order of arrival.
+    """
+
+    name: ClassVar[str] = "simple"
+    summary: ClassVar[str] = "file 004, equation 3: as TIC, equals in order of arrival"
+
+    def policy(self, profile: Profile, setting: Setting) -> Ordered:
+        graph = StepGraph.of(profile)
+        priorities = with_pushes(profile, list(graph.pulls), tied_ranks(graph))
+        return Ordered(priorities=priorities)
+
+
+_TICKS_PER_S = 10**15
+
+
+def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float = 0.0) -> list[int]:
+    """Downloads (ops) in the order of TicTac (file 001), Algorithms 1 and 3.
+
+    Of the outstanding downloads R, take again and again the one that is first under
+        A before B  iff  min(P_B, M_A) < min(P_A, M_B), or these are equal and M+_A < M+_B      (equation 2)
+    where M is the time of the transfer, P the computation that waits for this download alone, M+ the least
+    transfer time that completes an op waiting for it and for others.
+
+    Where we differ: Algorithm 3 prints the comparison the wrong way round, equation 2 has it right. The
+    comparator is not transitive, so this is one pass over R in order of consumption, in which a later
+    download replaces the best so far only if it comes strictly before it. Ops that wait for the same set are
+    one entry, and an entry shrinks as downloads are taken, so that a round costs O(sets). Time is in whole
+    femtoseconds: sums are exact and ties are ties. The oracle of an op is its least recorded duration.
+    """
+    profile = graph.profile
+    least_s = profile.durations_s.min(axis=0).tolist()
+    transfer = [
+        round((overhead_s + int(profile.bytes[op]) / bandwidth_bytes_per_s) * _TICKS_PER_S)
+        for op in graph.pulls
+    ]
+    work: dict[int, int] = {}  # set of outstanding downloads -> computation that waits for exactly them
+    for op in graph.computation():
+        work[graph.needs[op]] = work.get(graph.needs[op], 0) + round(least_s[op] * _TICKS_PER_S)
+    cost = {need: sum(transfer[bit] for bit in bits(need)) for need in work}
+
+    outstanding = list(range(len(transfer)))
+    order = []
+    while outstanding:
+        best = _first(outstanding, transfer, *_loads(work, cost, len(transfer)))
+        outstanding.remove(best)
+        order.append(graph.pulls[best])
+        work, cost = _without(1 << best, transfer[best], work, cost)
+    return order
+
+
+def _loads(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list[int], list[float]]:
+    """P and M+ of each download."""
+    alone = [0] * pulls
+    impending = [float("inf")] * pulls
+    open_bits = (1 << pulls) - 1
+    for need in sorted(work, key=cost.__getitem__):
+        if need.bit_count() == 1:
+            alone[need.bit_length() - 1] = work[need]
+        elif new := need & open_bits:
+            for bit in bits(new):
+                impending[bit] = cost[need]
+            open_bits ^= new
+    return alone, impending
+
+
+def _first(outstanding: list[int], transfer: list[int], alone: list[int], impending: list[float]) -> int:
+    best = outstanding[0]
+    for other in outstanding[1:]:
+        ours, theirs = min(alone[best], transfer[other]), min(alone[other], transfer[best])
+        if ours < theirs or (ours == theirs and impending[other] < impending[best]):
+            best = other
+    return best
+
+
+def _without(
+    bit: int, time: int, work: dict[int, int], cost: dict[int, int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The entries after a download has arrived; those that now wait for the same set become one."""
+    new_work: dict[int, int] = {}
+    new_cost: dict[int, int] = {}
+    for need, load in work.items():
+        rest = need & ~bit
+        if rest:
+            new_work[rest] = new_work.get(rest, 0) + load
+            new_cost[rest] = cost[need] - time if need & bit else cost[need]
+    return new_work, new_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Tac(Strategy):
+    name: ClassVar[str] = "tac"
+    summary: ClassVar[str] = "TicTac with timing: the download that hides most computation first"
+
+    def policy(self, profile: Profile, setting: Setting) -> Ordered:
+        order = tac_order(StepGraph.of(profile), setting.bandwidth_bytes_per_s, setting.overhead_s)
+        return Ordered(priorities=with_pushes(profile, order))
+
+
+DEFAULT_SLICE_BYTES = 160_000  # 40,000 parameters, MXNET_KVSTORE_BIGARRAY_BOUND of the released code
+
+
+@dataclass(frozen=True, slots=True)
+class P3(Strategy):
+    """Every array is cut into slices, spread over the servers; the slice of the earliest layer goes first,
+    and one slice is on the wire at a time, so each pays its overhead."""
+
+    name: ClassVar[str] = "p3"
+    summary: ClassVar[str] = "slices spread over servers, one at a time, earliest layer first"
+    slice_bytes: int = DEFAULT_SLICE_BYTES
+
+    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
+        return cut(profile, self.slice_bytes, deal=True)
+
+    def policy(self, profile: Profile, setting: Setting) -> Sliced:
+        return Sliced(
+            slice_bytes=self.slice_bytes,
+            priorities=layer_priorities(profile),
+        )
+
+
+DEFAULT_PARTITION_BYTES = 4_096_000  # BYTEPS_PARTITION_BYTES
+DEFAULT_CREDIT_PARTITIONS = 5  # BytePS: NCCL group size (4) + 1 partitions may be under way
+
+
+@dataclass(frozen=True, slots=True)
+class ByteScheduler(Strategy):
+    """Partitions leave a priority queue as long as at most `credit_bytes` are under way. A large credit hides
+    the overhead of a partition behind others, and lets more of low priority go before a late one of high."""
+
+    name: ClassVar[str] = "bytescheduler"
+    summary: ClassVar[str] = "partitions by layer, a credit of them under way"
+    partition_bytes: int = DEFAULT_PARTITION_BYTES
+    credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS
+
+    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
+        return cut(profile, self.partition_bytes)
+
+    def policy(self, profile: Profile, setting: Setting) -> Credit:
+        return Credit(
+            slice_bytes=self.partition_bytes,
+            credit_bytes=self.credit_bytes,
+            priorities=layer_priorities(profile),
+        )
