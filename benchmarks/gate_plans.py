@@ -16,7 +16,6 @@ from typing import Any
 
 import planner
 from planner.hardware.catalog import load_hardware
-from planner.hardware.prices.cluster_cost import machine_usd_per_hour
 from planner.servers.ordering import order
 from planner.simulator import simulate
 
@@ -124,7 +123,9 @@ def predicted(make: Callable[[], Inputs], precision: float, seed: int) -> dict[s
     try:
         profile, cluster, policy, mode = make()
         result = simulate(profile, cluster, policy, mode, seed=seed, precision=precision)
-        price = sum(machine_usd_per_hour(load_hardware(node.hardware or "")) for node in cluster.nodes)
+        price = sum(
+            load_hardware(node.hardware or "").price.on_demand_usd_per_hour or 0.0 for node in cluster.nodes
+        )
     except planner.PlannerError as error:
         return {"refused": str(error)}
     return {

@@ -12,7 +12,7 @@ from math import isinf
 
 from planner.answers.jobs import usual_job
 from planner.answers.own_machines import own_machine_facts
-from planner.hardware import Hardware, Price
+from planner.hardware import Hardware
 from planner.hardware.market import GIVEN_PRICE
 from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan
@@ -82,7 +82,7 @@ class PriceDates(Fact):
     """The dates of the prices paid."""
 
     topic = Topic.PRICES
-    prices: tuple[Price, ...]
+    as_of: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
     if request.budget_usd_per_hour is not None:
         out.append(BudgetLimit(request.budget_usd_per_hour))
     on_spot = _on_spot(plans, cases)
-    prices = []
+    dates = []
     given = PriceTerms(given=True)
     for kind in kinds:
         price = request.market.price(kind)
@@ -262,22 +262,16 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
         paid = price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
         dated = price.spot_as_of if spot and price.spot_as_of else price.as_of
         if paid is not None:
-            prices.append(price if dated == price.as_of else _dated(price, dated))
+            dates.append(dated)
             out.append(MachinePrice(kind.name, paid, PriceTerms(spot, price.region, dated, price.basis)))
-    if prices:
-        out.append(PriceDates(tuple(prices)))
+    if dates:
+        out.append(PriceDates(tuple(dates)))
     out += _spot(plans, cases)
     for kind in kinds:
         paid = kind.price.on_demand_usd_per_hour
         if kind.ownership is not None and paid is not None and request.market.price(kind) is kind.price:
             out.append(MachinePrice(kind.name, paid, PriceTerms(owned=True)))
     return out
-
-
-def _dated(price: Price, as_of: str) -> Price:
-    from dataclasses import replace
-
-    return replace(price, as_of=as_of)
 
 
 def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:

@@ -15,7 +15,7 @@ from planner.answers.advise import next_changes
 from planner.answers.results import Change, Saturation
 from planner.answers.saturation import refused, saturation_of
 from planner.errors import Interrupted
-from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress
 from planner.search.feasibility import has_machines

@@ -15,9 +15,8 @@ from planner.answers.jobs import best_of, missed, training_of, within
 from planner.answers.results import Comparison
 from planner.errors import Infeasible
 from planner.hardware import Hardware
-from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.cost import paid_for, usd_per_million_samples
 from planner.hardware.prices.offers import with_devices
-from planner.hardware.prices.paying import paid_for
 from planner.model import Model
 from planner.note import Reason, Verb
 from planner.progress import Progress, silent

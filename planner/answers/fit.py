@@ -46,6 +46,7 @@ class FitRow:
     machine: str
     devices: int
     usd_per_hour: float | None
+    price_as_of: str | None
     tokens_per_s: float | None  # None where it does not fit
     tokens_per_s_low: float | None
     tokens_per_s_high: float | None
@@ -106,7 +107,7 @@ def _row(request: Request, gpu: str, label: str, modes: tuple[str, ...] | None, 
     machine = cheapest_offer(request)
     cases = Cases(request, model)
     plan, fits, peak_bytes = _leanest(cases, machine, modes)
-    usd = request.market.usd_per_hour(machine)
+    price, usd = request.market.price(machine), request.market.usd_per_hour(machine)
     rate = low = high = job_s = None
     if fits:
         rate = _tokens_per_s(cases, plan, model)
@@ -124,6 +125,7 @@ def _row(request: Request, gpu: str, label: str, modes: tuple[str, ...] | None, 
         machine.name,
         machine.device_count,
         usd,
+        price.as_of if price else None,
         rate,
         low,
         high,

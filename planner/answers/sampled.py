@@ -22,7 +22,7 @@ from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
-from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.data import Exchange, Site
 from planner.parallel.plan import Plan, plan_from
 from planner.progress import Progress, silent

@@ -20,7 +20,7 @@ from planner.answers.baseline import baseline_of
 from planner.answers.fewest import fewest_workers, held_plan
 from planner.answers.results import Saturation, SaturationPoint
 from planner.errors import BadInput, Infeasible, Interrupted
-from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases

@@ -202,7 +202,8 @@ def import_prices(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE|FOLDER", help="A vms.csv of SkyPilot, a CSV of gpuhunt, or a folder of such lists."
+            metavar="FILE|FOLDER",
+            help="A list of SkyPilot, gpuhunt or AWS (JSON), two columns, or a folder of lists.",
         ),
     ],
     *,
@@ -214,7 +215,7 @@ def import_prices(
 ) -> Answer:
     """Take prices from a list: they count instead of older ones of the catalogue. Fetches nothing."""
     from planner.files.regular_file import expanded
-    from planner.hardware.prices.importing import import_lists
+    from planner.hardware.prices.lists import import_lists
     from planner.report.prices import imports_table
 
     return Answer(imports_table(import_lists(expanded(path), provider, as_of)), title="planner prices import")
@@ -247,7 +248,7 @@ def diff_prices(
     provider: ProviderOption = None,
 ) -> Answer:
     """Show what changed between two price lists."""
-    from planner.hardware.prices.changes import changes_between, prices_named
+    from planner.hardware.prices.lists import changes_between, prices_named
     from planner.report.prices import changes_table
 
     changes = changes_between(prices_named(old, provider), prices_named(new, provider))

@@ -124,7 +124,7 @@ class Market:
 
     def _paid(self, price: Price) -> float | None:
         """With spot, the lowest of both: what a plan pays depends on what interruptions cost it
-        (`planner.hardware.prices.paying`)."""
+        (`planner.hardware.prices.cost`)."""
         both = (price.on_demand_usd_per_hour, price.spot_usd_per_hour if self.spot else None)
         return min((usd for usd in both if usd is not None), default=None)
 

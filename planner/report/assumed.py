@@ -7,7 +7,7 @@ from functools import singledispatch
 
 from planner.answers import assumptions as facts
 from planner.answers import own_machines
-from planner.hardware.prices.age import old_prices
+from planner.hardware.prices.cost import old_prices
 from planner.note import Fact, Note, Topic
 from planner.report.format import count, limit_usd, listed, rate, usd
 from planner.report.hardware import LINKS
@@ -102,7 +102,7 @@ def _fabric(fact: own_machines.AssumedFabric) -> str:
 
 @sentence.register
 def _dates(fact: facts.PriceDates) -> str:
-    return old_prices(fact.prices)
+    return old_prices(fact.as_of)
 
 
 @sentence.register

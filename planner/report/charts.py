@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.cost import usd_per_million_samples
 from planner.report.format import percent, rate, usd
 from planner.report.page import Chart, Spec, label
 from planner.report.phrases import busiest, is_full, price_words, resource_words, strategy_words

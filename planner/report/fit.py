@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from planner.hardware.prices.cost import old_prices
 from planner.report.format import rate, usd
 from planner.report.page import Column, Table
 from planner.units import format_bytes, format_count, format_seconds
@@ -34,6 +35,8 @@ def fit_table(fit: Fit) -> Table:
         "Full training keeps fp32 master weights beside bf16 ones; LoRA has adapters on all linear layers "
         "of blocks, of rank 16, unless --targets and --rank say otherwise.",
     ]
+    if old := old_prices({row.machine: row.price_as_of for row in fit.rows if row.price_as_of}.values()):
+        notes.append(old)
     title = f"{fit.model}, {fit.parameters / 1e9:.3g} billion parameters"
     return Table([_row(row) for row in fit.rows], columns, title=title, notes=notes)
 
@@ -56,6 +59,7 @@ def _row(row: FitRow) -> dict[str, Any]:
         "job_usd": row.job_usd,
         "machine": row.machine,
         "usd_per_hour": row.usd_per_hour,
+        "price_as_of": row.price_as_of,
         "_peak": f"{format_bytes(row.peak_bytes)} of {format_bytes(row.usable_bytes)}",
         "_recompute": row.recompute,
         "_offer": f"{row.machine}, {price}{unused}",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.hardware import FORMATS, Hardware, Source, devices_of
-from planner.hardware.prices.age import old_prices
+from planner.hardware.prices.cost import old_prices
 from planner.hardware.prices.offers import Offer
 from planner.report.page import Column, Table
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth
@@ -78,6 +78,8 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
     dates = sorted({h.price.as_of for h in machines if h.price.as_of and h.ownership is None})
     if dates:
         notes[-1] += f" Prices as of {dates[0]}" + (f" to {dates[-1]}." if len(dates) > 1 else ".")
+    if old := old_prices(machine.price.as_of for machine in machines if machine.ownership is None):
+        notes.append(old)
     if any(not hardware.still_sold for hardware in machines):
         notes.append("Retired: `planner hardware NAME` says which machine still sold comes nearest.")
     rows = [
@@ -112,6 +114,8 @@ def hardware_page(hardware: Hardware) -> list[Table]:
         notes.append(f"Device: {hardware.device.note}.")
     if hardware.ownership and hardware.ownership.reasoning:
         notes.append(f"Price: {hardware.ownership.reasoning}.")
+    if hardware.ownership is None and (old := old_prices([hardware.price.as_of])):
+        notes.append(old)
     title = f"{hardware.name}: {devices_of(hardware)}, {hardware.provider}"
     pages = [Table(rows, columns, title=title, notes=notes)]
     if hardware.kernels:
@@ -184,7 +188,7 @@ def offers_table(offers: Sequence[Offer]) -> Table:
         "USD/GPU-h: one device of the machine on demand, spot beside it; USD/h: the whole machine.",
         "Gbit/s: of the machine, after + RDMA beside it. Region `any`: one price in all of a provider's.",
     ]
-    if old := old_prices(offer.price for offer in offers if offer.hardware.ownership is None):
+    if old := old_prices(offer.price.as_of for offer in offers if offer.hardware.ownership is None):
         notes.append(old)
     return Table(rows, columns, notes=notes)
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.hardware import Hardware, Price
-from planner.hardware.prices.age import age_days, old_prices
-from planner.hardware.prices.changes import Changes
-from planner.hardware.prices.importing import FAR, ImportedPrices
+from planner.hardware.prices.cost import age_days, old_prices
+from planner.hardware.prices.lists import FAR, Changes, ImportedPrices
 from planner.report.page import Column, Table
 
 
@@ -43,8 +42,8 @@ def providers_table(machines: Sequence[Hardware]) -> Table:
         Column("newest"),
     )
     notes = ["A price is one machine in one region. `planner prices show NAME` lists those of a machine."]
-    all_prices = [price for kinds in by_provider.values() for kind in kinds for price in _prices(kind)]
-    if old := old_prices(all_prices):
+    all_prices = (price for kinds in by_provider.values() for kind in kinds for price in _prices(kind))
+    if old := old_prices(price.as_of for price in all_prices):
         notes.append(old)
     return Table(rows, columns, notes=notes)
 
@@ -82,7 +81,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
         Column("_ref", "source"),
     )
     notes = [f"[{at}] {source}" for at, source in enumerate(sources, 1)]
-    if old := old_prices(shown):
+    if old := old_prices(price.as_of for price in shown):
         notes.append(old)
     return Table(rows, columns, notes=notes)
 

@@ -15,7 +15,7 @@ from planner.device.recompute import Recompute
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
 from planner.hardware import Device, Hardware
-from planner.hardware.prices.paying import Paid, paid_for
+from planner.hardware.prices.cost import Paid, paid_for
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.parallel.data import Rented, Site
 from planner.parallel.mesh import Mesh

@@ -25,8 +25,7 @@ from planner.flags import (
 )
 from planner.hardware import Hardware, Network
 from planner.hardware.market import Market, own_machines
-from planner.hardware.prices.paying import SpotTerms
-from planner.hardware.prices.spot import RESTART_S
+from planner.hardware.prices.cost import RESTART_S, SpotTerms
 from planner.parallel.mesh import axis_help, degree_flags, flag_names
 from planner.search import kinds
 from planner.search.limits import (

@@ -7,7 +7,7 @@ from math import log1p
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from planner.hardware.prices.cluster_cost import usd_per_million_samples
+from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.simulator.cluster import as_text
@@ -16,7 +16,7 @@ from planner.simulator.prediction import Prediction
 if TYPE_CHECKING:
     from planner.device.rates.constants import Error
     from planner.hardware.prices.energy import Energy
-    from planner.hardware.prices.paying import SpotCourse
+    from planner.hardware.prices.spot import SpotCourse
     from planner.search.measured import Factor
 
 FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1

@@ -1,7 +1,8 @@
 """The user's own prices: dated files in `PLANNER_HOME/prices` that count instead of the catalogue's.
 
-A file is a CSV with one price a line, written by `planner prices import`: `aws-2026-11-16.csv`. Of two prices
-for a machine in a region the newer counts, the catalogue's included.
+A file is a CSV with one price per line, written by `planner prices import`: `aws-2026-11-16.csv`. Of two
+prices for a machine in a region the newer counts, the catalogue's included. A list that says nothing of spot
+leaves the spot price as it was.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -18,43 +19,37 @@ from planner.errors import BadInput
 from planner.files.folders import home
 from planner.files.regular_file import write_file
 from planner.hardware import Hardware, Price, Source
-from planner.hardware.prices.quote import Quote, Quotes, price_of
-from planner.hardware.prices.table import PriceRow, rows_of
+from planner.hardware.prices.formats import rows_of
 from planner.memoize import memoize
 
-COLUMNS = (
-    "machine", "region", "on_demand_usd_per_hour", "spot_usd_per_hour", "spot_lowest_usd_per_hour",
-    "spot_highest_usd_per_hour", "as_of", "source",
-)  # fmt: skip
+COLUMNS = ("machine", "region", "on_demand_usd_per_hour", "spot_usd_per_hour", "as_of", "source")
 _NAME = re.compile(r"(?P<provider>[a-z0-9]+)-(?P<as_of>\d{4}-\d\d-\d\d)\.csv")
 
-
-@dataclass(frozen=True, slots=True)
-class Dated:
-    """A quote with its date and source, as a file of the user's has it."""
-
-    quote: Quote
-    as_of: str
-    source: str
-
-
-Book = Mapping[str, Mapping[str, Dated]]  # by machine, then by region
+Prices = Mapping[str, Mapping[str, Price]]  # by machine of the catalogue, then by region
 
 
 def folder() -> Path:
     return home() / "prices"
 
 
-def save(provider: str, quotes: Quotes, as_of: date, source: str) -> Path:
-    """Write quotes as the provider's file of that day, whole or not at all."""
+def save(provider: str, prices: Prices, as_of: date, source: str) -> Path:
+    """Write prices as the provider's file of that day, whole or not at all; others in it stay."""
     path = folder() / f"{provider}-{as_of.isoformat()}.csv"
+    dated = {
+        name: {
+            region: replace(price, as_of=as_of.isoformat(), source=source)
+            for region, price in regions.items()
+        }
+        for name, regions in prices.items()
+    }
+    before = read_file(path) if path.is_file() else {}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for machine, regions in sorted(quotes.items()):
-        for region, quote in sorted(regions.items()):
-            figures = (getattr(quote, column) for column in COLUMNS[2:6])
-            writer.writerow((machine, region, *figures, as_of.isoformat(), source))
+    for name in sorted(before.keys() | dated):
+        for region, price in sorted({**before.get(name, {}), **dated.get(name, {})}.items()):
+            usd = price.on_demand_usd_per_hour, price.spot_usd_per_hour
+            writer.writerow((name, region, *usd, price.as_of, price.source))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -65,45 +60,43 @@ def save(provider: str, quotes: Quotes, as_of: date, source: str) -> Path:
 
 def files() -> tuple[Path, ...]:
     """The user's files, oldest first."""
-    kept_glob = [
+    dated = [
         (match["as_of"], path) for path in folder().glob("*.csv") if (match := _NAME.fullmatch(path.name))
     ]
-    return tuple(path for _, path in sorted(kept_glob))
+    return tuple(path for _, path in sorted(dated))
 
 
-def load() -> Book:
+def load() -> Prices:
     """All prices of the user's files; of several for a machine and region the newest."""
     place = folder()
     try:
-        changed = place.stat().st_mtime_ns
+        return _load(place, place.stat().st_mtime_ns)
     except OSError:
         return {}
-    return _load(place, changed)
 
 
 @memoize
-def _load(_place: Path, _changed_ns: int) -> Book:
-    book: dict[str, dict[str, Dated]] = {}
+def _load(_place: Path, _changed_ns: int) -> Prices:
+    book: dict[str, dict[str, Price]] = {}
     for path in files():
         for machine, regions in read_file(path).items():
-            for region, dated in regions.items():
+            for region, price in regions.items():
                 before = book.setdefault(machine, {}).get(region)
-                if before is None or before.as_of <= dated.as_of:
-                    book[machine][region] = dated
+                book[machine][region] = price if before is None else _newer(before, price)
     return book
 
 
-def read_file(path: Path) -> Book:
+def read_file(path: Path) -> Prices:
     """One file of the form that `save` writes."""
-    book: dict[str, dict[str, Dated]] = {}
+    book: dict[str, dict[str, Price]] = {}
     for row in rows_of(path, COLUMNS):
-        day_of(row["as_of"], f"{path}:{row.line}: column as_of")
-        figures = [_figure(row, column) for column in COLUMNS[2:6]]
+        as_of = row["as_of"]
+        day_of(as_of, row.place("as_of"))
         if not row["machine"] or not row["region"]:
             raise row.error("machine", "a machine and a region must be given")
-        book.setdefault(row["machine"], {})[row["region"]] = Dated(
-            Quote(*figures), row["as_of"], row["source"]
-        )
+        usd = row.usd("on_demand_usd_per_hour"), row.usd("spot_usd_per_hour")
+        price = Price(*usd, row["region"], as_of, "published", row["source"], as_of)
+        book.setdefault(row["machine"], {})[row["region"]] = price
     return book
 
 
@@ -118,27 +111,39 @@ def day_of(text: str, where: str, today: date | None = None) -> date:
     return day
 
 
+def _newer(old: Price, new: Price) -> Price:
+    """The newer of two prices of a region, with the spot price of the older if the newer has none."""
+    if new.as_of < old.as_of:
+        return old
+    if new.spot_usd_per_hour is not None or old.spot_usd_per_hour is None:
+        return new
+    return replace(new, spot_usd_per_hour=old.spot_usd_per_hour, spot_as_of=old.spot_as_of or old.as_of)
+
+
 def with_own_prices(hardware: Hardware) -> Hardware:
     """A machine with the user's prices where they are not older than its own; new regions are added."""
-    dated = load().get(hardware.name)
-    if not dated:
+    mine = dict(load().get(hardware.name, {}))
+    if not mine:
         return hardware
-    mine = {region: _price(region, entry) for region, entry in dated.items()}
     if hardware.price.region == "any":
         mine = _everywhere(mine) | mine
     known = {price.region: price for price in (hardware.price, *hardware.other_prices)}
-    merged = {
-        region: mine[region] if region in mine and mine[region].as_of >= price.as_of else price
-        for region, price in known.items()
+    merged = known | {
+        region: _newer(known[region], price) if region in known else price for region, price in mine.items()
     }
-    merged |= {region: price for region, price in mine.items() if region not in known}
     main = merged.pop(hardware.price.region)
     sources = dict(hardware.sources)
     if main is not hardware.price:
-        source = Source(main.basis, main.source, main.as_of)
-        figures = {"on_demand": main.on_demand_usd_per_hour, "spot": main.spot_usd_per_hour}
-        sources = {key: said for key, said in sources.items() if key not in figures}
-        sources |= {key: source for key, usd in figures.items() if usd is not None}
+        figures = {
+            "on_demand": (main.on_demand_usd_per_hour, main.as_of),
+            "spot": (main.spot_usd_per_hour, main.spot_as_of),
+        }
+        sources = {key: source for key, source in sources.items() if key not in figures or figures[key][0]}
+        sources |= {
+            key: Source(main.basis, main.source, main.as_of)
+            for key, (usd, day) in figures.items()
+            if usd is not None and day == main.as_of
+        }
     return replace(hardware, price=main, other_prices=tuple(merged.values()), sources=sources)
 
 
@@ -147,18 +152,3 @@ def _everywhere(prices: Mapping[str, Price]) -> dict[str, Price]:
     first = next(iter(prices.values()))
     same = all(price.on_demand_usd_per_hour == first.on_demand_usd_per_hour for price in prices.values())
     return {"any": replace(first, region="any")} if same else {}
-
-
-def _price(region: str, dated: Dated) -> Price:
-    quote = dated.quote
-    return Price(
-        quote.on_demand_usd_per_hour, quote.spot_usd_per_hour, region, dated.as_of, "published", dated.source,
-        dated.as_of,
-    )  # fmt: skip
-
-
-def _figure(row: PriceRow, column: str) -> float | None:
-    try:
-        return price_of(row[column])
-    except ValueError as error:
-        raise row.error(column, str(error)) from None

@@ -1,31 +1,65 @@
-"""Price lists of others, told apart by their first line, as quotes for machines of the catalogue."""
+"""Price lists of others: read, imported into the user's own folder, and compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from types import ModuleType
+from statistics import median
+from typing import Literal
 
 from planner.errors import BadInput, unknown_name
-from planner.hardware import Hardware
-from planner.hardware.prices import gpuhunt, skypilot
-from planner.hardware.prices.quote import Quotes
-from planner.hardware.prices.table import header_of
+from planner.files.regular_file import expanded, opened
+from planner.hardware import Hardware, Price
+from planner.hardware.prices import book
+from planner.hardware.prices.aws import AWS
+from planner.hardware.prices.book import Prices
+from planner.hardware.prices.formats import (
+    GPUHUNT,
+    SKYPILOT,
+    TWO_COLUMNS,
+    ListedPrice,
+    Machines,
+    PriceFormat,
+    contradiction,
+    header_of,
+)
 
-_FORMATS: dict[str, ModuleType] = {"SkyPilot": skypilot, "gpuhunt": gpuhunt}
+FAR = 3.0
+HEAD_BYTES = 4096
+FORMATS = (
+    "SkyPilot (columns InstanceType and Price), gpuhunt (instance_name and price), AWS (JSON), "
+    "or two columns, machine and USD per hour"
+)
+
+
+def format_of(path: Path) -> PriceFormat | None:
+    """The format of a list, by its beginning; None if it is none."""
+    with opened(path) as file:
+        head = file.read(HEAD_BYTES)
+    if head.lstrip()[:1] == b"{":
+        keys = (b'"PriceList"', b'"products"', b'"offerCode"', b'"publicationDate"')
+        return AWS if any(key in head for key in keys) else None
+    header = header_of(path)
+    for known, columns in ((SKYPILOT, ("InstanceType", "Price")), (GPUHUNT, ("instance_name", "price"))):
+        if set(columns) <= set(header):
+            return known
+    return TWO_COLUMNS if len(header) == 2 else None
 
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """What a list says of the machines that the catalogue has."""
+    """What a list says of the machines that the catalogue has; `as_of` is its own date, if it has one."""
 
     path: Path
     format: str
     provider: str
-    quotes: Quotes
+    quotes: Prices
     rows: int
     left_out: Mapping[str, int]
+    as_of: str = ""
 
     @property
     def prices(self) -> int:
@@ -33,17 +67,18 @@ class PriceList:
 
 
 def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]:
-    """The list in a file, or all lists below a folder: `aws/vms.csv` or `aws.csv`."""
+    """The list in a file, or all lists below a folder: `aws/vms.csv`, `aws.csv`, `index.json`."""
     if not path.is_dir():
         return (read_list(path, provider),)
-    files = sorted({*path.glob("*.csv"), *path.glob("*/vms.csv")})
-    known = [file for file in files if _format(file)]
-    if not known:
-        raise BadInput(f"{path}: no price list in it; looked for *.csv and */vms.csv of SkyPilot or gpuhunt")
+    files = sorted({*path.glob("*.csv"), *path.glob("*/vms.csv"), *path.glob("*.json")})
+    formats = {file: kind for file in files if (kind := format_of(file)) not in (None, TWO_COLUMNS)}
+    if not formats:
+        raise BadInput(f"{path}: no price list in it; looked for *.csv, */vms.csv and *.json")
     providers = _machines()
     lists: dict[str, PriceList] = {}
-    for file in known:
-        whose = provider or _FORMATS[_format(file)].provider_of(file)
+    for file, kind in formats.items():
+        assert kind is not None
+        whose = provider or kind.provider_of(file)
         if whose not in providers:
             continue  # of a provider that the catalogue lacks
         if whose in lists:
@@ -55,30 +90,73 @@ def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]
 
 
 def read_list(path: Path, provider: str | None = None) -> PriceList:
-    """The list in a file; the provider is taken from its place unless it is given."""
-    kind = _format(path)
-    if not kind:
-        raise BadInput(
-            f"{path}:1: no price list of SkyPilot (a line with InstanceType and Price first) nor of gpuhunt "
-            "(instance_name and price)"
-        )
-    machines = _machines()
-    whose = provider or _FORMATS[kind].provider_of(path)
-    if whose not in machines:
+    """The list in a file; the provider is taken from the list or its place unless it is given."""
+    kind = format_of(path)
+    if kind is None:
+        raise BadInput(f"{path}:1: no price list; it may be one of {FORMATS}")
+    by_provider = _machines()
+    whose = provider or kind.provider_of(path)
+    if not whose and kind is TWO_COLUMNS:
+        machines = {name: machine for kinds in by_provider.values() for name, machine in kinds.items()}
+    elif whose in by_provider:
+        machines = by_provider[whose]
+    else:
         hint = "" if provider else "; the list does not say whose prices it has: give --provider"
-        raise BadInput(f"{path}: {unknown_name('provider', whose, machines)}{hint}")
-    read = _FORMATS[kind].read(path, whose, machines[whose])
-    if not read.quotes:
-        raise BadInput(
-            f"{path}: no price of a machine that the catalogue has of {whose}; is it another provider's?"
-        )
-    left_out = {reason: count for reason, count in read.left_out.items() if count}
-    return PriceList(path, kind, whose, read.quotes, read.rows, left_out)
+        raise BadInput(f"{path}: {unknown_name('provider', whose, by_provider)}{hint}")
+    left_out: Counter[str] = Counter()
+    rows = list(kind.read(path, whose, machines, left_out))
+    quotes = _quotes(rows, machines, left_out, f"{kind.name} list {path.name}")
+    if not quotes:
+        of = f" of {whose}; is it another provider's?" if whose else "; `planner hardware` lists their names"
+        raise BadInput(f"{path}: no price of a machine that the catalogue has{of}")
+    owners = {machine.provider for machine in machines.values() if machine.name in quotes}
+    whose = whose or (owners.pop() if len(owners) == 1 else "several")
+    dates = [row.as_of for row in rows if row.as_of]
+    return PriceList(path, kind.name, whose, quotes, len(rows), +left_out, min(dates, default=""))
 
 
-def _format(path: Path) -> str:
-    header = header_of(path)
-    return next((name for name, module in _FORMATS.items() if set(module.SIGN) <= set(header)), "")
+def _quotes(
+    rows: Iterable[ListedPrice], machines: Machines, left_out: Counter[str], source: str
+) -> dict[str, dict[str, Price]]:
+    """Prices by machine and region: of spot the median over its zones, on demand is one in all of them.
+
+    A spot price of zero, or outside AWS one like the price on demand, is none; on demand below spot is a
+    slip."""
+    unknown = {row.name for row in rows if row.name not in machines}
+    left_out["of machines that the catalogue lacks"] += len(unknown)
+    regions: dict[tuple[str, str], dict[str, list[ListedPrice]]] = {}
+    for row in rows:
+        if row.name in machines:
+            regions.setdefault((row.name, row.region), {}).setdefault(row.zone, []).append(row)
+    quotes: dict[str, dict[str, Price]] = {}
+    for (name, region), zones in regions.items():
+        machine, on_demands, spots = machines[name], [], []
+        for same in zones.values():
+            on_demand, spot = _only(same, "on_demand"), _only(same, "spot")
+            if spot == 0 or (spot == on_demand and machine.provider != "aws"):
+                spot = None
+            if on_demand is not None and spot is not None and on_demand < spot:
+                left_out["on demand below spot"] += 1
+                on_demand = None
+            on_demands += [] if on_demand is None else [on_demand]
+            spots += [] if spot is None else [spot]
+        if on_demands or spots:
+            usd = _median(on_demands), _median(spots)
+            quotes.setdefault(machine.name, {})[region] = Price(*usd, region, "", "published", source)
+    return quotes
+
+
+def _median(usd: list[float]) -> float | None:
+    return round(median(usd), 6) if usd else None
+
+
+def _only(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"]) -> float | None:
+    """The price of a kind in one zone; two different ones are refused."""
+    priced = [row for row in rows if getattr(row, kind) is not None]
+    for row in priced[1:]:
+        if getattr(row, kind) != getattr(priced[0], kind):
+            raise contradiction(row, priced[0].line)
+    return getattr(priced[0], kind) if priced else None
 
 
 def _machines() -> dict[str, dict[str, Hardware]]:
@@ -90,3 +168,127 @@ def _machines() -> dict[str, dict[str, Hardware]]:
         if machine.standing in ("rentable", "retired"):
             by_name.setdefault(machine.provider, {})[machine.offered_as or machine.name] = machine
     return by_name
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedPrices:
+    """A list that was taken over, and what of it counts."""
+
+    list: PriceList
+    as_of: date
+    dated_by_file: bool
+    saved: Path
+    counting: int  # prices that are not older than the catalogue's
+    far: int  # prices on demand that are more than `FAR` times the catalogue's, or less than that part of it
+
+
+def import_lists(
+    path: Path, provider: str | None = None, as_of: str | None = None, today: date | None = None
+) -> tuple[ImportedPrices, ...]:
+    """Read all lists first, so that one that is damaged leaves every price as it was; then save them."""
+    lists = read_lists(path, provider)
+    days = [_day(prices, as_of, today) for prices in lists]
+    imported = []
+    for prices, day in zip(lists, days, strict=True):
+        source = f"{prices.format} list {prices.path.name} of {prices.provider}, imported by the user"
+        saved = book.save(prices.provider, prices.quotes, day, source)
+        dated_by_file = as_of is None and not prices.as_of
+        imported.append(ImportedPrices(prices, day, dated_by_file, saved, *_compared(prices, day)))
+    return tuple(imported)
+
+
+def _day(prices: PriceList, as_of: str | None, today: date | None) -> date:
+    """The day of a list: the user's, its own, else that of the file, which may be younger than its prices."""
+    if as_of is not None:
+        return book.day_of(as_of, "--as-of", today)
+    if prices.as_of:
+        return book.day_of(prices.as_of, f"{prices.path}: publicationDate", today)
+    try:
+        changed = date.fromtimestamp(prices.path.stat().st_mtime)
+    except OSError as error:
+        raise BadInput(f"cannot read {prices.path}: {error.strerror}") from error
+    return book.day_of(changed.isoformat(), f"{prices.path}: the day of the file", today)
+
+
+def _compared(prices: PriceList, day: date) -> tuple[int, int]:
+    """How many prices count against the catalogue's, and how many are far from them."""
+    counting = far = 0
+    shipped = prices_named("shipped")
+    for name, regions in prices.quotes.items():
+        for region, quote in regions.items():
+            known = shipped[name].get(region) or shipped[name].get("any")
+            counting += known is None or day.isoformat() >= known.as_of
+            if known and known.on_demand_usd_per_hour and quote.on_demand_usd_per_hour:
+                ratio = quote.on_demand_usd_per_hour / known.on_demand_usd_per_hour
+                far += not 1 / FAR <= ratio <= FAR
+    return counting, far
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """A price of a machine in a region that is not the same in both."""
+
+    machine: str
+    region: str
+    kind: str  # `on demand` or `spot`
+    old_usd_per_hour: float | None
+    new_usd_per_hour: float | None
+
+    @property
+    def relative(self) -> float | None:
+        """The change as a share of the old price; None where one is missing."""
+        if self.old_usd_per_hour is None or self.new_usd_per_hour is None:
+            return None
+        return self.new_usd_per_hour / self.old_usd_per_hour - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes by size, and how many prices of machines and regions that both have are the same."""
+
+    changed: tuple[PriceChange, ...]
+    same: int
+    only_old: int  # machines and regions
+    only_new: int
+
+
+def changes_between(old: Prices, new: Prices) -> Changes:
+    """What differs where both sets have a machine in a region, the largest change first."""
+    before, after = (
+        {(name, region): price for name, regions in prices.items() for region, price in regions.items()}
+        for prices in (old, new)
+    )
+    both = [key for key in before if key in after]
+    pairs = [
+        PriceChange(*key, kind, was, now)
+        for key in both
+        for kind, was, now in (
+            ("on demand", before[key].on_demand_usd_per_hour, after[key].on_demand_usd_per_hour),
+            ("spot", before[key].spot_usd_per_hour, after[key].spot_usd_per_hour),
+        )
+        if not was is now is None
+    ]
+    changed = [pair for pair in pairs if pair.old_usd_per_hour != pair.new_usd_per_hour]
+    changed.sort(key=lambda pair: (-abs(pair.relative or 0.0), pair.machine, pair.region, pair.kind))
+    same = len(pairs) - len(changed)
+    return Changes(tuple(changed), same, len(before) - len(both), len(after) - len(both))
+
+
+def prices_named(word: str, provider: str | None = None) -> Prices:
+    """Prices by a word: `shipped`, `now`, a file that `import` wrote, or a list that it reads."""
+    if word in ("shipped", "now"):
+        from planner.hardware.catalog import hardware_names, load_hardware, load_shipped
+
+        load = load_hardware if word == "now" else load_shipped
+        machines = [load(name) for name in hardware_names()]
+        chosen = [machine for machine in machines if provider in (None, machine.provider)]
+        if not chosen:
+            known = ", ".join(sorted({machine.provider for machine in machines}))
+            raise BadInput(f"no machine of provider {provider!r}; known: {known}")
+        return {
+            machine.name: {price.region: price for price in (machine.price, *machine.other_prices)}
+            for machine in chosen
+        }
+    path = expanded(word)
+    is_ours = format_of(path) is None and set(book.COLUMNS) <= set(header_of(path))
+    return book.read_file(path) if is_ours else read_list(path, provider).quotes

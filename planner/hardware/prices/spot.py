@@ -20,17 +20,21 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from planner.errors import BadInput
 from planner.files.folders import shipped_folder
+from planner.hardware import Hardware
+from planner.hardware.prices.cost import RESTART_S, SECONDS_PER_HOUR, SpotTerms
 from planner.memoize import memoize
+from planner.units import format_bytes, format_seconds
 
 HOURS_PER_MONTH = 730.0
-RESTART_S = 300.0  # assumed: a new machine, its image, and the checkpoint
 CHECKPOINT_BYTES_PER_S = 1e9  # assumed: to local disk or a parallel file system
-AS_OF = "2025-06-28"
-SOURCE = "AWS Spot Advisor, as alexei-led/spotinfo carries it"
+UNKNOWN_SHARE = 0.2  # of machines that are taken away in a month, where nobody says: assumed
+SOURCE = "AWS Spot Advisor, as alexei-led/spotinfo carries it, 2025-06-28"
 
 # the share of machines that AWS took back in the trailing month, by its class: lowest, highest
 CLASSES = {
@@ -53,7 +57,7 @@ class Interruption:
     share_of_month: str
     per_hour: float
     at_least: bool
-    basis: str = f"{SOURCE}, {AS_OF}"
+    basis: str = SOURCE
 
     @property
     def words(self) -> str:
@@ -71,66 +75,105 @@ class SpotRun:
     time_factor: float  # expected time over the time without interruptions and checkpoints
     interruptions_per_hour: float  # of the whole run
 
-    @property
-    def lost(self) -> float:
-        """The share of the paid time that makes no progress."""
-        return 1 - 1 / self.time_factor
-
     def usd_per_useful_hour(self, spot_usd_per_hour: float) -> float:
         """What one hour of useful work costs at a spot price."""
         return spot_usd_per_hour * self.time_factor
 
 
+@dataclass(frozen=True, slots=True)
+class SpotCourse:
+    """A run on spot machines, and in words how it was counted."""
+
+    run: SpotRun
+    checkpoint_s: float
+    restart_s: float
+    words: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "interruptions_per_hour": self.run.interruptions_per_hour,
+            "checkpoint_interval_s": self.run.interval_s,
+            "checkpoint_s": self.checkpoint_s,
+            "restart_s": self.restart_s,
+            "time_factor": self.run.time_factor,
+            "counted": self.words,
+        }
+
+
+def course_of(taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float) -> SpotCourse:
+    """The course of a run on spot machines, given with their count and region. `state_bytes` is what a
+    checkpoint holds."""
+    known = [(kind, count, _interruption(kind, region, terms)) for kind, count, region in taken]
+    rate = sum(count * interruption.per_hour for _, count, interruption in known)
+    write_s = checkpoint_s(state_bytes)
+    run = spot_run(rate, checkpoint_s=write_s, restart_s=terms.restart_s, interval_s=terms.checkpoint_every_s)
+    often = "; ".join(f"{count} x {kind.name}: {interruption.words}" for kind, count, interruption in known)
+    stops = f"stopped once in {format_seconds(SECONDS_PER_HOUR / rate)}" if rate else "never stopped"
+    interval = "which costs least" if terms.checkpoint_every_s is None else "as given"
+    words = (
+        f"{often}. The run is {stops}; a checkpoint ({format_bytes(state_bytes)}, "
+        f"{format_seconds(write_s)} at {CHECKPOINT_BYTES_PER_S / 1e9:g} GB/s) every "
+        f"{format_seconds(run.interval_s)} ({interval}), "
+        f"{format_seconds(terms.restart_s)} for a restart: {run.time_factor - 1:.1%} more time and money"
+    )
+    return SpotCourse(run, write_s, terms.restart_s, words)
+
+
+def _interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption:
+    if terms.interruptions is not None:
+        return interruption_share(terms.interruptions, "as given")
+    known = interruption_of(kind.name, region)
+    return known or interruption_share(UNKNOWN_SHARE, "assumed: nobody publishes it")
+
+
 def interruption_of(machine: str, region: str) -> Interruption | None:
-    """What is known of a machine in a region; None where nothing is, as everywhere but on AWS."""
+    """What is known of a machine in a region; None where nothing is, as everywhere but on AWS.
+
+    The hourly rate is -ln(1 - f) / 730 where the share f is taken away in a month."""
     share = _classes().get((machine, region))
-    return None if share is None else interruption_class(share)
-
-
-def interruption_class(share: str) -> Interruption:
-    """The hourly rate of a class: -ln(1 - f) / 730 where the share f is taken away in a month."""
+    if share is None:
+        return None
     lowest, highest = CLASSES[share]
-    fraction = lowest if highest is None else highest
-    return Interruption(share, -math.log1p(-fraction) / HOURS_PER_MONTH, highest is None)
+    return Interruption(share, _per_hour(lowest if highest is None else highest), highest is None)
 
 
 def interruption_share(share: float, basis: str) -> Interruption:
     """The same for a share of machines a month that someone gives or assumes."""
     if not 0 <= share < 1:
         raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
-    return Interruption(f"{100 * share:.3g}%", -math.log1p(-share) / HOURS_PER_MONTH, False, basis)
+    return Interruption(f"{100 * share:.3g}%", _per_hour(share), False, basis)
+
+
+def _per_hour(share_of_month: float) -> float:
+    return -math.log1p(-share_of_month) / HOURS_PER_MONTH
 
 
 def spot_run(
     interruptions_per_hour: float,
     *,
-    machines: int = 1,
     checkpoint_s: float,
     restart_s: float = RESTART_S,
     interval_s: float | None = None,
 ) -> SpotRun:
-    """The expected course of a run on machines that are taken away at a rate, each by itself.
+    """The expected course of a run whose machines, all together, are interrupted at a rate.
 
     Checkpoints are written at Daly's interval unless one is given. A run that is interrupted so often that it
     hardly gets on has a factor of infinity.
     """
-    figures = {"interruptions_per_hour": interruptions_per_hour, "restart_s": restart_s}
-    for name, value in figures.items():
+    for name, value in (("interruptions_per_hour", interruptions_per_hour), ("restart_s", restart_s)):
         if not (math.isfinite(value) and value >= 0):
             raise BadInput(f"{name} must be a number of at least 0, not {value:g}")
     if not (math.isfinite(checkpoint_s) and checkpoint_s > 0):
         raise BadInput(f"checkpoint_s must be above 0, not {checkpoint_s:g}")
-    if machines < 1:
-        raise BadInput(f"machines must be at least 1, not {machines}")
     if interval_s is not None and not interval_s > 0:
         raise BadInput(f"interval_s must be above 0, not {interval_s:g}")
-    rate = interruptions_per_hour * machines
-    if rate == 0:
+    if interruptions_per_hour == 0:
         never = math.inf if interval_s is None else interval_s
         return SpotRun(never, 1 + checkpoint_s / never, 0.0)
-    mean_s = 3600 / rate
+    mean_s = SECONDS_PER_HOUR / interruptions_per_hour
     interval = best_interval_s(mean_s, checkpoint_s) if interval_s is None else interval_s
-    return SpotRun(interval, _factor(mean_s, interval, checkpoint_s, restart_s), rate)
+    factor = _factor(mean_s, interval, checkpoint_s, restart_s)
+    return SpotRun(interval, factor, interruptions_per_hour)
 
 
 def best_interval_s(mean_s: float, checkpoint_s: float) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.hardware.prices import age, book
+from planner.hardware.prices import book, cost
 
 
 class Today(date):
@@ -18,6 +18,6 @@ class Today(date):
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PLANNER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("PLANNER_PATH", raising=False)
-    monkeypatch.setattr(age, "date", Today)
+    monkeypatch.setattr(cost, "date", Today)
     monkeypatch.setattr(book, "date", Today)
     return tmp_path / "home"

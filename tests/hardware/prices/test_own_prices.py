@@ -10,13 +10,15 @@ from planner.errors import BadInput
 from planner.hardware import Price
 from planner.hardware.catalog import load_hardware
 from planner.hardware.prices import book
-from planner.hardware.prices.age import age_days, old_prices
-from planner.hardware.prices.changes import changes_between, prices_named
-from planner.hardware.prices.importing import import_lists
-from planner.hardware.prices.quote import Quote
+from planner.hardware.prices.cost import age_days, old_prices
+from planner.hardware.prices.lists import changes_between, import_lists, prices_named
 
 DATA = Path(__file__).parents[2] / "data/prices"
 TODAY = date(2026, 11, 17)
+
+
+def quote(usd: float | None, spot: float | None = None, as_of: str = "") -> Price:
+    return Price(usd, spot, "x", as_of, "published", "somewhere")
 
 
 def imported(path: Path, as_of: str = "2026-11-16", provider: str | None = None) -> None:
@@ -108,16 +110,29 @@ def test_a_damaged_file_of_ones_own_says_so(home: Path) -> None:
 
 
 def test_what_is_saved_is_read_back(home: Path) -> None:
-    quotes = {"g5.xlarge": {"us-east-1": Quote(1.0, 0.5, 0.25, 0.75), "eu-west-1": Quote(None, 0.4)}}
-    path = book.save("aws", quotes, date(2026, 1, 2), "a, list")
+    prices = {"g5.xlarge": {"us-east-1": quote(1.0, 0.5), "eu-west-1": quote(None, 0.4)}}
+    path = book.save("aws", prices, date(2026, 1, 2), "a, list")
     value = book.read_file(path)["g5.xlarge"]
-    assert {region: dated.quote for region, dated in value.items()} == quotes["g5.xlarge"]
+    assert {(region, p.on_demand_usd_per_hour, p.spot_usd_per_hour) for region, p in value.items()} == {
+        ("us-east-1", 1.0, 0.5),
+        ("eu-west-1", None, 0.4),
+    }
     assert (value["us-east-1"].as_of, value["us-east-1"].source) == ("2026-01-02", "a, list")
 
 
+def test_lists_of_two_regions_of_one_day_are_both_kept() -> None:
+    book.save("aws", {"g5.xlarge": {"us-east-1": quote(1.0)}}, date(2026, 1, 2), "a")
+    path = book.save("aws", {"g5.xlarge": {"eu-west-1": quote(1.2)}}, date(2026, 1, 2), "b")
+    value = book.read_file(path)["g5.xlarge"]
+    assert {region: price.on_demand_usd_per_hour for region, price in value.items()} == {
+        "us-east-1": 1.0,
+        "eu-west-1": 1.2,
+    }
+
+
 def test_changes_by_size() -> None:
-    old = {"a": {"x": Quote(2.0, 1.0), "y": Quote(1.0)}, "b": {"x": Quote(1.0)}}
-    new = {"a": {"x": Quote(3.0, 1.0), "y": Quote(0.9)}, "c": {"x": Quote(1.0)}}
+    old = {"a": {"x": quote(2.0, 1.0), "y": quote(1.0)}, "b": {"x": quote(1.0)}}
+    new = {"a": {"x": quote(3.0, 1.0), "y": quote(0.9)}, "c": {"x": quote(1.0)}}
     changes = changes_between(old, new)
     assert [(c.machine, c.region, c.kind) for c in changes.changed] == [
         ("a", "x", "on demand"),
@@ -138,10 +153,6 @@ def test_changes_of_a_list_against_the_catalogue() -> None:
     assert again.only_new == 1  # sa-east-1
 
 
-def price(as_of: str) -> Price:
-    return Price(1.0, None, "x", as_of, "published", "somewhere")
-
-
 def test_ages() -> None:
     assert age_days("2026-08-22", TODAY) == 87
     assert age_days("2026-08", TODAY) == 81
@@ -151,9 +162,12 @@ def test_ages() -> None:
 
 
 def test_old_prices_are_said_to_be_old() -> None:
-    assert old_prices([price("2026-08-22")], TODAY) == ""
-    assert old_prices([price("2026-08-19")], TODAY) == ""  # 90 days
-    said = old_prices([price("2026-08-18"), price("2026-11-01"), price("2024-08-19")], TODAY)
+    assert old_prices(["2026-08-22"], TODAY) == ""
+    assert old_prices(["2026-08-19"], TODAY) == ""  # 90 days
+    said = old_prices(
+        ["2026-08-18", "2026-11-01", "2024-08-19"],
+        TODAY,
+    )
     assert said.startswith("2 of 3 prices are older than 90 days, the oldest of 2024-08-19")
     assert "planner prices import" in said
-    assert old_prices([price("2026-08-18")], TODAY).startswith("The price is")
+    assert old_prices(["2026-08-18"], TODAY).startswith("The price is")

@@ -9,8 +9,8 @@ import pytest
 from planner.hardware import Hardware, Price
 from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
-from planner.hardware.prices.paying import UNKNOWN_SHARE, Paid, SpotTerms, paid_for
-from planner.hardware.prices.spot import interruption_of, spot_run
+from planner.hardware.prices.cost import Paid, SpotTerms, paid_for
+from planner.hardware.prices.spot import UNKNOWN_SHARE, interruption_of, spot_run
 from planner.parallel.data import Rented
 
 
@@ -30,7 +30,7 @@ def test_spot_costs_its_price_times_what_interruptions_take() -> None:
     known = interruption_of("p4d.24xlarge", "us-east-1")
     assert known is not None
     assert result.course is not None
-    run = spot_run(known.per_hour, machines=16, checkpoint_s=2.0)
+    run = spot_run(16 * known.per_hour, checkpoint_s=2.0)
     assert result.usd_per_hour == (80.0,)
     assert result.time_factor == pytest.approx(run.time_factor)
     assert result.usd_per_useful_hour == pytest.approx(80 * run.time_factor)

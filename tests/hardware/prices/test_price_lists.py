@@ -1,6 +1,8 @@
-"""Lists of SkyPilot and gpuhunt, with the odd rows that the real ones have, as prices of our machines."""
+"""Lists of SkyPilot, gpuhunt and AWS and of two columns, as prices of the machines of the catalogue."""
 
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,21 +10,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import BadInput
+from planner.hardware import Price
 from planner.hardware.prices.lists import read_list, read_lists
-from planner.hardware.prices.quote import Quote
 
 DATA = Path(__file__).parents[2] / "data/prices"
 SKY = DATA / "v8"
 HUNT = DATA / "gpuhunt"
 
 
-def test_spot_is_the_median_over_zones_and_keeps_its_range() -> None:
+def usd(price: Price) -> tuple[float | None, float | None]:
+    return price.on_demand_usd_per_hour, price.spot_usd_per_hour
+
+
+def by_region(prices: Mapping[str, Price]) -> dict[str, tuple[float | None, float | None]]:
+    return {region: usd(price) for region, price in prices.items()}
+
+
+def test_spot_is_the_median_over_zones() -> None:
     aws = read_list(SKY / "aws/vms.csv")
     assert (aws.format, aws.provider, aws.rows) == ("SkyPilot", "aws", 7)
-    assert aws.quotes["g5.48xlarge"]["us-east-1"] == Quote(16.288, 7.1, 6.2246, 16.288)
-    assert aws.quotes["g5.48xlarge"]["sa-east-1"] == Quote(17.9)
+    assert usd(aws.quotes["g5.48xlarge"]["us-east-1"]) == (16.288, 7.1)
+    assert usd(aws.quotes["g5.48xlarge"]["sa-east-1"]) == (17.9, None)
     assert aws.quotes["c5.18xlarge"]["us-east-1"].on_demand_usd_per_hour == 3.11
-    assert aws.quotes["p5e.48xlarge"]["us-east-2"] == Quote(None, 24.5, 24.5, 24.5)  # sold as spot alone
+    assert usd(aws.quotes["p5e.48xlarge"]["us-east-2"]) == (None, 24.5)  # sold as spot alone
     assert aws.left_out == {"of machines that the catalogue lacks": 1}
 
 
@@ -33,7 +43,7 @@ def test_google_sells_hosts_and_accelerators_apart() -> None:
     assert gcp["a3-megagpu-8g"]["us-central1"].on_demand_usd_per_hour == pytest.approx(9.46006 + 82.7542)
     assert gcp["a4-highgpu-8g"]["us-central1"].on_demand_usd_per_hour == 90.216  # a host for nothing
     # the accelerator is in two zones, the host in one
-    assert gcp["n1-standard-8+1xT4"]["us-central1"] == Quote(0.73, 0.37, 0.37, 0.37)
+    assert usd(gcp["n1-standard-8+1xT4"]["us-central1"]) == (0.73, 0.37)
     assert "g2-standard-96" not in gcp
 
 
@@ -53,28 +63,28 @@ def test_version_7_of_google_is_not_believed_of_h100(tmp_path: Path) -> None:
 
 
 def test_a_spot_price_like_the_other_is_none_outside_aws() -> None:
-    assert read_list(SKY / "azure/vms.csv").quotes["Standard_ND96isr_H100_v5"] == {"eastus": Quote(98.32)}
-    assert read_list(SKY / "runpod/vms.csv").quotes["runpod-1x-l4"]["CA"] == Quote(0.55)
-    assert read_list(SKY / "verda/vms.csv").quotes["verda-2x-rtxpro6000"]["FIN-02"] == Quote(
-        None, 1.95, 1.95, 1.95
-    )
+    assert by_region(read_list(SKY / "azure/vms.csv").quotes["Standard_ND96isr_H100_v5"]) == {
+        "eastus": (98.32, None)
+    }
+    assert usd(read_list(SKY / "runpod/vms.csv").quotes["runpod-1x-l4"]["CA"]) == (0.55, None)
+    assert usd(read_list(SKY / "verda/vms.csv").quotes["verda-2x-rtxpro6000"]["FIN-02"]) == (None, 1.95)
 
 
 def test_gpuhunt() -> None:
     aws = read_list(HUNT / "aws.csv")
     assert (aws.format, aws.provider) == ("gpuhunt", "aws")
-    assert aws.quotes["p5.48xlarge"] == {
-        "us-east-1": Quote(55.04, 21.5, 21.5, 21.5),
-        "us-west-2": Quote(55.04),
+    assert by_region(aws.quotes["p5.48xlarge"]) == {
+        "us-east-1": (55.04, 21.5),
+        "us-west-2": (55.04, None),
     }
     assert aws.left_out == {
         "of machines that the catalogue lacks": 1,
         "of rows that lack a required value": 1,
     }
     gcp = read_list(HUNT / "gcp.csv").quotes
-    assert gcp["a2-highgpu-8g"] == {"us-central1": Quote(29.4, 17.1, 17.1, 17.1)}  # zones of one region
-    assert gcp["n1-standard-8+1xT4"]["us-central1"] == Quote(0.74)
-    assert read_list(HUNT / "nebius.csv").quotes["nebius-8x-h100-sxm"]["eu-north1"] == Quote(37.6)
+    assert by_region(gcp["a2-highgpu-8g"]) == {"us-central1": (29.4, 17.1)}  # zones of one region
+    assert usd(gcp["n1-standard-8+1xT4"]["us-central1"]) == (0.74, None)
+    assert usd(read_list(HUNT / "nebius.csv").quotes["nebius-8x-h100-sxm"]["eu-north1"]) == (37.6, None)
 
 
 def test_a_folder_of_either() -> None:
@@ -103,7 +113,7 @@ def test_the_provider_may_be_given(tmp_path: Path) -> None:
 HEAD = "InstanceType,Region,Price,SpotPrice,AvailabilityZone\n"
 GOOD = "g5.xlarge,us-east-1,1.1,0.5,a\n"
 BAD = {
-    "another format": ("name,usd\na,1\n", ":1", "SkyPilot"),
+    "another format": ("name,usd,day\na,1,2\n", ":1", "SkyPilot"),
     "empty": ("", ":1", "gpuhunt"),
     "no region": ("InstanceType,Price\ng5.xlarge,1\n", ":1", "no column Region"),
     "negative": (HEAD + GOOD + "g5.xlarge,us-east-1,-1.1,0.5,b\n", ":3: column Price", "above 0"),
@@ -216,3 +226,111 @@ def test_tpu_slices_of_any_price_are_left_out_and_counted(tmp_path: Path) -> Non
     with_slices, without = read_list(path), read_list(SKY / "gcp/vms.csv")
     assert with_slices.quotes == without.quotes
     assert with_slices.left_out["TPU slices"] == 1 + without.left_out.get("TPU slices", 0)
+
+
+AWS = DATA / "aws"
+
+
+def test_aws_offer_file_counts_linux_on_shared_machines() -> None:
+    prices = read_list(AWS / "index.json")
+    assert (prices.format, prices.provider, prices.as_of) == ("AWS", "aws", "2026-11-12")
+    assert {name: by_region(regions) for name, regions in prices.quotes.items()} == {
+        "p5.48xlarge": {"us-east-1": (54.5, None)},
+        "g5.xlarge": {"us-east-1": (1.01, None)},
+    }
+    assert prices.left_out == {
+        "of other systems, tenancies or zones": 4,
+        "without a price in USD per hour": 1,
+        "of machines that the catalogue lacks": 1,
+    }
+
+
+def test_aws_get_products_is_read_like_the_offer_file() -> None:
+    prices = read_list(AWS / "get-products.json")
+    assert (prices.format, prices.as_of) == ("AWS", "2026-11-10")
+    assert by_region(prices.quotes["p4d.24xlarge"]) == {"eu-west-1": (24.1, None), "us-east-1": (21.9, None)}
+
+
+AWS_BAD = {
+    "cut off": (lambda text: text[: len(text) // 2], "no AWS price list"),
+    "no number": (lambda text: text.replace("54.5000000000", "cheap"), "'cheap' is no number"),
+    "negative": (lambda text: text.replace("54.5000000000", "-1"), "above 0"),
+    "absurd": (lambda text: text.replace("54.5000000000", "54500"), "absurd"),
+    "no region": (
+        lambda text: text.replace('"regionCode": "us-east-1"', '"x": "y"'),
+        "no attribute regionCode",
+    ),
+    "another type": (lambda text: text.replace('"USD": "54.5000000000"', '"USD": 54.5'), "no AWS price list"),
+    "control character": (
+        lambda text: text.replace("p5.48xlarge", "p5\\n.48xlarge"),
+        "one line of printable",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AWS_BAD)
+def test_damaged_aws_lists_are_refused_in_one_line(tmp_path: Path, case: str) -> None:
+    change, words = AWS_BAD[case]
+    path = tmp_path / "index.json"
+    path.write_text(change((AWS / "index.json").read_text()))
+    with pytest.raises(BadInput) as caught:
+        read_list(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert words in message
+    assert "\n" not in message
+
+
+def test_two_prices_of_one_aws_machine_are_refused(tmp_path: Path) -> None:
+    content = json.loads((AWS / "index.json").read_text())
+    content["products"]["TWIN"] = content["products"]["P5LINUX"] | {"sku": "TWIN"}
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": "55"}}
+    content["terms"]["OnDemand"]["TWIN"] = {"TWIN.1": {"priceDimensions": {"TWIN.1.1": dimension}}}
+    path = tmp_path / "index.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadInput, match=r"product TWIN: another price of p5.48xlarge in us-east-1"):
+        read_list(path)
+
+
+def test_json_that_is_no_price_list(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"name": "value"}')
+    with pytest.raises(BadInput, match="no price list; it may be one of SkyPilot"):
+        read_list(path)
+
+
+@pytest.mark.parametrize("head", ["", "machine,USD per hour\n", "name,price\n"])
+def test_two_columns_with_and_without_a_header(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(head + "P5.48xlarge, 50.5\na2-highgpu-8g,$28\nunknown,3\n")
+    prices = read_list(path)
+    assert (prices.format, prices.provider) == ("two-column", "several")
+    assert by_region(prices.quotes["p5.48xlarge"]) == {"us-east-1": (50.5, None)}
+    assert by_region(prices.quotes["a2-highgpu-8g"]) == {"us-central1": (28.0, None)}
+    assert prices.left_out == {"of machines that the catalogue lacks": 1}
+    only = read_list(path, "aws")
+    assert (only.provider, list(only.quotes)) == ("aws", ["p5.48xlarge"])
+
+
+TWO_BAD = {
+    "no number": ("machine,usd\np5.48xlarge,dear\n", ":2: column usd_per_hour: 'dear' is no number"),
+    "no number at first": ("p5.48xlarge,dear\n", ":1: column usd_per_hour: 'dear' is no number"),
+    "negative": ("p5.48xlarge,-1\n", ":1: column usd_per_hour: -1 is no price"),
+    "absurd": ("g5.xlarge,1\np5.48xlarge,20000\n", ":2: column usd_per_hour: 20000 USD per hour is absurd"),
+    "empty": ("p5.48xlarge,\n", ":1: column usd_per_hour: is empty"),
+    "no name": ("p5.48xlarge,1\n,1\n", ":2: column machine: is empty"),
+    "three fields": ("p5.48xlarge,1\ng5.xlarge,1,2\n", ":2: 3 fields, the header has 2"),
+    "twice": ("p5.48xlarge,1\np5.48xlarge,2\n", ":2: column usd_per_hour: another price of p5.48xlarge"),
+    "unknown": ("name,usd\na,1\n", "no price of a machine that the catalogue has"),
+}
+
+
+@pytest.mark.parametrize("case", TWO_BAD)
+def test_damaged_two_column_lists_are_refused_in_one_line(tmp_path: Path, case: str) -> None:
+    text, words = TWO_BAD[case]
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput) as caught:
+        read_list(path)
+    assert str(caught.value).startswith(str(path))
+    assert words in str(caught.value)

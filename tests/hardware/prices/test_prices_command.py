@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from planner.cli._app import app
 from planner.errors import BadInput, Infeasible
+from planner.hardware.prices import cost
 
 DATA = Path(__file__).parents[2] / "data/prices"
 
@@ -93,3 +94,50 @@ def test_bad_words() -> None:
     ):
         with pytest.raises(BadInput, match=what):
             run(*words)
+
+
+class Later(date):
+    @classmethod
+    def today(cls) -> date:
+        return date(2027, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "recommend --model vgg11 --budget 5 --hardware g5.xlarge --explain",
+        "simulate --model vgg11 --hardware g5.xlarge --workers 2 --explain",
+        "compare --model vgg11 --hardware g5.xlarge,g4dn.xlarge --budget 5 --explain",
+        "saturation --model vgg11 --hardware g5.xlarge --explain",
+        "fit --model llama3-8b --gpu L4",
+        "hardware g5",
+        "hardware g5.xlarge",
+        "hardware --gpu L4",
+        "prices show g5.xlarge",
+        "prices show",
+    ],
+)
+def test_old_prices_name_the_command_that_updates_them(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "date", Later)
+    text = " ".join(run(*command.split()).split())
+    assert "older than 90 days" in text
+    assert "`planner prices import FILE` updates them" in text
+
+
+def test_import_of_aws_json_is_dated_by_the_list_and_keeps_spot(home: Path) -> None:
+    text = run("prices", "import", str(DATA / "aws/index.json"))
+    assert str(home / "prices/aws-2026-11-12.csv") in text
+    assert "Dated by" not in text
+    shown = json.loads(run("prices", "show", "p5.48xlarge", "-f", "json"))
+    assert (shown[0]["on_demand_usd_per_hour"], shown[0]["as_of"]) == (54.5, "2026-11-12")
+    assert shown[0]["spot_usd_per_hour"] == 20.7387  # the catalogue's, as the list says nothing of spot
+
+
+def test_import_of_two_columns(tmp_path: Path, home: Path) -> None:
+    path = tmp_path / "quotes.csv"
+    path.write_text("p5.48xlarge,50\na2-highgpu-8g,28\n")
+    assert str(home / "prices/several-2026-11-16.csv") in run(
+        "prices", "import", str(path), "--as-of", "2026-11-16"
+    )
+    assert json.loads(run("prices", "show", "p5.48xlarge", "-f", "json"))[0]["on_demand_usd_per_hour"] == 50
+    assert "2 prices are the same" in run("prices", "diff", str(path), "now")

@@ -14,7 +14,6 @@ from planner.hardware.prices.spot import (
     _classes,
     best_interval_s,
     checkpoint_s,
-    interruption_class,
     interruption_of,
     spot_run,
 )
@@ -33,10 +32,11 @@ def test_rates_of_classes() -> None:
     assert (p5.share_of_month, p5.at_least) == (">20%", True)
     assert p5.per_hour == pytest.approx(-math.log(0.8) / 730)
     assert "at least one in 136 days" in p5.words
-    assert interruption_class("<5%").per_hour == pytest.approx(-math.log(0.95) / 730)
+    assert interruption_of("g5.xlarge", "nowhere") is None
     assert interruption_of("a3-highgpu-8g", "us-central1") is None
-    rates = [interruption_class(share).per_hour for share in CLASSES]
-    assert rates == sorted(rates)
+    rates = {share: interruption_of(*place).per_hour for place, share in _classes().items()}
+    assert rates["<5%"] == pytest.approx(-math.log(0.95) / 730)
+    assert [rates[share] for share in CLASSES] == sorted(rates.values())
 
 
 def simulated(mean_s: float, interval_s: float, checkpoint: float, restart: float, segments: int) -> float:
@@ -55,7 +55,7 @@ def simulated(mean_s: float, interval_s: float, checkpoint: float, restart: floa
 
 @pytest.mark.parametrize(("per_hour", "machines"), [(0.05, 1), (0.02, 16), (0.5, 4)])
 def test_expected_time_is_that_of_a_simulation(per_hour: float, machines: int) -> None:
-    run = spot_run(per_hour, machines=machines, checkpoint_s=30, restart_s=300)
+    run = spot_run(per_hour * machines, checkpoint_s=30, restart_s=300)
     mean_s = 3600 / (per_hour * machines)
     drawn = simulated(mean_s, run.interval_s, 30, 300, 20_000)
     assert run.time_factor == pytest.approx(drawn, rel=0.02)
@@ -63,11 +63,9 @@ def test_expected_time_is_that_of_a_simulation(per_hour: float, machines: int) -
 
 @given(st.floats(1e-4, 1.0), st.integers(1, 64), st.floats(1.0, 600.0))
 def test_no_other_interval_is_much_better(per_hour: float, machines: int, write_s: float) -> None:
-    best = spot_run(per_hour, machines=machines, checkpoint_s=write_s)
+    best = spot_run(per_hour * machines, checkpoint_s=write_s)
     for share in (0.5, 0.8, 1.25, 2.0):
-        other = spot_run(
-            per_hour, machines=machines, checkpoint_s=write_s, interval_s=best.interval_s * share
-        )
+        other = spot_run(per_hour * machines, checkpoint_s=write_s, interval_s=best.interval_s * share)
         assert best.time_factor <= other.time_factor * 1.02
 
 
@@ -77,28 +75,27 @@ def test_young_is_the_limit_of_rare_interruptions() -> None:
 
 
 def test_more_machines_lose_more() -> None:
-    factors = [spot_run(0.01, machines=n, checkpoint_s=20).time_factor for n in (1, 4, 16, 64)]
+    factors = [spot_run(0.01 * n, checkpoint_s=20).time_factor for n in (1, 4, 16, 64)]
     assert factors == sorted(factors)
     assert 1 < factors[0] < 1.02
-    assert spot_run(0.01, machines=16, checkpoint_s=20).lost == pytest.approx(1 - 1 / factors[2])
 
 
 def test_interruptions_eat_what_spot_saves() -> None:
-    calm, wild = spot_run(0.0003, checkpoint_s=10), spot_run(5.0, machines=8, checkpoint_s=120)
+    calm, wild = spot_run(0.0003, checkpoint_s=10), spot_run(40.0, checkpoint_s=120)
     assert calm.usd_per_useful_hour(20.7387) < 55.04 < wild.usd_per_useful_hour(20.7387)
     assert calm.usd_per_useful_hour(20.7387) == pytest.approx(20.7387 * calm.time_factor)
 
 
 def test_never_and_always() -> None:
-    never = spot_run(0.0, machines=8, checkpoint_s=10)
-    assert (never.time_factor, never.lost, never.interval_s) == (1.0, 0.0, math.inf)
-    assert spot_run(1e7, machines=8, checkpoint_s=10).time_factor == math.inf
+    never = spot_run(0.0, checkpoint_s=10)
+    assert (never.time_factor, never.interval_s) == (1.0, math.inf)
+    assert spot_run(8e7, checkpoint_s=10).time_factor == math.inf
     assert checkpoint_s(4e9) == 4.0
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"checkpoint_s": 0}, {"checkpoint_s": math.nan}, {"restart_s": -1}, {"machines": 0}, {"interval_s": 0}],
+    [{"checkpoint_s": 0}, {"checkpoint_s": math.nan}, {"restart_s": -1}, {"interval_s": 0}],
 )
 def test_absurd_figures(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInput):

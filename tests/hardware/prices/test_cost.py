@@ -6,27 +6,23 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.prices.cluster_cost import (
-    machine_usd_per_hour,
-    usd_per_million_samples,
-)
+from planner.hardware.market import Market
+from planner.hardware.prices.cost import usd_per_million_samples
 
 
 def test_regions() -> None:
     nc6 = load_hardware("Standard_NC6")
-    assert machine_usd_per_hour(nc6) == 0.9
-    assert machine_usd_per_hour(nc6, region="southcentralus") == 1.08
-    with pytest.raises(BadInput, match="westus2, southcentralus"):
-        machine_usd_per_hour(nc6, region="eu-west-1")
-    with pytest.raises(BadInput, match="no spot price in southcentralus"):
-        machine_usd_per_hour(nc6, region="southcentralus", spot=True)
+    assert Market().usd_per_hour(nc6) == 0.9
+    assert Market(region="southcentralus").usd_per_hour(nc6) == 1.08
+    assert Market(region="eu-west-1").usd_per_hour(nc6) is None
 
 
 def test_a_private_machine_costs_capital_and_energy() -> None:
     opteron = load_hardware("private-opteron")
     # 1,500 USD over 5 years of 8,766 hours; 0.2 kW with 1.6 at the meter at 0.12 USD/kWh
-    assert machine_usd_per_hour(opteron) == pytest.approx(1500 / (5 * 8766) + 0.2 * 1.6 * 0.12)
-    assert machine_usd_per_hour(opteron, spot=True, region="us-east-1") == machine_usd_per_hour(opteron)
+    usd = Market().usd_per_hour(opteron)
+    assert usd == pytest.approx(1500 / (5 * 8766) + 0.2 * 1.6 * 0.12)
+    assert Market(spot=True, region="us-east-1").usd_per_hour(opteron) == usd
     assert opteron.price.basis == "estimated"
 
 
@@ -34,7 +30,7 @@ def test_every_machine_has_a_price() -> None:
     """What is sold as spot alone has no other price."""
     for machine in map(load_hardware, hardware_names()):
         spot = machine.price.on_demand_usd_per_hour is None
-        assert machine_usd_per_hour(machine, spot=spot) > 0
+        assert (Market(spot=spot).usd_per_hour(machine) or 0) > 0
 
 
 @given(st.floats(0.01, 1000), st.floats(0.01, 1e6))

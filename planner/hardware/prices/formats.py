@@ -1,0 +1,284 @@
+"""Price lists in CSV, each format with a reader that turns a file into rows of one type.
+
+- SkyPilot's `vms.csv`: one row per machine and zone; the provider is the name of the folder. On Google Cloud
+  hosts and accelerators are rows of their own, and a machine costs both in the same zone; a host may cost 0,
+  where the accelerator's row holds the whole machine. Version 7 has H100 and A100-80GB far below their price.
+- gpuhunt's CSV (dstack): one row per offer, spot in rows of its own; the provider is the name of the file.
+  Rows without a required column are left out, as gpuhunt does; `location` is a region or one of its zones.
+- Two columns: a machine as the catalogue or its provider calls it, and USD per hour, in its first region.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.errors import BadInput
+from planner.files.identifiers import check_name
+from planner.files.regular_file import opened
+from planner.hardware import Hardware
+
+LARGEST_BYTES = 256 * 2**20  # the largest published CSV has a tenth of it
+HIGHEST_USD_PER_HOUR = 1e4  # above which a price is a slip: the bound of hardware files
+KEPT = "; nothing was imported"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPrice:
+    """USD per hour of a machine in a zone of a region, as a list says it; `name` is the provider's.
+
+    A `Reader` yields them; `place` is the file with the line and column, `as_of` the day where the list has
+    one."""
+
+    place: str
+    line: int
+    name: str
+    region: str
+    zone: str = ""
+    on_demand: float | None = None
+    spot: float | None = None
+    as_of: str = ""
+
+
+Machines = Mapping[str, Hardware]  # of a provider, by its own names for them
+Reader = Callable[[Path, str, Machines, Counter[str]], Iterable[ListedPrice]]
+
+
+@dataclass(frozen=True, slots=True)
+class PriceFormat:
+    """A format, how the provider follows from a list's path, and its reader, which is given the path, the
+    provider, its machines, and a counter of what it leaves out."""
+
+    name: str
+    provider_of: Callable[[Path], str]
+    read: Reader
+
+
+class PriceRow(dict[str, str]):
+    """One line of a CSV by column; one that the list lacks is empty."""
+
+    def __init__(self, path: Path, line: int, fields: Iterable[tuple[str, str]]) -> None:
+        super().__init__(fields)
+        self.path, self.line = path, line
+
+    def __missing__(self, column: str) -> str:
+        return ""
+
+    def place(self, column: str) -> str:
+        return f"{self.path}:{self.line}: column {column}"
+
+    def error(self, column: str, message: str) -> BadInput:
+        return BadInput(f"{self.place(column)}: {message}{KEPT}")
+
+    def usd(self, column: str, *, zero: bool = False) -> float | None:
+        """A price in a column; None if it is empty."""
+        return usd_per_hour(self[column], self.place(column), zero=zero)
+
+
+def usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
+    """A price as a list writes it; None if it is empty."""
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadInput(f"{place}: {text!r} is no number{KEPT}") from None
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        raise BadInput(f"{place}: {text} is no price: it must be above 0{KEPT}")
+    if value > HIGHEST_USD_PER_HOUR:
+        raise BadInput(f"{place}: {text} USD per hour is absurd: at most {HIGHEST_USD_PER_HOUR:,.0f}{KEPT}")
+    return value
+
+
+def header_of(path: Path) -> tuple[str, ...]:
+    """The fields of the first line; empty for an empty file."""
+    with _text(path) as text:
+        return tuple(name.strip() for name in next(_lines(path, text), []))
+
+
+def rows_of(path: Path, needed: Sequence[str], names: Sequence[str] | None = None) -> Iterator[PriceRow]:
+    """The rows of a CSV in which the columns `needed` must be there; `names` of a list without a header."""
+    with _text(path) as text:
+        lines = _lines(path, text)
+        header = [name.strip() for name in next(lines, [])] if names is None else list(names)
+        if twice := next((name for name, count in Counter(header).items() if count > 1), None):
+            raise BadInput(f"{path}:1: column {twice} is there twice{KEPT}")
+        if lacking := next((name for name in needed if name not in header), None):
+            raise BadInput(f"{path}:1: no column {lacking}; it needs {', '.join(needed)}")
+        for line, fields in enumerate(lines, 2 if names is None else 1):
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                message = f"{len(fields)} fields, the header has {len(header)}"
+                raise BadInput(f"{path}:{line}: {message}{KEPT}")
+            for field in fields:
+                if not field.isprintable():
+                    check_name(field.strip(), f"{path}:{line}")
+            yield PriceRow(path, line, zip(header, map(str.strip, fields), strict=True))
+
+
+def _text(path: Path) -> io.TextIOWrapper:
+    file = opened(path)
+    file.seek(0, io.SEEK_END)
+    if file.tell() > LARGEST_BYTES:
+        raise BadInput(f"{path}: larger than {LARGEST_BYTES // 2**20} MiB; no price list is")
+    file.seek(0)
+    return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+
+
+def _lines(path: Path, text: io.TextIOWrapper) -> Iterator[list[str]]:
+    reader = csv.reader(text, strict=True)
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise BadInput(f"{path}:{reader.line_num}: not CSV: {error}{KEPT}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not text in UTF-8; a price list is a CSV or JSON file") from error
+
+
+# SkyPilot ---------------------------------------------------------------------------------------------------
+
+# accelerators as SkyPilot names them on Google Cloud, by the catalogue's names
+_GCP_NAMES = {
+    "A100-SXM4-40GB": "A100",
+    "A100-SXM4-80GB": "A100-80GB",
+    "H100-SXM5-80GB": "H100",
+    "H200-SXM-141GB": "H200",
+    "B200-SXM-180GB": "B200",
+    "L4": "L4",
+    "T4": "T4",
+    "P100-PCIE-16GB": "P100",
+    "V100-SXM2-16GB": "V100",
+    "RTX-PRO-6000-Blackwell-Server": "RTXPRO6000",
+}
+_GCP_VERSION_7 = ("H100", "A100-80GB")
+
+
+def _read_skypilot(
+    path: Path, provider: str, machines: Machines, left_out: Counter[str]
+) -> Iterable[ListedPrice]:
+    rows = _skypilot_rows(path, provider == "gcp", left_out)
+    return _joined_on_google(list(rows), machines, path) if provider == "gcp" else rows
+
+
+def _skypilot_rows(path: Path, is_google: bool, left_out: Counter[str]) -> Iterator[ListedPrice]:
+    needed = ["InstanceType", "Price", "Region"]
+    for row in rows_of(path, needed + ["AcceleratorName", "AcceleratorCount"] * is_google):
+        if row["AcceleratorName"].lower().startswith("tpu"):
+            left_out["TPU slices"] += 1  # of hundreds of chips, so that a price may be any
+            continue
+        name = row["InstanceType"]
+        is_accelerator = is_google and not name
+        if is_accelerator and row["AcceleratorName"]:
+            name = f"{row['AcceleratorName']}:{_accelerators(row)}"
+        for column, value in (("InstanceType", name), ("Region", row["Region"])):
+            if not value:
+                raise row.error(column, "is empty")
+        on_demand = row.usd("Price", zero=is_google and not is_accelerator)
+        spot = row.usd("SpotPrice", zero=True)
+        zone = row["AvailabilityZone"]
+        yield ListedPrice(row.place("Price"), row.line, name, row["Region"], zone, on_demand, spot)
+
+
+def _accelerators(row: PriceRow) -> int:
+    try:
+        return int(float(row["AcceleratorCount"]))
+    except (ValueError, OverflowError):
+        raise row.error("AcceleratorCount", f"{row['AcceleratorCount']!r} is no number") from None
+
+
+def _joined_on_google(rows: Iterable[ListedPrice], machines: Machines, path: Path) -> Iterator[ListedPrice]:
+    """The prices of machines in each zone that has their host and their accelerators."""
+    zones: dict[str, dict[tuple[str, str], ListedPrice]] = {}
+    for row in rows:
+        first = zones.setdefault(row.name, {}).setdefault((row.region, row.zone), row)
+        if (first.on_demand, first.spot) != (row.on_demand, row.spot):
+            raise contradiction(row, first.line)
+    is_old = "v7" in path.resolve().parts
+    hosts = set()
+    for name, machine in machines.items():
+        host = name.partition("+")[0]
+        hosts.add(host)
+        device = "H100-MEGA" if host.startswith("a3-mega") else _GCP_NAMES.get(machine.device.name, "")
+        if is_old and device in _GCP_VERSION_7:
+            continue
+        devices = zones.get(f"{device}:{machine.device_count}", {})
+        for zone, row in zones.get(host, {}).items():
+            other = devices.get(zone)
+            if other and other.on_demand is not None and row.on_demand is not None:
+                spot = None if row.spot is None or other.spot is None else row.spot + other.spot
+                yield ListedPrice(row.place, row.line, name, *zone, row.on_demand + other.on_demand, spot)
+    for name in zones.keys() - hosts:
+        if ":" not in name:
+            row = next(iter(zones[name].values()))
+            yield ListedPrice(row.place, row.line, name, row.region)
+
+
+def contradiction(row: ListedPrice, line: int) -> BadInput:
+    """Two rows that give different prices of one machine in one zone."""
+    where = " ".join(filter(None, (row.region, row.zone)))
+    message = f"another price of {row.name} in {where}" + (f" stands in line {line}" if line else "")
+    return BadInput(f"{row.place}: {message}{KEPT}")
+
+
+# gpuhunt ----------------------------------------------------------------------------------------------------
+
+_HUNT_REQUIRED = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "spot")
+_HUNT_PROVIDERS = {"lambdalabs": "lambda", "datacrunch": "verda"}  # its names, by the catalogue's
+_HUNT_ZONES = {"gcp": re.compile(r"-[a-z]$"), "aws": re.compile(r"(?<=\d)[a-z]$")}
+
+
+def _read_gpuhunt(
+    path: Path, provider: str, machines: Machines, left_out: Counter[str]
+) -> Iterator[ListedPrice]:
+    known = {_plain(name): name for name in machines}
+    for row in rows_of(path, ("instance_name", "location", "price", "spot")):
+        if not all(row[column] for column in _HUNT_REQUIRED):
+            left_out["of rows that lack a required value"] += 1
+            continue
+        usd, is_spot = row.usd("price"), row["spot"].lower()
+        if is_spot not in ("true", "false"):
+            raise row.error("spot", f"{row['spot']!r} is neither True nor False")
+        # accelerators attached to a general host are part of the catalogue's names
+        attached = _plain(f"{row['instance_name']}+{row['gpu_count']}x{row['gpu_name']}")
+        name = known.get(attached) or known.get(_plain(row["instance_name"]), row["instance_name"])
+        location = row["location"]
+        region = _HUNT_ZONES[provider].sub("", location) if provider in _HUNT_ZONES else location
+        both = (None, usd) if is_spot == "true" else (usd, None)
+        yield ListedPrice(row.place("price"), row.line, name, region, location, *both)
+
+
+def _plain(name: str) -> str:
+    """Names differ in what stands between their words: `gpu-h100-sxm 8gpu-128vcpu-1600gb`."""
+    return re.sub(r"[ _]", "-", name).lower()
+
+
+# Two columns ------------------------------------------------------------------------------------------------
+
+_TWO = ("machine", "usd_per_hour")
+
+
+def _read_two_columns(
+    path: Path, _provider: str, machines: Machines, _left_out: Counter[str]
+) -> Iterator[ListedPrice]:
+    known = {called.lower(): name for name, kind in machines.items() for called in (name, kind.name)}
+    for row in rows_of(path, _TWO, _TWO):
+        words, name = row["usd_per_hour"].removeprefix("$"), known.get(row["machine"].lower(), row["machine"])
+        if row.line == 1 and name not in machines and not re.match(r"[\d.+-]", words):
+            continue  # a header
+        usd = usd_per_hour(words, row.place("usd_per_hour"))
+        if not name or usd is None:
+            raise row.error("usd_per_hour" if name else "machine", "is empty")
+        region = machines[name].price.region if name in machines else ""
+        yield ListedPrice(row.place("usd_per_hour"), row.line, name, region or "any", on_demand=usd)
+
+
+SKYPILOT = PriceFormat("SkyPilot", lambda path: path.resolve().parent.name, _read_skypilot)
+GPUHUNT = PriceFormat("gpuhunt", lambda path: _HUNT_PROVIDERS.get(path.stem, path.stem), _read_gpuhunt)
+TWO_COLUMNS = PriceFormat("two-column", lambda path: "", _read_two_columns)
