@@ -57,7 +57,8 @@ def fit_run(run: Run) -> FitRun | None:
     site, tier = site_of(run), run.software.tier
     work, _ = stage_of(run.model, run.batch, site, run.precision, recompute=run.recompute, framework=tier)
     part = run.layout.mesh.shard(run.model).model
-    first, last = work.stages[work.stage], work.stages[work.stage + 1]
+    schedule = work.schedule
+    first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
     layers = [
         layer for layer, unit in zip(part.layers, chain_of(part).unit, strict=True) if first <= unit < last
     ]

@@ -131,7 +131,7 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
     if plan.exchange.infeasibility(cases.site(more)) is None:
         yield Option(ChangeKind.WORKERS, words, more)
         return
-    others = list(exchanges(cases.request, cases.site(more)))
+    others = list(exchanges(cases.request, cases.site(more), cases.model))
     usual = [other for other in others if EXCHANGES.tier(other) is not Tier.CONTENDER]
     for other in usual or others:
         yield Option(ChangeKind.WORKERS, f"{words} ({other.labels().cell})", replace(more, exchange=other))

@@ -93,7 +93,7 @@ def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
     if first.workers > asked.workers:
         parts.append(f"points begin with {first.workers} workers")
     if first.exchange.kind != asked.exchange.kind:
-        parts.append(f"by {first.exchange.title}")
+        parts.append(f"by {first.exchange.labels().name or first.exchange.labels().cell}")
     if first.recompute != asked.recompute:
         parts.append(f"with {first.recompute} recompute")
     if not parts:

@@ -42,7 +42,7 @@ from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import batches, dividing_batches, precisions
-from planner.search.space import deals, kinds, plan_of
+from planner.search.space import asked_of, deals, kinds, plan_of
 from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
 if TYPE_CHECKING:
@@ -108,17 +108,17 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     workers = (request.workers or (mesh.size,))[0]
     site = Site(kind, workers, request.market, mesh, seed=request.seed)
     chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
-    fixed = request.choices(chosen)
-    exchange = next(EXCHANGES[chosen].candidates(request, site, single=True), None)
+    of_strategy = asked_of(request, chosen, single=True)
+    exchange = next(EXCHANGES[chosen].candidates(of_strategy, site, model), None)
     if exchange is None and joined and request.workers is None:  # it may need several machines
         several = replace(request, workers=(2 * max(kind.device_count, mesh.size),))
         return one_plan(several, joined=joined)
     if exchange is None:
-        choices = "".join(f":{name}={value}" for name, value in fixed.items())
+        choices = "".join(f":{name}={value}" for name, value in of_strategy.choices.items())
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
         meant = EXCHANGES[chosen]()
-        if all(getattr(meant, name, None) is not None for name in fixed):
-            meant = settings.chosen(meant, fixed)
+        if all(getattr(meant, name, None) is not None for name in of_strategy.choices):
+            meant = settings.chosen(meant, of_strategy.choices)
         raise meant.infeasibility(site) or BadInput(usual)
     possible = _micro_batches(request, model, site)
     if not possible:

@@ -193,7 +193,7 @@ def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: in
             + (f"{enough} hold it: raise --max-workers" if enough else "use larger devices")
         )
     if len(shared) > 1 and refused(shared[max(shared)], cases):
-        raise BadInput(f"{plan.exchange.title} does not grow with workers; take another --exchange")
+        raise BadInput(f"{plan.exchange.labels().cell} does not grow with workers; take another --exchange")
     counts = [workers for workers in shared if workers >= begins]
     return _Curve(counts, lambda workers: held_plan(shared[workers], cases), simulations, pool)
 

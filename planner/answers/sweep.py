@@ -266,12 +266,12 @@ def _sampled(
 
 def _machines(request: Request) -> list[Hardware]:
     """Those that plans of the request may consist of."""
-    market = request.market
+    market, model = request.market, model_of(request)
     workers = market.matching(request.hardware_words)
     hosts = {
         rented.machine: None
         for worker in workers
-        for exchange in exchanges(request, site_of(request, worker, 1))
+        for exchange in exchanges(request, site_of(request, worker, 1), model)
         for rented in exchange.rented(site_of(request, worker, 1))
     }
     return [*workers, *(market.machine(name) for name in hosts)]

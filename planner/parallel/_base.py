@@ -1,23 +1,34 @@
-"""The interface of an axis: one dimension of a plan's device mesh.
+"""The interfaces of parallelism: `Parallelism`, and `Axis`, one dimension of a plan's device mesh.
 
-An axis spreads one replica of a model over `degree` ranks. To add one, write one file with one frozen
-subclass of `Axis` and one line in `planner.parallel.mesh.AXES`; its flags, JSON keys, labels, memory, search
-candidates and communication follow from the members below. Nobody outside this package inspects a degree.
-Flags are read before a command runs, so that files of axes import numpy and layers where they need them.
+An axis spreads one replica of a model over `degree` ranks; a data-parallel strategy
+(`planner.parallel.data.Exchange`) keeps replicas alike. Both are frozen values of a plan that answer the
+same questions: what is worth trying, why it cannot run, and how it reads. To add an axis, write one file with
+one frozen subclass of `Axis` and one line in `planner.parallel.mesh.AXES`; its flags, JSON keys, labels,
+memory, search candidates and communication follow from the members below. Nobody outside this package
+inspects a degree. Flags are read before a command runs, so that files of axes import numpy and layers where
+they need them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from planner.errors import PlannerError
-    from planner.hardware import Hardware
     from planner.model import Model
+    from planner.note import Note
     from planner.parallel.collectives import Kind
+    from planner.parallel.site import Site
+    from planner.simulator.cluster import Resource, ResourceKind
+
+    Floats = npt.NDArray[np.float64]
 
 # What the backward pass communicates where the forward pass did this.
 TRANSPOSED: dict[Kind, Kind] = {
@@ -30,14 +41,36 @@ TRANSPOSED: dict[Kind, Kind] = {
 }
 
 
+class Divisible(Enum):
+    """What an axis may divide, so that each of its ranks has a part of its own."""
+
+    SAMPLES = "samples"  # else all ranks work on the same ones
+    DENSE = "dense parameters"  # else all ranks hold the same ones
+    EXPERTS = "parameters of experts"
+    LAYERS = "layers"  # ranks follow one another in a step, further apart than data-parallel ones
+
+
 @dataclass(frozen=True, slots=True)
 class AxisFlag:
     """A setting of an axis as users write it: `name` is the flag (`--tensor`), the scenario field and the
-    JSON key; `field` is the axis' own."""
+    JSON key; `field` is the axis' own, `key` stands before its value in a plan's key."""
 
     name: str
     field: str
     help: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request says of one parallelism: the `settings` that it names, by flag; the `choices` that
+    `--exchange KIND:NAME=VALUE` fixes. `single`: the question is about one plan, of which the first is taken,
+    and a request that names several is refused. `brief`: fewer choices where none is named."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    choices: Mapping[str, str] = field(default_factory=dict)
+    single: bool = False
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +88,13 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one rank computes and stores. `boundary_split`: of a unit's output it holds one part in so many,
-    which is what it sends to the next pipeline stage."""
+    """What one rank computes and stores, and the `communications` of the axis that cut it.
+    `boundary_split`: of a unit's output it holds one part in so many, which is what it sends to the next
+    pipeline stage."""
 
     model: Model
     boundary_split: int = 1
+    communications: tuple[Communication, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,64 +107,97 @@ class MemoryShare:
 
 
 @dataclass(frozen=True, slots=True)
-class AxisLabels:
-    """An axis in words: `degree` in a list of degrees (`tensor 8`), `detail` what follows the list, `role`
-    what its ranks do, in a sentence about the replica (`8 share every layer`)."""
+class Labels:
+    """A parallelism as people read it.
 
-    degree: str
-    detail: str = ""
-    role: str = ""
+    `cell` stands in a table's column and in a list of degrees (`2 servers on c5n.large`, `tensor 8`); `plan`
+    is half a sentence about its settings; `added` are the machines besides the workers'
+    (` + 2 servers on c5n.large`), `aside` follows them, or the degrees, in a sentence. `name` is what
+    practitioners call it (`DDP`), `run` how they say it with {} for the devices where that is not
+    `DDP on {}`. `assumptions` is what it rests on. `resources` says what it means that a resource is busy, by
+    resource without its number, with {} for the number; those of one of the kinds `links` fill as workers are
+    added. `size_noun` is what it can have more of, `size_choice` the setting that is chosen anew for each.
+    """
+
+    cell: str
+    plan: str
+    added: str = ""
+    aside: str = ""
+    name: str = ""
+    run: str = ""
+    assumptions: tuple[Note, ...] = ()
+    resources: Mapping[Resource, str] = field(default_factory=dict)
+    links: tuple[ResourceKind, ...] = ()
+    size_noun: str = ""
+    size_choice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Axis(ABC):
-    """One dimension of a device mesh. `name` is what engineers call it (`tp`); the first of `flags` is that
-    of the degree."""
+class StageSchedule:
+    """A step in stages: where in the chain of units each begins and the last ends, which is the `slowest`,
+    how long that waits for the others in a step, and how long it sends and receives in a micro-batch."""
 
-    name: ClassVar[str]
+    ends: tuple[int, ...]
+    slowest: int = 0
+    wait_s: float = 0.0
+    send_s: float = 0.0
+
+    @property
+    def stages(self) -> int:
+        return len(self.ends) - 1
+
+
+class Parallelism(ABC):
+    """What axes and data-parallel strategies have in common. `kind` is its name in its registry, in plans and
+    in JSON."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        """What to try on a site: all combinations of the settings that are asked, and where one is not, what
+        is worth searching; in the order in which ties are broken."""
+
+    def infeasibility(
+        self, site: Site | None, model: Model | None = None, batch: int = 1
+    ) -> PlannerError | None:
+        """Why it cannot run, with what would work: on a site (None: on any), with a model (None: whatever the
+        model). `BadInput` is a setting that never works there, `Infeasible` one for which machines are too
+        small. None if it can."""
+        return None
+
+    @abstractmethod
+    def labels(self, site: Site | None = None) -> Labels:
+        """It in words; with a site, what it assumes about the links there too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis(Parallelism):
+    """One dimension of a device mesh; `kind` is what engineers call it (`tp`). The first of `flags` is that
+    of the degree. `splits` says what each rank has a part of."""
+
     flags: ClassVar[tuple[AxisFlag, ...]]
-    # The data-parallel strategy that lowers this axis itself; empty: it is lowered here, for every strategy.
-    lowered_by: ClassVar[str] = ""
-    outermost: ClassVar[bool] = False  # ranks stand further apart than data-parallel ones, as stages do
-    own_samples: ClassVar[bool] = False  # each rank brings its own samples; else they work on the same ones
-    splits_parameters: ClassVar[bool] = (
-        True  # each rank holds its part of them; else ranks hold the same ones
-    )
+    splits: ClassVar[frozenset[Divisible]] = frozenset({Divisible.DENSE, Divisible.EXPERTS})
 
     degree: int = 1
 
     @property
     def key(self) -> str:
         """Tells the axis apart in a plan's key, hence in seeds and stores: never change it."""
-        return f"{self.name}{self.degree}"
-
-    @classmethod
-    @abstractmethod
-    def candidates(
-        cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
-    ) -> Iterator[Self]:
-        """What to try on a machine: all combinations of the flags that are `asked`, or where the degree is
-        not among them, degrees worth searching. They may be infeasible."""
-
-    def infeasibility(
-        self, model: Model, hardware: Hardware | None = None, batch: int = 1
-    ) -> PlannerError | None:
-        """Why a model cannot be spread like this (on machines of a kind), with what would work; None if it
-        can."""
-        return None
+        return "".join(f"{flag.key}{getattr(self, flag.field)}" for flag in self.flags)
 
     def shard(self, part: Shard) -> Shard:
-        """What one rank computes and stores of a part."""
+        """What one rank computes and stores of a part, and what the ranks exchange meanwhile."""
         return part
-
-    def communications(self, part: Shard) -> tuple[Communication, ...]:
-        """What its ranks exchange while they compute a part, before it is sharded by this axis."""
-        return ()
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
         """What the ranks hold that may hold the most."""
         return (MemoryShare(),)
 
-    @abstractmethod
-    def labels(self) -> AxisLabels:
-        """The axis in words."""
+    def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule | None:
+        """How its ranks follow one another in a step of units that take so long, of an axis that divides
+        layers."""
+        return None

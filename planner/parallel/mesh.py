@@ -1,7 +1,7 @@
 """The device mesh of a plan: the axes that spread one replica, in placement order, and who talks to whom.
 
 Ranks are placed as Megatron numbers them: the axes inside a replica first, in the order of `AXES` (tensor
-parallelism on the fastest links), then the data-parallel ranks, then axes that are `outermost` (pipeline
+parallelism on the fastest links), then the data-parallel ranks, then axes that split layers (pipeline
 stages). The ranks of a group are `stride` devices apart, so that tensor-parallel groups lie inside a machine
 where they fit; and a data-parallel group has one member per `stride` devices and its part of each machine's
 NICs, because the other groups exchange at the same time.
@@ -21,18 +21,19 @@ from typing import TYPE_CHECKING, TypeVar
 from planner import flags
 from planner.errors import BadInput, PlannerError
 from planner.memoize import memoize
-from planner.parallel._base import Axis, Communication, MemoryShare, Shard
+from planner.parallel._base import Asked, Axis, Communication, Divisible, MemoryShare, Shard, StageSchedule
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.tensor import TensorParallel
 
 if TYPE_CHECKING:
-    from planner.hardware import Hardware
     from planner.model import Model
+    from planner.parallel._base import Floats
     from planner.parallel.site import Site
 
-AXES: dict[str, type[Axis]] = {axis.name: axis for axis in (TensorParallel, PipelineParallel)}
-# Axes that one data-parallel strategy lowers itself, by the flag of their degree; loaded when asked for.
-STRATEGY_AXES = {"workers_per_replica": "planner.servers.feature_split:FeatureSplit"}
+AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (TensorParallel, PipelineParallel)}
+# Axes that one data-parallel strategy lowers itself, by the flag of their degree: loaded when asked for, and
+# the strategy.
+STRATEGY_AXES = {"workers_per_replica": ("planner.servers.feature_split:FeatureSplit", "servers")}
 # Shard of every key of a mesh, also at degree 1: keys of stored plans have both.
 _KEYED = (TensorParallel, PipelineParallel)
 
@@ -64,9 +65,9 @@ def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
     AXES.clear()
     for name, known in rest:
         if name == before:
-            AXES[axis.name] = axis
+            AXES[axis.kind] = axis
         AXES[name] = known
-    AXES.setdefault(axis.name, axis)
+    AXES.setdefault(axis.kind, axis)
     return axis
 
 
@@ -94,9 +95,17 @@ def check_settings(asked: Mapping[str, tuple[int, ...]]) -> None:
 
 def strategy_axis(flag: str) -> type[Axis]:
     """The axis of `STRATEGY_AXES` with this flag."""
-    module, _, name = STRATEGY_AXES[flag].partition(":")
+    module, _, name = STRATEGY_AXES[flag][0].partition(":")
     axis: type[Axis] = getattr(import_module(module), name)
     return axis
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Ranks that communicate: so many `members`, each `stride` devices from the next."""
+
+    members: int
+    stride: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +124,14 @@ class Mesh:
                 raise BadInput(f"--{axis.flags[0].name} is {axis.degree}; it is at least 1")
         order = {name: place for place, name in enumerate(AXES)}
         axes = sorted(
-            (axis for axis in self.axes if axis.degree > 1), key=lambda axis: order.get(axis.name, len(order))
+            (axis for axis in self.axes if axis.degree > 1), key=lambda axis: order.get(axis.kind, len(order))
         )
-        if len({axis.name for axis in axes}) < len(axes):
+        if len({axis.kind for axis in axes}) < len(axes):
             raise BadInput("a mesh has each axis once")
         object.__setattr__(self, "axes", tuple(axes))
         object.__setattr__(self, "size", prod(axis.degree for axis in axes))
-        lowered_by = next((axis.lowered_by for axis in axes if axis.lowered_by), "")
+        degrees = (axis.flags[0].name for axis in axes)
+        lowered_by = next((STRATEGY_AXES[flag][1] for flag in degrees if flag in STRATEGY_AXES), "")
         object.__setattr__(self, "lowered_by", lowered_by)
         object.__setattr__(self, "_hash", hash(self.axes))
 
@@ -178,37 +188,64 @@ class Mesh:
     @property
     def samples(self) -> int:
         """Micro-batches that the ranks of a replica work on at once: 1 where they share their samples."""
-        return prod(axis.degree for axis in self.axes if axis.own_samples)
+        return prod(axis.degree for axis in self.axes if Divisible.SAMPLES in axis.splits)
 
     @property
     def label(self) -> str:
         """`tensor 8 x pipeline 4`."""
-        return " x ".join(axis.labels().degree for axis in self.axes)
+        return " x ".join(axis.labels().cell for axis in self.axes)
 
     @property
     def detail(self) -> str:
         """What follows a list of degrees: `, 2 virtual pipeline stages per device`."""
-        return "".join(f", {detail}" for axis in self.axes if (detail := axis.labels().detail))
+        return "".join(f", {aside}" for axis in self.axes if (aside := axis.labels().aside))
 
     @property
     def roles(self) -> str:
         """What the ranks of a replica do: `8 share every layer, in 4 stages`."""
-        return ", ".join(axis.labels().role for axis in self.axes)
+        return ", ".join(axis.labels().plan for axis in self.axes)
 
     @property
     def inner(self) -> Mesh:
-        """The axes that shard layers: all but the outermost ones."""
+        """The axes that shard layers: all but those that divide them."""
         return _inner(self)
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        """The axes that divide layers, whose ranks follow one another in a step."""
+        return tuple(axis for axis in self.axes if Divisible.LAYERS in axis.splits)
 
     @property
     def lockstep(self) -> int:
         """Ranks that meet at every collective inside a replica."""
-        return prod(axis.degree for axis in self.axes if not axis.outermost)
+        return self.size // self.stages
 
     @property
     def stages(self) -> int:
         """Ranks that follow one another in a step."""
-        return prod(axis.degree for axis in self.axes if axis.outermost)
+        return prod(axis.degree for axis in self.outer)
+
+    def group(self, axis: Axis | None, workers: int, part: Divisible | None = None) -> Group:
+        """The ranks that a device communicates with along an axis of a mesh of so many workers. No axis: the
+        data-parallel ranks, one in each replica; with a `part`, all that hold the same parameters of it, in
+        whichever replica they are."""
+        replicas = workers // self.size
+        if axis is None and part is None:
+            return Group(replicas, self.lockstep)
+        inner, outer = self.inner.axes, self.outer
+        if axis is None:
+            alike = [other for other in inner if part not in other.splits]
+            copies = prod(other.degree for other in alike)
+            return Group(copies * replicas, self.lockstep // copies)
+        if axis in outer:
+            before = prod(other.degree for other in outer[: outer.index(axis)])
+            return Group(axis.degree, self.lockstep * replicas * before)
+        return Group(axis.degree, prod(other.degree for other in inner[: inner.index(axis)]))
+
+    def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
+        """How units of so many seconds follow one another in a step."""
+        made = next((axis.schedule(unit_s, send_s) for axis in self.outer), None)
+        return made or StageSchedule((0, len(unit_s)))
 
     def shard(self, model: Model) -> Shard:
         """What one rank computes and stores."""
@@ -218,9 +255,9 @@ class Mesh:
         """What ranks exchange inside a replica, and along which axis."""
         return _sharded(self, model)[1]
 
-    def infeasibility(self, model: Model, hardware: Hardware, batch: int = 1) -> PlannerError | None:
+    def infeasibility(self, site: Site, model: Model, batch: int = 1) -> PlannerError | None:
         """Why a replica cannot be spread like this on machines of a kind; None if it can."""
-        errors = (axis.infeasibility(model, hardware, batch) for axis in self.axes)
+        errors = (axis.infeasibility(site, model, batch) for axis in self.axes)
         return next((error for error in errors if error is not None), None)
 
     def composes_with(self, strategy: str) -> bool:
@@ -244,7 +281,7 @@ class Mesh:
     @property
     def parameter_shards(self) -> int:
         """Parts that the parameters of a replica are in."""
-        return prod(axis.degree for axis in self.axes if axis.splits_parameters)
+        return prod(axis.degree for axis in self.axes if Divisible.DENSE in axis.splits)
 
     @property
     def groups(self) -> int:
@@ -257,7 +294,7 @@ WHOLE = Mesh()
 
 @memoize
 def _inner(mesh: Mesh) -> Mesh:
-    return Mesh(tuple(axis for axis in mesh.axes if not axis.outermost))
+    return Mesh(tuple(axis for axis in mesh.axes if Divisible.LAYERS not in axis.splits))
 
 
 @memoize
@@ -274,16 +311,16 @@ def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[Memory
 def _sharded(mesh: Mesh, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
     part, communications = Shard(model), []
     for axis in mesh.axes:
-        communications += [(axis, each) for each in axis.communications(part)]
-        part = axis.shard(part)
+        part = axis.shard(replace(part, communications=()))
+        communications += [(axis, each) for each in part.communications]
     return part, tuple(communications)
 
 
 def meshes(
-    model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]], *, free: bool = False
+    model: Model, site: Site, asked: Mapping[str, tuple[int, ...]], *, free: bool = False
 ) -> list[Mesh]:
-    """The feasible meshes of the settings that are asked, by their flags; where no degree is, with `free` all
-    worth searching. Degrees that are asked, of which none is feasible, are refused."""
+    """The feasible meshes of the settings that are asked, by their flags, on a machine; where no degree is,
+    with `free` all worth searching. Degrees that are asked, of which none is feasible, are refused."""
     named = [flag for flag in degree_flags() if flag in asked]
     choices: list[list[Axis]] = []
     for kind in AXES.values():
@@ -291,50 +328,41 @@ def meshes(
         if named and kind.flags[0].name not in own:
             choices.append([kind()])
             continue
-        tried = list(kind.candidates(model, hardware, own)) if named or free else [kind()]
-        errors = [axis.infeasibility(model) if axis.degree > 1 else None for axis in tried]
+        tried = list(kind.candidates(Asked(own), site, model)) if named or free else [kind()]
+        errors = [axis.infeasibility(None, model) if axis.degree > 1 else None for axis in tried]
         choices.append([axis for axis, error in zip(tried, errors, strict=True) if error is None])
         if named and not choices[-1] and (error := next(filter(None, errors), None)):
             raise error
     return list(dict.fromkeys(Mesh(axes) for axes in product(*choices)))
 
 
-def data_parallel_group(site: Site) -> Site:
-    """The site as one data-parallel group sees it: its members as workers, its part of every machine."""
+def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
+    """The site as one data-parallel group sees it: its members as workers, its part of every machine. With a
+    `part`: all that hold the same parameters of it (`Mesh.group`)."""
     if not site.mesh.is_sharded:
         return site
-    return site.once("replicas", lambda: _spaced(site, site.mesh.lockstep, site.replicas))
+    group = site.mesh.group(None, site.workers, part)
+    return site.once(("group", group), lambda: _spaced(site, group))
 
 
 def axis_group(site: Site, axis: Axis) -> Site:
     """The site as one group of an axis sees it."""
-    stride = axis_stride(site, axis)
-    return replace(site, workers=axis.degree) if stride == 1 else _spaced(site, stride, axis.degree)
+    group = site.mesh.group(axis, site.workers)
+    return replace(site, workers=group.members) if group.stride == 1 else _spaced(site, group)
 
 
-def axis_stride(site: Site, axis: Axis) -> int:
-    """Devices from one rank of an axis to the next."""
-    inside = prod(
-        other.degree for other in site.mesh.axes[: site.mesh.axes.index(axis)] if not other.outermost
-    )
-    if not axis.outermost:
-        return inside
-    outer = [other for other in site.mesh.axes if other.outermost]
-    return site.workers // prod(other.degree for other in outer[outer.index(axis) :])
-
-
-def _spaced(site: Site, stride: int, members: int) -> Site:
-    """The site as a group sees it whose members are `stride` devices apart."""
+def _spaced(site: Site, group: Group) -> Site:
+    """The site as a group sees it whose members stand apart."""
     hardware = site.hardware
     # a group of more devices than a machine has takes whole machines, and all of their NICs
-    part = min(stride, site.devices)
+    part = min(group.stride, site.devices)
 
     def share(rate: float | None) -> float | None:
         return None if rate is None else rate / part
 
     seen = replace(
         hardware,
-        device_count=max(site.devices // stride, 1),
+        device_count=max(site.devices // group.stride, 1),
         nic_burst_bytes_per_s=share(hardware.nic_burst_bytes_per_s),
         nic_baseline_bytes_per_s=share(hardware.nic_baseline_bytes_per_s),
         rdma_bytes_per_s=share(hardware.rdma_bytes_per_s),
@@ -343,12 +371,12 @@ def _spaced(site: Site, stride: int, members: int) -> Site:
     )
     given = site.market.bandwidth_bytes_per_s
     market = replace(site.market, bandwidth_bytes_per_s=given / part) if given else site.market
-    return replace(site, hardware=seen, workers=members, market=market)
+    return replace(site, hardware=seen, workers=group.members, market=market)
 
 
 def crosses_machines(site: Site, axis: Axis) -> bool:
     """Whether the next rank of an axis is on another machine: where as many devices or more lie between."""
-    return axis_stride(site, axis) >= site.devices
+    return site.mesh.group(axis, site.workers).stride >= site.devices
 
 
 def step_placement(site: Site) -> Hashable:
@@ -356,5 +384,5 @@ def step_placement(site: Site) -> Hashable:
     or the strategy lowers them."""
     if not site.mesh.is_sharded:
         return None
-    crossing = tuple(crosses_machines(site, axis) for axis in site.mesh.axes if axis.outermost)
+    crossing = tuple(crosses_machines(site, axis) for axis in site.mesh.outer)
     return site.mesh, site.hardware.name, crossing

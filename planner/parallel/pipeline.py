@@ -1,21 +1,30 @@
 """Pipeline parallelism: a model's units in contiguous stages, each on ranks of its own.
 
-`planner.parallel.stage` says where stages begin and end, and what they wait for.
+Stages are as fast as they can be, by the search of Yan et al. (KDD'15, section 4) with one choice left, where
+a segment ends: with f(s, j) the least time of the slowest of s stages over the first j units,
+
+    f(s, j) = min over i < j of max( f(s - 1, i), time(i, j) ).
+
+What stages wait for in a step, beside all micro-batches on the slowest of them, is a closed form: the fill
+and drain of the other stages, which v virtual pipeline stages per device divide by v (interleaved 1F1B,
+Narayanan et al. 2021), and the sends. It is exact where stages are alike and sends are free. Frameworks send
+and receive in one call that blocks, which is counted here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
 from planner.memoize import memoize
-from planner.parallel._base import Axis, AxisFlag, AxisLabels, MemoryShare
+from planner.parallel._base import Asked, Axis, AxisFlag, Divisible, Labels, MemoryShare, StageSchedule
 
 if TYPE_CHECKING:
-    from planner.hardware import Hardware
     from planner.model import Model
+    from planner.parallel._base import Floats
+    from planner.parallel.site import Site
 
 USUAL_STAGES = (1, 2, 4, 8, 16)
 USUAL_VIRTUAL_STAGES = (2, 4)
@@ -25,12 +34,12 @@ USUAL_VIRTUAL_STAGES = (2, 4)
 class PipelineParallel(Axis):
     """`virtual_stages` per device; 1: each device holds one contiguous run of units."""
 
-    name: ClassVar[str] = "pp"
+    kind: ClassVar[str] = "pp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
-        AxisFlag("pipeline", "degree", "Pipeline-parallel stages, as 4 or 1,2,4."),
-        AxisFlag("interleave", "virtual_stages", "Virtual pipeline stages per device, as 2 or 1,2,4."),
+        AxisFlag("pipeline", "degree", "Pipeline-parallel stages, as 4 or 1,2,4.", "p"),
+        AxisFlag("interleave", "virtual_stages", "Virtual pipeline stages per device, as 2 or 1,2,4.", "v"),
     )
-    outermost: ClassVar[bool] = True
+    splits: ClassVar[frozenset[Divisible]] = frozenset({Divisible.LAYERS, Divisible.DENSE, Divisible.EXPERTS})
 
     virtual_stages: int = 1
 
@@ -42,27 +51,23 @@ class PipelineParallel(Axis):
         if self.virtual_stages > 1 and self.degree == 1:
             raise BadInput("virtual pipeline stages (--interleave) need a pipeline of at least 2 stages")
 
-    @property
-    def key(self) -> str:
-        return f"p{self.degree}v{self.virtual_stages}"
-
     @classmethod
-    def candidates(
-        cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
-    ) -> Iterator[Self]:
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
         """Where nobody says how many, with one virtual stage, or as many as leave each two units or more."""
-        units = unit_count(model)
-        for degree in asked.get("pipeline") or USUAL_STAGES:
+        units, settings = unit_count(model), asked.settings
+        for degree in settings.get("pipeline") or USUAL_STAGES:
             virtual: tuple[int, ...] = (1,)
-            if degree > 1 and "interleave" in asked:
-                virtual = asked["interleave"]
-            elif degree > 1 and "pipeline" not in asked:
+            if degree > 1 and "interleave" in settings:
+                virtual = settings["interleave"]
+            elif degree > 1 and "pipeline" not in settings:
                 virtual += tuple(v for v in USUAL_VIRTUAL_STAGES if 2 * v * degree <= units)[-1:]
             yield from (cls(degree, virtual_stages) for virtual_stages in virtual)
 
     def infeasibility(
-        self, model: Model, hardware: Hardware | None = None, batch: int = 1
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        if model is None:
+            return None
         units = unit_count(model)
         if self.degree > units:
             return BadInput(
@@ -86,12 +91,22 @@ class PipelineParallel(Axis):
             for stage in (0, self.degree - 1)
         )
 
-    def labels(self) -> AxisLabels:
+    def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
+        import numpy as np
+
+        ends = _ends(unit_s.tobytes(), self.degree)
+        stage_s = np.add.reduceat(unit_s, ends[:-1])
+        wait_s = bubble_s(stage_s, self.virtual_stages) + 2 * send_s * (self.degree - 1)
+        return StageSchedule(
+            ends, int(stage_s.argmax()), wait_s, exposed_sends_s(send_s, self.virtual_stages)
+        )
+
+    def labels(self, site: Site | None = None) -> Labels:
         virtual = f"{self.virtual_stages} virtual pipeline stages per device"
         role = f"in {self.degree} stages"
         if self.virtual_stages == 1:
-            return AxisLabels(f"pipeline {self.degree}", role=role)
-        return AxisLabels(f"pipeline {self.degree}", virtual, f"{role} ({virtual})")
+            return Labels(f"pipeline {self.degree}", plan=role)
+        return Labels(f"pipeline {self.degree}", plan=f"{role} ({virtual})", aside=virtual)
 
 
 def unit_count(model: Model) -> int:
@@ -121,3 +136,51 @@ def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual
     if virtual_stages > 1:
         deep = stages * (1 + (stages - 1) / (stages * virtual_stages))
     return deep if micro_batches is None else min(deep, float(micro_batches))
+
+
+@memoize
+def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
+    """Where stages of units that take so long begin and end: the same however many virtual stages there
+    are."""
+    import numpy as np
+
+    return balanced(np.frombuffer(unit_s), stages)
+
+
+def balanced(unit_s: Floats, stages: int) -> tuple[int, ...]:
+    """Where stages begin and end: `stages + 1` increasing positions in the chain of units. Of equally fast
+    choices the one whose stages end earliest is taken."""
+    import numpy as np
+
+    units = len(unit_s)
+    if not 1 <= stages <= units:
+        raise BadInput(f"{stages} pipeline stages for {units} units; the nearest that works is {units}")
+    if stages == 1:
+        return (0, units)
+    # seconds of the units before one position (row) and from another on (column); infinite for none
+    before = np.concatenate([[0.0], np.cumsum(unit_s)])
+    time_s = before[:, None] - before
+    time_s[np.tri(units + 1, dtype=bool).T] = np.inf
+    begins = np.zeros((stages, units + 1), np.intp)
+    best = time_s[:, 0]  # the first stage begins at the first unit
+    for stage in range(1, stages):
+        ends = slice(units, None) if stage == stages - 1 else slice(None)  # the last one ends at the last
+        slowest = np.maximum(best, time_s[ends])
+        begins[stage, ends] = slowest.argmin(axis=1)
+        best = slowest.min(axis=1)
+    boundaries = [units]
+    for stage in reversed(range(stages)):
+        boundaries.append(int(begins[stage, boundaries[-1]]))
+    return tuple(reversed(boundaries))
+
+
+def bubble_s(stage_s: Floats, virtual_stages: int = 1) -> float:
+    """Seconds in which the slowest stage waits for the others to fill and to drain."""
+    return float(stage_s.sum() - stage_s.max()) / virtual_stages
+
+
+def exposed_sends_s(send_s: float, virtual_stages: int = 1) -> float:
+    """Seconds of a micro-batch in which a stage sends and receives and does nothing else, once forward and
+    once backward: with one pass after another it waits for its neighbours in turn; with virtual stages
+    another one computes meanwhile."""
+    return 2 * send_s if virtual_stages == 1 else 0.0

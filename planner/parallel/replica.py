@@ -37,7 +37,6 @@ from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import settings
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
 from planner.parallel.mesh import Mesh, axis_group, crosses_machines
-from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.site import Site
 from planner.parallel.stage import Costs, StageWork, UnitTimes, stage_work, unit_times
 
@@ -121,7 +120,7 @@ def stage_of(
     known = _units(
         model, batch, site, precision, recompute=recompute, framework=framework, optimizer=optimizer
     )
-    work = stage_work(known.units, _send_s(site, precision), site.mesh.axis(PipelineParallel))
+    work = stage_work(known.units, _send_s(site, precision), site.mesh)
     return work, known.time
 
 
@@ -199,11 +198,10 @@ def _collective_costs(
 def _send_s(site: Site, precision: Precision) -> Callable[[float], float]:
     """Seconds in which a device sends so many elements to the next stage: its part of the machine's NICs, or
     the fabric where the next stage is in the same machine."""
-    pipeline = site.mesh.axis(PipelineParallel)
-    if pipeline.degree == 1:
+    if not site.mesh.outer:
         return lambda elements: 0.0
     fabric = site.fabric
-    if crosses_machines(site, pipeline) or fabric is None:
+    if fabric is None or any(crosses_machines(site, axis) for axis in site.mesh.outer):
         rate = site.between_bytes_per_s / site.devices
     else:
         rate = fabric.bytes_per_s

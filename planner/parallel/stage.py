@@ -8,18 +8,6 @@ whole step. Data-parallel strategies lower it as they lower any computation.
 
 The other way, a program for every rank, would show which stage waits when; it costs p times the events for a
 step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
-
-Stages of a pipeline: where they begin and end, and what they wait for.
-
-Stages are as fast as they can be, by the search of Yan et al. (KDD'15, section 4) with one choice left, where
-a segment ends: with f(s, j) the least time of the slowest of s stages over the first j units,
-
-    f(s, j) = min over i < j of max( f(s - 1, i), time(i, j) ).
-
-What stages wait for in a step, beside all micro-batches on the slowest of them, is a closed form: the fill
-and drain of the other stages, which v virtual pipeline stages per device divide by v (interleaved 1F1B,
-Narayanan et al. 2021), and the sends. It is exact where stages are alike and sends are free. Frameworks send
-and receive in one call that blocks, which is counted here.
 """
 
 from __future__ import annotations
@@ -33,65 +21,13 @@ import numpy.typing as npt
 
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
 from planner.device.recompute import Recompute, recomputed_layers
-from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Model
 from planner.model.layers import kind_of
 from planner.model.units import Chain, Floats, Ints, chain_of
-from planner.parallel._base import TRANSPOSED, Axis, Communication
+from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind
-from planner.parallel.mesh import Mesh
-from planner.parallel.pipeline import PipelineParallel
-
-
-def balanced(unit_s: npt.ArrayLike, stages: int) -> tuple[int, ...]:
-    """Where stages begin and end: `stages + 1` increasing positions in the chain of units. Of equally fast
-    choices the one whose stages end earliest is taken."""
-    times = np.asarray(unit_s, np.float64)
-    units = len(times)
-    if not 1 <= stages <= units:
-        raise BadInput(f"{stages} pipeline stages for {units} units; the nearest that works is {units}")
-    if stages == 1:
-        return (0, units)
-    time_s = _spans(times)
-    begins = np.zeros((stages, units + 1), np.intp)
-    best = time_s[:, 0]  # the first stage begins at the first unit
-    for stage in range(1, stages):
-        ends = slice(units, None) if stage == stages - 1 else slice(None)  # the last one ends at the last
-        slowest = np.maximum(best, time_s[ends])
-        begins[stage, ends] = slowest.argmin(axis=1)
-        best = slowest.min(axis=1)
-    boundaries = [units]
-    for stage in reversed(range(stages)):
-        boundaries.append(int(begins[stage, boundaries[-1]]))
-    return tuple(reversed(boundaries))
-
-
-def _spans(each: Floats) -> Floats:
-    """Seconds of the units before one position (row) and from another on (column); infinite for none."""
-    before = np.zeros(len(each) + 1)
-    np.cumsum(each, out=before[1:])
-    spans = before[:, None] - before
-    spans[_empty(len(before))] = np.inf
-    return spans
-
-
-def _empty(positions: int) -> npt.NDArray[np.bool_]:
-    """Where the end of a stage is not after its begin."""
-    return np.tri(positions, dtype=bool).T
-
-
-def bubble_s(stage_s: npt.ArrayLike, virtual_stages: int = 1) -> float:
-    """Seconds in which the slowest stage waits for the others to fill and to drain."""
-    times = np.asarray(stage_s, np.float64)
-    return float(times.sum() - times.max()) / virtual_stages
-
-
-def exposed_sends_s(send_s: float, virtual_stages: int = 1) -> float:
-    """Seconds of a micro-batch in which a stage sends and receives and does nothing else, once forward and
-    once backward: with one pass after another it waits for its neighbours in turn; with virtual stages
-    another one computes meanwhile."""
-    return 2 * send_s if virtual_stages == 1 else 0.0
+from planner.parallel.mesh import WHOLE, Mesh
 
 
 class LayerTimes(Protocol):
@@ -161,8 +97,7 @@ class StageWork:
     layout: OpPlaces
     seconds: Floats
     optimizer_s: float
-    stages: tuple[int, ...]  # where each begins and the last ends, in units
-    stage: int  # the slowest
+    schedule: StageSchedule
 
 
 def unit_times(
@@ -226,24 +161,16 @@ def _widest(model: Model) -> int:
     return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
 
 
-def stage_work(
-    times: UnitTimes, send_s: Callable[[float], float], pipeline: PipelineParallel = PipelineParallel()
-) -> StageWork:
+def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:
     """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds in which so many
     elements are sent to the next stage."""
-    chain, stages, virtual_stages = times.chain, pipeline.degree, pipeline.virtual_stages
-    total_s = times.total_s
-    ends = _ends(total_s.tobytes(), stages)
-    stage_s = np.add.reduceat(total_s, ends[:-1])
-    slowest = int(np.argmax(stage_s))
-    one_s = send_s(times.sent_elements) if stages > 1 else 0.0
-    wait_s = bubble_s(stage_s, virtual_stages) + 2 * one_s * (stages - 1)
-    sent_s = exposed_sends_s(one_s, virtual_stages)
-    first, last = ends[slowest], ends[slowest + 1]
+    chain = times.chain
+    schedule = mesh.schedule(times.total_s, send_s(times.sent_elements))
+    first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
     layout = _layout(
         chain,
         (first, last),
-        (stages > 1, sent_s > 0),
+        (schedule.stages > 1, schedule.send_s > 0),
         tuple((times.forward_collective_s[first:last] != 0).tolist()),
         tuple((times.backward_collective_s[first:last] != 0).tolist()),
         tuple((times.recompute_s[first:last] != 0).tolist()),
@@ -258,20 +185,13 @@ def stage_work(
         (_RECOMPUTE_COLLECTIVE, times.recompute_collective_s),
         (_RECOMPUTE, times.recompute_s),
         (_BACKWARD, times.backward_s),
-        (_WAIT, wait_s),
-        (_SEND, sent_s),
+        (_WAIT, schedule.wait_s),
+        (_SEND, schedule.send_s),
     ):
         table[row] = seconds
     held = times.held.elements
     share = float(held[first:last].sum() / max(held.sum(), 1))
-    return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, ends, slowest)
-
-
-@memoize
-def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
-    """Where stages of units that take so long begin and end: the same however many virtual stages there
-    are."""
-    return balanced(np.frombuffer(unit_s), stages)
+    return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, schedule)
 
 
 # rows of the table of times

@@ -13,66 +13,58 @@ in the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
 from planner.memoize import memoize
 from planner.model import AttentionShape, Layer, Model
-from planner.parallel._base import Axis, AxisFlag, AxisLabels, Communication, Shard
+from planner.parallel._base import Asked, Axis, AxisFlag, Communication, Labels, Shard
 
 if TYPE_CHECKING:
     from planner.hardware import Hardware
+    from planner.parallel.site import Site
 
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel(Axis):
     """`sequence_parallel`: norms and residual additions are sharded along positions."""
 
-    name: ClassVar[str] = "tp"
+    kind: ClassVar[str] = "tp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
-        AxisFlag("tensor", "degree", "Tensor-parallel degree, as 8 or 1,2,4."),
+        AxisFlag("tensor", "degree", "Tensor-parallel degree, as 8 or 1,2,4.", "t"),
     )
 
     sequence_parallel: bool = True
 
-    @property
-    def key(self) -> str:
-        return f"t{self.degree}"
-
     @classmethod
-    def candidates(
-        cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
-    ) -> Iterator[Self]:
-        most = hardware.device_count
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        most = site.hardware.device_count
         powers = (2**k for k in range(most.bit_length()) if 2**k <= most)
-        yield from (cls(degree) for degree in asked.get("tensor") or powers)
+        yield from (cls(degree) for degree in asked.settings.get("tensor") or powers)
 
     def infeasibility(
-        self, model: Model, hardware: Hardware | None = None, batch: int = 1
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        if model is None:
+            return None
         reason = _indivisible(model, self.degree)
         if self.degree > 1 and not reason and model.has_frozen:
             reason = (
                 f"tensor parallelism of {model.name} is not modelled; take --pipeline or --exchange sharded"
             )
-        if not reason and hardware is not None:
-            reason = _machine_too_small(model, self.degree, hardware)
+        if not reason and site is not None:
+            reason = _machine_too_small(model, self.degree, site.hardware)
         return BadInput(reason) if reason else None
 
     def shard(self, part: Shard) -> Shard:
         split = self.degree if self.sequence_parallel else 1
-        return Shard(self._sharded(part.model)[0], part.boundary_split * split)
+        model, reduced = _shard(part.model, self.degree, self.sequence_parallel)
+        return Shard(model, part.boundary_split * split, reduced)
 
-    def communications(self, part: Shard) -> tuple[Communication, ...]:
-        return self._sharded(part.model)[1]
-
-    def _sharded(self, model: Model) -> tuple[Model, tuple[Communication, ...]]:
-        return _shard(model, self.degree, self.sequence_parallel)
-
-    def labels(self) -> AxisLabels:
-        return AxisLabels(f"tensor {self.degree}", role=f"{self.degree} share every layer")
+    def labels(self, site: Site | None = None) -> Labels:
+        return Labels(f"tensor {self.degree}", plan=f"{self.degree} share every layer")
 
 
 def _indivisible(model: Model, degree: int) -> str:

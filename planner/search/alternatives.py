@@ -144,7 +144,7 @@ def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternativ
     """Replicas sharded over several of the devices there are; the global batch stays the same."""
     if plan.mesh.size > 1 or site.hardware.device.kind == "cpu":
         return
-    for mesh in meshes(model, site.hardware, {}, free=True):
+    for mesh in meshes(model, site, {}, free=True):
         if mesh.size == 1 or plan.workers % mesh.size or not mesh.composes_with(plan.exchange.kind):
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)

@@ -97,7 +97,7 @@ class Feasibility:
 
     def _server_memory_error(self, plan: Plan, site: Site) -> str:
         """Why machines besides the workers' cannot hold their part of the model; empty if they can."""
-        error = plan.exchange.infeasibility(site, self.model, plan.precision)
+        error = plan.exchange.infeasibility(site, self.model)
         return str(error) if isinstance(error, Infeasible) else ""
 
     def _largest_batch(self, plan: Plan, limit: MemoryLimit) -> float:
@@ -122,7 +122,8 @@ class Feasibility:
         """Why a replica cannot be spread like this on machines of a kind; None if it can."""
         key = (batch if mesh.lowered_by else 0, worker.name, mesh)
         if key not in self._meshes:
-            self._meshes[key] = mesh.infeasibility(self.model, worker, batch)
+            site = Site(worker, mesh.size, self.request.market, mesh)
+            self._meshes[key] = mesh.infeasibility(site, self.model, batch)
         return self._meshes[key]
 
     def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:

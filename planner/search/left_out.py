@@ -7,6 +7,7 @@ from math import lcm
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.note import LeftOut
 from planner.parallel.mesh import meshes
+from planner.parallel.site import Site
 from planner.search.remedies import Ask, remedy_words
 from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds
@@ -53,9 +54,9 @@ def _machines_too_small(request: Request) -> PlannerError | None:
         return None
     model = model_of(request)
     errors = [
-        mesh.infeasibility(model, kind)
+        mesh.infeasibility(Site(kind, mesh.size), model)
         for kind in request.market.matching(request.hardware_words)
-        for mesh in meshes(model, kind, request.axis_settings)
+        for mesh in meshes(model, Site(kind, kind.device_count), request.axis_settings)
     ]
     return errors[0] if errors and all(errors) else None
 
@@ -65,7 +66,7 @@ def _no_replicas(request: Request) -> str:
     if not request.names_mesh:
         return ""
     model, machines = model_of(request), request.market.matching(request.hardware_words)
-    named = meshes(model, machines[0], request.axis_settings)
+    named = meshes(model, Site(machines[0], machines[0].device_count), request.axis_settings)
     counts = {
         kind.name: min(lcm(mesh.size, kind.device_count) // kind.device_count for mesh in named)
         for kind in machines

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.parallel.data import EXCHANGES, Tier
+from planner.parallel.data import EXCHANGES, Asked, Site, Tier
 from planner.parallel.mesh import Mesh, meshes, strategy_axis
 from planner.search.request import DEFAULT_PER_REPLICA, Request
 from planner.search.usual_batches import LARGE_PARAMETERS
@@ -21,7 +21,8 @@ def meshes_on(
     large = model.parameters >= LARGE_PARAMETERS
     asked, named = request.axis_settings, request.names_mesh
     free = worker.device_count > 1 and request.workers_per_replica is None and large
-    sharded = [] if not (named or free) else meshes(model, worker, asked, free=free)
+    machine = Site(worker, worker.device_count, request.market)
+    sharded = [] if not (named or free) else meshes(model, machine, asked, free=free)
     if named:
         return sharded
     return list(dict.fromkeys([*_strategy_meshes(request, worker, model, large or not contends), *sharded]))
@@ -33,8 +34,9 @@ def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bo
     degrees = request.workers_per_replica or ((1,) if whole else DEFAULT_PER_REPLICA)
     if request.profile is not None or worker.device.kind != "cpu" or max(degrees) == 1:
         return [Mesh() for degree in degrees if degree == 1]
-    axis = strategy_axis("workers_per_replica")
-    return [Mesh((each,)) for each in axis.candidates(model, worker, {"workers_per_replica": degrees})]
+    axis, asked = strategy_axis("workers_per_replica"), Asked({"workers_per_replica": degrees})
+    machine = Site(worker, worker.device_count, request.market)
+    return [Mesh((each,)) for each in axis.candidates(asked, machine, model)]
 
 
 def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:

@@ -371,10 +371,6 @@ class Request:
         assert self.profile is not None
         return recorded_machine(self.profile)
 
-    def choices(self, kind: str) -> Mapping[str, str]:
-        """What the request fixes of an exchange."""
-        return dict(self.exchanges or ()).get(kind, {})
-
     def as_dict(self) -> dict[str, Any]:
         """What was asked, for the JSON answer; a profile appears as its source."""
         hidden = ("brief", "more_profiles", "extra", "max_workers")

@@ -22,7 +22,7 @@ from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.parallel.data import EXCHANGES, Exchange, Site, Tier
+from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
@@ -328,11 +328,11 @@ def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[
     return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
-def exchanges(request: Request, site: Site) -> Iterator[Exchange]:
+def exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
     """What the request allows on a site, in the order of the registry."""
     for kind in kinds(request):
         if site.mesh.composes_with(kind):
-            yield from EXCHANGES[kind].candidates(request, site)
+            yield from EXCHANGES[kind].candidates(asked_of(request, kind), site, model)
 
 
 def offered(
@@ -343,7 +343,7 @@ def offered(
     asked = kinds(request) if asked is None else asked
     for kind in asked if only is None else only:
         if considers(request, kind, site, model, asked):
-            yield from EXCHANGES[kind].candidates(request, site)
+            yield from EXCHANGES[kind].candidates(asked_of(request, kind), site, model)
 
 
 def considers(request: Request, kind: str, site: Site, model: Model, asked: tuple[str, ...]) -> bool:
@@ -363,3 +363,10 @@ def kinds(request: Request) -> tuple[str, ...]:
         if any(getattr(request, name) is not None for name in EXCHANGES.entry(kind).fields)
     ]
     return tuple(meant or EXCHANGES)
+
+
+def asked_of(request: Request, kind: str, *, single: bool = False) -> Asked:
+    """What a request says of a data-parallel strategy; `single`: for a question about one plan."""
+    named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
+    settings = {name: value for name, value in named.items() if value is not None}
+    return Asked(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)

@@ -6,49 +6,45 @@ of a model are spread over the workers of a replica, each of which brings its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import Infeasible, PlannerError
-from planner.parallel._base import Axis, AxisFlag, AxisLabels
+from planner.parallel._base import Asked, Axis, AxisFlag, Divisible, Labels
 
 if TYPE_CHECKING:
-    from planner.hardware import Hardware
     from planner.model import Model
+    from planner.parallel.site import Site
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSplit(Axis):
     """`degree` CPU workers train one replica together."""
 
-    name: ClassVar[str] = "features"
+    kind: ClassVar[str] = "features"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
         AxisFlag(
-            "workers_per_replica", "degree", "CPU workers that share one copy of the model: 2 or 1,2,4."
+            "workers_per_replica", "degree", "CPU workers that share one copy of the model: 2 or 1,2,4.", "x"
         ),
     )
-    lowered_by: ClassVar[str] = "servers"
-    own_samples: ClassVar[bool] = True
-
-    @property
-    def key(self) -> str:
-        return f"x{self.degree}"
+    splits: ClassVar[frozenset[Divisible]] = frozenset(
+        {Divisible.SAMPLES, Divisible.DENSE, Divisible.EXPERTS}
+    )
 
     @classmethod
-    def candidates(
-        cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
-    ) -> Iterator[Self]:
-        spans = hardware.device.kind == "cpu" and hardware.device_count == 1
-        yield from (cls(degree) for degree in asked["workers_per_replica"] if degree == 1 or spans)
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        spans = site.hardware.device.kind == "cpu" and site.devices == 1
+        yield from (cls(degree) for degree in asked.settings["workers_per_replica"] if degree == 1 or spans)
 
     def infeasibility(
-        self, model: Model, hardware: Hardware | None = None, batch: int = 1
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
         from planner.servers.partition.replica import can_span
 
-        if hardware is None or self.degree == 1:
+        if site is None or model is None or self.degree == 1:
             return None
+        hardware = site.hardware
         if hardware.device.kind != "cpu" or hardware.device_count != 1:
             return Infeasible(
                 f"--workers-per-replica {self.degree} is for CPU machines; {hardware.name} has "
@@ -62,5 +58,5 @@ class FeatureSplit(Axis):
             )
         return None
 
-    def labels(self) -> AxisLabels:
-        return AxisLabels(f"{self.degree} workers per replica", role=f"{self.degree} share its features")
+    def labels(self, site: Site | None = None) -> Labels:
+        return Labels(f"{self.degree} workers per replica", plan=f"{self.degree} share its features")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast, get_args
 
 from planner.device.computation import Computation
 from planner.device.memory import Shares
-from planner.device.precision import FP32, Precision
+from planner.device.precision import Precision
 from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
+from planner.parallel._base import Asked
 from planner.parallel.collectives.peers import link_words
 from planner.parallel.data import settings
 from planner.parallel.data._base import (
-    Ask,
     ChangeKind,
     Contender,
     Floats,
@@ -74,7 +74,6 @@ class ParameterServers(Contender):
     servers, every device or, once for all of them, every machine (`planner.servers.lowering`)."""
 
     kind: ClassVar[str] = "servers"
-    title: ClassVar[str] = "parameter servers"
 
     servers: int = 1
     host: str | None = None
@@ -98,24 +97,24 @@ class ParameterServers(Contender):
         return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
-    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
-        choices = ask.choices(cls.kind)
-        if single and not choices:
-            return iter((cls._named(ask, site),))
-        return with_choices(cls._options(ask, site), choices)
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        if asked.single and not asked.choices:
+            return iter((cls._named(asked, site),))
+        return with_choices(cls._options(asked, site), asked.choices)
 
     @classmethod
-    def _options(cls, ask: Ask, site: Site) -> Iterator[Self]:
+    def _options(cls, asked: Asked, site: Site) -> Iterator[Self]:
         """Replicas of several workers have their servers apart and their tensors split evenly, as the
         partition search reads them, where the request allows that."""
         whole = site.mesh.size == 1
         if settings.no_network(site):
             return
-        rules = ask.placements or (FEW_PLACEMENTS if ask.brief else PLACEMENTS)
-        policies = ask.policies or ("multiplexed",)
-        hosts = hosts_of(site.hardware, site.market, ask.server_hardware or SERVER_WORDS)
-        mode, asked = cast(Mode, ask.mode or "async"), ask.choices(cls.kind).get("aggregate")
-        for servers in ask.servers or (FEW_SERVERS if ask.brief else SERVERS):
+        named, aggregate = asked.settings, asked.choices.get("aggregate")
+        rules = named.get("placements") or (FEW_PLACEMENTS if asked.brief else PLACEMENTS)
+        policies = named.get("policies") or ("multiplexed",)
+        hosts = hosts_of(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
+        mode: Mode = named.get("mode") or "async"
+        for servers in named.get("servers") or (FEW_SERVERS if asked.brief else SERVERS):
             placements: Sequence[str] = rules if servers > 1 else rules[:1]
             for place in hosts:
                 if place is None and (servers > site.machines or not whole):
@@ -128,19 +127,19 @@ class ParameterServers(Contender):
                         (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
                     ]
                 for rule, policy in ways:
-                    result = cls(servers, place, rule, policy, mode, _aggregate(asked, policy, site))
+                    result = cls(servers, place, rule, policy, mode, _aggregate(aggregate, policy, site))
                     if result.infeasibility(site) is None:
                         yield result
 
     @classmethod
-    def _named(cls, ask: Ask, site: Site) -> Self:
+    def _named(cls, asked: Asked, site: Site) -> Self:
         """The one that a request names; several where one is needed are refused."""
-        for flag, values in (("--policy", ask.policies), ("--placement", ask.placements)):
-            _one(flag, values)
-        _one("--servers", ask.servers)
+        named = asked.settings
+        for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
+            _one(flag, named.get(name))
         if unknown := settings.no_network(site):
             raise BadInput(unknown)
-        words = ask.server_hardware or ("own",)
+        words = named.get("server_hardware") or ("own",)
         names = [word for word in words if word not in SERVER_WORDS]
         hosts: list[str | None] = [kind.name for kind in site.market.matching(names)] if names else []
         if len(names) < len(words):
@@ -151,19 +150,21 @@ class ParameterServers(Contender):
             raise BadInput(f"--server-hardware names {len(hosts)} machines ({places}); this needs one")
         if not hosts:
             raise BadInput(f"--server-hardware {','.join(words)} names no machine for {site.hardware.name}")
-        policy = (ask.policies or ("multiplexed",))[0]
+        policy = (named.get("policies") or ("multiplexed",))[0]
         return cls(
-            servers=(ask.servers or (1,))[0],
+            servers=(named.get("servers") or (1,))[0],
             host=hosts[0],
-            placement=(ask.placements or PLACEMENTS)[0],
+            placement=(named.get("placements") or PLACEMENTS)[0],
             policy=policy,
-            mode=cast(Mode, ask.mode or "async"),
+            mode=named.get("mode") or "async",
             aggregate=_aggregate(None, policy, site),
         )
 
     def infeasibility(
-        self, site: Site, model: Model | None = None, precision: Precision = FP32
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        if site is None:
+            return None
         if words := self._refusal(site):
             return BadInput(words)
         words = "" if model is None else self._lacks_memory(model, site)
@@ -210,6 +211,10 @@ class ParameterServers(Contender):
     def machine(self, site: Site) -> Hardware:
         """The machine that a server lives on."""
         return host(self.host or site.hardware.name, site.hardware, site.market)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        return self.mode == "async"
 
     def rented(self, site: Site) -> tuple[Rented, ...]:
         return () if self.host is None else (Rented("servers", self.host, self.servers),)

@@ -187,5 +187,5 @@ def test_a_method_is_one_class(monkeypatch):
 def test_tensor_parallelism_of_frozen_networks_is_refused():
     from planner.parallel.tensor import TensorParallel
 
-    assert TensorParallel(8).infeasibility(LLAMA) is None
-    assert "--pipeline" in str(TensorParallel(8).infeasibility(trained("qlora")))
+    assert TensorParallel(8).infeasibility(None, LLAMA) is None
+    assert "--pipeline" in str(TensorParallel(8).infeasibility(None, trained("qlora")))

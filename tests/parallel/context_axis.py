@@ -7,44 +7,44 @@ gradients are summed in the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
-from planner.hardware import Hardware
 from planner.model import AttentionShape, Layer, Model
-from planner.parallel._base import Axis, AxisFlag, AxisLabels, Communication, Shard
+from planner.parallel._base import Asked, Axis, AxisFlag, Communication, Divisible, Labels, Shard
 from planner.parallel.mesh import register
+from planner.parallel.site import Site
 
 
 @register
 @dataclass(frozen=True, slots=True)
 class ContextParallel(Axis):
-    name: ClassVar[str] = "cp"
+    kind: ClassVar[str] = "cp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
-        AxisFlag("context", "degree", "Context-parallel degree, as 2 or 1,2,4."),
+        AxisFlag("context", "degree", "Context-parallel degree, as 2 or 1,2,4.", "cp"),
     )
-    splits_parameters: ClassVar[bool] = False
+    splits: ClassVar[frozenset[Divisible]] = frozenset()
 
     @classmethod
-    def candidates(
-        cls, model: Model, hardware: Hardware, asked: Mapping[str, tuple[int, ...]]
-    ) -> Iterator[Self]:
-        yield from (cls(degree) for degree in asked.get("context") or (1, 2))
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        yield from (cls(degree) for degree in asked.settings.get("context") or (1, 2))
 
     def infeasibility(
-        self, model: Model, hardware: Hardware | None = None, batch: int = 1
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
+        if model is None:
+            return None
         if model.sequence_length is None:
             return BadInput(f"{model.name} has no sequences; take --context 1")
         if model.sequence_length % self.degree:
             return BadInput(f"--context {self.degree} does not divide {model.sequence_length} tokens")
         return None
 
-    def shard(self, shard: Shard) -> Shard:
-        layers = tuple(self._layer(layer) for layer in shard.model.layers)
-        return Shard(replace(shard.model, layers=layers, remake=None), shard.boundary_split * self.degree)
+    def shard(self, part: Shard) -> Shard:
+        model = replace(part.model, layers=tuple(map(self._layer, part.model.layers)), remake=None)
+        return Shard(model, part.boundary_split * self.degree, self._communications(part.model))
 
     def _layer(self, layer: Layer) -> Layer:
         if len(layer.output_shape) != 2:
@@ -57,9 +57,9 @@ class ContextParallel(Axis):
             macs=layer.macs // self.degree,
         )
 
-    def communications(self, shard: Shard) -> tuple[Communication, ...]:
+    def _communications(self, model: Model) -> tuple[Communication, ...]:
         parts = []
-        for layer in shard.model.layers:
+        for layer in model.layers:
             if isinstance(layer.detail, AttentionShape):
                 gathered = 2 * layer.detail.keys * layer.detail.kv_heads * layer.detail.head_size
                 parts.append(Communication(layer.name, "all_gather", gathered))
@@ -67,5 +67,5 @@ class ContextParallel(Axis):
                 parts.append(Communication(layer.name, "all_reduce", trained, of_gradients=True))
         return tuple(parts)
 
-    def labels(self) -> AxisLabels:
-        return AxisLabels(f"context {self.degree}", role=f"{self.degree} share every sequence")
+    def labels(self, site: Site | None = None) -> Labels:
+        return Labels(f"context {self.degree}", plan=f"{self.degree} share every sequence")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from planner.parallel.stage import bubble_s, exposed_sends_s
+from planner.parallel.pipeline import bubble_s, exposed_sends_s
 
 
 def pipeline_s(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 
@@ -10,7 +11,8 @@ from planner.device.precision import BF16
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware, match_hardware
 from planner.model.catalog import load_model
-from planner.parallel.mesh import WHOLE, Mesh, axis_group, crosses_machines, data_parallel_group
+from planner.parallel._base import Axis, AxisFlag, Divisible, Labels
+from planner.parallel.mesh import WHOLE, Group, Mesh, axis_group, crosses_machines, data_parallel_group
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.replica import stage_of
 from planner.parallel.site import Site
@@ -49,6 +51,32 @@ def test_whole_replicas_see_the_site_as_it_is() -> None:
 def test_tensor_parallel_group_lies_inside_a_machine() -> None:
     where = site(4, 2, 64)
     assert axis_group(where, where.mesh.axis(TensorParallel)).machines == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Expert(Axis):
+    """Ranks bring samples of their own and hold some experts; all hold the dense parameters."""
+
+    kind: ClassVar[str] = "ep"
+    flags: ClassVar[tuple[AxisFlag, ...]] = (AxisFlag("expert", "degree", "Expert-parallel degree.", "ep"),)
+    splits: ClassVar[frozenset[Divisible]] = frozenset({Divisible.SAMPLES, Divisible.EXPERTS})
+
+    @classmethod
+    def candidates(cls, asked, site, model):
+        yield cls(2)
+
+    def labels(self, site=None):
+        return Labels(f"expert {self.degree}", plan=f"{self.degree} divide the experts")
+
+
+def test_group_of_experts_is_smaller_than_that_of_dense_parameters() -> None:
+    tensor, expert, pipeline = TensorParallel(2), Expert(4), PipelineParallel(2)
+    mesh = Mesh((tensor, expert, pipeline))
+    assert (mesh.size, mesh.samples, mesh.lockstep, mesh.stages) == (16, 4, 8, 2)
+    assert mesh.group(tensor, 64) == Group(2, stride=1)
+    assert mesh.group(pipeline, 64) == Group(2, stride=32)
+    assert mesh.group(None, 64) == mesh.group(None, 64, Divisible.EXPERTS) == Group(4, stride=8)
+    assert mesh.group(None, 64, Divisible.DENSE) == Group(16, stride=2)
 
 
 @pytest.mark.parametrize(

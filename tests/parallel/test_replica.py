@@ -52,7 +52,7 @@ def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None
         )[0]
         for pipeline, interleave in ((1, 1), (4, 1), (4, 2))
     )
-    assert two.stages == often.stages != first.stages
+    assert two.schedule.ends == often.schedule.ends != first.schedule.ends
     assert two.seconds.sum() > often.seconds.sum()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from planner.model import Model
 from planner.model.catalog import load_model
 from planner.model.units import Floats, chain_of
 from planner.parallel.mesh import Mesh
-from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.stage import Costs, StageWork, stage_work, unit_times
 
 
@@ -40,7 +40,7 @@ def send_s(elements: float) -> float:
 
 def work(model: Model, tensor: int = 1, recompute: str = "none", **settings: int) -> StageWork:
     result = unit_times(model, 2, Mesh.of(tensor=tensor), recompute, COSTS)  # type: ignore[arg-type]
-    return stage_work(result, send_s, Mesh.of(**settings).axis(PipelineParallel))
+    return stage_work(result, send_s, Mesh.of(**settings))
 
 
 def seconds(of: StageWork, kind: int) -> float:
@@ -82,7 +82,7 @@ def test_stages_wait_as_long_as_the_schedule_says() -> None:
     staged = work(model, pipeline=4)
     chain = chain_of(model)
     each = chain.summed(times(model, 2).forward_s)
-    stages = [each[a:b].sum() for a, b in zip(staged.stages, staged.stages[1:], strict=False)]
+    stages = [each[a:b].sum() for a, b in pairwise(staged.schedule.ends)]
     sent = 1024 * 768 * 2 / 1e11
     whole = pipeline_s(stages, [2 * stage for stage in stages], micro, send_s=sent)
     busy = float(staged.seconds.sum()) - seconds(staged, WAIT)

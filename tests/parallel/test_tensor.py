@@ -11,6 +11,7 @@ from planner.model.catalog import load_model
 from planner.model.layers import kind_of
 from planner.parallel._base import Shard
 from planner.parallel.mesh import meshes
+from planner.parallel.site import Site
 from planner.parallel.tensor import TensorParallel
 
 
@@ -46,7 +47,7 @@ def test_the_shares_of_all_devices_are_the_model(name: str, degree: int) -> None
 
 def test_a_block_of_llama_is_cut_as_megatron_cuts_it() -> None:
     whole = load_model("llama3-8b")
-    reduced = TensorParallel(8).communications(Shard(whole))
+    reduced = TensorParallel(8).shard(Shard(whole)).communications
     how = shardings(shard(whole, 8), whole)
     block = "model.layers.3."
     assert {name.removeprefix(block): kind for name, kind in how.items() if name.startswith(block)} == {
@@ -100,8 +101,8 @@ def test_degree_one_changes_nothing() -> None:
 def test_what_does_not_divide_is_refused_with_what_does() -> None:
     with pytest.raises(BadInput, match=r"degree of 8 does not divide the 12 heads of gpt2; .* is 6"):
         shard(load_model("gpt2"), 8)
-    assert "no attention" in str(TensorParallel(2).infeasibility(load_model("resnet50")))
-    machine = load_hardware("p5.48xlarge")
+    assert "no attention" in str(TensorParallel(2).infeasibility(None, load_model("resnet50")))
+    machine = Site(load_hardware("p5.48xlarge"), 8)
     for name, degrees in (("gpt2", [1, 2, 4]), ("resnet50", [1])):
         model = load_model(name)
         assert [mesh.settings["tensor"] for mesh in meshes(model, machine, {"pipeline": (1,)})] == [1]

@@ -13,10 +13,12 @@ from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
 from planner.model import Model
+from planner.model.catalog import load_model
 from planner.parallel.collectives import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, Site
 from planner.search.request import Request
+from planner.search.space import asked_of
 from planner.servers.parameter_servers import ParameterServers
 from planner.simulator import simulate
 from planner.simulator.bounds import bounds_of
@@ -34,8 +36,6 @@ def site(workers: int, machine: str = P3, **more: object) -> Site:
 
 
 def small(machine: str = P3, batch: int = 8) -> Computation:
-    from planner.model.catalog import load_model
-
     model: Model = load_model("alexnet")
     return computation_for(model, batch, load_hardware(machine))
 
@@ -46,7 +46,7 @@ def rate(case: Case, **more: object) -> float:
 
 
 def names(ask: Request, where: Site) -> list[ParameterServers]:
-    return list(ParameterServers.candidates(ask, where))
+    return list(ParameterServers.candidates(asked_of(ask, "servers"), where, load_model("alexnet")))
 
 
 def test_what_leaves_a_machine_does_not_grow_with_its_devices() -> None:
@@ -138,16 +138,13 @@ def test_machines_sum_first_where_they_have_several_devices() -> None:
     assert {name.aggregate for name in names(ask, site(4, "p3.2xlarge"))} == {"device"}
     fixed = replace(ask, exchanges=(("servers", {"aggregate": "device"}),))
     assert {name.aggregate for name in names(fixed, site(16))} == {"device"}
-    assert (
-        next(
-            ParameterServers.candidates(replace(fixed, policies=None, servers=None), site(16), single=True)
-        ).aggregate
-        == "device"
-    )
-    assert (
-        next(ParameterServers.candidates(Request(model="alexnet"), site(16), single=True)).aggregate
-        == "machine"
-    )
+    for request, aggregate in (
+        (replace(fixed, policies=None, servers=None), "device"),
+        (Request(model="alexnet"), "machine"),
+    ):
+        asked = asked_of(request, "servers", single=True)
+        named = next(ParameterServers.candidates(asked, site(16), load_model("alexnet")))
+        assert named.aggregate == aggregate
 
 
 def test_keys_of_devices_stay_and_machines_have_their_own() -> None:
@@ -169,8 +166,6 @@ def test_what_cannot_be_summed_is_refused_with_the_remedy() -> None:
 
 def test_servers_hold_what_each_machine_sends() -> None:
     """A gradient of every sender waits at the server: 64 of VGG-19 need more than 16 GB, 8 do not."""
-    from planner.model.catalog import load_model
-
     model, where = load_model("vgg19"), site(64)
     apart = ParameterServers(servers=1, host="c5.2xlarge", mode="sync")
     assert "for 64 workers needs 35.81 GiB" in str(apart.infeasibility(where, model))

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from planner.device.memory import Shares
 from planner.parallel.data._base import (
-    Ask,
+    Asked,
     ChangeKind,
     Contender,
     Exchange,
@@ -138,7 +138,7 @@ __all__ = [
     "EXCHANGES",
     "AllReduce",
     "Alone",
-    "Ask",
+    "Asked",
     "ChangeKind",
     "Contender",
     "Exchange",

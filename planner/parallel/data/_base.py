@@ -8,24 +8,21 @@ their arguments.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.device.computation import Computation, accumulated
 from planner.device.memory import Shares
-from planner.device.precision import FP32, Precision
-from planner.errors import PlannerError
+from planner.device.precision import Precision
 from planner.model import Model
-from planner.note import Note
+from planner.parallel._base import Asked, Labels, Parallelism
 from planner.parallel.site import Site
-from planner.simulator.cluster import Resource, ResourceKind
-from planner.simulator.policy import Mode
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
@@ -34,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 
 __all__ = [
-    "Ask",
+    "Asked",
     "Contender",
     "Exchange",
     "Floats",
@@ -44,28 +41,6 @@ __all__ = [
     "Variant",
     "with_choices",
 ]
-
-
-class Ask(Protocol):
-    """What a request says of exchanges. None: choose for me. `brief` asks for fewer choices where none is
-    named: a good plan of every machine rather than the very best."""
-
-    @property
-    def servers(self) -> tuple[int, ...] | None: ...
-    @property
-    def server_hardware(self) -> tuple[str, ...] | None: ...
-    @property
-    def placements(self) -> tuple[str, ...] | None: ...
-    @property
-    def policies(self) -> tuple[str, ...] | None: ...
-    @property
-    def mode(self) -> str | None: ...
-    @property
-    def brief(self) -> bool: ...
-
-    def choices(self, kind: str) -> Mapping[str, str]:
-        """What `--exchange KIND:NAME=VALUE` fixes for this kind, as written."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +85,6 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
-    """A strategy as people read it.
-
-    `cell` stands in a table's column (`2 servers on c5n.large`); `plan` is half a sentence about its
-    settings; `added` are the machines besides the workers' (` + 2 servers on c5n.large`), `aside` follows
-    them in a sentence. `name` is what practitioners call it (`DDP`), `run` how they say it with {} for the
-    devices where that is not `DDP on {}`. `assumptions` is what it rests on. `resources` says what it means
-    that a resource is busy, by resource without its number, with {} for the number; those of one of the kinds
-    `links` fill as workers are added. `size_noun` is what it can have more of, `size_choice` the setting that
-    is chosen anew for each.
-    """
-
-    cell: str
-    plan: str
-    added: str = ""
-    aside: str = ""
-    name: str = ""
-    run: str = ""
-    assumptions: tuple[Note, ...] = ()
-    resources: Mapping[Resource, str] = field(default_factory=dict)
-    links: tuple[ResourceKind, ...] = ()
-    size_noun: str = ""
-    size_choice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """What a bound is asked for: a strategy, and what it would be lowered from: the computation of one of
     `accumulate` micro-batches, without variation where `whole` gives that of the step."""
@@ -156,24 +105,13 @@ class Job:
         return self.exchange.lower(self.step, self.site)
 
 
-class Exchange(ABC):
+class Exchange(Parallelism):
     """A data-parallel strategy. Subclasses are frozen dataclasses, hashable, their fields the settings: plain
     values (numbers, strings, None), as JSON and optuna read them.
 
-    Four members are abstract: `candidates`, `held`, `lower` and `labels`. The others have a default that is
-    right for strategies whose workers are all machines that a plan pays for.
+    Four members are abstract: `candidates`, `memory_shares`, `lower` and `labels`. The others have a default
+    that is right for strategies whose workers are all machines that a plan pays for.
     """
-
-    kind: ClassVar[str]  # its name in --exchange, in JSON and in EXCHANGES
-    title: ClassVar[str]  # "parameter servers", in sentences
-    mode: Mode = "sync"  # async: gradients are applied as they come, and may be stale
-
-    @classmethod
-    @abstractmethod
-    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
-        """The settings that a request allows on this site, feasible ones only, in the order in which ties are
-        broken. `single`: the question is about one plan, of which the first is taken; a request that names
-        several is refused."""
 
     @abstractmethod
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
@@ -183,17 +121,6 @@ class Exchange(ABC):
     def lower(self, computation: Computation, site: Site) -> Case:
         """What the simulator runs: the step with its transfers, the cluster, the policy and the joins. Same
         arguments, same value; expensive parts may be cached by value."""
-
-    @abstractmethod
-    def labels(self, site: Site | None = None) -> Labels:
-        """It in words; with a site, what it assumes about the links there too."""
-
-    def infeasibility(
-        self, site: Site, model: Model | None = None, precision: Precision = FP32
-    ) -> PlannerError | None:
-        """Why it cannot run on this site, with the remedy (`BadInput`); with a model, also why machines
-        besides the workers' cannot hold their part of it (`Infeasible`)."""
-        return None
 
     def rented(self, site: Site) -> tuple[Rented, ...]:
         """The machines that it needs besides the workers'."""
@@ -223,7 +150,7 @@ class Exchange(ABC):
     @property
     def is_asynchronous(self) -> bool:
         """Whether gradients may be stale: replicas do not wait for each other."""
-        return self.mode == "async"
+        return False
 
     def record(self) -> dict[str, Any]:
         """It as JSON: its kind and its settings."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.device.computation import BACKWARD, Computation, ops_of
 from planner.device.memory import Shares
-from planner.device.precision import FP32, Precision
+from planner.device.precision import Precision
 from planner.errors import PlannerError
 from planner.memoize import memoize
 from planner.model import Model
@@ -33,7 +33,7 @@ from planner.parallel.contention import (
     slowed,
 )
 from planner.parallel.data import settings
-from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Labels, Variant
+from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.parallel.site import Site
 
@@ -53,7 +53,6 @@ class AllReduce(Exchange):
     that."""
 
     kind: ClassVar[str] = "allreduce"
-    title: ClassVar[str] = "all-reduce"
 
     bucket_bytes: int = CAP_BYTES
     first_bucket_bytes: int = FIRST_CAP_BYTES
@@ -78,11 +77,11 @@ class AllReduce(Exchange):
             settings.not_negative(f"allreduce:{name}", getattr(self, name))
 
     @classmethod
-    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
-        choices = ask.choices(cls.kind)
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        choices = asked.choices
         exchange = cls._with(tuple(choices.items()))
         # on one device nobody is there to exchange with: it is what larger sites are compared with
-        if (site.workers > 1 or choices or single) and exchange.infeasibility(site) is None:
+        if (site.workers > 1 or choices or asked.single) and exchange.infeasibility(site) is None:
             yield exchange
 
     @classmethod
@@ -92,7 +91,7 @@ class AllReduce(Exchange):
         return settings.chosen(cls(), dict(choices))
 
     def infeasibility(
-        self, site: Site, model: Model | None = None, precision: Precision = FP32
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
         return settings.infeasibility(self.library, site)
 

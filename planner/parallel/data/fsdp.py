@@ -21,7 +21,7 @@ import numpy as np
 from planner.device.computation import Computation, ops_of
 from planner.device.computation.synthesis import block_of
 from planner.device.memory import Shares
-from planner.device.precision import FP32, Precision
+from planner.device.precision import Precision
 from planner.errors import BadInput, PlannerError
 from planner.memoize import kept_on, memoize
 from planner.model import Model
@@ -29,7 +29,7 @@ from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_by
 from planner.parallel.collectives.peers import link_words, peers_of
 from planner.parallel.contention import ACCESSES, mean_s, taken_s
 from planner.parallel.data import settings
-from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Labels, Variant
+from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.site import Site
@@ -51,7 +51,6 @@ class Sharded(Exchange):
     `planner.parallel.data.joint`."""
 
     kind: ClassVar[str] = "sharded"
-    title: ClassVar[str] = "sharded data parallelism"
 
     stage: int = 3
     prefetch: int = 1
@@ -76,9 +75,9 @@ class Sharded(Exchange):
         settings.share("sharded:jitter", self.jitter)
 
     @classmethod
-    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
-        choices = ask.choices(cls.kind)
-        if site.workers < 2 and not choices and not single:
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        choices = asked.choices
+        if site.workers < 2 and not choices and not asked.single:
             return
         first, fewer, inside = cls._ways(tuple(choices.items()))
         if first.infeasibility(site) is not None:
@@ -97,7 +96,7 @@ class Sharded(Exchange):
         return first, replace(first, stage=2), replace(first, within="machine")
 
     def infeasibility(
-        self, site: Site, model: Model | None = None, precision: Precision = FP32
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
         return settings.infeasibility(self.library, site, within=self.within)
 

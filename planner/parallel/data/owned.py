@@ -19,7 +19,7 @@ import numpy as np
 
 from planner.device.computation import Computation, ops_of
 from planner.device.memory import Shares
-from planner.device.precision import FP32, Precision
+from planner.device.precision import Precision
 from planner.errors import PlannerError
 from planner.memoize import memoize
 from planner.model import Model
@@ -37,7 +37,7 @@ from planner.parallel.contention import (
     turn_of,
 )
 from planner.parallel.data import settings
-from planner.parallel.data._base import Ask, ChangeKind, Exchange, Floats, Job, Labels, Variant
+from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
 from planner.parallel.data.ddp import bucketed, summed
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.parallel.site import Site
@@ -53,7 +53,6 @@ class Owned(Exchange):
     named: `Sharded` with stage 1 shares out the same state."""
 
     kind: ClassVar[str] = "owned"
-    title: ClassVar[str] = "owned optimizer state"
 
     within: str = "all"
     bucket_bytes: int = CAP_BYTES
@@ -71,10 +70,10 @@ class Owned(Exchange):
         settings.share("owned:jitter", self.jitter)
 
     @classmethod
-    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
-        choices = ask.choices(cls.kind)
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        choices = asked.choices
         exchange = settings.chosen(cls(), choices)
-        wanted = site.workers > 1 or choices or single
+        wanted = site.workers > 1 or choices or asked.single
         if not wanted or exchange.infeasibility(site) is not None:
             return
         yield exchange
@@ -82,7 +81,7 @@ class Owned(Exchange):
             yield replace(exchange, within="machine")
 
     def infeasibility(
-        self, site: Site, model: Model | None = None, precision: Precision = FP32
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
         return settings.infeasibility(self.library, site, within=self.within)
 

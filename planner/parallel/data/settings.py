@@ -53,9 +53,11 @@ def gradient_bytes(name: str, precision: Precision) -> int:
     return GRADIENTS.get(name, precision.gradient_bytes)
 
 
-def infeasibility(name: str, site: Site, *, within: str = "all") -> BadInput | None:
+def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadInput | None:
     """Why collectives cannot run on a site, with the remedy; None if they can. `within`: where what is spread
     over workers is."""
+    if site is None:
+        return None
     words = _no_groups(within, site) or _no_links(name, site)
     return BadInput(words) if words else None
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from planner.device.computation import Computation
 from planner.device.memory import Shares
-from planner.device.precision import FP32, Precision
+from planner.device.precision import Precision
 from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel.data._base import Ask, Exchange, Floats, Job, Labels
+from planner.parallel.data._base import Asked, Exchange, Floats, Job, Labels
 from planner.parallel.site import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
@@ -29,17 +29,16 @@ class Alone(Exchange):
     """The baseline of every other exchange: what one device does with the whole model by itself."""
 
     kind: ClassVar[str] = "alone"
-    title: ClassVar[str] = "one device alone"
 
     @classmethod
-    def candidates(cls, ask: Ask, site: Site, *, single: bool = False) -> Iterator[Self]:
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
         if site.workers == 1:
             yield cls()
 
     def infeasibility(
-        self, site: Site, model: Model | None = None, precision: Precision = FP32
+        self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
-        if site.workers == 1:
+        if site is None or site.workers == 1:
             return None
         return BadInput(f"{site.workers} workers do not train alone; take --workers 1 or another --exchange")
 

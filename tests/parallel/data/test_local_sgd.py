@@ -26,14 +26,13 @@ class LocalSGD(Exchange):
     """Workers take `period` optimizer steps on their own, then average their parameters (Stich 2019)."""
 
     kind: ClassVar[str] = "localsgd"
-    title: ClassVar[str] = "LocalSGD"
 
     period: int = 8
 
     @classmethod
-    def candidates(cls, ask, site, *, single=False) -> Iterator[LocalSGD]:
+    def candidates(cls, asked, site, model) -> Iterator[LocalSGD]:
         options = (cls(period) for period in (4, 8)) if site.workers > 1 else ()
-        return with_choices(options, ask.choices(cls.kind))
+        return with_choices(options, asked.choices)
 
     def memory_shares(self, model, precision, site):
         return Shares()

@@ -28,14 +28,13 @@ class Broadcast(Exchange):
     """Worker 0 gathers all gradients in one message, updates, and sends all parameters in one."""
 
     kind: ClassVar[str] = "broadcast"
-    title: ClassVar[str] = "broadcast from worker 0"
 
     pieces: int = 1
 
     @classmethod
-    def candidates(cls, ask, site, *, single=False) -> Iterator[Broadcast]:
+    def candidates(cls, asked, site, model) -> Iterator[Broadcast]:
         options = (cls(pieces) for pieces in (1, 2)) if site.mesh.size == 1 else ()
-        return with_choices(options, ask.choices(cls.kind))
+        return with_choices(options, asked.choices)
 
     def memory_shares(self, model, precision, site):
         return Shares(optimizer=0.0)
