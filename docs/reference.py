@@ -1,22 +1,25 @@
-"""Generates what repeats the declarations of flags: docs/flags.md and the keyword arguments in Python.
+"""Generates what repeats declarations: docs/flags.md, docs/python.md and the keyword arguments in Python.
 
     python docs/reference.py
 
-writes both into the checkout that it runs from; a test holds them against the declarations.
+writes them into the checkout that it runs from; a test holds them against the declarations.
 """
 
 from __future__ import annotations
 
+import inspect
 import types
 from pathlib import Path
 from typing import Any
 
+import planner
 from planner.cli._app import COMMANDS, load
 from planner.flags import FlagSection, flags_of
 from planner.search.request import Request
 
 ROOT = Path(__file__).parents[1]
 FLAGS_PAGE, OPTIONS_MODULE = ROOT / "docs" / "flags.md", ROOT / "planner" / "answers" / "options.py"
+PYTHON_PAGE = ROOT / "docs" / "python.md"
 ANSWERS = ("compare", "recommend", "saturation", "simulate")
 INTRODUCTION = """# Flags
 
@@ -26,6 +29,73 @@ and `simulate` share most flags. Each flag of theirs may also be given as an env
 for most of the section Output, in Python (`planner.recommend("vgg11", budget=20)`). A flag overrides the
 variable, which overrides the file.
 """
+
+
+PYTHON_INTRODUCTION = """# Python
+
+Generated from signatures and docstrings (`python docs/reference.py`).
+
+```python
+import planner
+
+answer = planner.recommend("vgg11", budget=20, hardware=["g5.xlarge", "g4dn.xlarge"])
+answer.chosen.plan.cluster_text, answer.chosen.samples_per_s, answer.chosen.usd_per_million_samples
+answer.as_dict()  # the JSON of --format json
+answer.to_pandas()  # one row per plan, columns as in CSV; needs pandas
+```
+
+Keyword arguments of `recommend`, `compare`, `saturation` and `simulate` are [flags](flags.md) with
+underscores: `--seq-length 2048` is `seq_length=2048`. Where a flag takes a list, so does the argument, as a
+sequence or as a string with commas. Results show themselves in notebooks and with `rich.print`;
+`examples/answers.ipynb` is a tour.
+
+Semantic versioning covers the names on this page, their arguments and the keys of `as_dict()`; the flags,
+exit statuses and JSON and CSV keys of the command line; and the formats of model, hardware, scenario and
+profile files. Predictions change with the data and may change in any release; the changelog says by how much.
+Everything else under `planner.` is internal.
+"""
+PYTHON_SECTIONS = {
+    "Answers": ("recommend", "compare", "saturation", "simulate", "sweep"),
+    "Recordings": ("record", "import_profile"),
+    "Models and machines": ("load_model", "load_hardware", "cluster_of"),
+    "Simulation": (
+        "simulate_profile", "simulate_many", "profile_for", "compare_orders",
+        "Cluster", "Node", "Profile", "Prediction",
+    ),
+    "Requests and errors": ("Request", "PlannerError", "BadInput", "Infeasible"),
+}  # fmt: skip
+
+
+def python_page() -> str:
+    """docs/python.md: every public name with its signature and docstring."""
+    parts = [PYTHON_INTRODUCTION]
+    for section, names in PYTHON_SECTIONS.items():
+        parts.append(f"## {section}\n")
+        for name in names:
+            public = getattr(planner, name)
+            parts.append(f"### `{name}`\n")
+            if inspect.isfunction(public):
+                parts.append(f"```text\nplanner.{name}{_signature(public)}\n```\n")
+            parts.append(f"{inspect.getdoc(public)}\n")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _signature(function: Any) -> str:
+    """A signature on several lines, annotations as written, without functions as defaults."""
+    signature = inspect.signature(function)
+    lines = []
+    for param in signature.parameters.values():
+        if callable(param.default) and param.default is not param.empty:
+            param = param.replace(default=...)
+        text = str(param.replace(annotation=param.empty)).replace("'", '"').replace("Ellipsis", "...")
+        if param.annotation is not param.empty:
+            name, equals, default = text.partition("=")
+            text = f"{name}: {param.annotation}" + (f" = {default}" if equals else "")
+        lines.append(f"    {text},")
+    keyword = next((i for i, p in enumerate(signature.parameters.values()) if p.kind is p.KEYWORD_ONLY), None)
+    if keyword is not None:
+        lines.insert(keyword, "    *,")
+    return "(\n" + "\n".join(lines) + f"\n) -> {signature.return_annotation}"
 
 
 def flags_page() -> str:
@@ -107,3 +177,4 @@ def _spelling(param: Any) -> str:
 if __name__ == "__main__":
     FLAGS_PAGE.write_text(flags_page())
     OPTIONS_MODULE.write_text(options_module())
+    PYTHON_PAGE.write_text(python_page())

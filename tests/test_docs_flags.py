@@ -1,4 +1,4 @@
-"""docs/flags.md and the typed options of the Python API are what the declarations of flags generate."""
+"""Generated pages and typed options are what the declarations of flags and the public functions say."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import planner
 from planner.answers import options
 from planner.cli._app import COMMANDS, load
 from planner.flags import COMMON, flags_of
@@ -36,6 +37,12 @@ def test_options_module_is_generated_from_the_declarations() -> None:
     assert source == reference.options_module()
 
 
+def test_python_page_is_generated_from_signatures_and_names_all_that_is_public() -> None:
+    assert (DOCS / "python.md").read_text() == reference.python_page()
+    listed = [name for names in reference.PYTHON_SECTIONS.values() for name in names]
+    assert sorted([*listed, "__version__"]) == sorted(planner.__all__)
+
+
 def test_every_flag_of_an_answer_is_an_option_a_variable_and_a_typed_argument() -> None:
     arguments = get_type_hints(options.Options, localns={"Profile": object})
     for flag in flags_of(Request):
@@ -63,7 +70,7 @@ def test_the_help_and_the_pages_name_every_exchange() -> None:
     from planner.parallel.data import EXCHANGES
 
     (flag,) = (flag for flag in flags_of(Request) if flag.name == "exchange")
-    exchanges = (DOCS / "exchanges.md").read_text()
+    exchanges = (DOCS / "communication.md").read_text()
     for kind in EXCHANGES:
         assert kind in flag.help
         assert f"| `{kind}` |" in exchanges

@@ -1,4 +1,4 @@
-"""Whether copies of an output layer pay, by every way to read Yan et al. (KDD 2015): docs/partition.md."""
+"""Whether copies of an output layer pay, by every reading of Yan et al. (docs/parameter-servers.md)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ SSE_OF_MKL = (
 
 HEADER = """\
 # How fast devices run each kind of kernel: written by benchmarks/fit/calibrate_devices.py, explained in
-# docs/synthesis.md. One table a device:
+# docs/compute.md. One table a device:
 #
 #   [kernels.DEVICE]
 #   rates = { conv1x1 = 1e12, conv3x3 = 2e12, conv = 1e12, fc = 5e11, memory = 4e11 }   MACs/s; bytes/s

@@ -1,5 +1,5 @@
 """Writes data/rates.toml of planner.device.rates: shares, factors and errors of the compute model
-(docs/rates.md).
+(docs/compute.md).
 
     python calibrate_rates.py          fits and prints the figures
     python calibrate_rates.py --write  also leaves out every source, every device and every kind of
@@ -41,11 +41,11 @@ ROOT = HERE.parents[1]
 TARGET = ROOT / "planner" / "device" / "rates" / "data" / "rates.toml"
 LEFT_OUT = ROOT / "planner" / "validation" / "data" / "rates_left_out.csv"
 SETTINGS = tomllib.loads((HERE / "rates_settings.toml").read_text())
-HEAD = "# Written by benchmarks/fit/calibrate_rates.py; docs/rates.md tells what the figures mean.\n\n"
+HEAD = "# Written by benchmarks/fit/calibrate_rates.py; docs/compute.md tells what the figures mean.\n\n"
 LEAST_OF_A_KIND = 5  # runs of a device that are worth a fit without them
 LEAST_ROWS = 10  # of a kind of network, for errors of its own
 LAYOUTS = "layouts "  # how ids of layouts begin (`planner.validation.reader`)
-RECORDED_SIGMA = 0.02  # between steps of one recording (docs/synthesis.md: 1.1% to 2.5%)
+RECORDED_SIGMA = 0.02  # between steps of one recording (docs/compute.md: 1.1% to 2.5%)
 
 
 def matmul_share() -> dict[str, float]:

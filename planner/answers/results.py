@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from planner.answers.anatomy import StepParts
 from planner.answers.jobs import best_of, missed, ranking_of, training_of, with_job, within
+from planner.errors import BadInput
 from planner.note import Fact, Note
 from planner.parallel.plan import Plan
 from planner.search.request import Request
@@ -32,6 +33,16 @@ class Shown:
         from planner.report.notebook import notebook_html
 
         return notebook_html(self)
+
+    def to_pandas(self) -> Any:
+        """The alternatives as a DataFrame, with the rows and columns of `--format csv`."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise BadInput("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        from planner.report.page import page_of
+
+        return pandas.json_normalize(page_of(self).tables[0].plain_rows())
 
 
 def sentences(assumed: Iterable[Note | Fact]) -> list[str]:

@@ -53,7 +53,9 @@ def check_name(path: Path) -> None:
         raise BadInput(f"a hardware file's name ends in .toml; {path} would not be recognised as one")
 
 
-MEASURED = "# Measured by `planner calibrate`; docs/hardware.md and docs/partition.md explain the figures.\n"
+MEASURED = (
+    "# Measured by `planner calibrate`; docs/hardware.md and docs/parameter-servers.md explain the figures.\n"
+)
 
 
 def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASURED) -> None:

@@ -305,7 +305,7 @@ def _overview(found: Sequence[Evidence]) -> str:
         "",
         *(f"- [{match.suite}](validation-{match.suite}.md): {match.title}." for match in found),
         "",
-        "What is modelled, what is not, and where ranges come from: [how sure](how-sure.md). A table of your "
+        "What is modelled, what is not, and where ranges come from: [accuracy](accuracy.md). A table of your "
         "own runs gives the same figures: `planner validate --runs FILE.csv`, `--layouts FILE.csv`.",
         "",
     ]

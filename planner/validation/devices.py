@@ -223,7 +223,7 @@ def runs() -> list[Row]:
                 name=RowName("devices", "runs", f"{family}-{kind}-{precision}"),
                 what=f"{family}, {precision}, {run.model.name}, batch {run.batch}, "
                 f"the median of {len(entry)} {'runs' if len(entry) > 1 else 'run'} of {kind}",
-                how="rates by kernel, format, device and framework (docs/rates.md), fitted to these runs",
+                how="rates by kernel, format, device and framework (docs/compute.md), fitted to these runs",
                 source=run.source,
             )
         )

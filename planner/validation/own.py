@@ -1,6 +1,6 @@
 """A user's own tables of measured runs and layouts, read and compared as the published ones are.
 
-Columns are those of `data/training.csv.gz` (docs/how-sure.md lists them); what is missing is empty or follows
+Columns are those of `data/training.csv.gz` (docs/accuracy.md lists them); what is missing is empty or follows
 from other columns, what is unknown is ignored. Every row is accounted for (`Account`).
 """
 

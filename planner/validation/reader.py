@@ -2,7 +2,7 @@
 
     runs, refused = read_rows(shipped("training.csv.gz"))
 
-A table has the columns of `data/training.csv.gz` (docs/how-sure.md lists them), of vTrain's layouts, or of
+A table has the columns of `data/training.csv.gz` (docs/accuracy.md lists them), of vTrain's layouts, or of
 `data/throughput.csv`. Every row becomes a `Run` or a `Refused` with the reason; a run whose network, device
 or layout is not known says so in `unknown`, because scaling can be judged without them.
 """

@@ -1,4 +1,4 @@
-"""The cluster over TLS of docs/cluster.md: its commands make the certificates; who has none stays out."""
+"""The cluster over TLS of docs/automation.md: its commands make the certificates; who has none stays out."""
 
 import os
 import re
@@ -13,7 +13,7 @@ pytest.importorskip("distributed")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/cluster.md").read_text()
+PAGE = (ROOT / "docs/automation.md").read_text()
 
 from dask_here import scheduler, workers  # noqa: E402
 

@@ -1,7 +1,5 @@
 """Synthesized profiles: their graph, their bytes, and that their times are those of the compute model."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -267,8 +265,3 @@ def test_a_model_without_kernels_is_refused():
 
 def test_kinds_are_those_of_the_hardware_files():
     assert set(RATES.rates) == set(FITTED_KINDS)
-
-
-def test_the_example_of_the_docs_is_true():
-    text = (Path(__file__).parents[2] / "docs" / "synthesis.md").read_text()
-    exec(text.split("```python\n")[1].split("```")[0], {})

@@ -107,7 +107,7 @@ def test_owners_among_all_fall_behind_as_published() -> None:
 
 
 def test_the_page_has_the_figures_of_owners() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "exchanges.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "communication.md").read_text()
     for devices, (over_all, inside) in large.owner_pairs().items():
         ours = [step.seconds for run in (over_all, inside) if isinstance(step := predicted(run), RunStep)]
         assert over_all.step_s is not None

@@ -1,7 +1,7 @@
 """Synthesis: the computation of steps that nobody has recorded, from a model and a device.
 
 The graph comes from the model (`graph`), times from the rates of the device (`planner.device.rates.times`),
-the variation between steps from what real traces show. docs/synthesis.md tells where each default comes from.
+the variation between steps from what real traces show. docs/compute.md tells where each default comes from.
 
 The graph of a model's computation: which ops a step needs and what each waits for; no durations yet.
 

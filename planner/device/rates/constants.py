@@ -1,7 +1,7 @@
 """The calibrated figures of `data/rates.toml`, read once: shares, factors of frameworks and devices, errors
 of predictions for sources that no fit has seen.
 
-Written by `benchmarks/fit/calibrate_rates.py`; docs/rates.md tells what each means and what it was fitted to.
+Written by `benchmarks/fit/calibrate_rates.py`; docs/compute.md tells what each means.
 """
 
 from __future__ import annotations

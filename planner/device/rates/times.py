@@ -9,7 +9,7 @@ frameworks).
 Rates come from one table with two kinds of rows. `calibrated_rates` is a device in a precision under a
 framework, fitted to published runs (`planner.device.rates.device`). `fitted_rates` is a row of a hardware
 file: CPUs, rates of the user's own, and older devices fitted to convolutional networks in single precision
-(docs/synthesis.md). There arithmetic and traffic add up (overlap 1), and gradient kernels are slower than the
+(docs/compute.md). There arithmetic and traffic add up (overlap 1), and gradient kernels are slower than the
 forward kernel of as many multiply-adds: with 1.2, rates fitted to training meet published forward-only
 throughputs of AlexNet and VGG, too, and backward takes 2.0 times as long as forward for VGG-16 (published:
 2.2).

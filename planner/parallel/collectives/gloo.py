@@ -1,6 +1,6 @@
 """Gloo, PyTorch's library for CPUs and plain networks: a ring of segments, each a rendezvous.
 
-Read in pytorch/gloo and checked against byte counters and times (docs/allreduce.md):
+Read in pytorch/gloo and checked against byte counters and times (docs/communication.md):
 
 - The message is cut into segments, at least two a rank and none above 1 MiB; two may be under way at a time.
 - A sender waits for the receiver's notice, so that a hop costs a round trip. Two segments of s bytes take

@@ -26,7 +26,7 @@ RDMA_SHARE = 0.85
 # 50 on p4d, 3.8 on H200 machines.
 TCP_SHARE = 0.6
 TCP_MOST_BYTES_PER_S = 8e9
-# Payload over line rate with frames of 9000 bytes, gloo between two hosts (docs/allreduce.md).
+# Payload over line rate with frames of 9000 bytes, gloo between two hosts (docs/communication.md).
 GLOO_SHARE = 0.987
 # A hop beyond what NCCL's constants count with: EFA's latency in aws-ofi-nccl's tuner; its first generation,
 # from 150 to 160 us for a small all-reduce of two p3dn or p4d; sockets, from 175 to 307 us. Two machines

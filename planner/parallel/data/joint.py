@@ -39,8 +39,8 @@ LEAST_ROWS, MOST_ROWS = 64, 1024  # steps to draw from: the slowest of many rank
 
 # How much the steps of equal devices differ: a share of the step (standard deviation of the logarithm), and
 # seconds of their hosts, which weigh more in short steps; chosen on published scaling of some 360 runs
-# (benchmarks/accuracy/scaling.py, docs/allreduce.md). Nobody has published steps so short that it would be
-# more.
+# (benchmarks/accuracy/scaling.py, docs/communication.md). Nobody has published steps so short that it would
+# be more.
 JITTER = 0.03
 JITTER_S = 0.003
 MOST_JITTER = 0.1

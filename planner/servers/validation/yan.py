@@ -1,7 +1,7 @@
 """Yan et al. (file 002): best configurations, what scales how, and partitioning against replicating.
 
 The paper prints neither its constants nor the widths of its networks; ours are stated with their reasons in
-the hardware and model files, chosen with its findings in view (docs/partition.md).
+the hardware and model files, chosen with its findings in view (docs/parameter-servers.md).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ GIVEN: dict[str, Any] = figures("yan")
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
 HOW = (
     "`planner partition`: equation 12 with the constants of private-2xe5-2450-10gbe, which the paper does "
-    "not print and which were chosen with these findings in view (docs/partition.md)"
+    "not print and which were chosen with these findings in view (docs/parameter-servers.md)"
 )
 _about = row.of_paper("yan", HOW)
 
