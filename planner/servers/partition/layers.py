@@ -20,8 +20,9 @@ once, each in N_mr W / C_nbw, which is W / C_nbw for each. `reading` says where 
 
 The constants stand in the `[calibration]` table of a hardware file, where `planner calibrate compute` and
 `planner calibrate network` write them; docs/parameter-servers.md explains each. A machine without them
-computes each layer as `planner simulate` does, by the kernel rates of its device for a batch of what is trained between two
-reads, and parses what it receives as gRPC does. A worker is one device; those of a machine share its NIC.
+computes each layer as `planner simulate` does, by the kernel rates of its device for a batch of what is
+trained between two reads, and parses what it receives as gRPC does. A worker is one device; those of a
+machine share its NIC.
 """
 
 from __future__ import annotations
