@@ -37,7 +37,7 @@ class Shown:
     def to_pandas(self) -> Any:
         """The alternatives as a DataFrame, with the rows and columns of `--format csv`."""
         try:
-            import pandas
+            import pandas  # type: ignore[import-untyped,unused-ignore]
         except ImportError as error:
             raise BadInput("to_pandas needs pandas, which is not installed: pip install pandas") from error
         from planner.report.page import page_of
