@@ -81,11 +81,6 @@ def within(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
     return [row for row in rows if missed(row, request, training) is None]
 
 
-def by_speed(scored: ScoredPlan, request: Request) -> bool:
-    """Whether the request ranks a plan by speed: it has no price, or the objective is `fastest`."""
-    return request.goal == "fastest" or not scored.priced
-
-
 def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
     """The decision rule (`planner.search.rank`) over plans as they are."""
     candidates = [row.candidate() for row in rows]

@@ -280,12 +280,6 @@ def _moment(alive: Alive, width: float) -> Moment:
     return Moment(by_kind, sum(by_kind.values()), alive.workspace.bytes(width), gradients=not alive.at_loss)
 
 
-def stored_parameters(model: Model, only: frozenset[str] | None = None) -> int:
-    """Parameters of these layers. Both ends of a pipeline store a tensor that they share (tied
-    embeddings)."""
-    return sum(tensor.elements for part in stored_tensors(model, only) for tensor in part)
-
-
 def stored_tensors(
     model: Model, only: frozenset[str] | None = None
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

@@ -7,8 +7,8 @@ share a name, by which hardware files point to them: `Fabric.curve` inside a mac
     >>> [run.ranks for run in curves("h100-sxm", "all_gather")]
     [2, 4, 8]
     >>> run = curves("h100-efa", "all_reduce")[-1]
-    >>> run.machines, run.ranks, f"{run.bus_bytes_per_s(-1) / 1e9:.0f} GB/s"
-    (32, 256, '321 GB/s')
+    >>> run.machines, run.ranks, f"{run.sizes_bytes[-1] / run.seconds[-1] / 1e9:.0f} GB/s"
+    (32, 256, '161 GB/s')
 
 What to know before fitting anything to them:
 
@@ -33,9 +33,7 @@ from planner.errors import BadInput, unknown_name
 from planner.files.folders import shipped_folder
 from planner.memoize import memoize
 
-# passes of a ring over the buffer: times (ranks - 1) / ranks, what nccl-tests multiplies bytes / seconds with
-_PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1.0}
-COLLECTIVES = tuple(_PASSES)
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,6 @@ class Curve:
     as_of: str
     note: str = ""
 
-    def bus_bytes_per_s(self, index: int) -> float:
-        """The bus bandwidth at a point: what a link of a ring would have to carry."""
-        passes = _PASSES[self.collective] * (self.ranks - 1) / self.ranks
-        return passes * self.sizes_bytes[index] / self.seconds[index]
-
 
 @dataclass(frozen=True, slots=True)
 class NcclConstant:
@@ -75,11 +68,6 @@ class NcclConstant:
     unit: str
     version: str
     source: str
-
-
-def curve_names() -> tuple[str, ...]:
-    """All names that a hardware file may give as a curve."""
-    return tuple(_rows())
 
 
 @memoize

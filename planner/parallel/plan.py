@@ -71,15 +71,6 @@ class Plan:
         return (Rented("workers", self.machine, self.machines), *self.exchange.rented(self.site(market)))
 
     @property
-    def workers_text(self) -> str:
-        """`6 x p3.2xlarge`, `1 x p3.8xlarge (4)` where a machine holds several workers,
-        `8 x c4.8xlarge (2 replicas of 4)` where a replica spans several."""
-        several = f" ({self.workers})" if self.workers_per_machine > 1 else ""
-        if self.mesh.size > 1:
-            several += f" ({self.replicas} replica{'s' if self.replicas > 1 else ''} of {self.mesh.size})"
-        return f"{self.machines} x {self.machine}{several}"
-
-    @property
     def computed(self) -> str:
         """What is computed with: `bf16, full recompute, 8 micro-batches of 4`; empty for fp32."""
         said = [] if self.precision == FP32 else [self.precision.name]

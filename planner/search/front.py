@@ -23,13 +23,3 @@ def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
             out.append(i)
             cheapest = usd_per_sample[i]
     return out
-
-
-def cheapest_of_fastest(samples_per_s: Floats, usd_per_sample: Floats) -> int:
-    """Of the plans within `NEAR_FASTEST` of the highest throughput, the one with the lowest cost a sample.
-
-    It lies on the front: what dominates it would be at least as fast and cheaper.
-    """
-    near = np.flatnonzero(samples_per_s >= samples_per_s.max() * (1 - NEAR_FASTEST))
-    best = np.lexsort((near, -samples_per_s[near], usd_per_sample[near]))[0]
-    return int(near[best])

@@ -76,11 +76,6 @@ class Ranking:
     tied: tuple[int, ...]
 
 
-def sigma_of_range(low: float, high: float) -> float:
-    """Standard deviation of the logarithm of a speed whose 90% range is given."""
-    return log(high / low) / (2 * RANGE_SIGMAS) if 0 < low < high else 0.0
-
-
 def confident_share(sigma: float, confidence: float = CONFIDENCE) -> float:
     """The share of its predicted speed that a plan reaches with this probability."""
     return exp(-sigma * NormalDist().inv_cdf(confidence))

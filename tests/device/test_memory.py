@@ -18,7 +18,7 @@ from planner.device.memory import (
     Shares,
     footprint,
     framework_bytes,
-    stored_parameters,
+    stored_tensors,
     usable_bytes,
 )
 from planner.device.precision import BF16, FP16, FP32
@@ -212,7 +212,8 @@ def test_shares_and_stages_add_up() -> None:
     whole = memory.peak(1)
     parts = [frozenset(layer.name for layer in model.layers[i::2]) for i in (0, 1)]
     tied = 50257 * 768  # both ends of a pipeline store the table that they share, if they fall apart
-    assert sum(stored_parameters(model, part) for part in parts) - model.parameters in (0, tied)
+    stored = [tensor.elements for part in parts for each in stored_tensors(model, part) for tensor in each]
+    assert sum(stored) - model.parameters in (0, tied)
     share = memory.peak(1, Shares(1 / 8, 1 / 8, 1 / 8, buffers_bytes=5.0, communicators=1))
     assert share.states_bytes == pytest.approx(whole.states_bytes / 8)
     assert share.framework_bytes == whole.framework_bytes + COMMUNICATOR_BYTES

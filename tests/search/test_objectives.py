@@ -11,7 +11,6 @@ from test_race import Exact, arrays, plans
 
 from planner.parallel.data import AllReduce, Alone
 from planner.parallel.plan import Plan
-from planner.search.front import cheapest_of_fastest
 from planner.search.objectives import BETWEEN, CHOICE, CLOSE, OTHER_END, Contest, race_for
 from planner.search.rank import Candidate, rank
 from planner.search.request import Request
@@ -43,8 +42,11 @@ def test_the_ends_are_exact_and_nothing_far_better_is_missed(cases, goal):
     outcome, truth, cost, _ = raced(replace(REQUEST, objective=goal), cases)
     known = sorted(outcome.long)
     assert cost[known].min() == cost.min()
-    near = cheapest_of_fastest(truth, cost)
-    assert cost[known][cheapest_of_fastest(truth[known], cost[known])] == pytest.approx(cost[near])
+    everything = candidates(truth, cost)
+    chosen, kept = (
+        some[rank(some, "fastest").recommended] for some in (everything, [everything[i] for i in known])
+    )
+    assert kept.expected_usd_per_sample == pytest.approx(chosen.expected_usd_per_sample)
     slack = 1 + CLOSE + 1e-9
     for i in range(len(cases)):
         assert any(truth[k] * slack >= truth[i] and cost[k] <= cost[i] * slack for k in known)
@@ -55,9 +57,12 @@ def test_the_ends_are_exact_and_nothing_far_better_is_missed(cases, goal):
 @settings(max_examples=100)
 def test_race_for_balanced_scores_the_plan_that_the_rule_chooses(cases):
     outcome, truth, cost, _ = raced(REQUEST, cases)
-    usd = cost * truth * 3600
-    everything = [Candidate("A", speed, price) for speed, price in zip(truth, usd, strict=True)]
+    everything = candidates(truth, cost)
     assert rank(everything).recommended in outcome.long or not_unique(everything, outcome.long)
+
+
+def candidates(truth, cost):
+    return [Candidate("A", speed, usd * speed * 3600) for speed, usd in zip(truth, cost, strict=True)]
 
 
 def not_unique(everything, known):

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.front import cheapest_of_fastest, front
+from planner.search.front import front
 from planner.search.race import race
 from planner.search.rungs import cautious
 
@@ -78,12 +78,10 @@ def test_interrupt_keeps_what_is_done():
     assert 0 < len(outcome.scores) < 50
 
 
-def test_front_and_choices():
+def test_front_holds_plans_that_nothing_dominates():
     speed = np.array([10.0, 20.0, 19.8, 30.0, 5.0])
     cost = np.array([1.0, 1.5, 1.2, 4.0, 1.1])
     assert front(speed, cost) == [3, 1, 2, 0]
-    assert cheapest_of_fastest(speed, cost) == 3
-    assert cheapest_of_fastest(speed[:3], cost[:3]) == 2
 
 
 def test_a_rough_score_is_taken_with_caution():

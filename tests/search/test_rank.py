@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import exp, inf
+from math import exp, inf, log
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,6 @@ from planner.search.rank import (
     probability_faster,
     probability_of_reaching,
     rank,
-    sigma_of_range,
     tied_with,
 )
 
@@ -112,7 +112,7 @@ def test_probability_better_matches_sampling(own: float) -> None:
 
 
 def test_confident_share_meets_deadline_with_that_probability() -> None:
-    sigma = sigma_of_range(800.0, 1250.0)
+    sigma = log(1250.0 / 800.0) / (2 * NormalDist().inv_cdf(0.95))
     speed = 1000.0 * confident_share(sigma, 0.9)
     assert probability_of_reaching(speed, 1000.0, sigma) == pytest.approx(0.9)
     assert probability_of_reaching(1000.0, 1000.0, sigma) == pytest.approx(0.5)

@@ -104,7 +104,6 @@ def test_plans_of_one_worker_a_replica_keep_their_names() -> None:
     both = replace(plan, mesh=Mesh.of(workers_per_replica=2))
     assert both.key == plan.key + "/x2"
     assert both.cluster_text == "4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge"
-    assert both.workers_text == "4 x c4.8xlarge (2 replicas of 2)"
     assert both.samples_per_step == 128
 
 
