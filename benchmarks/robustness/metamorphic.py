@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from questions import numbered, planned, small_space
 
-from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
+from planner.answers.saturation import saturation_for
 from planner.errors import PlannerError
 from planner.hardware import Hardware
 from planner.hardware.market import Market

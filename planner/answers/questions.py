@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import UsualMachine, assumptions
 from planner.answers.baseline import alone_on
-from planner.answers.compare import compare_for
-from planner.answers.fewest import fewest_workers, held_words, minimum_feasible_plan
 from planner.answers.jobs import with_job
-from planner.answers.recommend import recommend_for
-from planner.answers.results import (
-    VERSION,
-    Comparison,
-    Recommendation,
-    Saturation,
-    Shown,
-    sentences,
-)
-from planner.answers.saturation import saturation_of
+from planner.answers.results import VERSION, Shown, sentences
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
@@ -33,9 +21,7 @@ from planner.parallel.data import EXCHANGES, AllReduce, Site, settings
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.feasibility import Feasibility
-from planner.search.limits import MOST_WORKERS
 from planner.search.measured import load
 from planner.search.meshes import named_mesh
 from planner.search.request import Request, model_of
@@ -47,6 +33,7 @@ from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
 if TYPE_CHECKING:
     from planner.answers.options import Options
+    from planner.answers.results import Comparison, Recommendation, Saturation
 
 NEIGHBOURS = 4  # global batches tried on either side of one that replicas cannot share
 FULL = 8  # devices of a machine
@@ -256,40 +243,12 @@ def simulation_for(request: Request, *, progress: Progress = silent) -> Simulati
     baseline = scored if alone == plan else None
     if alone is not None and baseline is None:
         baseline = cases.scored(alone, simulations.predict(alone))
-    notes = [*_unnamed(request, plan), *assumptions([plan], cases)]
+    notes = [*unnamed_machine(request, plan), *assumptions([plan], cases)]
     anatomy = anatomy_of(scored, cases)
     return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, anatomy)
 
 
-def saturation_for(
-    request: Request,
-    *,
-    max_workers: int | None = None,
-    executor: Executor | None = None,
-    jobs: int | None = None,
-    progress: Progress = silent,
-) -> Saturation:
-    """Throughput by number of workers for the plan that a request names, and the number of servers it needs.
-    The default of `max_workers` is a multiple of the minimum feasible world size."""
-    asked = one_plan(request, joined=True)
-    max_workers = max_workers or request.max_workers
-    cases = Cases(request, model_of(request), load())
-    plan = minimum_feasible_plan(asked, cases, lambda other: one_plan(other, joined=True))
-    cases.check(fewest_workers(plan, cases.market))
-    with executor_of(executor, jobs) as pool:
-        curve = saturation_of(
-            plan,
-            Simulations(cases),
-            pool,
-            max_workers=max_workers or MOST_WORKERS,
-            sizes=True,
-            progress=progress,
-        )
-    held = held_words(asked, [point.scored.plan for point in curve.points])
-    return replace(curve, assumptions=[*_unnamed(request, plan), *held, *curve.assumptions])
-
-
-def _unnamed(request: Request, plan: Plan) -> list[Fact]:
+def unnamed_machine(request: Request, plan: Plan) -> list[Fact]:
     """The machine of a plan, where the request names none."""
     if request.hardware is not None or request.gpu is not None or request.profile is not None:
         return []
@@ -298,16 +257,22 @@ def _unnamed(request: Request, plan: Plan) -> list[Fact]:
 
 def recommend(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Recommendation:
     """Rank what to rent: `planner.recommend("vgg11", budget=20)`."""
+    from planner.answers.recommend import recommend_for
+
     return recommend_for(parse_request(model, **options), jobs=jobs)
 
 
 def compare(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Comparison:
     """Compare machines by their best plans: `planner.compare("resnet50", workers=(1, 2, 4, 8))`."""
+    from planner.answers.compare import compare_for
+
     return compare_for(parse_request(model, **options), jobs=jobs)
 
 
 def saturation(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Saturation:
     """Throughput by number of workers: `planner.saturation("inception3", hardware="p3.2xlarge")`."""
+    from planner.answers.saturation import saturation_for
+
     return saturation_for(parse_request(model, **options), jobs=jobs)
 
 

@@ -17,14 +17,18 @@ from itertools import pairwise, product
 from planner.answers.anatomy import step_breakdown
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.fewest import fewest_workers, held_plan
+from planner.answers.fewest import fewest_workers, held_plan, held_words, minimum_feasible_plan
+from planner.answers.questions import one_plan, unnamed_machine
 from planner.answers.results import Saturation, SaturationPoint
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
+from planner.search.executors import executor_of
 from planner.search.limits import MOST_WORKERS, check_size
+from planner.search.measured import load
+from planner.search.request import Request, model_of
 from planner.search.rungs import Rung, gain, half_width
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
@@ -106,6 +110,34 @@ def price_per_s(scored: ScoredPlan) -> float:
     if scored.priced:
         return scored.usd_per_hour * scored.time_factor / 3600
     return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)
+
+
+def saturation_for(
+    request: Request,
+    *,
+    max_workers: int | None = None,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    progress: Progress = silent,
+) -> Saturation:
+    """Throughput by number of workers for the plan that a request names, and the number of servers it needs.
+    The default of `max_workers` is a multiple of the minimum feasible world size."""
+    asked = one_plan(request, joined=True)
+    max_workers = max_workers or request.max_workers
+    cases = Cases(request, model_of(request), load())
+    plan = minimum_feasible_plan(asked, cases, lambda other: one_plan(other, joined=True))
+    cases.check(fewest_workers(plan, cases.market))
+    with executor_of(executor, jobs) as pool:
+        curve = saturation_of(
+            plan,
+            Simulations(cases),
+            pool,
+            max_workers=max_workers or MOST_WORKERS,
+            sizes=True,
+            progress=progress,
+        )
+    held = held_words(asked, [point.scored.plan for point in curve.points])
+    return replace(curve, assumptions=[*unnamed_machine(request, plan), *held, *curve.assumptions])
 
 
 def saturation_of(

@@ -123,7 +123,7 @@ def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
 
     planner saturation --model inception3 --batch 32 --hardware g5.xlarge
     """
-    from planner.answers.questions import saturation_for
+    from planner.answers.saturation import saturation_for
 
     request = given.request()
     with out.progress(given.quiet) as on_progress:

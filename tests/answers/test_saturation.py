@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.answers.questions import one_plan, saturation_for, simulation_for
-from planner.answers.saturation import _advised, doublings, turns_of
+from planner.answers.questions import one_plan, simulation_for
+from planner.answers.saturation import _advised, doublings, saturation_for, turns_of
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
 from planner.report.page import page_of

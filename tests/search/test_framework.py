@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.answers.questions import saturation_for, simulation_for
+from planner.answers.questions import simulation_for
+from planner.answers.saturation import saturation_for
 from planner.device.rates.constants import constants
 from planner.errors import BadInput
 from planner.report.assumed import notes_of

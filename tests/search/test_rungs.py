@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from planner.answers.compare import compare_for
-from planner.answers.questions import saturation_for
 from planner.answers.recommend import recommend_for
+from planner.answers.saturation import saturation_for
 from planner.model.catalog import load_model
 from planner.parallel.plan import Plan
 from planner.report.page import page_of
