@@ -61,6 +61,7 @@ class Fit:
     model: str
     parameters: int
     sequence_length: int
+    mean_length: int | None
     batch: int
     dataset_tokens: float
     epochs: float
@@ -76,6 +77,7 @@ def fit_for(
     *,
     batch: int = 1,
     seq_length: int | None = None,
+    mean_length: int | None = None,
     rank: int | None = None,
     targets: str | None = None,
     dataset_tokens: float | None = None,
@@ -97,9 +99,10 @@ def fit_for(
             takes = METHODS[flags.get("train", "full")].takes
             adapters = {"rank": rank, "targets": targets}
             given: Any = {name: value for name, value in adapters.items() if name in takes} | dict(flags)
+            given["mean_length"] = mean_length
             request = parse_request(model, gpu=gpu, batch=str(batch), seq_length=length, workers="1", **given)
             rows.append(_row(request, gpu, label, modes, passes * tokens))
-    return Fit(network.name, network.parameters, length, batch, tokens, passes, tuple(rows))
+    return Fit(network.name, network.parameters, length, mean_length, batch, tokens, passes, tuple(rows))
 
 
 def _row(request: Request, gpu: str, label: str, modes: tuple[str, ...] | None, tokens: float) -> FitRow:
@@ -171,4 +174,4 @@ def _tokens_per_s(cases: Cases, plan: Plan, model: Model) -> float:
     """On one device, a step lasts as long as its ops one after the other."""
     computation = cases.computation(plan)
     step_s = float(computation.durations_s.sum(axis=1).mean()) + computation.optimizer_s
-    return computation.batch * (model.sequence_length or 1) / step_s
+    return computation.batch * (model.sample_tokens or 1) / step_s

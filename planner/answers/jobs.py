@@ -112,7 +112,7 @@ def training_of(request: Request) -> Training | None:
     samples = model.usual_samples if request.samples is None else request.samples
     if samples is None:
         return None
-    tokens = None if model.sequence_length is None else samples * model.sequence_length
+    tokens = None if model.sample_tokens is None else samples * model.sample_tokens
     per_epoch = None if request.profile is not None else model.samples_per_epoch
     epochs = 0.0 if per_epoch is None else samples / per_epoch
     if _whole(epochs):
@@ -141,5 +141,5 @@ def usual_job(request: Request) -> tuple[str, str, float | None] | None:
         return None
     if training.samples == model.samples_per_epoch:
         return None
-    epoch = model.tokens_per_epoch or (model.samples_per_epoch or 0) * (model.sequence_length or 0)
+    epoch = model.tokens_per_epoch or (model.samples_per_epoch or 0) * (model.sample_tokens or 0)
     return training.words, model.name, epoch or None

@@ -70,3 +70,4 @@ class Options(TypedDict, total=False):
     base: str | None
     optimizer: str | None
     dataset_tokens: str | float | None
+    mean_length: int | None

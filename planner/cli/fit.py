@@ -20,6 +20,10 @@ def show_fit(
     seq_length: Annotated[
         int | None, typer.Option("--seq-length", min=1, help="Tokens per sample, as 4096; 2,048 by default.")
     ] = None,
+    mean_length: Annotated[
+        int | None,
+        typer.Option("--mean-length", help="Mean tokens of an example padded to --seq-length, as 300."),
+    ] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="Rank of LoRA adapters, as 16.")] = None,
     targets: Annotated[
         str | None, typer.Option("--targets", help="Layers that get adapters: all-linear or attention.")
@@ -45,6 +49,7 @@ def show_fit(
         gpu,
         batch=batch,
         seq_length=seq_length,
+        mean_length=mean_length,
         rank=rank,
         targets=targets,
         dataset_tokens=None if dataset_tokens is None else token_count(dataset_tokens, "--dataset-tokens"),

@@ -148,6 +148,7 @@ class Model:
     tokens_per_epoch: int | None = None
     remake: Callable[[int], Model] | None = field(default=None, compare=False, repr=False)
     training: MethodSettings | None = None
+    mean_length: int | None = None  # tokens of a sample without its padding; None: all are filled
 
     def __hash__(self) -> int:
         return self._hash
@@ -215,7 +216,12 @@ class Model:
             return self.training.epochs * (self.samples_per_epoch or 0)
         if self.sequence_length is None:
             return self.samples_per_epoch
-        return min(self.samples_per_epoch or math.inf, USUAL_TOKENS / self.sequence_length)
+        return min(self.samples_per_epoch or math.inf, USUAL_TOKENS / (self.sample_tokens or 1))
+
+    @property
+    def sample_tokens(self) -> int | None:
+        """Tokens of a sample that count: without padding. None for images."""
+        return self.mean_length or self.sequence_length
 
     def with_sequence_length(self, tokens: int) -> Model:
         """The same network for samples of so many tokens."""

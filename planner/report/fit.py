@@ -29,8 +29,9 @@ def fit_table(fit: Fit) -> Table:
     job = (
         f"{fit.epochs:g} epoch{'' if fit.epochs == 1 else 's'} over {format_count(fit.dataset_tokens)} tokens"
     )
+    filled = "packed" if fit.mean_length is None else f"padded from {fit.mean_length:,} on average"
     notes = [
-        f"One GPU, micro-batch {fit.batch}, samples of {fit.sequence_length:,} tokens, all filled.",
+        f"One GPU, micro-batch {fit.batch}, samples of {fit.sequence_length:,} tokens, {filled}.",
         f"Job: {job} (--epochs, --dataset-tokens).",
         "Full training keeps fp32 master weights beside bf16 ones; LoRA has adapters on all linear layers "
         "of blocks, of rank 16, unless --targets and --rank say otherwise.",

@@ -191,7 +191,7 @@ class Cases:
             measured=self.factor(plan),
             spot=paid.course,
             draw=self.market.once(("draw", rented), lambda: draw_of(rented, self.market)),
-            sequence_length=self.model.sequence_length,
+            sample_tokens=self.model.sample_tokens,
         )
 
     def error(self, plan: Plan) -> Error | None:

@@ -156,7 +156,7 @@ def _samples_of(model: Model, epochs: float | None, tokens: float | None) -> flo
     if tokens is not None:
         if model.sequence_length is None:
             raise BadInput(f"{model.name} reads no sequence of tokens; give --samples or --epochs")
-        return tokens / model.sequence_length
+        return tokens / (model.sample_tokens or 1)
     if epochs is not None:
         if model.samples_per_epoch is None:
             raise BadInput(f"{model.name} has no samples_per_epoch; give --samples instead of --epochs")

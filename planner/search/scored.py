@@ -56,7 +56,7 @@ class ScoredPlan:
     measured: Factor | None = None  # what real runs on this device corrected it by
     spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
     draw: Energy | None = None  # of its machines per hour; None: nobody gives their power
-    sequence_length: int | None = None  # tokens of a sample, where it has any
+    sample_tokens: int | None = None  # without padding, where it has any
     charged_share: float = 1.0  # of the price of its machines
 
     @property
@@ -122,13 +122,13 @@ class ScoredPlan:
 
     @property
     def tokens_per_s(self) -> float | None:
-        return None if self.sequence_length is None else self.samples_per_s * self.sequence_length
+        return None if self.sample_tokens is None else self.samples_per_s * self.sample_tokens
 
     @property
     def usd_per_billion_tokens(self) -> float | None:
-        if self.sequence_length is None:
+        if self.sample_tokens is None:
             return None
-        return self.usd_per_million_samples * 1e3 / self.sequence_length
+        return self.usd_per_million_samples * 1e3 / self.sample_tokens
 
     def _energy(self) -> dict[str, Any]:
         """Per million samples."""

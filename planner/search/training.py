@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from planner.errors import BadInput
 from planner.flags import TEXT, TOKENS, WHOLE, Flag, FlagSection, register
 
 if TYPE_CHECKING:
@@ -35,6 +37,13 @@ register(
     Flag(
         "dataset_tokens", "Tokens of the training set, as 10M; --epochs counts passes over it.", JOB, TOKENS
     ),
+    Flag(
+        "mean_length",
+        "Mean tokens of an example padded to --seq-length, as 300; by default examples are packed.",
+        JOB,
+        WHOLE,
+        metavar="N",
+    ),
 )
 
 
@@ -65,7 +74,7 @@ def as_trained(model: Model, request: Request) -> Model:
     """A catalogue's model as the request trains it: its length of samples, its method, its dataset."""
     if request.sequence_length is not None:
         model = model.with_sequence_length(request.sequence_length)
-    names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens")
+    names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens", "mean_length")
     if request.extra.keys().isdisjoint(names):
         return model
     from planner.model.methods import trained_by
@@ -73,4 +82,17 @@ def as_trained(model: Model, request: Request) -> Model:
     training = training_asked(request)
     if (length := usual_length(request)) is not None:
         model = model.with_sequence_length(length)
+    model = padded(model, request.extra.get("mean_length"))
     return trained_by(model, training, request.extra.get("dataset_tokens"))
+
+
+def padded(model: Model, mean_length: int | None) -> Model:
+    """The network over examples of so many tokens on average, each padded to the whole length."""
+    if mean_length is None:
+        return model
+    if model.sequence_length is None:
+        raise BadInput(f"--mean-length: {model.name} reads no sequence of tokens; leave it out")
+    if not 1 <= mean_length <= model.sequence_length:
+        most = f"--seq-length ({model.sequence_length:,})"
+        raise BadInput(f"--mean-length is {mean_length:,}; examples have 1 to {most} tokens")
+    return replace(model, mean_length=mean_length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import planner
 from planner.answers.anatomy import training_passes
 from planner.device.memory import footprint
 from planner.device.optimizers import OPTIMIZERS, optimizer_named
@@ -189,3 +190,24 @@ def test_tensor_parallelism_of_frozen_networks_is_refused():
 
     assert TensorParallel(8).infeasibility(None, LLAMA) is None
     assert "--pipeline" in str(TensorParallel(8).infeasibility(None, trained("qlora")))
+
+
+def test_padded_examples_take_more_samples_and_give_fewer_tokens_per_second():
+    options = {"hardware": "g6e.xlarge", "train": "qlora", "batch": 1}
+    packed = planner.simulate("llama3-8b", **options)
+    padded = planner.simulate("llama3-8b", **options, mean_length=512)
+    assert padded.scored.samples_per_s == packed.scored.samples_per_s
+    assert padded.scored.tokens_per_s == pytest.approx(packed.scored.tokens_per_s / 4)
+    samples = [answer.as_dict()["plan"]["job_samples"] for answer in (packed, padded)]
+    assert samples[1] == pytest.approx(4 * samples[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("length", [0, 2049])
+def test_a_mean_length_outside_the_sample_is_refused(length):
+    with pytest.raises(BadInput, match=r"--mean-length is .*; examples have 1 to --seq-length \(2,048\)"):
+        planner.simulate("llama3-8b", hardware="g6e.xlarge", train="qlora", mean_length=length)
+
+
+def test_a_mean_length_of_images_is_refused():
+    with pytest.raises(BadInput, match="--mean-length: resnet50 reads no sequence"):
+        planner.simulate("resnet50", hardware="g6e.xlarge", mean_length=5)

@@ -111,5 +111,7 @@ def _on_dataset(model: Model, tokens: float) -> Model:
             f"--dataset-tokens: {model.name} reads no sequence of tokens; give --samples or --epochs"
         )
     return replace(
-        model, tokens_per_epoch=round(tokens), samples_per_epoch=max(round(tokens / model.sequence_length), 1)
+        model,
+        tokens_per_epoch=round(tokens),
+        samples_per_epoch=max(round(tokens / (model.sample_tokens or 1)), 1),
     )
