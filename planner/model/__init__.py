@@ -63,6 +63,11 @@ class AttentionShape:
     window: int | None = None
     flash: bool = True
     dropout: bool = False
+    value_size: int | None = None  # features of a head's values, if not those of its queries
+
+    @property
+    def value_features(self) -> int:
+        return self.value_size or self.head_size
 
 
 @dataclass(frozen=True, slots=True)

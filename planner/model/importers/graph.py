@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.model import Model
-from planner.model.importers.config import TORCH_NAMES, Item
+from planner.model.importers import TORCH_NAMES
 from planner.model.layers import Kind, kind_name, workloads
 from planner.model.layers.elementwise import (
     BatchNorm,
@@ -34,6 +34,7 @@ from planner.model.layers.losses import CrossEntropy
 from planner.model.layers.products import Depthwise, Linear, Product
 
 Shape = tuple[int, ...]
+Item = dict[str, Any]
 LONGEST_NAME = 180
 _UNIT = re.compile(r"^((?:[^.]+\.)*?[^.]+\.\d+)\.")
 

@@ -10,57 +10,78 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput, unknown_name
 from planner.files.regular_file import opened
 from planner.model import Model
-from planner.model.importers import ImportedModel, built
-from planner.model.importers.config import TORCH_NAMES, Config, read_json
-from planner.model.importers.decoders import DECODERS
-from planner.model.importers.encoders import ENCODERS
+from planner.model.importers import TORCH_NAMES, ImportedModel, built
+from planner.model.importers.families import Description, families, load_family
 
-FAMILIES = {**DECODERS, **ENCODERS}
 LONGEST = 8192  # tokens: configurations say what a network can read, which is more than it is trained on
+LARGEST_FILE_BYTES = 10_000_000
 LARGEST_HEADER_BYTES = 100_000_000
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+TARGETS_PER_TOKEN = 512  # sequence length that `target_length` of a family is for
 
 
 def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
     """The network of a `config.json`, a folder that holds one, or a safetensors file or index beside one."""
     place = _config_path(path)
     values = read_json(place)
-    config = Config(place, values)
-    family = values.get("model_type")
-    if not isinstance(family, str):
-        raise config.error(f"the key 'model_type' is missing; known ones: {', '.join(sorted(FAMILIES))}")
-    if family not in FAMILIES:
-        listed = ", ".join(sorted(FAMILIES))
-        known = f"known ones: {listed}; another is read with `planner models import MODULE:FUNCTION`"
-        raise unknown_name(f"model_type in {place}", family[:80], FAMILIES, known)
-    config.family = family
-    network = FAMILIES[family](config)
-    file: dict[str, Any] = {"description": f"{family}, from a Hugging Face configuration"}
-    file["source"] = str(place)
-    file |= {"layout": "torch", "separator": ".", "default_precision": _precision(config), "default_batch": 1}
-    if network.input is not None:
-        file |= {"input": network.input, "default_batch": 32}
-    else:
-        longest = config.number(*_LENGTHS, default=512)
+    file, notes = file_of(place, values, tokens)
+    imported = built(place, file, _name(place, values), notes)
+    return replace(imported, notes=(*imported.notes, *_compared(place.parent, imported.model)))
+
+
+def file_of(path: Path, values: dict[str, Any], tokens: int | None) -> tuple[dict[str, Any], list[str]]:
+    """What a model file says of the network of a configuration, and sentences for the user."""
+    known = families(os.environ.get("PLANNER_PATH", ""))
+    kind = values.get("model_type") or values.get("_class_name")
+    if not isinstance(kind, str):
+        raise BadInput(f"{path}: the key 'model_type' is missing; known ones: {', '.join(known)}")
+    if kind not in known:
+        hint = f"known ones: {', '.join(known)}; another is read with `planner models import MODULE:FUNCTION`"
+        raise unknown_name(f"model_type in {path}", kind[:80], known, hint)
+    family = load_family(known[kind])
+    network = Description(family, path, values)
+    file: dict[str, Any] = {"description": f"{kind}: {family.description}", "source": str(path)}
+    file |= {"layout": "torch", "separator": ".", "default_precision": _precision(values)}
+    given = network.file()
+    file["default_batch"] = 32 if "input" in given else 1
+    if longest := given.pop("sequence_length", None):
         file["sequence_length"] = tokens or min(longest, LONGEST)
         if tokens is None and longest > LONGEST:
-            said = f"a sample has {LONGEST:,} tokens of {longest:,} that it can read; --seq-length sets it"
-            config.notes.append(said)
-        if network.target_length:
-            file["target_length"] = max(1, network.target_length * file["sequence_length"] // 512)
-    file |= {"layers": network.layers, "tensors": TORCH_NAMES | network.tensors}
-    if network.defaults:
-        file["defaults"] = network.defaults
-    file["blocks"] = {name: _block(items) for name, items in network.blocks.items()}
-    imported = built(place, file, _name(config), config.notes)
-    notes = (*imported.notes, *_compared(place.parent, imported.model))
-    return ImportedModel(imported.values, imported.model, notes)
+            network.notes.append(
+                f"a sample has {LONGEST:,} tokens of {longest:,} that it can read; --seq-length sets it"
+            )
+        if "target_length" in given:
+            length = given["target_length"] * file["sequence_length"] // TARGETS_PER_TOKEN
+            given["target_length"] = max(1, length)
+    return file | given | {"tensors": TORCH_NAMES | given.get("tensors", {})}, network.notes
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object in a file."""
+    try:
+        with opened(path) as file:
+            data = file.read(LARGEST_FILE_BYTES + 1)
+        if len(data) > LARGEST_FILE_BYTES:
+            raise BadInput(f"{path}: larger than 10 MB; a config.json is not")
+        values = json.loads(data)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}:{error.lineno}: not valid JSON: {error.msg}; is the file whole?") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not text in UTF-8 (byte {error.start})") from error
+    except (RecursionError, ValueError) as error:
+        raise BadInput(f"{path}: not JSON that a configuration has: {error}") from error
+    if not isinstance(values, dict):
+        raise BadInput(f"{path}: a configuration is one JSON object, in braces")
+    return values
 
 
 def _config_path(path: Path) -> Path:
@@ -73,27 +94,17 @@ def _config_path(path: Path) -> Path:
     return path
 
 
-def _block(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """A block with its parameters: whatever its layers write with a dollar."""
-    by_name: dict[str, None] = {}
-    for item in items:
-        for value in item.values():
-            if isinstance(value, str) and value.startswith("$"):
-                by_name[value[1:]] = None
-    return {"parameters": list(by_name), "layers": items} if by_name else {"layers": items}
-
-
-def _name(config: Config) -> str:
+def _name(path: Path, values: dict[str, Any]) -> str:
     """What the network is called: by the configuration, or by the folder it lies in."""
-    said = config.values.get("_name_or_path")
-    name = said.rstrip("/").rpartition("/")[2] if isinstance(said, str) else ""
-    folder = config.path.resolve().parent.name
+    given = values.get("_name_or_path")
+    name = given.rstrip("/").rpartition("/")[2] if isinstance(given, str) else ""
+    folder = path.resolve().parent.name
     letters = "".join(c for c in name or folder if c.isalnum() or c in "-_.")[:80]
-    return letters.strip(".") or config.family
+    return letters.strip(".") or "network"
 
 
-def _precision(config: Config) -> str:
-    kept = config.values.get("dtype") or config.values.get("torch_dtype")
+def _precision(values: dict[str, Any]) -> str:
+    kept = values.get("dtype") or values.get("torch_dtype")
     return "fp16" if kept == "float16" else "bf16"
 
 

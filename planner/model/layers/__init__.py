@@ -59,6 +59,7 @@ FILE_KINDS: dict[str, type[Kind]] = {
     kind_name(kind): kind
     for kind in (
         products.Conv,
+        products.Conv1d,
         products.Depthwise,
         products.Fc,
         elementwise.MaxPool,
@@ -92,6 +93,8 @@ FILE_KINDS: dict[str, type[Kind]] = {
         elementwise.Tanh,
         losses.CrossEntropy,
         elementwise.View,
+        elementwise.Narrow,
+        elementwise.Expand,
         products.Product,
         elementwise.Other,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -33,6 +33,16 @@ from planner.model.layers.base import (
 )
 from planner.model.layers.workload import Kept, Workload
 
+Axis = Literal["features", "sequence"]
+
+
+def _axis(shape: Shape, along: Axis) -> int:
+    return len(shape) - 1 if along == "features" else 0
+
+
+def _resized(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
 
 class Input(Kind, frozen=True):
     """What is given from outside: an image, features, a text."""
@@ -51,6 +61,36 @@ class View(OneInput, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(tuple(self.view))
+
+
+class Narrow(OneInput, frozen=True, kw_only=True):
+    """Some features of each position, or some positions, as a view."""
+
+    narrow: Size
+    along: Axis = "features"
+
+    computes = False
+    in_place = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        axis = _axis(shapes[0], self.along)
+        if self.narrow > shapes[0][axis]:
+            raise ShapeMisfit(f"it takes {self.narrow:,} of {shapes[0][axis]:,} {self.along}")
+        return Inferred(_resized(shapes[0], axis, self.narrow))
+
+
+class Expand(OneInput, frozen=True, kw_only=True):
+    """The features of each position so many times side by side, as a view."""
+
+    expand: Size
+
+    computes = False
+    in_place = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred((*shapes[0][:-1], shapes[0][-1] * self.expand))
 
 
 class Flatten(OneInput, frozen=True, kw_only=True):
@@ -239,7 +279,10 @@ class Lrn(OneInput, frozen=True, kw_only=True):
 
 
 class _PositionNorm(OneInput, frozen=True):
-    """Normalises the features of each position."""
+    """Normalises the features of each position; its weights may be those of one head or axis."""
+
+    features: Size | list[Size] | None = None  # shape of the weights, if not all features
+    affine: bool = True  # it has weights
 
     forward = Passes(1, 1)
     backward = Passes(3, 1)
@@ -248,6 +291,14 @@ class _PositionNorm(OneInput, frozen=True):
     sequence_parallel = True
     autocast = "widen"
     autocast_wide_output = True
+
+    def normed(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
+        """The shape as it is, with these tensors."""
+        given = self.features or shape[-1]
+        size = (given,) if isinstance(given, int) else tuple(given)
+        if shape[-1] % math.prod(size):
+            raise ShapeMisfit(f"{shape[-1]:,} features are no multiple of {written(size)}")
+        return Inferred(shape, tuple((name, size) for name in names if self.affine))
 
 
 class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
@@ -258,8 +309,7 @@ class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
     tensor_names = keys(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        names = style.names.layer_norm if self.bias else style.names.layer_norm[:1]
-        return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in names))
+        return self.normed(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
@@ -272,7 +322,7 @@ class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
     tensor_names = keys(rms_norm=(Name, "{layer}/gamma"))
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(shapes[0], ((style.names.rms_norm, shapes[0][-1:]),))
+        return self.normed(shapes[0], (style.names.rms_norm,))
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
@@ -325,9 +375,10 @@ class Multiply(Kind, frozen=True, kw_only=True):
 
 
 class Concat(Kind, frozen=True, kw_only=True):
-    """Branches side by side."""
+    """Branches side by side, or one after the other."""
 
     concat: Names
+    along: Axis = "features"
 
     lists_inputs = True
     forward = Passes(1, 1)
@@ -335,10 +386,11 @@ class Concat(Kind, frozen=True, kw_only=True):
     passes_shard = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        if len({shape[:-1] for shape in shapes}) > 1:
+        axis = _axis(shapes[0], self.along)
+        if len({_resized(shape, axis, 1) for shape in shapes}) > 1:
             given = ", ".join(map(written, dict.fromkeys(shapes)))
             raise ShapeMisfit(f"concat joins channels of equal height and width, not {given}")
-        return Inferred((*shapes[0][:-1], sum(shape[-1] for shape in shapes)))
+        return Inferred(_resized(shapes[0], axis, sum(shape[axis] for shape in shapes)))
 
 
 class Other(Kind, frozen=True, kw_only=True):

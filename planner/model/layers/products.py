@@ -23,10 +23,12 @@ from planner.model.layers.base import (
     Size,
     Sizes,
     Style,
+    Window,
     keys,
     kind_name,
     narrowed,
     positions_of,
+    sequence_of,
     slide,
     tensor_shards,
     weight_elements,
@@ -167,6 +169,35 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
         return super().matmul(replace(layer, groups=layer.output_shape[-1]))
+
+
+class Conv1d(_Convolves, frozen=True, kw_only=True):
+    """A convolution along a sequence."""
+
+    conv1d: Size  # output features
+    kernel: Window = 3
+    stride: Window = 1
+    padding: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    bias: bool = True
+    weights: Name | None = None
+
+    smallest = keys(conv1d=1)
+    tensor_names = keys(conv1d=_WEIGHTS)
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        length, inputs = sequence_of(shapes[0])
+        positions = (length + 2 * self.padding - self.kernel) // self.stride + 1
+        if positions < 1:
+            raise ShapeMisfit(f"a window of {self.kernel} does not fit into {length} positions")
+        shape, size = (positions, self.conv1d), (self.kernel, 1)
+        filters = style.filters(size, inputs, self.conv1d)
+        filters = filters[:-1] if style.torch else (self.kernel, *filters[2:])
+        tensors, macs = self.infer_filters(filters, shape, style)
+        return Inferred(shape, tensors, macs, size, (self.stride, 1))
+
+    @classmethod
+    def kernel_of(cls, layer: Layer) -> KernelKind:
+        return filter_kernel(layer.kernel or (), layer.stride or (), 1, layer.output_shape[-1])
 
 
 class Patches(_Convolves, frozen=True, kw_only=True):

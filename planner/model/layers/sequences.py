@@ -42,15 +42,17 @@ class Attention(Kind, frozen=True, kw_only=True):
     heads: Size
     kv_heads: Size | None = None  # as many
     head_size: Size | None = None  # the queries' features over the heads
+    value_size: Size | None = None  # of the values of a head, if not that of its queries
     causal: bool = False
     window: Size | None = None
     flash: bool = True
     dropout: bool = False
     buckets: SizeOrZero = 0  # of a learned bias by distance, for each head
+    sinks: bool = False  # a learned score of each head for attending to nothing
 
     lists_inputs = True
     smallest = keys(attention=["any"], heads=1)
-    tensor_names = keys(attention=(Name, "{layer}/distances"))
+    tensor_names = keys(attention=(Name, "{layer}/distances"), sinks=(Name, "{layer}/sinks"))
     kernel_kind = ATTENTION
     kernels = (1, 2)
     needs_input = True
@@ -66,23 +68,28 @@ class Attention(Kind, frozen=True, kw_only=True):
             raise ShapeMisfit(f"heads = {heads} must be a multiple of kv_heads = {kv_heads}")
         parts = heads + 2 * kv_heads if len(shapes) == 1 else heads
         size = self.head_size or width // parts
+        values = self.value_size or size
         if len(shapes) == 2:
             raise ShapeMisfit("it reads queries, keys and values: three layers, or one that gives all three")
         if width != parts * size:
             raise ShapeMisfit(f"{parts} heads of {size} features are not the {width} that it reads")
         if len(shapes) == 3:
             keys = sequence_of(shapes[1])[0]
-            wrong = [shape for shape in shapes[1:] if shape != (keys, kv_heads * size)]
-            if wrong:
-                raise ShapeMisfit(
-                    f"keys and values are {written(wrong[0])}, not {written((keys, kv_heads * size))}"
-                )
+            for shape, features in zip(shapes[1:], (size, values), strict=True):
+                if shape != (keys, kv_heads * features):
+                    wanted = written((keys, kv_heads * features))
+                    raise ShapeMisfit(f"keys and values are {written(shape)}, not {wanted}")
         detail = AttentionShape(
-            heads, kv_heads, size, keys, self.causal, self.window, self.flash, self.dropout
+            heads, kv_heads, size, keys, self.causal, self.window, self.flash, self.dropout, self.value_size
         )
         seen = min(keys, self.window or keys)
-        bias = ((style.names.attention, (self.buckets, heads)),) if self.buckets else ()
-        return Inferred((length, heads * size), bias, 2 * length * seen * heads * size, detail=detail)
+        tensors: list[NamedShape] = []
+        if self.buckets:
+            tensors.append((style.names.attention, (self.buckets, heads)))
+        if self.sinks:
+            tensors.append((style.names.sinks, (heads,)))
+        macs = length * seen * heads * (size + values)
+        return Inferred((length, heads * values), tuple(tensors), macs, detail=detail)
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
@@ -124,14 +131,16 @@ def _fused(layer: Layer, part: AttentionShape) -> Workload:
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     pairs = score_pairs(part, queries) * part.heads
     nominal = 2.0 * layer.macs
-    flops = 4.0 * pairs * part.head_size
     scores = Matmul(queries, pairs / (queries * part.heads), part.head_size, part.heads, "times")
-    values = Matmul(queries, part.head_size, scores.columns, part.heads, "times")
-    products = (scores, scores, values, values, values)
+    values = Matmul(queries, part.value_features, scores.columns, part.heads, "times")
+    # Gradients of scores and of values are one product each; those of queries and of keys are as large as
+    # the scores, which are recomputed.
+    products = (scores, scores, scores, values, values)
+    flops, back = scores.flops + values.flops, sum(product.flops for product in products)
     return Workload(
         Attention.kernel_kind,
         Pass(flops, nominal, read, out, 0, 1, (scores, values)),
-        Pass(2.5 * flops, 2.5 * nominal, read + 2 * out, read, 0, 2, products),
+        Pass(back, nominal * back / flops, read + 2 * out, read, 0, 2, products),
     )
 
 
@@ -142,7 +151,7 @@ def _unfused(layer: Layer, part: AttentionShape) -> Workload:
     square = queries * part.keys * part.heads
     flops = 2.0 * layer.macs
     scores = Matmul(queries, part.keys, part.head_size, part.heads, "times")
-    values = Matmul(queries, part.head_size, part.keys, part.heads, "times")
+    values = Matmul(queries, part.value_features, part.keys, part.heads, "times")
     dropped = 1 if part.dropout else 0
     once, twice = (2 + dropped) * square, (5 + 2 * dropped) * square
     return Workload(
@@ -168,6 +177,10 @@ class Moe(OneInput, frozen=True, kw_only=True):
     features: Size  # inside an expert
     gated: bool = True
     shared_features: SizeOrZero = 0  # of all experts that everything goes through
+    bias: bool = False  # of the experts
+    router_bias: bool = False
+    transposed: bool = False  # weights of experts are (experts, inputs, outputs) whatever the layout
+    stacked: bool = False  # weights of all experts one below the other, (experts x features, width)
 
     smallest = keys(moe=1, top_k=1, features=1)
     tensor_names = keys(
@@ -183,12 +196,20 @@ class Moe(OneInput, frozen=True, kw_only=True):
         length, width = sequence_of(shapes[0])
         if self.top_k > self.moe:
             raise ShapeMisfit(f"top_k = {self.top_k} is more than its {self.moe} experts")
-        tensors: list[NamedShape] = [(style.names.router, style.weights(width, self.moe))]
-        for name, shape in self._feed_forward(style.names.experts, width, self.features, style):
+        router = style.names.router
+        tensors: list[NamedShape] = [(router, style.weights(width, self.moe))]
+        if self.router_bias:
+            tensors.append((f"{router.removesuffix('weight')}bias", (self.moe,)))
+        laid_out = replace(style, torch=style.torch and not self.transposed)
+        for name, shape in self._feed_forward(style.names.experts, width, self.features, laid_out):
             if "{e}" in name:
                 tensors += [(name.replace("{e}", str(expert)), shape) for expert in range(self.moe)]
+            elif self.stacked:
+                tensors.append((name, (self.moe * self.features, width)))
             else:
                 tensors.append((name, (self.moe, *shape)))
+            if self.bias:
+                tensors.append((f"{name}_bias", (self.moe, shape[1 if self.transposed else 0])))
         if self.shared_features:
             tensors += self._feed_forward(style.names.shared, width, self.shared_features, style)
         ways = 3 if self.gated else 2
@@ -336,9 +357,11 @@ class Positions(OneInput, frozen=True, kw_only=True):
 
 
 class ClassToken(OneInput, frozen=True, kw_only=True):
-    """A learned vector before the first position."""
+    """A learned vector before the first position; `alone`: instead of them."""
 
     class_token: bool
+    flat: bool = False  # the tensor has one axis, not three
+    alone: bool = False
     weights: Name | None = None
 
     tensor_names = keys(class_token=_WEIGHTS)
@@ -347,8 +370,8 @@ class ClassToken(OneInput, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         length, features = sequence_of(shapes[0])
-        tensors = ((self.weights or style.names.class_token, (1, 1, features)),)
-        return Inferred((length + 1, features), tensors)
+        tensors = ((self.weights or style.names.class_token, (features,) if self.flat else (1, 1, features)),)
+        return Inferred((1 if self.alone else length + 1, features), tensors)
 
 
 class Take(OneInput, frozen=True, kw_only=True):

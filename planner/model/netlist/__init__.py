@@ -25,6 +25,7 @@ INHERITED = (
     "input",
     "sequence_length",
     "target_length",
+    "inputs",
     "scope",
     "separator",
     "layout",
@@ -81,6 +82,7 @@ def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Mod
 def _texts(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shape]:
     """The shapes of what is given from outside: an image, features, a text, a text and its translation. Where
     the text gets longer, so does the translation."""
+    more = {name: tuple(shape) for name, shape in file.inputs.items()}
     if file.input is None and file.sequence_length is None:
         raise source.error("the key 'input' is missing; a network over text has 'sequence_length' instead")
     if file.input is not None:
@@ -88,12 +90,12 @@ def _texts(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shap
             raise source.error("give 'input' or 'sequence_length', not both", ["sequence_length"])
         if len(file.input) == 2:
             raise source.error("give [height, width, channels] or [features], not two numbers", ["input"])
-        return {"input": tuple(file.input)}
+        return {"input": tuple(file.input)} | more
     given = file.sequence_length or 1
     texts: dict[str, Shape] = {"input": (tokens or given,)}
     if file.target_length:
         texts["targets"] = (-(-file.target_length * (tokens or given) // given),)
-    return texts
+    return texts | more
 
 
 def _with_base(source: TomlSource, find: Callable[[str], Path | None]) -> dict[str, Any]:

@@ -79,6 +79,7 @@ class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     input: Annotated[list[Size], Meta(min_length=1, max_length=3)] | None = None  # or a sequence
     sequence_length: Size | None = None  # of tokens, where a sample is text
     target_length: Size | None = None  # of the second text of a sample, the layer `targets`
+    inputs: dict[Name, Annotated[list[Size], Meta(min_length=1, max_length=3)]] = {}  # further ones, by name
     base: Name | None = None
     scope: str = ""
     separator: Literal["/", "."] = "/"  # between the name of a block's use and a name inside it
@@ -166,6 +167,7 @@ class _Expansion:
         self.ends = {"input": "input"}  # for each name the last layer it stands for: of `then`, of a block
         if file.target_length:
             self.ends["targets"] = "targets"
+        self.ends |= {name: name for name in file.inputs}
         self.counts: dict[str, int] = {}
         self.known: dict[int, tuple[Item, Any]] = {}  # what items mean that were met before
         self.uses: dict[str, int] = {}  # of blocks without a name

@@ -1,0 +1,103 @@
+"""Expressions in descriptions of model families: a subset of Python's, over names that a family gives.
+
+Whole numbers, texts, lists, arithmetic, comparisons, `and`, `or`, `not`, `a if b else c`, subscripts, and the
+functions that the caller allows. Nothing else of Python can be reached.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+LONGEST = 400  # characters
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+}
+_NUMBERS_ONLY = (ast.Mult, ast.Mod, ast.FloorDiv)
+
+
+class ExpressionError(Exception):
+    """An expression that means nothing."""
+
+
+@lru_cache(maxsize=4096)
+def parsed(text: str) -> ast.expr:
+    """The tree of an expression."""
+    if len(text) > LONGEST:
+        raise ExpressionError(f"an expression of {len(text):,} characters; it has at most {LONGEST}")
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ExpressionError(f"{text!r} is no expression") from None
+
+
+def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+    """The value of an expression; `look_up` gives that of a name, which may have dots."""
+    try:
+        return _value(parsed(text), look_up, functions)
+    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
+        raise ExpressionError(f"{text!r}: {type(error).__name__}: {str(error)[:100]}") from None
+
+
+def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+    def inner(part: ast.expr) -> Any:
+        return _value(part, look_up, functions)
+
+    match node:
+        case ast.Constant(value):
+            return value
+        case ast.Name() | ast.Attribute():
+            return look_up(_dotted(node))
+        case ast.BoolOp(op, parts):
+            result: Any = None
+            for part in parts:
+                result = inner(part)
+                if bool(result) is isinstance(op, ast.Or):
+                    break
+            return result
+        case ast.UnaryOp(ast.Not(), part):
+            return not inner(part)
+        case ast.UnaryOp(ast.USub(), part):
+            return -inner(part)
+        case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
+            first, second = inner(left), inner(right)
+            if isinstance(op, _NUMBERS_ONLY) and not (isinstance(first, int) and isinstance(second, int)):
+                raise TypeError("it multiplies and divides whole numbers")
+            return _OPERATORS[type(op)](first, second)
+        case ast.Compare(left, [op], [right]):
+            return _OPERATORS[type(op)](inner(left), inner(right))
+        case ast.IfExp(test, yes, no):
+            return inner(yes) if inner(test) else inner(no)
+        case ast.Subscript(part, index):
+            return inner(part)[inner(index)]
+        case ast.List(parts) | ast.Tuple(parts):
+            return [inner(part) for part in parts]
+        case ast.Call(ast.Name(name), parts, []) if name in functions:
+            return functions[name](*map(inner, parts))
+    raise ExpressionError(f"{ast.unparse(node)!r} is no part of an expression")
+
+
+def _dotted(node: ast.expr) -> str:
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(of, name):
+            return f"{_dotted(of)}.{name}"
+    raise ExpressionError(f"{ast.unparse(node)!r} is no name")

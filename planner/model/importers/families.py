@@ -1,0 +1,308 @@
+"""Model families: each `models/families/NAME.toml` describes the network of a `config.json` of its kind.
+
+A description starts from that of its `base`, table by table. `[config]` are keys of config.json with their
+defaults ("required", "optional" or an expression), `[aliases]` other names of them, which come first, and
+`[values]` expressions by which families differ. `[file]` and the other tables are those of a model file
+(docs/models.md), in which a text that begins with "= " is an expression; a layer may have
+
+- `if`: it is left out where this is false;
+- `kind`: an expression for the kind of layer, instead of a key with the kind's name;
+- `use`: the layers of one of `[blocks]` stand here; its other keys are names in them, as `{name}` in texts;
+- `block` with `repeat`: the layers of a block so many times; `i` in them counts from 0. Equal ones in a row
+  become one repeated block of the model file.
+
+Whoever adds a family adds a file, here or in the folder `families` of PLANNER_PATH.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from planner.errors import BadInput
+from planner.files.folders import shipped_folder, user_folders
+from planner.files.tomlfile import read
+from planner.memoize import memoize
+from planner.model.importers.expressions import ExpressionError, evaluate
+
+LARGEST = 10_000_000
+MOST_LAYERS = 2_000
+MOST_NESTED = 30  # values and blocks that refer to one another
+TABLES = ("config", "aliases", "values", "file", "tensors", "defaults", "inputs", "blocks", "refuse", "notes")
+ACTIVATIONS = {word: word for word in ("silu", "relu", "tanh", "sigmoid")} | {"swish": "silu"}
+Item = dict[str, Any]
+Locals = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A description, with all that it takes from its bases."""
+
+    name: str
+    path: Path
+    description: str
+    inside: str | None  # key of config.json whose object holds all others
+    tables: dict[str, dict[str, Any]] = field(hash=False)
+
+
+def family_paths() -> dict[str, Path]:
+    """The description of each family by its file's name; a user's hides the catalogue's."""
+    folders = [*(folder / "families" for folder in user_folders()), shipped_folder("models") / "families"]
+    paths: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.toml")):
+            paths.setdefault(path.stem, path)
+    return paths
+
+
+@memoize
+def families(_folders: str) -> dict[str, str]:
+    """By `model_type`, the name of the family that reads it; cached for a PLANNER_PATH."""
+    by_type: dict[str, str] = {}
+    for name, path in family_paths().items():
+        if not name.startswith("_"):
+            types = read(path).data.get("model_types", [name])
+            by_type |= dict.fromkeys(types, name)
+    return dict(sorted(by_type.items(), key=lambda entry: entry[0].lower()))
+
+
+def load_family(name: str) -> Family:
+    """The family of a name, merged with its bases."""
+    paths, layers, seen = family_paths(), [], []
+    current: Any = name
+    while current is not None:
+        if current in seen or current not in paths:
+            raise BadInput(f"{paths.get(name, name)}: base {current!r} is no other family")
+        seen.append(current)
+        layers.append(read(paths[current]).data)
+        current = layers[-1].get("base")
+    unknown = layers[0].keys() - {*TABLES, "base", "description", "inside", "model_types"}
+    if unknown:
+        raise BadInput(f"{paths[name]}: unknown key {min(unknown)!r}; tables are {', '.join(TABLES)}")
+    tables = {
+        table: {key: value for data in reversed(layers) for key, value in data.get(table, {}).items()}
+        for table in TABLES
+    }
+    inside = next((data["inside"] for data in layers if "inside" in data), None)
+    return Family(name, paths[name], layers[0].get("description", name), inside, tables)
+
+
+class Description:
+    """A family read with the values of one config.json."""
+
+    def __init__(self, family: Family, path: Path, values: dict[str, Any]) -> None:
+        self.family, self.path = family, path
+        inner = values.get(family.inside) if family.inside else values
+        if not isinstance(inner, dict):
+            raise self.error(f"the key {family.inside!r} is missing; a {family.name} network is in it")
+        self.values: dict[str, Any] = inner
+        self.notes: list[str] = []
+        self.keys: dict[str, Any] = {}
+        self.blocks: dict[str, list[Item]] = {}
+        self.depth = 0
+        self.reads_index = False
+        self.functions: dict[str, Callable[..., Any]] = {
+            "act": self.activation,
+            "given": lambda name: self._raw(name)[1] is not None,
+            "len": len,
+            "max": max,
+            "min": min,
+            "str": str,
+        }
+
+    def error(self, message: str) -> BadInput:
+        return BadInput(f"{self.path}: {message}")
+
+    def file(self) -> dict[str, Any]:
+        """What a model file says of this network."""
+        tables = self.family.tables
+        for condition, message in tables["refuse"].items():
+            if message and self.expression(condition, {}):
+                raise self.error(self._filled(message, self._named(message)))
+        file = {key: self.value(value, {}) for key, value in tables["file"].items() if key != "layers"}
+        file["layers"] = self.items(tables["file"]["layers"], {})
+        for key in ("tensors", "defaults", "inputs"):
+            if table := {name: self.value(value, {}) for name, value in tables[key].items()}:
+                file[key] = table
+        file["blocks"] = {name: {"layers": layers} for name, layers in self.blocks.items()}
+        for condition, message in tables["notes"].items():
+            if self.expression(condition, {}):
+                self.notes.append(self._filled(message, self._named(message)))
+        return {key: value for key, value in file.items() if value is not None}
+
+    def items(self, entries: list[Item], local: Locals) -> list[Item]:
+        """The layers of a list, with what is used in it."""
+        out: list[Item] = []
+        for entry in entries:
+            keys = dict(entry)
+            if "if" in keys and not self.expression(keys.pop("if"), local):
+                continue
+            if "use" in keys:
+                name = self.value(keys.pop("use"), local)
+                inner = {**local, **{key: self.value(value, local) for key, value in keys.items()}}
+                with self._nested():
+                    out += self.items(self._block(name), inner)
+            elif "block" in keys:
+                out += self._repeated(keys, local)
+            else:
+                item = {key: self.value(value, local) for key, value in keys.items()}
+                if "kind" in item:
+                    item = {item.pop("kind"): True, **item}
+                out.append({key: value for key, value in item.items() if value not in (None, [])})
+        return out
+
+    def _repeated(self, use: Item, local: Locals) -> list[Item]:
+        """Uses of blocks of the model file, one for each run of equal ones."""
+        given = {key: self.value(value, local) for key, value in use.items()}
+        block, repeat, label = given.pop("block"), given.pop("repeat"), given.pop("name")
+        if not isinstance(repeat, int) or not 0 <= repeat <= MOST_LAYERS:
+            raise self.error(f"{block}: repeat = {repeat!r}; it is a whole number to {MOST_LAYERS:,}")
+        entries, variants = self._block(block), []
+        for index in range(repeat):
+            self.reads_index = False
+            with self._nested():
+                layers = self.items(entries, {**local, **given, "i": index})
+            variants.append(self._variant(block, layers))
+            if not self.reads_index:
+                variants *= repeat
+                break
+        uses, first = [], 0
+        for variant, run in groupby(variants):
+            count = len(list(run))
+            uses.append({"block": variant, "name": label, "first": first, "repeat": count})
+            first += count
+        return uses
+
+    def _variant(self, block: str, layers: list[Item]) -> str:
+        """The name of a block of the model file with these layers."""
+        same = (name for name, known in self.blocks.items() if known == layers)
+        name = next(same, None) or (block if block not in self.blocks else f"{block}_{len(self.blocks)}")
+        self.blocks[name] = layers
+        return name
+
+    def _block(self, name: str) -> list[Item]:
+        if name not in self.family.tables["blocks"]:
+            raise BadInput(f"{self.family.path}: there is no block {name!r}")
+        layers: list[Item] = self.family.tables["blocks"][name]
+        return layers
+
+    def value(self, given: Any, local: Locals) -> Any:
+        """A value of the description with its expressions worked out."""
+        if isinstance(given, str):
+            return self.expression(given[2:], local) if given.startswith("= ") else self._filled(given, local)
+        if isinstance(given, list):
+            return [value for entry in given if (value := self.value(entry, local)) is not None]
+        if isinstance(given, dict):
+            return {key: self.value(entry, local) for key, entry in given.items()}
+        return given
+
+    def expression(self, text: str, local: Locals) -> Any:
+        try:
+            with self._nested():
+                return evaluate(text, lambda name: self.look_up(name, local), self.functions)
+        except ExpressionError as error:
+            raise self.error(f"{self.family.path.name}: {error}") from None
+
+    def look_up(self, name: str, local: Locals) -> Any:
+        """The value of a name: of a used block, of the table `values`, of a key of config.json."""
+        if name in local:
+            self.reads_index |= name == "i"
+            return local[name]
+        tables = self.family.tables
+        if name in tables["values"]:
+            return self.expression(tables["values"][name], local)
+        if name not in tables["config"]:
+            raise ExpressionError(f"nothing is called {name!r}")
+        if name not in self.keys:
+            self.keys[name] = self._key(name)
+        return self.keys[name]
+
+    @contextmanager
+    def _nested(self) -> Iterator[None]:
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise BadInput(f"{self.family.path}: values or blocks refer to one another in a circle")
+        yield
+        self.depth -= 1
+
+    def _named(self, message: str) -> Locals:
+        return {name: self.look_up(name, {}) for name in re.findall(r"\{(\w+)\}", message)}
+
+    @staticmethod
+    def _filled(text: str, local: Locals) -> str:
+        """A text with the names of a used block in it; `{i}`, `{layer}` and the like stay."""
+
+        def of(match: re.Match[str]) -> str:
+            return str(local[match[1]]) if match[1] in local and match[1] != "i" else match[0]
+
+        return re.sub(r"\{(\w+)\}", of, text)
+
+    def activation(self, word: str) -> str:
+        """The kind of layer of an activation: relu, gelu, silu, tanh or sigmoid."""
+        known = word.lower()
+        if "gelu" in known:
+            return "gelu"
+        if known in ACTIVATIONS:
+            return ACTIVATIONS[known]
+        note = f"the activation {word[:40]!r} is not known and counted as gelu"
+        if note not in self.notes:
+            self.notes.append(note)
+        return "gelu"
+
+    def _raw(self, name: str) -> tuple[str, Any]:
+        """A value of config.json under any of its names, the dots of which lead into objects; which name."""
+        for key in (*self.family.tables["aliases"].get(name, ()), name):
+            value: Any = self.values
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                return key, value
+        return name, None
+
+    def _key(self, name: str) -> Any:
+        """A checked value of config.json, or its default; the default's type is that of the value."""
+        (key, raw), default = self._raw(name), self.family.tables["config"][name]
+        if default == "required":
+            if raw is None:
+                names = " or ".join(map(repr, (*self.family.tables["aliases"].get(name, ())[:1], name)[::-1]))
+                raise self.error(
+                    f"the key {names} is missing; a {self.family.name} network cannot do without it"
+                )
+            default = 1
+        elif default == "optional":
+            return None if raw in (None, 0) else self._checked(key, raw, 1)
+        elif isinstance(default, str):
+            if raw is not None and default == "''":
+                return self._checked(key, raw, "")
+            default = self.expression(default, {})
+        return default if raw is None else self._checked(key, raw, default)
+
+    def _checked(self, name: str, raw: Any, like: Any) -> Any:
+        most = MOST_LAYERS if name.endswith("layers") else LARGEST
+        least = 0 if like == 0 else 1
+        match like:
+            case bool():
+                fits, wanted = isinstance(raw, bool), "true or false"
+            case int():
+                fits = isinstance(raw, int) and not isinstance(raw, bool) and least <= raw <= most
+                wanted = f"a whole number from {least} to {most:,}"
+            case float():
+                fits = isinstance(raw, int | float) and not isinstance(raw, bool) and 0 <= raw <= 1
+                wanted = "a number from 0 to 1"
+            case str():
+                fits, wanted = isinstance(raw, str), "a text"
+            case list():
+                plain = (str, int, bool)
+                fits = isinstance(raw, list) and all(isinstance(entry, plain) for entry in raw)
+                wanted = "a list of texts or numbers"
+            case _:
+                fits, wanted = isinstance(raw, dict), "an object"
+        if not fits:
+            text = repr(raw)
+            raise self.error(f"{name}: {text if len(text) <= 40 else text[:37] + '...'}; it is {wanted}")
+        return raw
