@@ -28,10 +28,10 @@ from planner.model.layers.elementwise import (
     Silu,
     Softmax,
     Tanh,
-    View,
 )
-from planner.model.layers.losses import CrossEntropy
 from planner.model.layers.products import Depthwise, Linear, Product
+from planner.model.layers.sequences import CrossEntropy
+from planner.model.layers.views import View
 
 Shape = tuple[int, ...]
 Item = dict[str, Any]

@@ -17,7 +17,6 @@ from planner.model.layers.elementwise import (
     Add,
     AvgPool,
     BatchNorm,
-    Concat,
     GlobalPool,
     LayerNorm,
     MaxPool,
@@ -25,9 +24,9 @@ from planner.model.layers.elementwise import (
     RmsNorm,
     Scale,
 )
-from planner.model.layers.losses import CrossEntropy
 from planner.model.layers.products import Conv, Depthwise, Product
-from planner.model.layers.sequences import Attention, ClassToken, Embedding, Positions
+from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Embedding, Positions
+from planner.model.layers.views import Concat
 
 
 def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import elementwise, losses, products, sequences
+from planner.model.layers import elementwise, experts, products, sequences, views
 from planner.model.layers.base import Kind, LayerShard, ShapeMisfit, kind_name, tensor_shards, weight_elements
 from planner.model.layers.workload import KERNEL_KINDS, Kept, KernelKind, Matmul, Pass, Workload, score_pairs
 
@@ -48,10 +48,10 @@ __all__ = [
 
 # Implementations of the cross-entropy loss, by what its gradient costs in memory.
 LOSSES: dict[str, type[Kind]] = {
-    "eager": losses.CrossEntropy,
-    "held": losses.HeldCrossEntropy,
-    "in-place": losses.InPlaceCrossEntropy,
-    "fused": losses.FusedCrossEntropy,
+    "eager": sequences.CrossEntropy,
+    "held": sequences.HeldCrossEntropy,
+    "in-place": sequences.InPlaceCrossEntropy,
+    "fused": sequences.FusedCrossEntropy,
 }
 
 # In the order in which messages list them. The class name is the name in files: `layer_norm` for LayerNorm.
@@ -71,8 +71,8 @@ FILE_KINDS: dict[str, type[Kind]] = {
         elementwise.Lrn,
         elementwise.Dropout,
         elementwise.Softmax,
-        elementwise.Flatten,
-        elementwise.Concat,
+        views.Flatten,
+        views.Concat,
         elementwise.Add,
         elementwise.Multiply,
         products.Linear,
@@ -84,24 +84,24 @@ FILE_KINDS: dict[str, type[Kind]] = {
         elementwise.RmsNorm,
         elementwise.Scale,
         sequences.Attention,
-        sequences.Moe,
-        sequences.Take,
+        experts.Moe,
+        views.Take,
         sequences.Rotary,
         elementwise.Gelu,
         elementwise.Silu,
         elementwise.Sigmoid,
         elementwise.Tanh,
-        losses.CrossEntropy,
-        elementwise.View,
-        elementwise.Narrow,
-        elementwise.Expand,
+        sequences.CrossEntropy,
+        views.View,
+        views.Narrow,
+        views.Expand,
         products.Product,
         elementwise.Other,
     )
 }
 KINDS: dict[str, type[Kind]] = {
     **FILE_KINDS,
-    **{kind_name(kind): kind for kind in (elementwise.Input, elementwise.Pool)},
+    **{kind_name(kind): kind for kind in (views.Input, elementwise.Pool)},
     **{kind_name(kind): kind for kind in LOSSES.values()},
 }
 
@@ -123,7 +123,7 @@ def with_loss(model: Model, loss: str) -> Model:
     """The model with its cross-entropy computed by one of `LOSSES`."""
     name = kind_name(LOSSES[loss])
     layers = tuple(
-        replace(layer, kind=name) if issubclass(kind_of(layer), losses.CrossEntropy) else layer
+        replace(layer, kind=name) if issubclass(kind_of(layer), sequences.CrossEntropy) else layer
         for layer in model.layers
     )
     return replace(model, layers=layers)
@@ -131,7 +131,7 @@ def with_loss(model: Model, loss: str) -> Model:
 
 def is_input(layer: Layer) -> bool:
     """Whether a layer is data from outside."""
-    return kind_of(layer) is elementwise.Input
+    return kind_of(layer) is views.Input
 
 
 def kernel_kind(layer: Layer) -> KernelKind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, field
 
@@ -32,76 +32,6 @@ from planner.model.layers.base import (
     written,
 )
 from planner.model.layers.workload import Kept, Workload
-
-Axis = Literal["features", "sequence"]
-
-
-def _axis(shape: Shape, along: Axis) -> int:
-    return len(shape) - 1 if along == "features" else 0
-
-
-def _resized(shape: Shape, axis: int, size: int) -> Shape:
-    return (*shape[:axis], size, *shape[axis + 1 :])
-
-
-class Input(Kind, frozen=True):
-    """What is given from outside: an image, features, a text."""
-
-    computes = False
-
-
-class View(OneInput, frozen=True, kw_only=True):
-    """What is read, or a part of it, in another shape: nothing is computed. Importers write it."""
-
-    view: Sizes
-
-    computes = False
-    in_place = True
-    passes_shard = True
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(tuple(self.view))
-
-
-class Narrow(OneInput, frozen=True, kw_only=True):
-    """Some features of each position, or some positions, as a view."""
-
-    narrow: Size
-    along: Axis = "features"
-
-    computes = False
-    in_place = True
-    passes_shard = True
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        axis = _axis(shapes[0], self.along)
-        if self.narrow > shapes[0][axis]:
-            raise ShapeMisfit(f"it takes {self.narrow:,} of {shapes[0][axis]:,} {self.along}")
-        return Inferred(_resized(shapes[0], axis, self.narrow))
-
-
-class Expand(OneInput, frozen=True, kw_only=True):
-    """The features of each position so many times side by side, as a view."""
-
-    expand: Size
-
-    computes = False
-    in_place = True
-    passes_shard = True
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred((*shapes[0][:-1], shapes[0][-1] * self.expand))
-
-
-class Flatten(OneInput, frozen=True, kw_only=True):
-    flatten: bool
-
-    computes = False
-    in_place = True
-    passes_shard = True
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred((math.prod(shapes[0]),))
 
 
 class Pool(OneInput, frozen=True, kw_only=True):
@@ -372,25 +302,6 @@ class Multiply(Kind, frozen=True, kw_only=True):
                     f"multiply needs shapes that spread to one, not {', '.join(map(written, shapes))}"
                 )
         return Inferred(largest)
-
-
-class Concat(Kind, frozen=True, kw_only=True):
-    """Branches side by side, or one after the other."""
-
-    concat: Names
-    along: Axis = "features"
-
-    lists_inputs = True
-    forward = Passes(1, 1)
-    backward = Passes(1, 1)
-    passes_shard = True
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        axis = _axis(shapes[0], self.along)
-        if len({_resized(shape, axis, 1) for shape in shapes}) > 1:
-            given = ", ".join(map(written, dict.fromkeys(shapes)))
-            raise ShapeMisfit(f"concat joins channels of equal height and width, not {given}")
-        return Inferred(_resized(shapes[0], axis, sum(shape[axis] for shape in shapes)))
 
 
 class Other(Kind, frozen=True, kw_only=True):

@@ -1,13 +1,14 @@
-"""Layers over sequences: attention, mixtures of experts, tables of tokens and positions, the loss."""
+"""Layers over sequences: attention, tables of tokens and positions, and the cross-entropy loss, by
+implementation: what each keeps of the logits, the largest tensors of a language model."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
-from planner.model import AttentionShape, Experts, Layer
+from planner.model import AttentionShape, Layer
 from planner.model.layers.base import (
     Inferred,
     Kind,
@@ -29,10 +30,9 @@ from planner.model.layers.base import (
     weight_elements,
     written,
 )
-from planner.model.layers.workload import ATTENTION, MATMUL, Kept, Matmul, Pass, Workload, score_pairs
+from planner.model.layers.workload import ATTENTION, Kept, Matmul, Pass, Workload, score_pairs
 
 _WEIGHTS = (Name, "{layer}/weights")
-_EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
 
 
 class Attention(Kind, frozen=True, kw_only=True):
@@ -169,135 +169,6 @@ def _unfused(layer: Layer, part: AttentionShape) -> Workload:
     )
 
 
-class Moe(OneInput, frozen=True, kw_only=True):
-    """A mixture of experts: a router and feed-forward networks, of which each position uses some."""
-
-    moe: Size  # experts
-    top_k: Size
-    features: Size  # inside an expert
-    gated: bool = True
-    shared_features: SizeOrZero = 0  # of all experts that everything goes through
-    bias: bool = False  # of the experts
-    router_bias: bool = False
-    transposed: bool = False  # weights of experts are (experts, inputs, outputs) whatever the layout
-    stacked: bool = False  # weights of all experts one below the other, (experts x features, width)
-
-    smallest = keys(moe=1, top_k=1, features=1)
-    tensor_names = keys(
-        router=(Name, "{layer}/router"),
-        experts=(_EXPERT, ("{layer}/expert{e}/gate", "{layer}/expert{e}/up", "{layer}/expert{e}/down")),
-        shared=(_EXPERT, ("{layer}/shared/gate", "{layer}/shared/up", "{layer}/shared/down")),
-    )
-    kernel_kind = MATMUL
-    kernels = (12, 20)
-    needs_input = True
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        length, width = sequence_of(shapes[0])
-        if self.top_k > self.moe:
-            raise ShapeMisfit(f"top_k = {self.top_k} is more than its {self.moe} experts")
-        router = style.names.router
-        tensors: list[NamedShape] = [(router, style.weights(width, self.moe))]
-        if self.router_bias:
-            tensors.append((f"{router.removesuffix('weight')}bias", (self.moe,)))
-        laid_out = replace(style, torch=style.torch and not self.transposed)
-        for name, shape in self._feed_forward(style.names.experts, width, self.features, laid_out):
-            if "{e}" in name:
-                tensors += [(name.replace("{e}", str(expert)), shape) for expert in range(self.moe)]
-            elif self.stacked:
-                tensors.append((name, (self.moe * self.features, width)))
-            else:
-                tensors.append((name, (self.moe, *shape)))
-            if self.bias:
-                tensors.append((f"{name}_bias", (self.moe, shape[1 if self.transposed else 0])))
-        if self.shared_features:
-            tensors += self._feed_forward(style.names.shared, width, self.shared_features, style)
-        ways = 3 if self.gated else 2
-        inner = self.top_k * self.features + self.shared_features
-        detail = Experts(self.moe, self.top_k, self.features, self.shared_features, self.gated)
-        return Inferred(shapes[0], tuple(tensors), length * width * (self.moe + ways * inner), detail=detail)
-
-    def _feed_forward(self, names: tuple[str, ...], width: int, inner: int, style: Style) -> list[NamedShape]:
-        """Weights of one expert: gate and up (apart, or as one), and down; without a gate, up and down."""
-        up, down = style.weights(width, inner), style.weights(inner, width)
-        if not self.gated:
-            return [(names[-2], up), (names[-1], down)]
-        if len(names) == 2:
-            return [(names[0], style.weights(width, 2 * inner)), (names[1], down)]
-        return [(names[0], up), (names[1], up), (names[2], down)]
-
-    @classmethod
-    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        """A router, positions sorted by expert, two or three products for each expert, the weighted sum."""
-        part = _experts(layer)
-        positions, width = positions_of(layer), layer.output_shape[-1]
-        sent = positions * part.top_k
-        share = sent / part.experts  # positions of one expert, if they are sent evenly
-        ways = 2 if part.gated else 1
-        products = [
-            Matmul(positions, part.experts, width),
-            Matmul(share, part.inner * ways, width, part.experts),
-            Matmul(share, width, part.inner, part.experts),
-        ]
-        if part.shared_inner:
-            products += [
-                Matmul(positions, part.shared_inner * ways, width),
-                Matmul(positions, width, part.shared_inner),
-            ]
-        inner = sent * part.inner + positions * part.shared_inner
-        # sorted in, read by the products, activated, written out, weighted and summed
-        read = positions * width + 3 * sent * width + inner * (ways + 1) + positions * part.experts * 2
-        written = 2 * sent * width + inner * (ways + 1) + positions * (width + part.experts * 2)
-        weights = sum(tensor.elements for tensor in layer.tensors)
-        flops = sum(product.flops for product in products)
-        backward = tuple(gradient for product in products for gradient in product.gradients())
-        return Workload(
-            cls.kernel_kind,
-            Pass(flops, flops, read, written, weights, cls.kernels[0], tuple(products)),
-            Pass(2 * flops, 2 * flops, 2 * read, 2 * written, 2 * weights, cls.kernels[1], backward),
-        )
-
-    @classmethod
-    def frozen(cls, layer: Layer, training: Workload) -> Workload:
-        """Half of the backward products remain: those of gradients of activations."""
-        back, ahead = training.backward, training.forward
-        return replace(
-            training,
-            backward=replace(
-                back,
-                flops=back.flops / 2,
-                nominal_flops=back.nominal_flops / 2,
-                read_elements=ahead.read_elements,
-                written_elements=ahead.written_elements,
-                weight_elements=ahead.weight_elements,
-                matmuls=back.matmuls[1::2],
-            ),
-        )
-
-    @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        part = _experts(layer)
-        positions, width = positions_of(layer), layer.output_shape[-1]
-        inner = part.top_k * part.inner + part.shared_inner
-        sent = part.top_k * 2 * width  # inputs of the experts, and outputs before they are weighted
-        activated = inner * (3 if part.gated else 2)
-        return Kept(elements=positions * (sent + activated), wide=positions * part.experts)
-
-    @classmethod
-    def shard(
-        cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
-    ) -> LayerShard:
-        inner = replace(_experts(layer), inner=_experts(layer).inner // degree)
-        tensors = tensor_shards(layer.tensors, degree)
-        share = replace(layer, detail=inner, tensors=tensors, macs=layer.macs // degree)
-        return LayerShard(share, partial_sum=True)
-
-
-def _experts(layer: Layer) -> Experts:
-    assert isinstance(layer.detail, Experts)
-    return layer.detail
-
-
 class Embedding(OneInput, frozen=True, kw_only=True):
     """A vector for each token of a text."""
 
@@ -374,15 +245,6 @@ class ClassToken(OneInput, frozen=True, kw_only=True):
         return Inferred((1 if self.alone else length + 1, features), tensors)
 
 
-class Take(OneInput, frozen=True, kw_only=True):
-    """The first position of a sequence."""
-
-    take: Literal[1]
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(sequence_of(shapes[0])[1:])
-
-
 class Rotary(OneInput, frozen=True, kw_only=True):
     """Rotary position embeddings of queries or keys."""
 
@@ -392,3 +254,59 @@ class Rotary(OneInput, frozen=True, kw_only=True):
     backward = Passes(1, 1)
     in_place = True
     passes_shard = True
+
+
+class CrossEntropy(OneInput, frozen=True, kw_only=True):
+    """The loss of each position over the vocabulary."""
+
+    cross_entropy: bool
+
+    forward = Passes(4, 2)
+    backward = Passes(2, 2)
+    kernels = (3, 2)
+    accepts_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred((1,))
+
+    @classmethod
+    def pass_elements(cls, layer: Layer) -> int:
+        return layer.input_elements
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        """Logarithms of the probabilities, in single precision; the logits themselves are freed."""
+        return Kept(wide=layer.input_elements)
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        """Gradients of the logarithms and of the logits, both in single precision."""
+        return Kept(wide=2 * read)
+
+
+class HeldCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """The same where the training loop keeps a reference to the logits until the step ends."""
+
+    needs_input = True
+
+
+class InPlaceCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """Probabilities in single precision, which its gradient overwrites, as Megatron computes it."""
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        return Kept(elements=read)
+
+
+class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """One kernel whose gradient overwrites the logits (flash-attn's)."""
+
+    needs_input = True
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        return Kept(wide=positions_of(layer))
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        return Kept()

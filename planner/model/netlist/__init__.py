@@ -17,7 +17,7 @@ from planner.files.identifiers import check_name, name_fault
 from planner.files.tomlfile import TomlSource, decode, read
 from planner.model import Layer, Model, Tensor
 from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, kind_name, written
-from planner.model.layers.elementwise import Input
+from planner.model.layers.views import Input
 from planner.model.netlist._expand import File, Placed, expand
 
 LONGEST_NAME = 200

@@ -1,0 +1,158 @@
+"""Mixtures of experts: a router, and feed-forward networks of which each position uses some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from msgspec import Meta
+
+from planner.model import Experts, Layer
+from planner.model.layers.base import (
+    Inferred,
+    LayerShard,
+    Name,
+    NamedShape,
+    OneInput,
+    Shape,
+    ShapeMisfit,
+    Size,
+    SizeOrZero,
+    Style,
+    keys,
+    positions_of,
+    sequence_of,
+    tensor_shards,
+)
+from planner.model.layers.workload import MATMUL, Kept, Matmul, Pass, Workload
+
+_EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
+
+
+class Moe(OneInput, frozen=True, kw_only=True):
+    """A mixture of experts: a router and feed-forward networks, of which each position uses some."""
+
+    moe: Size  # experts
+    top_k: Size
+    features: Size  # inside an expert
+    gated: bool = True
+    shared_features: SizeOrZero = 0  # of all experts that everything goes through
+    bias: bool = False  # of the experts
+    router_bias: bool = False
+    transposed: bool = False  # weights of experts are (experts, inputs, outputs) whatever the layout
+    stacked: bool = False  # weights of all experts one below the other, (experts x features, width)
+
+    smallest = keys(moe=1, top_k=1, features=1)
+    tensor_names = keys(
+        router=(Name, "{layer}/router"),
+        experts=(_EXPERT, ("{layer}/expert{e}/gate", "{layer}/expert{e}/up", "{layer}/expert{e}/down")),
+        shared=(_EXPERT, ("{layer}/shared/gate", "{layer}/shared/up", "{layer}/shared/down")),
+    )
+    kernel_kind = MATMUL
+    kernels = (12, 20)
+    needs_input = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        length, width = sequence_of(shapes[0])
+        if self.top_k > self.moe:
+            raise ShapeMisfit(f"top_k = {self.top_k} is more than its {self.moe} experts")
+        router = style.names.router
+        tensors: list[NamedShape] = [(router, style.weights(width, self.moe))]
+        if self.router_bias:
+            tensors.append((f"{router.removesuffix('weight')}bias", (self.moe,)))
+        laid_out = replace(style, torch=style.torch and not self.transposed)
+        for name, shape in self._feed_forward(style.names.experts, width, self.features, laid_out):
+            if "{e}" in name:
+                tensors += [(name.replace("{e}", str(expert)), shape) for expert in range(self.moe)]
+            elif self.stacked:
+                tensors.append((name, (self.moe * self.features, width)))
+            else:
+                tensors.append((name, (self.moe, *shape)))
+            if self.bias:
+                tensors.append((f"{name}_bias", (self.moe, shape[1 if self.transposed else 0])))
+        if self.shared_features:
+            tensors += self._feed_forward(style.names.shared, width, self.shared_features, style)
+        ways = 3 if self.gated else 2
+        inner = self.top_k * self.features + self.shared_features
+        detail = Experts(self.moe, self.top_k, self.features, self.shared_features, self.gated)
+        return Inferred(shapes[0], tuple(tensors), length * width * (self.moe + ways * inner), detail=detail)
+
+    def _feed_forward(self, names: tuple[str, ...], width: int, inner: int, style: Style) -> list[NamedShape]:
+        """Weights of one expert: gate and up (apart, or as one), and down; without a gate, up and down."""
+        up, down = style.weights(width, inner), style.weights(inner, width)
+        if not self.gated:
+            return [(names[-2], up), (names[-1], down)]
+        if len(names) == 2:
+            return [(names[0], style.weights(width, 2 * inner)), (names[1], down)]
+        return [(names[0], up), (names[1], up), (names[2], down)]
+
+    @classmethod
+    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+        """A router, positions sorted by expert, two or three products for each expert, the weighted sum."""
+        part = _experts(layer)
+        positions, width = positions_of(layer), layer.output_shape[-1]
+        sent = positions * part.top_k
+        share = sent / part.experts  # positions of one expert, if they are sent evenly
+        ways = 2 if part.gated else 1
+        products = [
+            Matmul(positions, part.experts, width),
+            Matmul(share, part.inner * ways, width, part.experts),
+            Matmul(share, width, part.inner, part.experts),
+        ]
+        if part.shared_inner:
+            products += [
+                Matmul(positions, part.shared_inner * ways, width),
+                Matmul(positions, width, part.shared_inner),
+            ]
+        inner = sent * part.inner + positions * part.shared_inner
+        # sorted in, read by the products, activated, written out, weighted and summed
+        read = positions * width + 3 * sent * width + inner * (ways + 1) + positions * part.experts * 2
+        written = 2 * sent * width + inner * (ways + 1) + positions * (width + part.experts * 2)
+        weights = sum(tensor.elements for tensor in layer.tensors)
+        flops = sum(product.flops for product in products)
+        backward = tuple(gradient for product in products for gradient in product.gradients())
+        return Workload(
+            cls.kernel_kind,
+            Pass(flops, flops, read, written, weights, cls.kernels[0], tuple(products)),
+            Pass(2 * flops, 2 * flops, 2 * read, 2 * written, 2 * weights, cls.kernels[1], backward),
+        )
+
+    @classmethod
+    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+        """Half of the backward products remain: those of gradients of activations."""
+        back, ahead = training.backward, training.forward
+        return replace(
+            training,
+            backward=replace(
+                back,
+                flops=back.flops / 2,
+                nominal_flops=back.nominal_flops / 2,
+                read_elements=ahead.read_elements,
+                written_elements=ahead.written_elements,
+                weight_elements=ahead.weight_elements,
+                matmuls=back.matmuls[1::2],
+            ),
+        )
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        part = _experts(layer)
+        positions, width = positions_of(layer), layer.output_shape[-1]
+        inner = part.top_k * part.inner + part.shared_inner
+        sent = part.top_k * 2 * width  # inputs of the experts, and outputs before they are weighted
+        activated = inner * (3 if part.gated else 2)
+        return Kept(elements=positions * (sent + activated), wide=positions * part.experts)
+
+    @classmethod
+    def shard(
+        cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
+    ) -> LayerShard:
+        inner = replace(_experts(layer), inner=_experts(layer).inner // degree)
+        tensors = tensor_shards(layer.tensors, degree)
+        share = replace(layer, detail=inner, tensors=tensors, macs=layer.macs // degree)
+        return LayerShard(share, partial_sum=True)
+
+
+def _experts(layer: Layer) -> Experts:
+    assert isinstance(layer.detail, Experts)
+    return layer.detail
