@@ -18,8 +18,8 @@ import numpy as np
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.hardware.market import Market
-from planner.parallel.collectives import Curves, Nccl
-from planner.parallel.collectives._base import Kind
+from planner.parallel.collectives import Curves, Kind
+from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site, settings
 

@@ -17,8 +17,7 @@ import numpy as np
 from planner.device.rates.kernels import network_of
 from planner.device.rates.times import computation_s, framework_named
 from planner.device.recompute import recomputed_layers
-from planner.parallel.contention import ACCESSES, MEMORY_SHARE
-from planner.parallel.data.joint import slowest_factor, usual_sigma
+from planner.parallel.data.joint import ACCESSES, MEMORY_SHARE, slowest_factor, usual_sigma
 from planner.validation.predict import obstacle
 from planner.validation.reader import published_runs, throughput_runs
 from planner.validation.suites import is_alone

@@ -33,7 +33,8 @@ from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.hardware.market import Market
 from planner.model.catalog import model_names
-from planner.parallel.data import AllReduce, Alone
+from planner.parallel.data.ddp import AllReduce
+from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE
 from planner.search.cases import Cases
 from planner.search.request import Objective, Request, model_of

@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 
 from planner.hardware import Hardware
-from planner.parallel.data import Alone
+from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases

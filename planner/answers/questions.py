@@ -17,7 +17,7 @@ from planner.flags import option_of
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Fact, Note
-from planner.parallel.data import EXCHANGES, AllReduce, Site, settings
+from planner.parallel.data import EXCHANGES, Site, settings
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
@@ -189,7 +189,7 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
         return "servers" if "servers" in meant else meant[0]
     if site.workers == 1 and not joined:
         return "alone"
-    return "allreduce" if AllReduce().infeasibility(site) is None else "servers"
+    return "allreduce" if EXCHANGES["allreduce"]().infeasibility(site) is None else "servers"
 
 
 def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.device.computation import Computation, Variation
-from planner.device.computation.synthesis import DEFAULT_STEPS
+from planner.device.computation import DEFAULT_STEPS, Computation, Variation
 from planner.device.precision import FP32, Precision
 from planner.device.rates.constants import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named

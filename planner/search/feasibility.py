@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
+from typing import TYPE_CHECKING
 
 from planner.device.memory import Footprint, Shares, stored_tensors, usable_bytes, usual_optimizer
 from planner.device.optimizers import optimizer_named, state_bytes
@@ -20,10 +21,12 @@ from planner.model import BYTES_PER_ELEMENT, Model
 from planner.parallel.data import Rented, Site
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
-from planner.search.alternatives import Rates, out_of_memory_message
 from planner.search.device_memory import memory_parts, peak_memory, shard_footprint, stage_shares
 from planner.search.ownership import owned_machines
 from planner.search.request import Request
+
+if TYPE_CHECKING:
+    from planner.search.alternatives import Rates
 
 
 class Exclusion(StrEnum):
@@ -128,12 +131,11 @@ class Feasibility:
 
     def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:
         """Refuse a plan that cannot be run, in a sentence with the remedy; `rates` say which is cheapest."""
-        site = self.site(plan)
-        self._check_mesh(plan, site.hardware)
-        if error := plan.exchange.infeasibility(site):
-            raise error
+        self._check_settings(plan)
         if self.out_of_memory(plan):
-            if servers := self._server_memory_error(plan, site):
+            from planner.search.alternatives import out_of_memory_message
+
+            if servers := self._server_memory_error(plan, self.site(plan)):
                 raise Infeasible(servers)
             free = self.request.global_batch is None
             raise Infeasible(out_of_memory_message(plan, self.model, self.site, rates, accumulates=free))
@@ -141,10 +143,17 @@ class Feasibility:
     def is_possible(self, plan: Plan) -> bool:
         """Whether the plan can be run."""
         try:
-            self.check(plan)
+            self._check_settings(plan)
         except PlannerError:
             return False
-        return True
+        return self.out_of_memory(plan) is None
+
+    def _check_settings(self, plan: Plan) -> None:
+        """Refuse a mesh or a strategy that the plan's machines do not run."""
+        site = self.site(plan)
+        self._check_mesh(plan, site.hardware)
+        if error := plan.exchange.infeasibility(site):
+            raise error
 
     def _check_mesh(self, plan: Plan, worker: Hardware) -> None:
         mesh = plan.mesh

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from planner.device.precision import Precision
 from planner.hardware import Hardware
-from planner.parallel.data import EXCHANGES, Alone, Contender, Exchange, Site, Tier
+from planner.parallel.data import EXCHANGES, Contender, Exchange, Site, Tier
+from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE, data_parallel_group
 from planner.search.cases import Cases
 from planner.search.race import ROUND, Frontier, turns

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.computation import Computation, Parameter, Shape, Variation
-from planner.device.computation.synthesis import DEFAULT_STEPS, computation_for
+from planner.device.computation import DEFAULT_STEPS, Computation, Parameter, Shape, Variation
+from planner.device.computation.synthesis import computation_for
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.memoize import memoize

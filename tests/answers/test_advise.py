@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from planner.answers.advise import _options, next_changes
 from planner.device.precision import PRECISIONS
-from planner.parallel.data import AllReduce
+from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
@@ -36,7 +36,7 @@ def changes_of(request: Request, plan: Plan) -> dict[str, str]:
 
 def test_fewer_bits_are_advised_where_the_device_has_them():
     from planner.device.precision import BF16, TF32
-    from planner.parallel.data import Alone
+    from planner.parallel.data.single import Alone
 
     rough = {"interval_width": 0.02, "max_steps": 200}
     a100 = Request(model="resnet50", hardware=("a2-highgpu-1g",), **rough)

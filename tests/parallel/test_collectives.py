@@ -9,20 +9,17 @@ from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import (
     Curves,
-    Gloo,
     Level,
-    Nccl,
     Peers,
     TimeCurve,
-    nccl,
-)
-from planner.parallel.collectives._base import (
     hierarchical_parts,
+    nccl,
     ring_bytes,
     ring_hops,
     tree_hops,
 )
-from planner.parallel.collectives.nccl import CHUNK_BYTES
+from planner.parallel.collectives.gloo import Gloo
+from planner.parallel.collectives.nccl import CHUNK_BYTES, Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site
 

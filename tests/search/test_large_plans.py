@@ -13,7 +13,8 @@ from planner.answers.scenario import parse_request
 from planner.device.precision import BF16
 from planner.errors import BadInput, Infeasible
 from planner.flags import token_count
-from planner.parallel.data import EXCHANGES, Sharded, Site, Tier
+from planner.parallel.data import EXCHANGES, Site, Tier
+from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan, plan_from
 from planner.search.cases import Cases

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_race import Exact, arrays, plans
 
-from planner.parallel.data import AllReduce, Alone
+from planner.parallel.data.ddp import AllReduce
+from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan
 from planner.search.objectives import BETWEEN, CHOICE, CLOSE, OTHER_END, Contest, race_for
 from planner.search.rank import Candidate, rank

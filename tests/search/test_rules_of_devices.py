@@ -14,7 +14,7 @@ from planner.hardware import Fabric
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.collectives.peers import _fabric_rate
-from planner.parallel.data import AllReduce
+from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases

@@ -6,7 +6,7 @@ import pytest
 
 from planner.answers.choice import choose
 from planner.answers.questions import simulation_for
-from planner.parallel.data import AllReduce
+from planner.parallel.data.ddp import AllReduce
 from planner.search.request import Request
 from planner.servers.parameter_servers import ParameterServers
 

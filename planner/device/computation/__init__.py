@@ -23,7 +23,7 @@ from planner.errors import BadInput
 from planner.simulator.step import OpRole
 
 if TYPE_CHECKING:
-    from planner.model import Model
+    from planner.model import Layer, Model
     from planner.simulator.step import Profile
 
 
@@ -184,11 +184,18 @@ class Computation:
         return once * self.variation.factors(self.steps, len(once), self.seed)
 
 
+def block_of(layer: Layer) -> str:
+    """The unit that a layer is part of: its block; outside of blocks all of a scope, or a layer and what
+    follows it."""
+    return layer.block or layer.scope or layer.follows or layer.name
+
+
 def ops_of(computation: Computation) -> object:
     """The owner of what follows from ops and parameters alone: one for all computations of a layout."""
     return computation.layout or computation
 
 
+DEFAULT_STEPS = 20  # of a computation that nobody has recorded
 MOST_RUNS = 3
 ROWS = 64  # steps that stand for a distribution of durations
 

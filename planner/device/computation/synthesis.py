@@ -17,7 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, Variation
+from planner.device.computation import (
+    BACKWARD,
+    DEFAULT_STEPS,
+    FORWARD,
+    Computation,
+    Parameter,
+    Variation,
+    block_of,
+)
 from planner.device.precision import FP32, Precision
 from planner.device.rates.times import DEFAULT_FRAMEWORK, StepTimes, computation_s, fitted_times
 from planner.errors import BadInput
@@ -103,12 +111,6 @@ def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
     return (layer.tensors[0].elements,) * 2 if last else ()
 
 
-def block_of(layer: Layer) -> str:
-    """The unit that a layer is part of: its block; outside of blocks all of a scope, or a layer and what
-    follows it."""
-    return layer.block or layer.scope or layer.follows or layer.name
-
-
 def _reads(model: Model) -> dict[str, tuple[str, ...]]:
     """For each layer the layers with a kernel whose output it reads, looking through those without."""
     computes = {layer.name: kind_of(layer).computes for layer in model}
@@ -138,9 +140,6 @@ def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tup
         for layer in reversed(model.layers)
         if layer.name in trained and kind_of(layer).computes
     ]
-
-
-DEFAULT_STEPS = 20
 
 
 def computation_for(

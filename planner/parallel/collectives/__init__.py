@@ -1,38 +1,305 @@
 """The cost of collectives, as pure functions: what is sent over which links, and what it waits for.
 
-`_base` holds levels, phases and the algorithms (bytes and hops); `nccl` and `gloo` are what
-libraries make of them: which algorithm, at which latency, how many at a time. `curve` holds measured times,
-which go before any formula. Nothing here knows plans or the simulator; data-parallel strategies lower the
-phases to joint ops, and axes of the mesh take their seconds.
+Here are levels of links, phases and the algorithms; `nccl` and `gloo` are what libraries make of them: which
+algorithm, at which latency, how many at a time; `peers` says who takes part on a site. Nothing here knows
+plans or the simulator; data-parallel strategies lower the phases to joint ops, and axes of the mesh take
+their seconds.
+
+A phase is one transfer that a group does together: bytes that cross the narrowest port of the group, after a
+latency in which nothing flows. Its duration alone is `latency_s + bytes / rate`.
+
+Algorithms of collectives: how many bytes cross a port, and how many hops follow each other.
+
+Ring: every rank sends to the next, machine by machine. A reduce-scatter, an all-gather or an all-to-all of S
+bytes over n ranks takes n - 1 hops of S / n each; a broadcast goes from its owner through all others, so that
+all S bytes cross every port. A ring enters and leaves every machine once, so that a machine's NICs together
+carry what one device does: the ring is as fast as its slowest link.
+
+Tree: sums go up a tree of machines, with a chain inside each, and results come down (all-reduce only). Two
+trees share the work, as NCCL's double binary tree does, so that a machine sends the data about twice in all,
+like a ring; but hops grow with the logarithm of the machines.
+
+Hierarchical, two levels: reduce-scatter inside each machine, all-reduce between machines, all-gather inside.
+Each device talks to those in its own place in other machines about its share, so that a machine's NICs carry
+the data once, not once per device; and one bucket's inner part overlaps another's outer part.
+
+Measured collectives: time by message size, interpolated in the logarithm of the size.
+
+An affine law (latency + bytes / bandwidth) misses middle sizes by 20 to 50%, because libraries change their
+protocol on the way; so the points themselves are kept. Below the smallest message a collective takes as long
+as that one, above the largest it keeps that one's bandwidth.
 """
 
 from __future__ import annotations
 
-from planner.parallel.collectives._base import (
-    Curves,
-    Kind,
-    Level,
-    Peers,
-    Phase,
-    TimeCurve,
-    repeated,
-    ring_bytes,
-)
-from planner.parallel.collectives.gloo import Gloo
-from planner.parallel.collectives.nccl import Nccl
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import ClassVar, Literal
 
-Library = Nccl | Gloo
+from planner.errors import BadInput
+from planner.hardware.collective_curves import curves as measured_runs
+from planner.memoize import memoize
 
-__all__ = [
-    "Curves",
-    "Gloo",
-    "Kind",
-    "Level",
-    "Library",
-    "Nccl",
-    "Peers",
-    "Phase",
-    "TimeCurve",
-    "repeated",
-    "ring_bytes",
-]
+
+@dataclass(frozen=True, eq=False)
+class TimeCurve:
+    """One collective over one number of members: sizes of the message in bytes, and seconds."""
+
+    sizes: tuple[float, ...]
+    times_s: tuple[float, ...]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.sizes or len(self.sizes) != len(self.times_s):
+            raise BadInput(f"a curve of {len(self.sizes)} sizes and {len(self.times_s)} times")
+        if min(self.sizes) <= 0 or min(self.times_s) <= 0:
+            raise BadInput(f"a curve needs sizes and times above zero ({self.source})")
+        if any(a >= b for a, b in pairwise(self.sizes)):
+            raise BadInput(f"the sizes of a curve must grow ({self.source})")
+
+    @staticmethod
+    def of(points: Iterable[tuple[float, float]], source: str = "") -> TimeCurve:
+        """A curve from (bytes, seconds) in any order."""
+        sizes, times = zip(*sorted(points), strict=True)
+        return TimeCurve(tuple(sizes), tuple(times), source)
+
+    @cached_property
+    def _logs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return tuple(map(math.log, self.sizes)), tuple(map(math.log, self.times_s))
+
+    def seconds(self, size: float) -> float:
+        """How long a message of `size` bytes takes."""
+        if size <= self.sizes[0]:
+            return self.times_s[0]
+        if size >= self.sizes[-1]:
+            return self.times_s[-1] * size / self.sizes[-1]
+        at, (sizes, times) = bisect_left(self.sizes, size), self._logs
+        share = (math.log(size) - sizes[at - 1]) / (sizes[at] - sizes[at - 1])
+        return math.exp(times[at - 1] + share * (times[at] - times[at - 1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Measured curves of one kind of link, by collective and number of members."""
+
+    by_kind: Mapping[str, Mapping[int, TimeCurve]]
+    name: str = ""
+
+    @staticmethod
+    @memoize
+    def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
+        """The shipped curves of a name: a fabric's by ranks, a network's by machines. Where several runs
+        measured the same, the fastest at each size: what the library reaches when it is set up well."""
+        times_of: dict[str, dict[int, dict[float, float]]] = {}
+        for run in measured_runs(name):
+            count = run.ranks if members == "ranks" else run.machines
+            times = times_of.setdefault(run.collective, {}).setdefault(count, {})
+            for size, seconds in zip(run.sizes_bytes, run.seconds, strict=True):
+                times[size] = min(seconds, times.get(size, math.inf))
+        return Curves(
+            {
+                kind: {count: TimeCurve.of(times.items(), name) for count, times in curves.items()}
+                for kind, curves in times_of.items()
+            },
+            name,
+        )
+
+    def knows(self, kind: str, members: int) -> bool:
+        """Whether this collective was measured over just so many members."""
+        return members in self.by_kind.get(kind, ())
+
+    def seconds(self, kind: str, members: int, size: float) -> float | None:
+        """The measured time, or None if this collective was not measured at all.
+
+        Between measured numbers of members the time of a nearby number is taken, for the same bytes through
+        each port (a ring's busy time) and with its latency grown by the hops.
+        """
+        curves = self.by_kind.get(kind)
+        if not curves:
+            return None
+        if members in curves:
+            return curves[members].seconds(size)
+        near = min((n for n in curves if n >= members), default=max(curves))
+        here, there = (members - 1) / members, (near - 1) / near
+        same_load = size * here / there
+        small_s = curves[near].times_s[0]
+        return max(
+            curves[near].seconds(same_load) + small_s * ((members - 1) / (near - 1) - 1), small_s / near
+        )
+
+
+def ring_bytes(kind: Kind, size: float, members: int) -> float:
+    """Bytes that cross each port of a ring."""
+    if kind in ("broadcast", "send_recv"):
+        return size if members > 1 else 0.0
+    return passes(kind) * (members - 1) / members * size
+
+
+def ring_hops(kind: Kind, peers: Peers) -> tuple[int, int]:
+    """Steps of a ring inside machines and between them that follow each other."""
+    if kind == "send_recv":
+        return (0, 1) if peers.machines > 1 else (1, 0)
+    between = passes(kind) * (peers.machines - 1)
+    return passes(kind) * (peers.ranks - 1) - between, between
+
+
+def tree_bytes(size: float, peers: Peers) -> float:
+    """Bytes that cross each port of a tree. Two machines just swap their sums."""
+    if peers.machines == 2:
+        return size
+    return 2 * (peers.ranks - 1) / peers.ranks * size
+
+
+def tree_hops(peers: Peers) -> tuple[float, float]:
+    """Steps of a tree inside machines and between them that follow each other."""
+    return 2 * (peers.devices - 1), 2 * math.log2(peers.machines) if peers.machines > 1 else 0.0
+
+
+def hierarchical_parts(kind: Kind, size: float, peers: Peers) -> list[tuple[Level, Scope, Kind, float]]:
+    """The collectives of one level that it consists of: (level, scope, kind, bytes of the message)."""
+    inside, between = peers.inside, peers.between
+    if inside is None or between is None:
+        only = inside or between
+        return [] if only is None else [(only, "all", kind, size)]
+    scatter: list[tuple[Level, Scope, Kind, float]] = [(inside, "machine", "reduce_scatter", size)]
+    gather: list[tuple[Level, Scope, Kind, float]] = [(inside, "machine", "all_gather", size)]
+    match kind:
+        case "all_reduce":
+            return [*scatter, (between, "all", "all_reduce", size), *gather]
+        case "reduce_scatter":
+            return [*scatter, (between, "all", "reduce_scatter", size)]
+        case "all_gather":
+            return [(between, "all", "all_gather", size), *gather]
+        case "all_to_all" | "broadcast":
+            return [(between, "all", kind, size), (inside, "machine", kind, size)]
+        case "send_recv":
+            return [(between, "all", kind, size)]
+
+
+Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send_recv"]
+Link = Literal["NVLink", "PCI", "Net"]
+Scope = Literal["all", "machine"]
+LevelName = Literal["fabric", "network"]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Members joined by one kind of link: the devices of a machine, or the machines.
+
+    `bytes_per_s` is what the narrowest member sends, and at the same time receives, when a collective runs:
+    the link's figure times what a library gets out of it. `round_trip_s` is that of a small message between
+    two members, beyond what the library's own constants hold. A link that was idle lets `burst_bytes` through
+    at once (the bucket of a shaper). `channels` are the rings that a library goes over them with at the same
+    time. `curves` are measured collectives over these members.
+    """
+
+    name: LevelName
+    link: Link
+    members: int
+    bytes_per_s: float
+    round_trip_s: float = 0.0
+    burst_bytes: float = 0.0
+    channels: int = 1
+    curves: Curves | None = None
+
+    def __post_init__(self) -> None:
+        if self.members < 2:
+            raise BadInput(f"a collective over {self.members} member(s); it needs at least 2")
+        if not self.bytes_per_s > 0:
+            raise BadInput(f"the {self.name} moves {self.bytes_per_s} bytes a second; give a rate above zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Who takes part: devices inside each machine (None: one a machine), machines (None: one), and how many
+    ranks that makes, fewer than their product where the last machine is not full."""
+
+    inside: Level | None
+    between: Level | None
+    ranks: int
+
+    @staticmethod
+    def of(inside: Level | None = None, between: Level | None = None) -> Peers:
+        """Full machines."""
+        ranks = (inside.members if inside else 1) * (between.members if between else 1)
+        return Peers(inside, between, ranks)
+
+    @property
+    def devices(self) -> int:
+        return self.inside.members if self.inside else 1
+
+    @property
+    def machines(self) -> int:
+        return self.between.members if self.between else 1
+
+    @property
+    def outermost(self) -> Level | None:
+        """The level that a flat ring over all ranks is as fast as: the slower one."""
+        if self.between is None or self.inside is None:
+            return self.between or self.inside
+        return self.between if self.between.bytes_per_s <= self.inside.bytes_per_s else self.inside
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One joint transfer of a collective."""
+
+    level: LevelName
+    scope: Scope
+    bytes: int
+    latency_s: float
+
+    def seconds(self, bytes_per_s: float) -> float:
+        """How long it takes alone."""
+        return self.latency_s + self.bytes / bytes_per_s
+
+
+def alone_s(phases: Iterable[Phase], peers: Peers) -> float:
+    """How long phases take one after another, with nothing beside them."""
+    rates = {level.name: level.bytes_per_s for level in (peers.inside, peers.between) if level}
+    return sum(phase.seconds(rates[phase.level]) for phase in phases)
+
+
+class Library(ABC):
+    """A library of collectives: `in_flight` of them are under way at once."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    in_flight: ClassVar[int] = 1
+
+    @abstractmethod
+    def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
+        """The collective as transfers. `opposed`: collectives of the other direction run at the same time."""
+
+    def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
+        """How long a collective takes alone."""
+        return alone_s(self.phases(kind, size, peers), peers)
+
+
+def passes(kind: Kind) -> int:
+    """Reduce-scatter, all-gather and broadcast move the data once; an all-reduce is one after the other."""
+    return 2 if kind == "all_reduce" else 1
+
+
+def fitted(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
+    """A phase of a known duration: what the wire needs for the volume flows, the rest is latency. Where the
+    duration is shorter than the wire alone would take, the volume shrinks to what fits."""
+    wire_s = volume / level.bytes_per_s
+    moved = volume if seconds >= wire_s else seconds * level.bytes_per_s
+    latency_s = max(seconds - moved / level.bytes_per_s, 0.0)
+    return Phase(level.name, scope, max(round(moved), 1), latency_s)
+
+
+def repeated(phases: tuple[Phase, ...], times: float) -> tuple[Phase, ...]:
+    """The phases of so many collectives that follow each other, taken together."""
+    if times == 1:
+        return phases
+    return tuple(
+        replace(phase, bytes=round(phase.bytes * times), latency_s=phase.latency_s * times)
+        for phase in phases
+    )

@@ -22,25 +22,19 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.parallel.collectives._base import Kind, Level, Peers, Phase, alone_s, fitted, passes, ring_bytes
+from planner.parallel.collectives import Kind, Level, Library, Peers, Phase, fitted, passes, ring_bytes
 
 SEGMENT_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Gloo:
+class Gloo(Library):
     """The collectives of Gloo. A level's `round_trip_s` is what one rendezvous takes, CPU time included."""
 
     name: ClassVar[str] = "gloo"
     in_flight: ClassVar[int] = 2
-    estimated: ClassVar[bool] = False
-
-    def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
-        """How long a collective takes alone."""
-        return alone_s(self.phases(kind, size, peers), peers)
 
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
-        """The collective as transfers. `opposed`: collectives of the other direction run at the same time."""
         level = peers.outermost
         if level is None or size <= 0:
             return ()

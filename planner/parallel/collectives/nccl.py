@@ -20,14 +20,14 @@ from typing import ClassVar, Literal
 
 from planner.hardware.collective_curves import nccl_constants
 from planner.memoize import memoize
-from planner.parallel.collectives._base import (
+from planner.parallel.collectives import (
     Kind,
     Level,
+    Library,
     Link,
     Peers,
     Phase,
     Scope,
-    alone_s,
     fitted,
     hierarchical_parts,
     ring_bytes,
@@ -59,19 +59,14 @@ def _constants() -> dict[tuple[str, str, str, str], float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Nccl:
+class Nccl(Library):
     """The collectives of NCCL (and RCCL, which has its algorithms): one at a time, in the order of issue."""
 
     name: ClassVar[str] = "nccl"
-    in_flight: ClassVar[int] = 1
     algorithm: Algorithm = "auto"
 
-    def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
-        """How long a collective takes alone."""
-        return alone_s(self.phases(kind, size, peers), peers)
-
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
-        """The collective as transfers. NCCL runs one after the other, so that none is `opposed`."""
+        # one after the other, so that none is opposed
         return _phases(self, kind, size, peers)
 
     def flat(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from planner.errors import BadInput
 from planner.hardware import Fabric
 from planner.note import Note, Topic
-from planner.parallel.collectives import Curves, Level, Library, Nccl, Peers
-from planner.parallel.collectives.nccl import CHANNELS_PER_NIC, link_of
+from planner.parallel.collectives import Curves, Level, Library, Peers
+from planner.parallel.collectives.nccl import CHANNELS_PER_NIC, Nccl, link_of
 from planner.parallel.site import Site
 
 # Shares of a link's figure, at large messages, in measured runs (hardware/collectives/curves.csv):

@@ -26,9 +26,6 @@ from planner.parallel.data._base import (
     Variant,
     with_choices,
 )
-from planner.parallel.data.ddp import AllReduce
-from planner.parallel.data.fsdp import Sharded
-from planner.parallel.data.single import Alone
 from planner.parallel.site import Site
 
 Rule = Callable[[int, Site], bool]  # by the model's parameters and the site
@@ -127,17 +124,15 @@ EXCHANGES = Registry(
             fields=("servers", "server_hardware", "placements", "policies", "mode"),
             considered=_servers_may_win,
         ),
-        "alone": Entry(Alone),
-        "allreduce": Entry(AllReduce),
-        "sharded": Entry(Sharded, tier=Tier.FALLBACK),
+        "alone": Entry("planner.parallel.data.single:Alone"),
+        "allreduce": Entry("planner.parallel.data.ddp:AllReduce"),
+        "sharded": Entry("planner.parallel.data.fsdp:Sharded", tier=Tier.FALLBACK),
         "owned": Entry("planner.parallel.data.owned:Owned", tier=Tier.FALLBACK, considered=if_named),
     }
 )
 
 __all__ = [
     "EXCHANGES",
-    "AllReduce",
-    "Alone",
     "Asked",
     "ChangeKind",
     "Contender",
@@ -145,7 +140,6 @@ __all__ = [
     "Job",
     "Labels",
     "Rented",
-    "Sharded",
     "Shares",
     "Site",
     "Tier",

@@ -3,42 +3,66 @@
 Gradients leave in buckets while the backward pass goes on; the optimizer then runs on every worker alike. The
 slowest worker of a step decides when a bucket is summed, so that variation between workers costs time even
 where links are fast.
+
+Gradients are put into a bucket in the order in which they arrive (after the first step; before it, and for
+good with `find_unused_parameters`, in the reverse order of registration). A bucket is closed by the tensor
+that fills it, so it may be larger than its cap; the first one has a cap of its own, so that the first
+collective starts early. Buckets are reduced in their order: one that is full waits for those before it. DDP
+and Horovod copy gradients into buckets and back: each is read and written twice, on a CPU by its cores.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, Computation, ops_of
+from planner.device.computation import BACKWARD, Computation, Parameter, ops_of
 from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.errors import PlannerError
-from planner.memoize import memoize
+from planner.memoize import itself, memoize
 from planner.model import Model
 from planner.note import Note
-from planner.parallel.collectives import Peers
+from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.contention import (
-    ACCESSES,
-    CAP_BYTES,
-    FIRST_CAP_BYTES,
-    MIB,
-    Bucket,
-    buckets,
-    copied_s,
-    slowed,
-)
 from planner.parallel.data import settings
 from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
-from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
+from planner.parallel.data.joint import (
+    ACCESSES,
+    BETWEEN_WORKERS,
+    CPU_COPY_S_PER_BYTE,
+    JITTER,
+    JITTER_S,
+    MEMORY_SHARE,
+    JointSteps,
+    mean_s,
+    taken_s,
+)
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case
+
+
+MIB = 2**20
+CAP_BYTES = 25 * MIB
+FIRST_CAP_BYTES = MIB
+COPIES = 4.0  # accesses for each byte of a gradient that goes through a bucket, half of them after the sum
+COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients that are reduced together. `ready` is the op after which the last of them is there and all
+    buckets before this one could be started."""
+
+    bytes: int
+    ready: int
+    parameters: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +71,7 @@ class AllReduce(Exchange):
     gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
     by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
     the precision; autocast over DDP sends fp32). `accesses` of a device's memory for each byte that it sends
-    slow computing down (`planner.parallel.contention`; 0: nothing does), and gradients are `copied` into
+    slow computing down (`planner.parallel.data.joint`; 0: nothing does), and gradients are `copied` into
     buckets and back (not with gradient_as_bucket_view). `jitter` and `jitter_s` are how much steps differ
     (`planner.parallel.data.joint`). Horovod looks for new gradients every `cycle_s`: the last wait half of
     that."""
@@ -198,3 +222,97 @@ def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[
         yield at, f"backward[{at}]", bucket.ready
     if not found or found[-1].ready < computation.ops - 1:
         yield None, "rest", computation.ops - 1
+
+
+def buckets(
+    computation: Computation,
+    *,
+    cap_bytes: int = CAP_BYTES,
+    first_bytes: int = FIRST_CAP_BYTES,
+    rebuilt: bool = True,
+    width: int | None = None,
+) -> tuple[Bucket, ...]:
+    """The buckets of a computation in the order in which they are reduced. `width`: bytes of an element, if
+    not those of the computation's precision."""
+    trained = [
+        (at, parameter) for at, parameter in enumerate(computation.parameters) if parameter.ready is not None
+    ]
+    width = width or computation.precision.gradient_bytes
+    if rebuilt:
+        arrival = sorted(trained, key=lambda pair: (pair[1].ready, -pair[0]))
+        groups = _grouped(arrival, width, cap_bytes, first_bytes)
+    else:  # filled from the front, sent from the back
+        groups = _grouped(trained, width, cap_bytes, first_bytes)[::-1]
+    closed: list[Bucket] = []
+    latest = 0
+    for group in groups:
+        latest = max(latest, *(parameter.ready for _, parameter in group if parameter.ready is not None))
+        size = sum(parameter.elements for _, parameter in group) * width
+        closed.append(Bucket(size, latest, tuple(at for at, _ in group)))
+    return tuple(closed)
+
+
+def _grouped(
+    gradients: Sequence[tuple[int, Parameter]], width: int, cap_bytes: int, first_bytes: int
+) -> list[list[tuple[int, Parameter]]]:
+    groups: list[list[tuple[int, Parameter]]] = []
+    open_: list[tuple[int, Parameter]] = []
+    size = 0
+    for pair in gradients:
+        open_.append(pair)
+        size += pair[1].elements * width
+        if size >= (cap_bytes if groups else first_bytes):
+            groups.append(open_)
+            open_, size = [], 0
+    return [*groups, open_] if open_ else groups
+
+
+def slowed(
+    computation: Computation,
+    buckets: Sequence[Bucket],
+    library: Library,
+    peers: Peers,
+    site: Site,
+    *,
+    accesses: float,
+    copied: bool,
+    passes: int = 1,
+) -> float:
+    """By which factor the backward passes take longer. The last bucket leaves when they are over."""
+    backward_s = passes * _backward_s(computation)
+    if backward_s <= 0 or peers.outermost is None or accesses <= 0:
+        return 1.0
+    sizes = [bucket.bytes for bucket in buckets]
+    taken_s = beside_s(accesses, sizes[:-1], library, peers, site)
+    if copied and not computation.buckets:
+        taken_s += copied_s(buckets, site)
+    return 1 + min(taken_s / backward_s, 1.0)
+
+
+def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site) -> float:
+    """Seconds that computing loses to all-reduces of these sizes; no more than they last."""
+    sent_bytes = ring_bytes("all_reduce", sum(sizes), peers.ranks)
+    return taken_s(accesses, sent_bytes, _busy_s(sizes, library, peers), site)
+
+
+def copied_s(buckets: Sequence[Bucket], site: Site) -> float:
+    """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with
+    buckets has its copies in it."""
+    if site.mesh.is_sharded:
+        return 0.0  # as Megatron does, in the buffers that are sent
+    device, size = site.hardware.device, sum(bucket.bytes for bucket in buckets)
+    if device.kind == "cpu":
+        return CPU_COPY_S_PER_BYTE * size / device.cores if device.cores else 0.0
+    if device.memory_bytes_per_s is None:
+        return 0.0
+    moved_s = COPIES / 2 * size / (MEMORY_SHARE * device.memory_bytes_per_s)
+    return moved_s + COPY_S * sum(len(bucket.parameters) for bucket in buckets)
+
+
+def _busy_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:
+    return sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
+
+
+@memoize(on=itself)
+def _backward_s(computation: Computation) -> float:
+    return float(mean_s(computation)[computation.role == BACKWARD].sum())

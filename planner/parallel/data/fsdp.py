@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.computation import Computation, ops_of
-from planner.device.computation.synthesis import block_of
+from planner.device.computation import Computation, block_of, ops_of
 from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.errors import BadInput, PlannerError
@@ -27,10 +26,17 @@ from planner.memoize import kept_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.contention import ACCESSES, mean_s, taken_s
 from planner.parallel.data import settings
 from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
-from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
+from planner.parallel.data.joint import (
+    ACCESSES,
+    BETWEEN_WORKERS,
+    JITTER,
+    JITTER_S,
+    JointSteps,
+    mean_s,
+    taken_s,
+)
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.site import Site
 
@@ -47,7 +53,7 @@ class Sharded(Exchange):
     no_sync, ZeRO-2). `gradients` is the format that they are scattered in, FSDP's reduce_dtype (auto: that of
     the precision). `blocking`: computation waits for every collective, as FSDP2 on CPUs does. Blocks of
     fewer than `least_unit` elements are wrapped together. `accesses` of a device's memory
-    for each byte that it sends slow computing down (`planner.parallel.contention`); `jitter` is that of
+    for each byte that it sends slow computing down (`planner.parallel.data.joint`); `jitter` is that of
     `planner.parallel.data.joint`."""
 
     kind: ClassVar[str] = "sharded"
@@ -333,7 +339,7 @@ def slowed(exchange: Sharded, computation: Computation, library: Library, peers:
 def beside_s(
     exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers, site: Site
 ) -> tuple[float, float]:
-    """Seconds that computing loses to gathers and to scatters (`planner.parallel.contention`)."""
+    """Seconds that computing loses to gathers and to scatters (`planner.parallel.data.joint`)."""
     whole, across = groups(exchange, peers)
 
     def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:

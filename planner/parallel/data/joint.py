@@ -6,6 +6,12 @@ between two points where an exchange comes in are one op each, which changes no 
 Channels of a worker: over the fabric of its machine, then over the network; as many of each as the library
 has collectives in flight. A collective takes the next of them in turn. A joint op that all workers do goes
 over the narrowest NIC, because a ring is as fast as its slowest hop.
+
+Collectives slow down the computation that runs beside them. On an accelerator they take its memory: what a
+ring passes on is written by the neighbour, read, and met with the device's own part (read for a sum, written
+where results are gathered): three accesses for each byte that a device sends. So a collective over a slow
+link costs computing as little as it moves in a second, however long it lasts. On a CPU it is cores: sockets
+copy and sums are made by the cores that compute, unless some are spare.
 """
 
 from __future__ import annotations
@@ -19,10 +25,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.computation import Computation
+from planner.device.computation import BACKWARD, Computation
 from planner.memoize import memoize
 from planner.parallel.collectives import Kind, Library, Peers, Phase
-from planner.parallel.contention import mean_s
 from planner.parallel.site import Site
 from planner.simulator.cluster import FABRIC, NETWORK, Cluster, Node, Resource
 from planner.simulator.policy import Fifo
@@ -47,6 +52,18 @@ MOST_JITTER = 0.1
 # What disturbs a device comes at any moment, so that a pass longer than this differs as several passes of
 # this length together do: their deviations partly cancel. Most of the runs above are shorter.
 JITTER_SPAN_S = 1.0
+
+ACCESSES = 3.0  # of a device's memory, for each byte that it sends
+# What is reached of a memory's published figure: BabelStream's triad 1,700 of 2,039 GB/s on A100, 2,970 of
+# 3,350 on H100, 4,150 of 4,800 on H200 (Azure/AI-benchmarking-guide @8fd0c6e1).
+MEMORY_SHARE = 0.86
+# Where nobody knows how fast a device's memory is: so much longer takes what runs beside a collective.
+SHARE_UNKNOWN = 0.25
+# On one core of an AMD EPYC, for each byte (benchmarks/robustness/recording.py prints the first): Gloo
+# between two processes over TCP, all threads of one of them and the kernel's part, by what it sends; and
+# copying a gradient of 42 MB.
+GLOO_CPU_S_PER_BYTE = 0.5e-9
+CPU_COPY_S_PER_BYTE = 0.09e-9
 
 BETWEEN_WORKERS = {FABRIC: "the links between the devices of a machine", NETWORK: "the NICs"}
 
@@ -274,3 +291,27 @@ def _several(link: Resource, count: int) -> list[Resource]:
 
 def _sorted(deps: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(deps)))
+
+
+def taken_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> float:
+    """Seconds that computing loses to collectives in which a device sends so much in so many seconds."""
+    device = site.hardware.device
+    if accesses <= 0:
+        return 0.0
+    if device.kind == "cpu":
+        spare = device.cores is None or 2 * device.cores < (site.hardware.vcpus or 0)
+        return 0.0 if spare else min(sent_bytes * GLOO_CPU_S_PER_BYTE / (device.cores or 1), busy_s)
+    if device.memory_bytes_per_s is None:
+        return SHARE_UNKNOWN * busy_s
+    return min(accesses * sent_bytes / (MEMORY_SHARE * device.memory_bytes_per_s), busy_s)
+
+
+def turn_of(computation: Computation) -> int:
+    """The op with which the first backward pass begins."""
+    backward = np.flatnonzero(computation.role == BACKWARD)
+    return int(backward[0]) if len(backward) else computation.ops
+
+
+def mean_s(computation: Computation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """How long each op takes on average."""
+    return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s

@@ -18,23 +18,24 @@ import numpy as np
 
 from planner.device.computation import WAIT, Computation
 from planner.memoize import itself, memoize
-from planner.parallel.collectives import Library, Peers, Phase
-from planner.parallel.collectives._base import alone_s
+from planner.parallel.collectives import Library, Peers, Phase, alone_s
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.contention import Bucket, mean_s, slowed, turn_of
 from planner.parallel.data import settings
 from planner.parallel.data._base import Floats, Job
 from planner.parallel.data.fsdp import beside_s, groups
+from planner.parallel.data.joint import mean_s, turn_of
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
-    from planner.parallel.data.ddp import AllReduce
+    from planner.parallel.data.ddp import AllReduce, Bucket
     from planner.parallel.data.fsdp import Sharded, ShardTraffic
     from planner.parallel.data.owned import Owned
 
 
 def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     """Samples a second at most."""
+    from planner.parallel.data.ddp import slowed
+
     computation, site = job.computation, job.site
     library = settings.library(exchange.library, exchange.algorithm, site)
     peers = peers_of(site, library)
@@ -51,6 +52,8 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
 
 def owned_bound(exchange: Owned, job: Job) -> float:
     """Samples a second at most: the first forward pass waits for broadcasts, sums wait for its end."""
+    from planner.parallel.data.ddp import slowed
+
     computation, site = job.computation, job.site
     library = settings.library(exchange.library, "auto", site)
     peers = peers_of(site, library)

@@ -25,21 +25,19 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.contention import (
+from planner.parallel.data import settings
+from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
+from planner.parallel.data.ddp import CAP_BYTES, MIB, Bucket, bucketed, copied_s, slowed, summed
+from planner.parallel.data.joint import (
     ACCESSES,
-    CAP_BYTES,
-    MIB,
-    Bucket,
-    copied_s,
+    BETWEEN_WORKERS,
+    JITTER,
+    JITTER_S,
+    JointSteps,
     mean_s,
-    slowed,
     taken_s,
     turn_of,
 )
-from planner.parallel.data import settings
-from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
-from planner.parallel.data.ddp import bucketed, summed
-from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from planner.device.precision import Precision
 from planner.errors import BadInput, unknown_name
-from planner.parallel.collectives import Gloo, Library, Nccl
+from planner.parallel.collectives import Library
+from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.data._base import Exchange
 from planner.parallel.site import Site
 
@@ -45,7 +46,11 @@ def library(name: str, algorithm: str, site: Site) -> Library:
     """The library by name; NCCL needs GPUs, so that `auto` means Gloo for CPU machines."""
     if name == "auto":
         name = "nccl" if site.hardware.device.kind == "gpu" else "gloo"
-    return Nccl(algorithm) if name == "nccl" else Gloo()  # type: ignore[arg-type]
+    if name == "nccl":
+        return Nccl(algorithm)  # type: ignore[arg-type]
+    from planner.parallel.collectives.gloo import Gloo
+
+    return Gloo()
 
 
 def gradient_bytes(name: str, precision: Precision) -> int:

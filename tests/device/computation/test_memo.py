@@ -11,7 +11,10 @@ import planner
 from planner.device.computation import Computation
 from planner.device.precision import FP32
 from planner.memoize import kept_on
-from planner.parallel.data import AllReduce, Alone, Sharded, Site
+from planner.parallel.data import Site
+from planner.parallel.data.ddp import AllReduce
+from planner.parallel.data.fsdp import Sharded
+from planner.parallel.data.single import Alone
 from planner.parallel.replica import device_computation
 from planner.servers.parameter_servers import ParameterServers
 

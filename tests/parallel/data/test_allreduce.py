@@ -13,19 +13,19 @@ from planner.device.computation import Computation, Variation, accumulated, stea
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
-from planner.parallel.collectives import Nccl
+from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.contention import (
-    COPIES,
-    COPY_S,
+from planner.parallel.data import Site
+from planner.parallel.data.ddp import COPIES, COPY_S, AllReduce, beside_s
+from planner.parallel.data.joint import (
     CPU_COPY_S_PER_BYTE,
     GLOO_CPU_S_PER_BYTE,
     MEMORY_SHARE,
-    beside_s,
+    MOST_JITTER,
+    slowest_factor,
+    step_sigma,
+    usual_sigma,
 )
-from planner.parallel.data import Site
-from planner.parallel.data.ddp import AllReduce
-from planner.parallel.data.joint import MOST_JITTER, slowest_factor, step_sigma, usual_sigma
 from planner.parallel.data.settings import chosen
 from planner.search.machines import unnamed_machine
 from planner.simulator import simulate

@@ -16,7 +16,8 @@ from planner.device.rates.times import fitted_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.data import EXCHANGES, Alone, Asked, Site
+from planner.parallel.data import EXCHANGES, Asked, Site
+from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan, plan_from
 from planner.search.request import Request
 from planner.search.space import enumerate_plans, kinds

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter
-from planner.parallel.contention import buckets
+from planner.parallel.data.ddp import buckets
 
 
 def chain(sizes: list[int], seconds: float = 1.0) -> Computation:

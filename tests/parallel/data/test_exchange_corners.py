@@ -10,13 +10,12 @@ import pytest
 
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives import Level, Peers
-from planner.parallel.collectives._base import hierarchical_parts
+from planner.parallel.collectives import Level, Peers, hierarchical_parts
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.contention import SHARE_UNKNOWN, _busy_s, beside_s
 from planner.parallel.data import Site
+from planner.parallel.data.ddp import _busy_s, beside_s
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.data.joint import slowest_factor, step_factors
+from planner.parallel.data.joint import SHARE_UNKNOWN, slowest_factor, step_factors
 from planner.parallel.data.settings import _value, library
 from planner.parallel.plan import Plan
 from planner.search.scored import _flat

@@ -32,7 +32,7 @@ def test_a_measured_step_is_predicted(config: str, workers: int, within: float) 
 
 @pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config["mode"] == "ddp"])
 def test_buckets_are_those_that_ddp_made(name: str) -> None:
-    from planner.parallel.contention import buckets
+    from planner.parallel.data.ddp import buckets
 
     config = CONFIGS[name]
     result = buckets(

@@ -14,12 +14,12 @@ from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.hardware.market import Market
-from planner.parallel.collectives import Nccl
+from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.contention import MEMORY_SHARE
 from planner.parallel.data import Job, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded, beside_s
+from planner.parallel.data.joint import MEMORY_SHARE
 from planner.parallel.data.units import stretches, units_of
 from planner.simulator.simulate import Case
 from planner.simulator.step import UPLINK
