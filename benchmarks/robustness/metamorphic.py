@@ -39,8 +39,8 @@ from planner.search.rank import TIED_BELOW, probability_faster
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.simulator.prediction import Prediction
 from planner.simulator.simulate import Case, Effort, predict
+from planner.simulator.statistics import Prediction
 
 NEAR_FASTEST = 0.02  # "fastest" is the cheapest of the plans within this of the highest throughput
 NARROW = {"interval_width": 0.004, "max_steps": 4000}

@@ -20,7 +20,7 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import with_workers
 from planner.search.space import exchanges
-from planner.simulator.prediction import Prediction
+from planner.simulator.statistics import Prediction
 
 WORTH = 0.02  # a smaller gain is not worth a sentence
 SHOWN = 3

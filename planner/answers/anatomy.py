@@ -24,7 +24,7 @@ from planner.model.layers import layers_with_gradient, trains_weights
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
 from planner.simulator.cluster import COMPUTATION
-from planner.simulator.prediction import Prediction
+from planner.simulator.statistics import Prediction
 from planner.simulator.step import OpRole, Profile
 
 FLOPS_A_MAC = 2

@@ -39,7 +39,7 @@ from planner.search.worth import discounts
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan
-    from planner.simulator.prediction import Prediction
+    from planner.simulator.statistics import Prediction
 
 DEFAULT_WORKERS = (1, 2, 4, 8)
 LARGE_WORKERS = tuple(2**k for k in range(MAX_LARGE_WORKERS.bit_length()))

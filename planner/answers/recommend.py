@@ -47,7 +47,7 @@ from planner.search.worth import discounts
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan
-    from planner.simulator.prediction import Prediction
+    from planner.simulator.statistics import Prediction
 
 MOST_TIE_ROUNDS = 3
 MOST_RIVALS = 8  # a screen holds no more

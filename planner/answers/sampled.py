@@ -49,7 +49,7 @@ from planner.search.space import (
     worker_machines,
 )
 from planner.search.usual_batches import LARGE_PARAMETERS
-from planner.simulator.prediction import Prediction
+from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:
     from optuna.study import Study

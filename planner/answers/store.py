@@ -32,7 +32,7 @@ from planner.search.cases import Cases
 from planner.search.executors import slots
 from planner.search.rungs import Rung
 from planner.search.simulations import Simulations
-from planner.simulator.prediction import Prediction
+from planner.simulator.statistics import Prediction
 
 VERSION = 2
 BUSY_S = 60.0

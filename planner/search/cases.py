@@ -26,8 +26,8 @@ from planner.search.scored import Cost, ScoredPlan
 if TYPE_CHECKING:
     from planner.device.rates.constants import Error
     from planner.search.measured import Factor, Measured
-    from planner.simulator.prediction import Prediction
     from planner.simulator.simulate import Case
+    from planner.simulator.statistics import Prediction
 
 
 class Cases:

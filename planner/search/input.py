@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from planner.model import Model
     from planner.parallel.plan import Plan
     from planner.search.request import Request
-    from planner.simulator.prediction import Prediction
+    from planner.simulator.statistics import Prediction
 
 LOADER_PROCESSES = 8  # that the published rate was measured with
 LEAST_PIXELS = 64  # height of images that are read as JPEG files; smaller ones fit in memory decoded

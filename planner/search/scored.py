@@ -11,7 +11,7 @@ from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.simulator.cluster import as_text
-from planner.simulator.prediction import Prediction
+from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:
     from planner.device.rates.constants import Error

@@ -13,8 +13,8 @@ from planner.search.rungs import LONG, RUNGS, Rung, RungEffort
 from planner.search.scored import ScoredPlan
 
 if TYPE_CHECKING:
-    from planner.simulator.prediction import Prediction
     from planner.simulator.simulate import Case, Effort, PartialSimulation
+    from planner.simulator.statistics import Prediction
 
 T = TypeVar("T")
 

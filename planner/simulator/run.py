@@ -13,19 +13,24 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import BadInput
+from planner.errors import BadInput, PlannerWarning
+from planner.memoize import memoize
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Joins, Mode, Policy, joins_of
 from planner.simulator.step import Profile
+
+if TYPE_CHECKING:
+    from planner.simulator.inputs import Inputs
 
 T = TypeVar("T")
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
@@ -170,7 +175,7 @@ def run_all(
     if path == "reference":
         from planner.simulator.reference import run
     else:
-        from planner.simulator.compiled import run
+        run = compiled_run
 
     joins = joins or joins_of(profile, mode)
     inputs, results = None, []
@@ -180,3 +185,53 @@ def run_all(
         inputs = inputs or prepare(profile, cluster, policy, joins, option)
         results.append(run(inputs))
     return results
+
+
+@memoize  # one warning is enough
+def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
+    """The compiled loop; None where it is not installed, or a checkout on the path hides it."""
+    try:
+        from planner.simulator._engine import run as engine_run
+    except ImportError as error:
+        warnings.warn(
+            f"the compiled engine is not installed ({error}): simulations run in Python, with equal results "
+            "and up to a hundred times slower; to have it, `pip install .` where Python's headers are, and "
+            "start planner outside the checkout or with PYTHONSAFEPATH=1",
+            PlannerWarning,
+            stacklevel=3,
+        )
+        return None
+    return engine_run
+
+
+def compiled_run(inputs: Inputs) -> RunResult:
+    """One run by the compiled engine, as `reference.run` does it, event for event; by that where the engine
+    is not installed."""
+    engine_run = _engine()
+    if engine_run is None:
+        from planner.simulator import reference
+
+        return reference.run(inputs)
+    try:
+        raw = engine_run(inputs, check)
+    except ValueError as error:
+        raise BadInput(f"{error}; path='reference' has no such limit") from None
+    channels = inputs.cluster.channels
+    used = raw["used"].reshape(inputs.cluster.workers, 2 + 3 * channels)
+    down, up = used[:, :channels], used[:, channels + 1 : 2 * channels + 1]
+    timeline = raw["timeline"]
+    return RunResult(
+        step_starts_s=tuple(raw["step_starts_s"]),
+        step_ends_s=tuple(raw["step_ends_s"]),
+        staleness=tuple(raw["staleness"]),
+        end_s=raw["end_s"],
+        measured_from_s=raw["measured_from_s"],
+        worker_busy_s=used[:, channels],
+        ps_busy_s=used[:, 2 * channels + 1 : 3 * channels + 1],
+        host_busy_s=used[:, 3 * channels + 1],
+        link_bytes=np.stack([down, up]),
+        events=raw["events"],
+        stopped=raw["stopped"],
+        path=raw["path"],
+        timeline=None if timeline is None else np.frombuffer(timeline, TIMELINE_DTYPE),
+    )

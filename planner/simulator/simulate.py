@@ -24,13 +24,14 @@ from planner.errors import BadInput
 from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import is_lockstep, parties_of
 from planner.simulator.policy import Joins, Mode, Multiplexed, Policy
-from planner.simulator.prediction import Prediction, utilisation
 from planner.simulator.run import RunOptions, RunResult, run_all
 from planner.simulator.statistics import (
     QUANTILES,
+    Prediction,
     TwoStage,
     measured_steps,
     steps_per_s,
+    utilisation,
     window_rate,
 )
 from planner.simulator.step import Profile

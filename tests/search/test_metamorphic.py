@@ -14,7 +14,7 @@ from metamorphic import CHANGES, Counts, check_plan, check_saturation, check_spa
 from questions import numbered, small_space
 
 from planner.parallel.data import EXCHANGES
-from planner.simulator.prediction import Prediction
+from planner.simulator.statistics import Prediction
 
 
 def broken(counts):

@@ -12,7 +12,7 @@ from planner.report.charts import narrow_rows, row_axis
 from planner.report.format import rate
 from planner.report.page import Chart, Column, Page, Remark, Spec, Table, chart, label
 from planner.servers.partition.search import PartitionPlan, PartitionRequest, PartitionResult, epoch_samples
-from planner.simulator.prediction import Prediction
+from planner.simulator.statistics import Prediction
 from planner.units import format_bytes, format_seconds
 
 _PARTS = (

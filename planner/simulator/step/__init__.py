@@ -1,33 +1,363 @@
 """The step: what one worker does in a training step, as the simulator runs it; its files and its summary.
 
-Also what is told from a recorded step: transmissions, the worker's port, TensorFlow's window, overheads.
-A step knows no model and no plan: it imports nouns and files only.
+A `Profile` is a graph of ops and a table of durations (steps x ops), as arrays the engine reads. It knows no
+model and no plan: it imports nouns and files only.
+
+Op i uses one resource: `downlink[s]`, `worker`, `uplink[s]`, `ps[s]` or `host` with s = `server[i]` (-1 for
+worker and host), the number of a channel: channels go to the parameter servers, those beyond them wherever
+the cluster says. `worker` is what computes, the accelerator; `host` is the processor beside it, which parses
+and serialises messages: what waits for the tensor waits for that, the accelerator goes on. Transfers have
+bytes and their duration follows from bandwidth; the durations table holds what was recorded for them (or
+zero) but the simulator does not read it. `tensor[i]` tells which parameter tensor a transfer or an update
+belongs to (-1: none), which is what synchronous training needs to join updates and downloads. `order[k, i]`
+ranks the ops in step k by when their transfer was requested: ops that become ready at the same instant queue
+in this order. No `order` (None) means that it is random in every step. `starts_s[k, i]`, where recorded, is
+when op i started after the start of step k (for a transfer: when it was requested).
+
+`scope[i]` >= 0 makes op i a joint op: the group of workers that the cluster has in that scope does it
+together. It starts when it is ready at every member, runs once, on the lane of the group's leader, and ends
+for all. `latency_s[i]` is a time that every chunk of a transfer takes before its bytes flow, besides the
+policy's overhead (a block of transfers: that of its first). `role[i]` is an `OpRole`: what waits for an op
+that parses waits for the transfer before it. `parts[i]` are the shares of op i's seconds by role, where it
+merges ops of several. `layer[i]` is the layer of the model that op i is of (-1: none).
 """
 
-from planner.simulator.step._profile import (
-    DOWNLINK,
-    HOST,
-    PS,
-    RESOURCE_KINDS,
-    UPLINK,
-    WORKER,
-    Op,
-    OpRole,
-    Profile,
-    RoleShares,
-    resource_of,
-)
+from __future__ import annotations
 
-__all__ = [
-    "DOWNLINK",
-    "HOST",
-    "PS",
-    "RESOURCE_KINDS",
-    "UPLINK",
-    "WORKER",
-    "Op",
-    "OpRole",
-    "Profile",
-    "RoleShares",
-    "resource_of",
-]
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import BadInput
+from planner.memoize import memoize
+from planner.simulator.cluster import Resource, ResourceKind
+
+if TYPE_CHECKING:
+    from planner.simulator.step.recorded import Recorded
+
+DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
+
+
+class OpRole(IntEnum):
+    """What an op is for: step breakdowns sum the seconds of a worker by role."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OTHER = 2
+    PARSE = 3  # it only turns a message into a tensor
+    OPTIMIZER = 4  # a worker updates parameters itself, though the step gives that to a server
+    RECOMPUTE = 5  # a forward pass again, for activations that were not kept
+    COMMUNICATION = 6  # transfers; on a worker: it waits for them, or is slowed down by them
+    BUBBLE = 7  # a worker waits for other pipeline stages
+    INPUT = 8  # a worker waits for training data
+
+
+RESOURCE_KINDS = (
+    ResourceKind.DOWNLINK,
+    ResourceKind.WORKER,
+    ResourceKind.UPLINK,
+    ResourceKind.PS,
+    ResourceKind.HOST,
+)  # by code
+MAX_STEP_BYTES = 2**53  # transferred in one step: beyond it sums of bytes are no longer exact
+_ABOUT = (  # what a step says of all its ops together
+    "model", "batch", "servers", "tensors", "hardware", "bandwidth_bytes_per_s", "basis", "source", "notes",
+    "layers", "buckets",
+)  # fmt: skip
+RoleShares = tuple[tuple[OpRole, float], ...]  # of an op's seconds; none: all are of the op's own role
+MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of the unit
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op, for building a profile and for reading one comfortably."""
+
+    name: str
+    resource: int
+    server: int = -1
+    bytes: int = 0
+    deps: tuple[int, ...] = ()
+    tensor: int = -1
+    scope: int = -1
+    latency_s: float = 0.0
+    role: int = OpRole.OTHER
+    layer: int = -1
+    parts: RoleShares = ()
+
+
+def resource_of(code: int, server: int) -> Resource:
+    """The resource of ops with these values of the columns `resource` and `server`."""
+    return Resource(RESOURCE_KINDS[code], None if server < 0 else server)
+
+
+def _frozen(values: Any, dtype: Any) -> npt.NDArray[Any]:
+    array = np.ascontiguousarray(values, dtype=dtype)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """What one worker does in a step, for one (model, batch, hardware). Build it with `Profile.build`."""
+
+    model: str
+    batch: int
+    servers: int  # channels of a worker; a file calls them servers
+    names: tuple[str, ...]
+    resource: npt.NDArray[np.uint8]
+    server: npt.NDArray[np.int32]
+    bytes: npt.NDArray[np.int64]
+    dep_start: npt.NDArray[np.int32]  # op i depends on dep_index[dep_start[i]:dep_start[i + 1]]
+    dep_index: npt.NDArray[np.int32]
+    tensor: npt.NDArray[np.int32]
+    tensors: tuple[str, ...]
+    scope: npt.NDArray[np.int32]  # -1: each worker does the op for itself
+    latency_s: npt.NDArray[np.float64]
+    role: npt.NDArray[np.uint8]
+    layer: npt.NDArray[np.int32]
+    durations_s: npt.NDArray[np.float64]  # steps x ops
+    order: npt.NDArray[np.int32] | None = None  # steps x ops
+    starts_s: npt.NDArray[np.float64] | None = None  # steps x ops
+    hardware: str = ""
+    bandwidth_bytes_per_s: float | None = None  # while it was recorded
+    basis: str = "measured"
+    source: str = ""
+    notes: tuple[str, ...] = field(default=())
+    recorded: Recorded | None = None  # what the recording knows beside its times
+    layers: tuple[str, ...] = ()  # names; the column `layer` has indices
+    buckets: bool = False  # its tensors are buckets of gradients, as they were recorded
+    parts: Mapping[int, RoleShares] = field(default_factory=dict)
+
+    @staticmethod
+    def build(
+        ops: Sequence[Op],
+        durations_s: npt.ArrayLike,
+        *,
+        model: str,
+        batch: int,
+        servers: int = 1,
+        tensors: Sequence[str] = (),
+        order: npt.ArrayLike | None = None,
+        starts_s: npt.ArrayLike | None = None,
+        **about: Any,
+    ) -> Profile:
+        """A profile from a list of ops and their durations (one row a step)."""
+        if any(op.bytes < 0 for op in ops):
+            wrong = next(op for op in ops if op.bytes < 0)
+            raise BadInput(f"op {wrong.name!r} has {wrong.bytes} bytes; a size is not negative")
+        if sum(op.bytes for op in ops) > MAX_STEP_BYTES:
+            largest = max(ops, key=lambda op: op.bytes)
+            raise BadInput(
+                f"the transfers of a step hold more than 2**53 bytes, {largest.name!r} alone {largest.bytes}"
+            )
+        start = np.zeros(len(ops) + 1, np.int32)
+        np.cumsum([len(op.deps) for op in ops], out=start[1:])
+        return Profile(
+            model=model,
+            batch=batch,
+            servers=servers,
+            names=tuple(op.name for op in ops),
+            resource=_frozen([op.resource for op in ops], np.uint8),
+            server=_frozen([op.server for op in ops], np.int32),
+            bytes=_frozen([op.bytes for op in ops], np.int64),
+            dep_start=_frozen(start, np.int32),
+            dep_index=_frozen([dep for op in ops for dep in op.deps], np.int32),
+            tensor=_frozen([op.tensor for op in ops], np.int32),
+            tensors=tuple(tensors),
+            scope=_frozen([op.scope for op in ops], np.int32),
+            latency_s=_frozen([op.latency_s for op in ops], np.float64),
+            role=_frozen([op.role for op in ops], np.uint8),
+            layer=_frozen([op.layer for op in ops], np.int32),
+            durations_s=_frozen(np.atleast_2d(np.asarray(durations_s, np.float64)), np.float64),
+            order=None if order is None else _frozen(np.atleast_2d(np.asarray(order)), np.int32),
+            starts_s=(
+                None
+                if starts_s is None
+                else _frozen(np.atleast_2d(np.asarray(starts_s, np.float64)), np.float64)
+            ),
+            parts={index: op.parts for index, op in enumerate(ops) if op.parts},
+            **about,
+        )
+
+    def rebuilt(self, ops: Sequence[Op], durations_s: npt.ArrayLike, **changes: Any) -> Profile:
+        """The same step from other ops. What is told by op (`order`, `starts_s`, `recorded`) is that of
+        `changes`."""
+        about = {name: getattr(self, name) for name in _ABOUT}
+        return Profile.build(ops, durations_s, **(about | changes))
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        if n == 0:
+            raise BadInput("a profile needs at least one op")
+        if self.batch < 1 or self.servers < 0:
+            raise BadInput(
+                f"a profile needs a batch of at least 1 and servers of at least 0, not {self.batch} and "
+                f"{self.servers}"
+            )
+        if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or self.durations_s.shape[0] < 1:
+            raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
+        for column in ("resource", "server", "bytes", "tensor", "scope", "latency_s", "role", "layer"):
+            if len(getattr(self, column)) != n:
+                raise BadInput(f"{column} has {len(getattr(self, column))} entries for {n} ops")
+        if (
+            len(self.dep_start) != n + 1
+            or self.dep_start[0] != 0
+            or self.dep_start[-1] != len(self.dep_index)
+        ):
+            raise BadInput(
+                f"dep_start must have {n + 1} entries that begin with 0 and end with all dependencies"
+            )
+        if (np.diff(self.dep_start) < 0).any():
+            raise BadInput("dep_start must not decrease")
+        if len(set(self.names)) != n:
+            twice = Counter(self.names).most_common(1)[0][0]
+            raise BadInput(f"op {twice!r} stands twice in the profile; names must be unique")
+        if (self.resource > HOST).any():
+            raise BadInput(
+                f"op {self.names[int(np.argmax(self.resource > HOST))]!r} uses an unknown resource"
+            )
+        bad = ~np.isfinite(self.durations_s) | (self.durations_s < 0)
+        if bad.any():
+            step, op = np.argwhere(bad)[0]
+            raise BadInput(f"op {self.names[op]!r} lasts {self.durations_s[step, op]} s in step {step}")
+        longest_s = self.durations_s.sum(axis=1).max()
+        if longest_s > MAX_STEP_S:
+            raise BadInput(
+                f"the ops of a step last {longest_s:.3g} s together; are the durations really in seconds?"
+            )
+        on_server = (self.resource != WORKER) & (self.resource != HOST)
+        wrong = on_server & ((self.server < 0) | (self.server >= self.servers))
+        if wrong.any():
+            op = int(np.argmax(wrong))
+            raise BadInput(f"op {self.names[op]!r} is on server {self.server[op]} of {self.servers}")
+        transfers = self.is_transfer
+        if (self.bytes[transfers] <= 0).any():
+            op = int(np.flatnonzero(transfers)[np.argmax(self.bytes[transfers] <= 0)])
+            raise BadInput(
+                f"transfer {self.names[op]!r} has {self.bytes[op]} bytes; a transfer needs at least one"
+            )
+        self._check_joint_ops()
+        if len(self.dep_index) and not (self.dep_index.min() >= 0 and self.dep_index.max() < n):
+            raise BadInput("a dependency points outside the profile")
+        if self.order is not None and self.order.shape != self.durations_s.shape:
+            raise BadInput(
+                f"order is {self.order.shape}; it must be {self.durations_s.shape} as the durations"
+            )
+        if self.starts_s is not None:
+            if self.starts_s.shape != self.durations_s.shape:
+                raise BadInput(
+                    f"starts are {self.starts_s.shape}; they must be {self.durations_s.shape} as durations"
+                )
+            if not (np.isfinite(self.starts_s) & (self.starts_s >= 0)).all():
+                raise BadInput("the start of an op is not a finite time after the start of its step")
+        if len(self.tensor) and int(self.tensor.max()) >= len(self.tensors) > 0:
+            raise BadInput(f"an op belongs to tensor {self.tensor.max()} of {len(self.tensors)}")
+        self.topological_order()
+
+    def _check_joint_ops(self) -> None:
+        wrong = (self.scope >= 0) & (self.resource == WORKER)
+        if wrong.any():
+            raise BadInput(
+                f"op {self.names[int(np.argmax(wrong))]!r} is computation and has a scope; "
+                "only what runs on a link, a server or a host can be a joint op"
+            )
+        bad = ~np.isfinite(self.latency_s) | (self.latency_s < 0) | ((self.latency_s > 0) & ~self.is_transfer)
+        if bad.any():
+            op = int(np.argmax(bad))
+            raise BadInput(
+                f"op {self.names[op]!r} has a latency of {self.latency_s[op]} s; only a transfer has one, "
+                "finite and not negative"
+            )
+
+    @property
+    def ops(self) -> int:
+        return len(self.names)
+
+    @property
+    def steps(self) -> int:
+        return int(self.durations_s.shape[0])
+
+    @property
+    def is_transfer(self) -> npt.NDArray[np.bool_]:
+        return np.asarray((self.resource == DOWNLINK) | (self.resource == UPLINK), np.bool_)
+
+    @property
+    def parses(self) -> npt.NDArray[np.bool_]:
+        """Which ops only turn a message into a tensor."""
+        return np.asarray(self.role == OpRole.PARSE, np.bool_)
+
+    def op(self, at: int) -> Op:
+        """One op as a value."""
+        return Op(
+            name=self.names[at],
+            resource=int(self.resource[at]),
+            server=int(self.server[at]),
+            bytes=int(self.bytes[at]),
+            deps=tuple(self.deps(at).tolist()),
+            tensor=int(self.tensor[at]),
+            scope=int(self.scope[at]),
+            latency_s=float(self.latency_s[at]),
+            role=int(self.role[at]),
+            layer=int(self.layer[at]),
+            parts=self.parts.get(at, ()),
+        )
+
+    def worker_s_by_role(self) -> dict[OpRole, float]:
+        """Mean seconds of a step in which the worker's ops run, by role."""
+        seconds = dict.fromkeys(OpRole, 0.0)
+        mean_s = self.durations_s.mean(axis=0).tolist()
+        for op in np.flatnonzero(self.resource == WORKER).tolist():
+            for role, share in self.parts.get(op) or ((OpRole(self.role[op]), 1.0),):
+                seconds[role] += share * mean_s[op]
+        return seconds
+
+    def deps(self, op: int) -> npt.NDArray[np.int32]:
+        return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]
+
+    def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The reverse of the dependencies, as (start, index); dependents of an op in ascending order."""
+        return _reversed(self.dep_start, self.dep_index)
+
+    def topological_order(self) -> npt.NDArray[np.int32]:
+        """Ops in an order where dependencies come first (Kahn, lowest index first in each wave)."""
+        order = _topological_order(self.dep_start.tobytes(), self.dep_index.tobytes())
+        if len(order) != self.ops:
+            stuck = self.names[min(set(range(self.ops)) - set(order.tolist()))]
+            raise BadInput(f"the ops of the profile wait for each other in a cycle through {stuck!r}")
+        return order
+
+
+@memoize
+def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int32]:
+    """Cached: a search makes many profiles that differ in durations only. Ops in or after a cycle miss."""
+    dep_starts, deps = np.frombuffer(dep_start, np.int32), np.frombuffer(dep_index, np.int32)
+    waiting: list[int] = np.diff(dep_starts).tolist()
+    starts, index = (array.tolist() for array in _reversed(dep_starts, deps))
+    wave = [op for op, count in enumerate(waiting) if count == 0]
+    order: list[int] = []
+    while wave:
+        order += wave
+        ready: list[int] = []
+        for op in wave:
+            for dependent in index[starts[op] : starts[op + 1]]:
+                waiting[dependent] -= 1
+                if waiting[dependent] == 0:
+                    ready.append(dependent)
+        wave = sorted(ready)
+    return _frozen(order, np.int32)
+
+
+def _reversed(
+    dep_start: npt.NDArray[np.int32], dep_index: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    n = len(dep_start) - 1
+    consumer = np.repeat(np.arange(n, dtype=np.int32), np.diff(dep_start))
+    by_producer = np.argsort(dep_index, kind="stable")
+    start = np.zeros(n + 1, np.int32)
+    np.cumsum(np.bincount(dep_index, minlength=n), out=start[1:])
+    return start, consumer[by_producer]

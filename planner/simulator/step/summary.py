@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.simulator.cluster import Resource, ResourceKind
-from planner.simulator.step._profile import (
+from planner.simulator.step import (
     DOWNLINK,
     HOST,
     PS,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
-from planner.simulator.step._profile import Profile
+from planner.simulator.step import Profile
 from planner.simulator.step.files import check_profile_names, check_values, read_bytes
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from planner.device.recorded.importers.events import RECORD
 from planner.device.recorded.importers.kineto import ACCUMULATE, OuterOp, Step
 from planner.device.recorded.importers.leaves import COMMUNICATION, ITEM_BYTES, parts_of
 from planner.errors import BadInput
-from planner.simulator.step._profile import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded
 
 
