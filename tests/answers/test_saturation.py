@@ -288,7 +288,7 @@ def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_d
     assert (longer.workers, longer.scored.plan.recompute) == (8, "per-op")
     note = str(curve.assumptions[0])
     assert note.startswith("Memory: 1 worker of p5.48xlarge cannot hold llama3-8b as it is asked for: ")
-    assert "points begin with 8 workers, by sharded data parallelism" in note
+    assert "points begin with 8 workers, by FSDP" in note
     assert note in list(map(str, page_of(curve).assumptions))
     rates = [point.scored.samples_per_s for point in curve.points]
     assert rates[1] > 1.9 * rates[0]
