@@ -38,6 +38,7 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     from planner.files.folders import looks_like_path
     from planner.files.regular_file import expanded
     from planner.files.tomlfile import decode
+    from planner.model.hub import is_hub_name
 
     def from_file(path: str) -> str:
         return os.path.join(source.path.parent, expanded(path))
@@ -50,8 +51,9 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     if "profile" in options:
         paths = [from_file(path) for path in profile_paths(options["profile"])]
         options["profile"] = paths if len(paths) > 1 else paths[0]
-    if looks_like_path(options.get("model", "")):
-        options["model"] = from_file(options["model"])
+    if looks_like_path(model := options.get("model", "")):
+        here = from_file(model)
+        options["model"] = here if os.path.exists(here) or not is_hub_name(model) else model
     for name in {"hardware", "server_hardware"} & options.keys():
         options[name] = [from_file(word) if looks_like_path(word) else word for word in names(options[name])]
     return options

@@ -14,8 +14,10 @@ from pathlib import Path
 from planner.errors import BadInput, unknown_name
 from planner.files.folders import looks_like_path, shipped_folder, user_folders
 from planner.files.regular_file import expanded, text_of
+from planner.files.tomlfile import read
 from planner.memoize import memoize
 from planner.model import Model
+from planner.model.hub import hub_config, is_hub_name
 
 IMPORTED = (".json", ".onnx", ".safetensors")  # what networks lie in that others wrote down
 
@@ -50,7 +52,10 @@ def plain_name(words: str) -> str:
 def _called() -> dict[str, str]:
     text = (files("planner.model") / "network_names.toml").read_text("utf-8")
     names = tomllib.loads(text)["networks"]
-    return {plain_name(called): name for name, words in names.items() for called in words}
+    shipped = (path.stem for path in shipped_folder("models").glob("*.toml"))
+    return {plain_name(name): name for name in shipped} | {
+        plain_name(called): name for name, words in names.items() for called in words
+    }
 
 
 def model_called(words: str) -> str:
@@ -60,9 +65,12 @@ def model_called(words: str) -> str:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """A model by its name in the catalogue (`vgg11`) or from a file (`./mine.toml`, `./config.json`)."""
+    """A model by its name in the catalogue (`vgg11`), from a file (`./mine.toml`, `./config.json`), or by its
+    name on the Hugging Face hub (`Qwen/Qwen3-8B`)."""
     name = str(name_or_path)
-    if isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
+    if not isinstance(name_or_path, Path) and is_hub_name(name):
+        path = model_paths().get(model_called(name)) or hub_config(name)
+    elif isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
         path = expanded(name)
         if not path.exists():
             raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
@@ -86,6 +94,11 @@ def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
         return import_file(path).model
     from planner.model.netlist import read_model
 
+    source = read(path)
+    if "config" in source.data:
+        from planner.model.importers.hugging_face import read_settings
+
+        return read_settings(source)
     return read_model(path, lambda base: model_paths().get(base))
 
 

@@ -15,6 +15,15 @@ from model_references import REFERENCES, build, digest, tensors_of
 
 with open(Path(__file__).parents[1] / "data" / "models" / "transformers.csv", newline="") as file:
     ROWS = {row["model"]: row for row in csv.DictReader(file)}
+with open(Path(__file__).parents[1] / "data" / "models" / "published_counts.csv", newline="") as file:
+    PUBLISHED = {row["model"]: row for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_network_has_the_parameters_that_are_published(name):
+    model = load_model(name)
+    assert model.parameters == int(PUBLISHED[name]["parameters"])
+    assert load_model(PUBLISHED[name]["hub"]) == model
 
 
 @pytest.mark.parametrize("name", ROWS)

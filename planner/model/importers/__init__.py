@@ -76,7 +76,10 @@ class ImportOptions:
 
 def import_named(source: str, asked: ImportOptions) -> ImportedModel:
     """The network that a user names: a file, a folder, or a function of a module."""
-    path = expanded(source)
+    from planner.model.hub import hub_config, is_hub_name
+
+    path = hub_config(source) if is_hub_name(source) else expanded(source)
+    source = str(path) if is_hub_name(source) else source
     if path.is_dir() or source.endswith(IMPORTED):
         if not path.exists():
             raise BadInput(f"there is no {source}")

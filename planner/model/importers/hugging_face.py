@@ -17,9 +17,12 @@ from typing import Any
 
 from planner.errors import BadInput, unknown_name
 from planner.files.regular_file import opened
+from planner.files.tomlfile import TomlSource
 from planner.model import Model
+from planner.model.hub import hub_name
 from planner.model.importers import TORCH_NAMES, ImportedModel, built
 from planner.model.importers.families import Description, families, load_family
+from planner.model.netlist import build_model
 
 LONGEST = 8192  # tokens: configurations say what a network can read, which is more than it is trained on
 LARGEST_FILE_BYTES = 10_000_000
@@ -34,6 +37,17 @@ def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
     file, notes = file_of(place, values, tokens)
     imported = built(place, file, _name(place, values), notes)
     return replace(imported, notes=(*imported.notes, *_compared(place.parent, imported.model)))
+
+
+def read_settings(source: TomlSource) -> Model:
+    """The model of a model file that has the keys of a config.json in its table `config`."""
+    settings = source.data["config"]
+    if not isinstance(settings, dict):
+        raise source.error("it is a table with the keys of a config.json", ["config"])
+    given = {key: value for key, value in source.data.items() if key != "config"}
+    tokens = given.get("sequence_length")
+    file, _ = file_of(source.path, settings, tokens if isinstance(tokens, int) else None)
+    return build_model(source, file | given)
 
 
 def file_of(path: Path, values: dict[str, Any], tokens: int | None) -> tuple[dict[str, Any], list[str]]:
@@ -98,8 +112,8 @@ def _name(path: Path, values: dict[str, Any]) -> str:
     """What the network is called: by the configuration, or by the folder it lies in."""
     given = values.get("_name_or_path")
     name = given.rstrip("/").rpartition("/")[2] if isinstance(given, str) else ""
-    folder = path.resolve().parent.name
-    letters = "".join(c for c in name or folder if c.isalnum() or c in "-_.")[:80]
+    name = hub_name(path) or name or path.resolve().parent.name
+    letters = "".join(c for c in name if c.isalnum() or c in "-_.")[:80]
     return letters.strip(".") or "network"
 
 
