@@ -20,7 +20,7 @@ from planner.servers.ordering.measures import Bounds
 from planner.simulator import Prediction, simulate
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind
 from planner.simulator.policy import Mode, Ordered
-from planner.simulator.run import RunOptions, run
+from planner.simulator.run import RunOptions
 from planner.simulator.simulate import FAIRNESS_SIGMA
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.units import format_bandwidth
@@ -201,12 +201,8 @@ def compare_orders(
 
 
 def _traced(plan: Schedule, cluster: Cluster, mode: Mode, seed: int) -> measures.Timeline:
-    options = RunOptions(
-        seed=seed, steps=TRACED_STEPS, timeline=True, until="all", fairness_sigma=FAIRNESS_SIGMA
-    )
-    timeline = run(plan.profile, cluster, plan.policy, mode, options).timeline
-    assert timeline is not None
-    return timeline
+    options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
+    return measures.traced(plan.profile, cluster, plan.policy, mode, options)
 
 
 def _result(

@@ -13,7 +13,7 @@ from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 
 from planner.errors import BadInput
 from planner.memoize import memoize
@@ -185,12 +185,21 @@ class About(TypedDict):
     source: str
 
 
-def of_paper(paper: str, how: str) -> Callable[[str, str, str], About]:
+class OfPaper(Protocol):
     """What rows of a paper say of themselves, by their check, their case and what they are."""
+
+    def __call__(
+        self, check: str, case: str, what: str, how: str = ..., *, section: str | None = None
+    ) -> About: ...
+
+
+def of_paper(paper: str, usual: str = "") -> OfPaper:
+    """The descriptions of a paper's rows: `usual` says how ours is found where a row does not; the source is
+    that of the check's figures, or of another `section` of them."""
     given = figures(paper)
 
-    def about(check: str, case: str, what: str) -> About:
-        source = f"{given['paper']}, {given[check]['source']}"
+    def about(check: str, case: str, what: str, how: str = usual, *, section: str | None = None) -> About:
+        source = f"{given['paper']}, {given[section or check]['source']}"
         return {"name": RowName(paper, check, case), "what": what, "how": how, "source": source}
 
     return about

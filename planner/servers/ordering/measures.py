@@ -1,4 +1,4 @@
-"""Measures of an order. They take times, or the timeline of a run, and know nothing of the simulator.
+"""Measures of an order: they take times, or the timeline of a run.
 
 A timeline is a structured array with a row for each chunk that ended: `worker`, `resource`, `op`, `step`,
 `start_s`, `end_s`.
@@ -6,15 +6,16 @@ A timeline is a structured array with a row for each chunk that ended: `worker`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.simulator.cluster import COMPUTATION, Resource, ResourceKind
+from planner.simulator.cluster import COMPUTATION, Cluster, Resource, ResourceKind
+from planner.simulator.policy import Mode, Policy
+from planner.simulator.run import RunOptions, run
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Profile, resource_of
 
 Timeline = npt.NDArray[Any]
@@ -50,6 +51,13 @@ class Bounds:
         return self.resource_s.get(COMPUTATION, 0.0)
 
 
+def traced(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions) -> Timeline:
+    """The timeline of a run."""
+    timeline = run(profile, cluster, policy, mode, replace(options, timeline=True)).timeline
+    assert timeline is not None
+    return timeline
+
+
 def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = None) -> Bounds:
     """Cost of a step (or of the mean step) on each resource at the bandwidth that one worker gets, which is
     the server's divided by the workers where they share it."""
@@ -81,22 +89,6 @@ def overlap(communication_s: float, computation_s: float, step_s: float) -> floa
 def communication_ratio(communication_s: float, computation_s: float) -> float:
     """Rho of file 001: N / C."""
     return communication_s / computation_s if computation_s > 0 else float("inf")
-
-
-def utilisation(ratio: float, alpha: float) -> float:
-    """U of file 001: C / T, from rho and alpha."""
-    return 1 / (1 + ratio - alpha * min(ratio, 1.0)) if np.isfinite(ratio) else 0.0
-
-
-def wait_s(generated_s: float, updated_s: Sequence[float], forward_done_s: Sequence[float]) -> float:
-    """T_wait of file 003, equation 2: how long the worker waits for parameters in an iteration.
-
-    `generated_s` is c(0), when backward ends; `updated_s` u(i) and `forward_done_s` p(i), by priority.
-    """
-    if not updated_s or len(updated_s) != len(forward_done_s):
-        raise BadInput("wait_s needs an update and a forward end for each gradient, and at least one")
-    waits = (max(0.0, u - p) for u, p in zip(updated_s[1:], forward_done_s, strict=False))
-    return updated_s[0] - generated_s + sum(waits)
 
 
 def idle_s(timeline: Timeline) -> Floats:

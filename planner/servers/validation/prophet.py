@@ -15,7 +15,7 @@ Compute times are the catalogue's for the M60. P3's slices are of 4 MB, as the p
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from planner.simulator.run import RunOptions, run
 from planner.simulator.step import WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S
 from planner.validation import row
-from planner.validation.row import Row, figures
+from planner.validation.row import About, Row, figures
 
 GIVEN: dict[str, Any] = figures("prophet")
 PUSH_S = 0.002
@@ -99,146 +99,96 @@ def alike_rate(model: str, batch: int, system: str, workers: int, gbit_per_s: fl
     return rate(step(model, batch), system, machines(workers, 1, bandwidth), bandwidth)
 
 
-def _rate_row(section: str, published: float, ours: float, name: str, what: str) -> Row:
-    return row.near(
-        published,
-        ours,
-        TOLERANCE,
-        unit="samples/s",
-        **_about(section, name, what),
-    )
+def _rate_of(given: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
+    """The rate at the model, batch and workers of a table of figures."""
+    return alike_rate(given["model"], given["batch"], system, given["workers"], gbit_per_s)
+
+
+def _near(published: float, ours: float, about: About, unit: str = "samples/s") -> Row:
+    return row.near(published, ours, TOLERANCE, unit=unit, **about)
 
 
 def table2() -> list[Row]:
     """ResNet-50 at 1 to 10 Gbit/s, and who is ahead."""
     given = GIVEN["table2"]
-    speeds, systems = given["gbit_per_s"], given["systems"]
-    ours = {
-        system: [
-            alike_rate(given["model"], given["batch"], system, given["workers"], gbit) for gbit in speeds
-        ]
-        for system in systems
-    }
-    rows = [
-        _rate_row(
-            "table2",
-            given[system][at],
-            ours[system][at],
-            f"{system}-{gbit:g}",
-            f"{TITLES[system]}, {gbit:g} Gbit/s",
-        )
-        for at, gbit in enumerate(speeds)
-        for system in systems
-    ]
-    scarce = [at for at, gbit in enumerate(speeds) if gbit <= given["scarce_gbit_per_s"]]
-    ample = [at for at, gbit in enumerate(speeds) if gbit > given["scarce_gbit_per_s"]]
-    ahead = min(ours["prophet"][at] / max(ours[s][at] for s in systems) - 1 for at in scarce)
-    apart = max(max(ours[s][at] for s in systems) / min(ours[s][at] for s in systems) - 1 for at in ample)
+    speeds, systems, scarce = given["gbit_per_s"], given["systems"], given["scarce_gbit_per_s"]
+    ours = {(system, gbit): _rate_of(given, system, gbit) for gbit in speeds for system in systems}
+    rows = []
+    for at, gbit in enumerate(speeds):
+        for system in systems:
+            about = _about("table2", f"{system}-{gbit:g}", f"{TITLES[system]}, {gbit:g} Gbit/s")
+            rows.append(_near(given[system][at], ours[system, gbit], about))
+    fastest = {gbit: max(ours[system, gbit] for system in systems) for gbit in speeds}
+    slowest = {gbit: min(ours[system, gbit] for system in systems) for gbit in speeds}
+    ahead = min(ours["prophet", gbit] / fastest[gbit] - 1 for gbit in speeds if gbit <= scarce)
+    apart = max(fastest[gbit] / slowest[gbit] - 1 for gbit in speeds if gbit > scarce)
+    leads = _about("table2", "ahead", f"Prophet against the others up to {scarce:g} Gbit/s")
+    alike, most = _about("table2", "alike", "all three from 6 Gbit/s on"), f"at most {ALIKE:.0%} apart"
     return [
         *rows,
         row.stated(
-            "Prophet at or above both",
-            f"at least {ahead:+.1%}",
-            ahead >= -1e-9,
-            "at or above",
-            **_about(
-                "table2", "ahead", f"Prophet against the others up to {given['scarce_gbit_per_s']:g} Gbit/s"
-            ),
+            "Prophet at or above both", f"at least {ahead:+.1%}", ahead >= -1e-9, "at or above", **leads
         ),
-        row.stated(
-            "all alike",
-            f"{apart:.1%} apart",
-            apart <= ALIKE,
-            f"at most {ALIKE:.0%} apart",
-            **_about("table2", "alike", "all three from 6 Gbit/s on"),
-        ),
+        row.stated("all alike", f"{apart:.1%} apart", apart <= ALIKE, most, **alike),
     ]
 
 
 def table3() -> list[Row]:
     """Two networks and their batches at 3 Gbit/s."""
-    given = GIVEN["table3"]
+    given, there = GIVEN["table3"], GIVEN["table2"]
     rows, gains = [], {}
     for case in given["rows"]:
         model, batch = case["model"], case["batch"]
-        ours = {
-            s: alike_rate(model, batch, s, given["workers"], given["gbit_per_s"]) for s in given["systems"]
-        }
+        ours = {s: _rate_of(given | case, s, given["gbit_per_s"]) for s in given["systems"]}
         gains[model, batch] = ours["prophet"] / ours["bytescheduler"] - 1
-        if (model, batch) == (GIVEN["table2"]["model"], GIVEN["table2"]["batch"]):
+        if (model, batch) == (there["model"], there["batch"]):
             continue  # the same figures stand in Table 2
-        rows += [
-            _rate_row(
-                "table3",
-                case[system],
-                ours[system],
-                f"{model}-{batch}-{system}",
-                f"{TITLES[system]}, {model}, batch {batch}",
-            )
-            for system in given["systems"]
-        ]
+        for system in given["systems"]:
+            what = f"{TITLES[system]}, {model}, batch {batch}"
+            about = _about("table3", f"{model}-{batch}-{system}", what)
+            rows.append(_near(case[system], ours[system], about))
     for model in ("resnet18", "resnet50"):
         mine = [gain for (name, _), gain in sorted(gains.items()) if name == model]
-        rows.append(
-            row.stated(
-                "grows with the batch",
-                " ".join(f"{gain:+.1%}" for gain in mine),
-                all(a <= b for a, b in pairwise(mine)),
-                "grows",
-                **_about("table3", f"{model}-gain", f"{model}: gain of Prophet over ByteScheduler by batch"),
-            )
-        )
+        words, grows = " ".join(f"{gain:+.1%}" for gain in mine), mine == sorted(mine)
+        what = f"{model}: gain of Prophet over ByteScheduler by batch"
+        about = _about("table3", f"{model}-gain", what)
+        rows.append(row.stated("grows with the batch", words, grows, "grows", **about))
     return rows
 
 
 def resnet18() -> list[Row]:
     """Default MXNet, P3 and Prophet."""
-    given = GIVEN["resnet18"]
-    return [
-        _rate_row(
-            "resnet18",
-            published,
-            alike_rate(given["model"], given["batch"], system, given["workers"], case["gbit_per_s"]),
-            f"{system}-{case['gbit_per_s']}",
-            f"ResNet-18, {TITLES[system]}, {case['gbit_per_s']} Gbit/s",
-        )
-        for case in given["rows"]
-        for system, published in case["rates"].items()
-    ]
+    rows = []
+    for case in GIVEN["resnet18"]["rows"]:
+        gbit = case["gbit_per_s"]
+        for system, published in case["rates"].items():
+            about = _about("resnet18", f"{system}-{gbit}", f"ResNet-18, {TITLES[system]}, {gbit} Gbit/s")
+            rows.append(_near(published, _rate_of(GIVEN["resnet18"], system, gbit), about))
+    return rows
 
 
 def slow_link() -> list[Row]:
     """One worker with a slow link."""
     given = GIVEN["slow_link"]
-    slow = given["slow_gbit_per_s"] * GBIT_BYTES_PER_S
-    cluster = machines(
-        given["workers"], 1, given["gbit_per_s"] * GBIT_BYTES_PER_S, slow_link_bytes_per_s=slow
-    )
-    return [
-        _rate_row(
-            "slow_link",
-            published,
-            rate(step(given["model"], given["batch"]), system, cluster, slow),
-            system.replace(", ", "-"),
-            f"{TITLES[system]}, one worker at 500 Mbit/s",
-        )
-        for system, published in given["rates"].items()
-    ]
+    bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
+    cluster = machines(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
+    rows = []
+    for system, published in given["rates"].items():
+        what = f"{TITLES[system]}, one worker at 500 Mbit/s"
+        ours = rate(step(given["model"], given["batch"]), system, cluster, slow)
+        rows.append(_near(published, ours, _about("slow_link", system.replace(", ", "-"), what)))
+    return rows
 
 
 def scaling() -> list[Row]:
     """Prophet from 2 to 8 workers."""
     given = GIVEN["scaling"]
-    return [
-        _rate_row(
-            "scaling",
-            case["rate"],
-            alike_rate(given["model"], given["batch"], "prophet", case["workers"], given["gbit_per_s"]),
-            str(case["workers"]),
-            f"Prophet, {case['workers']} workers",
-        )
-        for case in given["rows"]
-    ]
+    rows = []
+    for case in given["rows"]:
+        ours = _rate_of(given | case, "prophet", given["gbit_per_s"])
+        about = _about("scaling", str(case["workers"]), f"Prophet, {case['workers']} workers")
+        rows.append(_near(case["rate"], ours, about))
+    return rows
 
 
 def utilisation() -> list[Row]:
@@ -248,16 +198,9 @@ def utilisation() -> list[Row]:
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
     rows = []
     for system, published in given["shares"].items():
-        result = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
-        rows.append(
-            row.near(
-                100 * published,
-                100 * compute_s * result / there["batch"],
-                TOLERANCE,
-                unit="%",
-                **_about("utilisation", system, f"GPU utilisation with {TITLES[system]}"),
-            )
-        )
+        about = _about("utilisation", system, f"GPU utilisation with {TITLES[system]}")
+        busy = 100 * compute_s * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
+        rows.append(_near(100 * published, busy, about, "%"))
     return rows
 
 
@@ -266,40 +209,21 @@ def waiting() -> list[Row]:
     given, there = GIVEN["waiting"], GIVEN["table2"]
     rows = []
     for system, published in given["iterations"].items():
-        result = alike_rate(there["model"], there["batch"], system, there["workers"], given["gbit_per_s"])
-        rows.append(
-            row.near(
-                published,
-                given["seconds"] * result / there["batch"],
-                TOLERANCE,
-                unit="iterations",
-                **_about(
-                    "waiting",
-                    f"{system}-iterations",
-                    f"iterations in {given['seconds']} s with {TITLES[system]}",
-                ),
-            )
-        )
+        what = f"iterations in {given['seconds']} s with {TITLES[system]}"
+        ours = given["seconds"] * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
+        rows.append(_near(published, ours, _about("waiting", f"{system}-iterations", what), "iterations"))
     bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
+    cluster, options = machines(there["workers"], 1, bandwidth), RunOptions(steps=STEPS, until="all")
     waits = {}
     for system in ("prophet", "bytescheduler", "mxnet"):
-        found_plan = plan(step(there["model"], there["batch"]), system, bandwidth)
-        options = RunOptions(steps=STEPS, until="all", timeline=True)
-        cluster = machines(there["workers"], 1, bandwidth)
-        timeline = run(found_plan.profile, cluster, found_plan.policy, "sync", options).timeline
-        assert timeline is not None
+        ordered = plan(step(there["model"], there["batch"]), system, bandwidth)
+        timeline = measures.traced(ordered.profile, cluster, ordered.policy, "sync", options)
         waits[system] = float(measures.idle_s(timeline).mean())
-    in_order = list(waits.values())
-    rows.append(
-        row.stated(
-            "Prophet, then ByteScheduler, then MXNet",
-            ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items()),
-            in_order == sorted(in_order),
-            "same order",
-            **_about("waiting", "order", "who waits least for parameters in a step, at 3 Gbit/s"),
-        )
-    )
-    return rows
+    words = ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items())
+    holds = list(waits.values()) == sorted(waits.values())
+    about = _about("waiting", "order", "who waits least for parameters in a step, at 3 Gbit/s")
+    claim = "Prophet, then ByteScheduler, then MXNet"
+    return [*rows, row.stated(claim, words, holds, "same order", **about)]
 
 
 CHECKS = {

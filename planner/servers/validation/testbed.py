@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.memoize import memoize
 from planner.servers.network.calibration import infer_window
 from planner.servers.network.transmissions import Wire
 from planner.simulator import Prediction, simulate
@@ -28,7 +27,7 @@ from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Multiplexed, Policy
 from planner.simulator.run import RunOptions, run
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.validation import row
-from planner.validation.row import Row, RowName, once, profile, table
+from planner.validation.row import About, Row, RowName, once, profile, table
 
 STEPS = 100
 
@@ -57,12 +56,11 @@ def one_worker(
     result = run(profile, alone, policy or Multiplexed(), "async", options)
     assert result.timeline is not None
     chunks, starts, ends = result.timeline, result.step_starts_s[0], result.step_ends_s[0]
-    steps = len(ends)
 
     def edge(resource: int, column: str, pick: np.ufunc, missing: np.ndarray) -> np.ndarray:
         """The first start or the last end on a resource in each step."""
         rows = chunks[chunks["resource"] == resource]
-        out = np.full(steps, np.inf if pick is np.minimum else -np.inf)
+        out = np.full(len(ends), np.inf if pick is np.minimum else -np.inf)
         pick.at(out, rows["step"], rows[column])
         return np.where(np.isfinite(out), out, missing)
 
@@ -78,7 +76,7 @@ def one_worker(
         compute_s=float((up_start - down_end).mean()),
         uplink_s=float(np.maximum(up_end - up_start, 0.0).mean()),
         update_s=float((ends - np.maximum(up_end, up_start)).mean()),
-        busy_s=float(result.worker_busy_s[0]) / steps,
+        busy_s=float(result.worker_busy_s[0]) / len(ends),
         transfer_s=transfer_s,
         network_use=min(1.0, transfer_s / step_s),
     )
@@ -217,79 +215,52 @@ def policy_of(recorded: Profile) -> Multiplexed:
     return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
 
 
-@memoize
-def _policy(name: str) -> Multiplexed:
-    return policy_of(recorded(name))
-
-
 @once
 def compared() -> tuple[ComparedPoints, ...]:
     """Every measured point with its prediction."""
-    return tuple(_compare(point) for point in measured())
+    policies = {name: policy_of(recorded(name)) for name in {point.name for point in measured()}}
+    return tuple(_compare(point, policies[point.name]) for point in measured())
 
 
-def _compare(point: TestbedPoint) -> ComparedPoints:
-    trace, policy = recorded(point.name), _policy(point.name)
+def _compare(point: TestbedPoint, policy: Multiplexed) -> ComparedPoints:
+    trace = recorded(point.name)
     cluster = Cluster.uniform(point.workers, point.servers, trace.bandwidth_bytes_per_s or math.nan)
-    result = one_worker(trace, cluster, policy)
-    return ComparedPoints(
-        point,
-        simulate(trace, cluster, policy),
-        {
-            name: baseline(result, point.workers) / point.samples_per_s - 1
-            for name, baseline in BASELINES.items()
-        },
-    )
+    alone = one_worker(trace, cluster, policy)
+    errors = {
+        name: baseline(alone, point.workers) / point.samples_per_s - 1 for name, baseline in BASELINES.items()
+    }
+    return ComparedPoints(point, simulate(trace, cluster, policy), errors)
+
+
+def _about(check: str, case: str, what: str, how: str) -> About:
+    return {"name": RowName("testbed", check, case), "what": what, "how": how, "source": SOURCE}
 
 
 def points() -> list[Row]:
     """Each configuration and number of workers."""
-    return [
-        row.near(
-            found.point.samples_per_s,
-            found.prediction.samples_per_s,
-            TOLERANCE,
-            unit="samples/s",
-            name=RowName("testbed", "points", f"{found.point.name}-w{found.point.workers}"),
-            what=f"{found.point.name}, {row.workers(found.point.workers)}",
-            how="simulated from the profile of a single worker; measured without tracing, repeats pooled",
-            source=SOURCE,
-        )
-        for found in compared()
-    ]
+    how = "simulated from the profile of a single worker; measured without tracing, repeats pooled"
+    rows = []
+    for pair in compared():
+        point, ours = pair.point, pair.prediction.samples_per_s
+        what = f"{point.name}, {row.workers(point.workers)}"
+        about = _about("points", f"{point.name}-w{point.workers}", what, how)
+        rows.append(row.near(point.samples_per_s, ours, TOLERANCE, unit="samples/s", **about))
+    return rows
 
 
 def summary() -> list[Row]:
     """All points together: the mean error, and that of simpler models."""
-    result = compared()
-    ours = float(np.mean([abs(match.error) for match in result]))
-    how = f"mean absolute error over {len(result)} points"
-    rows = [
-        row.stated(
-            "-",
-            f"{ours:.1%}",
-            ours <= MEAN,
-            f"at most {MEAN:.0%}",
-            name=RowName("testbed", "summary", "mean"),
-            what="mean error of all points",
-            how=how,
-            source=SOURCE,
-        )
-    ]
+    pairs = compared()
+    ours = float(np.mean([abs(pair.error) for pair in pairs]))
+    how = f"mean absolute error over {len(pairs)} points"
+    about = _about("summary", "mean", "mean error of all points", how)
+    rows = [row.stated("-", f"{ours:.1%}", ours <= MEAN, f"at most {MEAN:.0%}", **about)]
     for name in BASELINES:
-        theirs = float(np.mean([abs(match.baselines[name]) for match in result]))
-        rows.append(
-            row.at_most(
-                round(100 * theirs, 1),
-                round(100 * ours, 2),
-                round(100 * OF_BASELINE * theirs, 2),
-                unit="%",
-                name=RowName("testbed", "summary", name),
-                what=f"mean error, beside that of the {name} model",
-                how=f"{how}; claimed: at most half",
-                source=SOURCE,
-            )
-        )
+        theirs = 100 * float(np.mean([abs(pair.baselines[name]) for pair in pairs]))
+        what = f"mean error, beside that of the {name} model"
+        about = _about("summary", name, what, f"{how}; claimed: at most half")
+        most = round(OF_BASELINE * theirs, 2)
+        rows.append(row.at_most(round(theirs, 1), round(100 * ours, 2), most, unit="%", **about))
     return rows
 
 

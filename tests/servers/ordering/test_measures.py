@@ -52,18 +52,8 @@ def test_bounds_and_efficiency() -> None:
 
 
 @given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0, 1))
-def test_utilisation_follows_from_ratio_and_overlap(n: float, c: float, share: float) -> None:
-    step_s = n + c - share * min(n, c)
-    alpha = measures.overlap(n, c, step_s)
-    assert alpha == pytest.approx(share, abs=1e-9)
-    assert measures.utilisation(measures.communication_ratio(n, c), alpha) == pytest.approx(c / step_s)
-
-
-def test_wait_time() -> None:
-    """Backward ends at 10; gradient 0 is back at 12, 1 in time, 2 one second late."""
-    assert measures.wait_s(10, [12, 12.5, 15], [13, 14, 16]) == 3
-    with pytest.raises(BadInput, match="at least one"):
-        measures.wait_s(10, [], [])
+def test_overlap_is_the_share_that_is_hidden(n: float, c: float, share: float) -> None:
+    assert measures.overlap(n, c, n + c - share * min(n, c)) == pytest.approx(share, abs=1e-9)
 
 
 def test_forward_and_backward_are_told_apart() -> None:
