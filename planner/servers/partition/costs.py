@@ -271,7 +271,7 @@ class StageSpread:
         return self.split.total_s
 
 
-def spread(problem: Problem, states: Sequence[int]) -> StageSpread:
+def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
     """Place the chosen segments stage by stage, each where it finds most of what it needs from all its
     sources. On a chain this is the best mapping; where branches meet it may not be, and `least_s` tells by
     how much at most."""

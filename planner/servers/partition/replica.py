@@ -31,7 +31,7 @@ from planner.device.memory import footprint, usable_bytes
 from planner.device.precision import FP32
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.servers.partition.costs import Problem, StageSpread, spread
+from planner.servers.partition.costs import Problem, StageSpread, place_segments
 from planner.servers.partition.layers import PaperConstants
 from planner.servers.partition.search import PartitionPlan, best_spreads
 from planner.servers.partition.stages import Stage, stages_of
@@ -119,7 +119,7 @@ def spans_of(
         next(i for i, c in enumerate(options) if c.partitions == _most_parts(stage, workers))
         for stage, options in zip(stages, problem.choices, strict=True)
     ]
-    parts = [*best_spreads(problem, 0.0, dearest), spread(problem, most_cut)]
+    parts = [*best_spreads(problem, 0.0, dearest), place_segments(problem, most_cut)]
     spans = {span.cuts: span for span in (_span(problem, match, samples) for match in parts)}
     return [span for span in spans.values() if _worth(span, model, hardware)]
 

@@ -26,7 +26,7 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.progress import Progress, silent
-from planner.servers.partition.costs import Memo, Problem, StageSpread, spread
+from planner.servers.partition.costs import Memo, Problem, StageSpread, place_segments
 from planner.servers.partition.elimination import minimise
 from planner.servers.partition.layers import (
     PaperConstants,
@@ -256,7 +256,7 @@ def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]
     first = solve(low)
     last = solve(high) if high > low else first
     points = [first] if last.states == first.states else [first, *between(first, last), last]
-    return [spread(problem, point.states) for point in points]
+    return [place_segments(problem, point.states) for point in points]
 
 
 class _Point(NamedTuple):

@@ -7,17 +7,16 @@ the hardware and model files, chosen with its findings in view (docs/parameter-s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.servers.partition.costs import Problem, StageSpread
-from planner.servers.partition.costs import spread as place_segments
+from planner.servers.partition.costs import Problem, place_segments
 from planner.servers.partition.elimination import minimise
+from planner.servers.partition.layers import constants_for
 from planner.servers.partition.search import (
     PartitionPlan,
     PartitionRequest,
@@ -25,99 +24,9 @@ from planner.servers.partition.search import (
     partition,
     reading_price,
 )
-from planner.servers.partition.stages import Stage, stages_of
+from planner.servers.partition.stages import stages_of
 from planner.validation import row
 from planner.validation.row import Row, figures, once
-
-USUAL = PartitionRequest(1)  # machines are as many as a plan names
-
-
-@dataclass(frozen=True, slots=True)
-class LayerChoice:
-    """One layer cut into as many parts as workers against as many copies: seconds a sample of a replica."""
-
-    partitioned_s: float
-    replicated_s: float
-    partitioned_activations_s: float
-    replicated_activations_s: float
-    partitioned_reading_s: float
-    replicated_reading_s: float
-    break_even_read_every: float  # samples between reads from which on copies are better
-
-
-def fixed(
-    model: Model | str, hardware: Hardware | str, workers: int, replicas: int, servers: int
-) -> PartitionPlan:
-    """The best plan of one configuration."""
-    request = PartitionRequest(
-        workers * replicas + servers, workers=workers, replicas=replicas, servers=servers
-    )
-    return partition(_model(model), _hardware(hardware), request).plans[0]
-
-
-def layer_choice(
-    model: Model | str,
-    hardware: Hardware | str,
-    layer: str,
-    shape: tuple[int, int, int],
-) -> LayerChoice:
-    """Partition or replicate one layer, the others at their best for either (the paper's Figure 14)."""
-    from planner.servers.partition.layers import constants_for
-
-    workers = shape[0]
-    constants = constants_for(_hardware(hardware))
-    stages = stages_of(_model(model))
-    at = stages.index(_stage_named(stages, layer))
-    price = reading_price(constants, USUAL, *shape)
-
-    def best(pair: tuple[int, int]) -> StageSpread:
-        problem = Problem(stages, constants, workers)
-        choices = [list(options) for options in problem.choices]
-        choices[at] = [choice for choice in choices[at] if choice.pair == pair]
-        problem.__dict__["choices"] = choices
-        return place_segments(problem, minimise(problem.order, problem.factors(price))[1])
-
-    cut, copied = best((workers, 1)), best((1, workers))
-    extra = copied.read_bytes - cut.read_bytes
-    saved = cut.sample_s - copied.sample_s
-    return LayerChoice(
-        partitioned_s=cut.sample_s + price * cut.read_bytes,
-        replicated_s=copied.sample_s + price * copied.read_bytes,
-        partitioned_activations_s=cut.split.network_s,
-        replicated_activations_s=copied.split.network_s,
-        partitioned_reading_s=price * cut.read_bytes,
-        replicated_reading_s=price * copied.read_bytes,
-        break_even_read_every=price * extra * USUAL.read_every / saved if saved > 0 else float("inf"),
-    )
-
-
-def samples_within(plan: PartitionPlan, epoch_s: float) -> float:
-    """The samples of an epoch that takes the plan so long: for an epoch of which only the time is known."""
-    return plan.samples_per_s * epoch_s
-
-
-def most_samples_within(model: Model | str, hardware: Hardware | str, workers: int, epoch_s: float) -> float:
-    """The samples that so many machines could train in that time if every multiply-add of the three passes
-    ran at their peak and nothing travelled: no plan, constants or widths of ours allow more."""
-    stages = stages_of(_model(model))
-    passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.first)
-    return epoch_s * workers * _hardware(hardware).device.fp32_flops / (2 * passes)
-
-
-def _stage_named(stages: Sequence[Stage], layer: str) -> Stage:
-    for stage in stages:
-        if stage.name == layer:
-            return stage
-    raise BadInput(f"no layer {layer!r} to partition; there are {', '.join(s.name for s in stages)}")
-
-
-def _model(model: Model | str) -> Model:
-    return load_model(model) if isinstance(model, str) else model
-
-
-def _hardware(hardware: Hardware | str) -> Hardware:
-    return load_hardware(hardware) if isinstance(hardware, str) else hardware
-
 
 GIVEN: dict[str, Any] = figures("yan")
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
@@ -128,14 +37,56 @@ HOW = (
 _about = row.of_paper("yan", HOW)
 
 
-def _stated(section: str, name: str, what: str, *, published: str, ours: str, holds: bool, claim: str) -> Row:
-    return row.stated(
-        published,
-        ours,
-        holds,
-        claim,
-        **_about(section, name, what),
-    )
+def fixed(model: str, hardware: str, shape: Sequence[int], read_every: int = 70) -> PartitionPlan:
+    """The best plan with this <workers, replicas, servers>."""
+    workers, replicas, servers = shape
+    machines = workers * replicas + servers
+    request = PartitionRequest(machines, read_every, workers=workers, replicas=replicas, servers=servers)
+    return partition(load_model(model), load_hardware(hardware), request).plans[0]
+
+
+class LayerCost(NamedTuple):
+    """Seconds per sample of a replica with one layer cut or copied in a given way."""
+
+    total_s: float
+    activations_s: float
+    reading_s: float
+
+
+def layer_choice(
+    model: str, hardware: str, layer: str, shape: tuple[int, int, int]
+) -> tuple[LayerCost, LayerCost]:
+    """One layer cut into as many parts as workers, and copied as often, the others at their best for either
+    (the paper's Figure 14)."""
+    workers, constants = shape[0], constants_for(load_hardware(hardware))
+    stages = stages_of(load_model(model))
+    names = [stage.name for stage in stages]
+    if layer not in names:
+        raise BadInput(f"no layer {layer!r} to partition; there are {', '.join(names)}")
+    price = reading_price(constants, PartitionRequest(1), *shape)
+
+    def cost(pair: tuple[int, int]) -> LayerCost:
+        problem = Problem(stages, constants, workers)
+        options = problem.choices[names.index(layer)]
+        options[:] = [choice for choice in options if choice.pair == pair]
+        best = place_segments(problem, minimise(problem.order, problem.factors(price))[1])
+        reading_s = price * best.read_bytes
+        return LayerCost(best.sample_s + reading_s, best.split.network_s, reading_s)
+
+    return cost((workers, 1)), cost((1, workers))
+
+
+def samples_within(plan: PartitionPlan, epoch_s: float) -> float:
+    """The samples of an epoch that takes the plan so long: for an epoch of which only the time is known."""
+    return plan.samples_per_s * epoch_s
+
+
+def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s: float) -> float:
+    """The samples that so many machines could train in that time if every multiply-add of the three passes
+    ran at their peak and nothing travelled: no plan, constants or widths of ours allow more."""
+    stages = stages_of(model)
+    passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.first)
+    return epoch_s * workers * hardware.device.fp32_flops / (2 * passes)
 
 
 @once
@@ -149,14 +100,12 @@ def _searched() -> dict[str, PartitionResult]:
 
 def best() -> list[Row]:
     """The best of all configurations of 20 machines."""
-    return [
-        row.equal(
-            GIVEN["best"][size],
-            _searched()[size].plans[0].name,
-            **_about("best", GIVEN[size], f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"),
-        )
-        for size in ("small", "large")
-    ]
+    rows = []
+    for size in ("small", "large"):
+        what = f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"
+        about = _about("best", GIVEN[size], what)
+        rows.append(row.equal(GIVEN["best"][size], _searched()[size].plans[0].name, **about))
+    return rows
 
 
 def spread() -> list[Row]:
@@ -164,40 +113,28 @@ def spread() -> list[Row]:
     are not printed, and cannot be the 15 million of its data set: they are taken from its worst epoch, to
     predict its best."""
     given = GIVEN["spread"]
+    best_min, worst_min, known = given["best_minutes"], given["worst_minutes"], given["data_set_images"]
     plans = _searched()["large"].plans
     first, last = plans[0], plans[-1]
-    published = given["worst_minutes"] / given["best_minutes"]
-    images = samples_within(last, 60 * given["worst_minutes"])
+    images = samples_within(last, 60 * worst_min)
     workers = first.workers * first.replicas
-    most = most_samples_within(LARGE, HARDWARE, workers, 60 * given["best_minutes"])
+    most = most_samples_within(load_model(LARGE), load_hardware(HARDWARE), workers, 60 * best_min)
+    ratio = _about("spread", "ratio", "imagenet22k: worst epoch over best")
+    predicted = (
+        f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, trains in "
+        f"the published worst epoch, {worst_min} min"
+    )
+    about = _about("spread", "best", predicted)
+    minutes = images / first.samples_per_s / 60
     return [
-        row.near(
-            published,
-            last.epoch_s / first.epoch_s,
-            0.25,
-            unit="times",
-            **_about("spread", "ratio", "imagenet22k: worst epoch over best"),
-        ),
-        row.near(
-            given["best_minutes"],
-            images / first.samples_per_s / 60,
-            0.25,
-            unit="min",
-            **_about(
-                "spread",
-                "best",
-                f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, "
-                f"trains in the published worst epoch, {given['worst_minutes']} min",
-            ),
-        ),
-        _stated(
-            "spread",
-            "images",
-            f"imagenet22k: images of an epoch of {given['best_minutes']} min",
-            published=f"not printed; the data set has over {given['data_set_images']:,}",
-            ours=f"{images:,.0f}; {workers} workers at their peak train {most:,.0f}",
-            holds=images < most < given["data_set_images"],
-            claim="ours below the peak's, the peak's below the data set's",
+        row.near(worst_min / best_min, last.epoch_s / first.epoch_s, 0.25, unit="times", **ratio),
+        row.near(best_min, minutes, 0.25, unit="min", **about),
+        row.stated(
+            f"not printed; the data set has over {known:,}",
+            f"{images:,.0f}; {workers} workers at their peak train {most:,.0f}",
+            images < most < known,
+            "ours below the peak's, the peak's below the data set's",
+            **_about("spread", "images", f"imagenet22k: images of an epoch of {best_min} min"),
         ),
     ]
 
@@ -205,35 +142,19 @@ def spread() -> list[Row]:
 def ranking() -> list[Row]:
     """Who is faster than whom, and why."""
     given = GIVEN["ranking"]
-    two, first = (fixed(SMALL, HARDWARE, *given[which]) for which in ("faster", "slower"))
-    saved, ahead = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
-    times = [fixed(SMALL, HARDWARE, *shape).epoch_s for shape in given["fewer_replicas"]]
+    two, first = (fixed(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
+    saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
+    times_s = [fixed(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
+    readings = f"reading {two.split.reading_s:.2f}, {first.split.reading_s:.2f}"
+    ours = f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; {readings}"
+    slower = ", ".join(f"{time:.2f} s" for time in times_s)
+    reading = _about("ranking", "reading", "mnist: <2,9,2> against <1,18,2>")
+    servers = _about("ranking", "servers", "mnist: <1,18,2>, <1,16,4>, <1,12,8>")
+    claim = "faster, by less than reading saves"
     return [
-        _stated(
-            "ranking",
-            "reading",
-            "mnist: <2,9,2> against <1,18,2>",
-            published="faster, because of reading",
-            ours=f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; reading {two.split.reading_s:.2f}, "
-            f"{first.split.reading_s:.2f}",
-            holds=0 < ahead < saved,
-            claim="faster, by less than reading saves",
-        ),
-        _stated(
-            "ranking",
-            "servers",
-            "mnist: <1,18,2>, <1,16,4>, <1,12,8>",
-            published="slower and slower",
-            ours=", ".join(f"{time:.2f} s" for time in times),
-            holds=times == sorted(times),
-            claim="same order",
-        ),
+        row.stated("faster, because of reading", ours, 0 < ahead_s < saved_s, claim, **reading),
+        row.stated("slower and slower", slower, times_s == sorted(times_s), "same order", **servers),
     ]
-
-
-def _speedups(model: str, shapes: Sequence[Sequence[int]]) -> list[float]:
-    times = [fixed(model, HARDWARE, *shape).epoch_s for shape in shapes]
-    return [times[0] / time for time in times]
 
 
 SHAPES: tuple[tuple[str, str, str, str, Callable[[list[float]], bool]], ...] = (
@@ -262,86 +183,39 @@ def scaling() -> list[Row]:
     """1, 2 and 4 workers a replica, replicas and servers, with 4 of each of the others."""
     rows = []
     for what, model, published, claim, holds in SHAPES:
-        ours = _speedups(model, GIVEN["scaling"][what])
-        rows.append(
-            _stated(
-                "scaling",
-                f"{what}-{model}",
-                f"{model}: speedup with 1, 2 and 4 {what}",
-                published=published,
-                ours=" ".join(f"{value:.2f}" for value in ours),
-                holds=holds(ours),
-                claim=claim,
-            )
-        )
+        times_s = [fixed(model, HARDWARE, shape).epoch_s for shape in GIVEN["scaling"][what]]
+        speedups = [times_s[0] / time_s for time_s in times_s]
+        about = _about("scaling", f"{what}-{model}", f"{model}: speedup with 1, 2 and 4 {what}")
+        ours = " ".join(f"{speedup:.2f}" for speedup in speedups)
+        rows.append(row.stated(published, ours, holds(speedups), claim, **about))
     return rows
 
 
 def reading() -> list[Row]:
     """How often replicas read the weights."""
     given = GIVEN["reading"]
-    workers, replicas, servers = given["shape"]
-    times = [
-        partition(
-            load_model(LARGE),
-            load_hardware(HARDWARE),
-            PartitionRequest(
-                GIVEN["machines"], read_every=every, workers=workers, replicas=replicas, servers=servers
-            ),
-        )
-        .plans[0]
-        .epoch_s
-        for every in given["every"]
-    ]
-    return [
-        _stated(
-            "reading",
-            "rate",
-            "imagenet22k: reading after 35, 70, 150 images",
-            published="less often is faster",
-            ours=" ".join(f"{times[1] / time:.2f}" for time in times) + " of the speed at 70",
-            holds=times == sorted(times, reverse=True),
-            claim="same order",
-        )
-    ]
+    times_s = [fixed(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
+    ours = " ".join(f"{times_s[1] / time_s:.2f}" for time_s in times_s) + " of the speed at 70"
+    holds = times_s == sorted(times_s, reverse=True)
+    about = _about("reading", "rate", "imagenet22k: reading after 35, 70, 150 images")
+    return [row.stated("less often is faster", ours, holds, "same order", **about)]
 
 
 def layer() -> list[Row]:
     """Partitioning against replicating the output layer."""
     given = GIVEN["layer"]
-    choice = layer_choice(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
-
-    def pair(partitioned_s: float, replicated_s: float) -> str:
-        return f"partitioned {1e3 * partitioned_s:.2f}, replicated {1e3 * replicated_s:.2f} ms"
-
-    return [
-        _stated(
-            "layer",
-            name,
-            f"imagenet22k: output layer, {what} a sample",
-            published=f"replicated is {'lower' if lower else 'higher'}",
-            ours=pair(partitioned, replicated),
-            holds=(replicated < partitioned) == lower,
-            claim="same order",
-        )
-        for name, what, partitioned, replicated, lower in (
-            ("total", "time", choice.partitioned_s, choice.replicated_s, True),
-            (
-                "activations",
-                "communication of activations",
-                choice.partitioned_activations_s,
-                choice.replicated_activations_s,
-                True,
-            ),
-            (
-                "weights",
-                "communication of weights",
-                choice.partitioned_reading_s,
-                choice.replicated_reading_s,
-                False,
-            ),
-        )
-    ]
+    parts, copies = layer_choice(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
+    rows = []
+    for name, what, part_s, copy_s, lower in (
+        ("total", "time", parts.total_s, copies.total_s, True),
+        ("activations", "communication of activations", parts.activations_s, copies.activations_s, True),
+        ("weights", "communication of weights", parts.reading_s, copies.reading_s, False),
+    ):
+        about = _about("layer", name, f"imagenet22k: output layer, {what} a sample")
+        published = f"replicated is {'lower' if lower else 'higher'}"
+        ours = f"partitioned {1e3 * part_s:.2f}, replicated {1e3 * copy_s:.2f} ms"
+        rows.append(row.stated(published, ours, (copy_s < part_s) == lower, "same order", **about))
+    return rows
 
 
 CHECKS = {
