@@ -26,7 +26,7 @@ from planner.memoize import kept_on
 from planner.parallel.data._base import Floats, Job
 from planner.parallel.site import flow_limit_bytes_per_s, host_cores
 from planner.servers.lowering import UNRANKED, scheduled, span_of, step_of
-from planner.servers.ordering import STRATEGIES, Strategy
+from planner.servers.ordering import STRATEGIES
 from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps
 from planner.simulator.paths import OpGraph, graph_of
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
@@ -306,8 +306,7 @@ def _servers(job: Job) -> ParameterServers:
 def _rewritten(exchange: ParameterServers) -> bool:
     """Whether the policy changes the step itself: P3 and ByteScheduler cut transfers, which then overlap with
     what the whole had to wait for, and P3 deals them over the servers. What is bounded is what is run."""
-    strategy = STRATEGIES.get(exchange.policy)
-    return strategy is not None and strategy.rewrite is not Strategy.rewrite
+    return exchange.policy in STRATEGIES and STRATEGIES[exchange.policy].cuts
 
 
 def _ratio(capacity: Floats, demand: Floats | float) -> Floats:

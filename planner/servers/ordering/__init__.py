@@ -1,4 +1,4 @@
-"""Transfer ordering: one strategy a file behind one small interface, and the measures of an order.
+"""Transfer ordering: strategies behind one small interface, and the measures of an order.
 
     policy = planner.servers.ordering.order(profile, "tac", bandwidth_bytes_per_s=1.25e9)
     plan = planner.servers.ordering.schedule(profile, "prophet", bandwidth_bytes_per_s=1.25e9)
@@ -6,35 +6,37 @@
 `order` ranks the transfers of a profile as they are. `schedule` also rewrites the profile for strategies that
 cut or hold transfers (P3, ByteScheduler, Prophet): simulate `plan.profile` under `plan.policy`.
 Imports the nouns and profiles; the simulator imports nothing from here and enforces the policies.
-`download_overhead_s` None means the same as `overhead_s`.
+Settings are those of `Setting` and of the strategy; `download_overhead_s` None means as `overhead_s`.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 from planner.errors import unknown_name
 from planner.servers.ordering.prophet import Prophet
 from planner.servers.ordering.strategies import (
     P3,
+    RANKINGS,
     ByteScheduler,
-    LayerOrder,
     NoOrder,
-    Reverse,
     Schedule,
     Setting,
-    Shuffled,
-    Simple,
     Strategy,
-    Tac,
-    Tic,
 )
 from planner.simulator.policy import Policy
 from planner.simulator.step import Profile
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    cls.name: cls
-    for cls in (NoOrder, Tic, Tac, Simple, LayerOrder, Shuffled, Reverse, P3, ByteScheduler, Prophet)
+STRATEGIES: dict[str, Strategy] = {
+    strategy.name: strategy
+    for strategy in (
+        NoOrder("fifo", "no order: whole transfers as they arrive"),
+        *RANKINGS,
+        P3("p3", "slices spread over servers, one at a time, earliest layer first"),
+        ByteScheduler("bytescheduler", "partitions by layer, a credit of them under way"),
+        Prophet("prophet", "blocks of gradients that fit before the next step of backward propagation"),
+    )
 }
 
 __all__ = ["STRATEGIES", "Schedule", "Setting", "Strategy", "order", "schedule", "strategy"]
@@ -44,44 +46,23 @@ def strategy(name: str, **options: Any) -> Strategy:
     """The strategy of this name, with its own options (`slice_bytes`, `credit_bytes`, ...)."""
     if name not in STRATEGIES:
         raise unknown_name("strategy", name, STRATEGIES, hint="one of " + ", ".join(STRATEGIES))
-    return STRATEGIES[name](**options)
+    return replace(STRATEGIES[name], **options)
 
 
-def order(
-    profile: Profile,
-    name: str,
-    *,
-    bandwidth_bytes_per_s: float,
-    overhead_s: float = 0.0,
-    download_overhead_s: float | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Policy:
+def order(profile: Profile, name: str, **settings: Any) -> Policy:
     """The policy of a strategy for the transfers of this profile as they are."""
-    setting = Setting(
-        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        overhead_s=overhead_s,
-        download_overhead_s=download_overhead_s,
-        seed=seed,
-    )
-    return setting.priced(strategy(name, **options).policy(profile, setting))
+    chosen, setting = _set(name, settings)
+    return setting.priced(chosen.policy(profile, setting))
 
 
-def schedule(
-    profile: Profile,
-    name: str,
-    *,
-    bandwidth_bytes_per_s: float,
-    overhead_s: float = 0.0,
-    download_overhead_s: float | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Schedule:
+def schedule(profile: Profile, name: str, **settings: Any) -> Schedule:
     """The profile as a strategy would run it (cut, held) and the policy that goes with it."""
-    setting = Setting(
-        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        overhead_s=overhead_s,
-        download_overhead_s=download_overhead_s,
-        seed=seed,
-    )
-    return strategy(name, **options).schedule(profile, setting)
+    chosen, setting = _set(name, settings)
+    return chosen.schedule(profile, setting)
+
+
+def _set(name: str, settings: dict[str, Any]) -> tuple[Strategy, Setting]:
+    """The strategy with its own settings, and those that all have."""
+    common = {entry.name for entry in fields(Setting)} & settings.keys()
+    own = {key: value for key, value in settings.items() if key not in common}
+    return strategy(name, **own), Setting(**{key: settings[key] for key in common})

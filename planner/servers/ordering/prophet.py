@@ -104,17 +104,16 @@ def blocks_of(
     return blocks, sorted(waiting + (steps[-1] if steps else []))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prophet(Strategy):
     """Uploads in blocks (one overhead each), downloads by layer. Gradients are cut into partitions first, as
     in BytePS on which Prophet is built; those that fit no block wait for the end of backward propagation."""
 
-    name: ClassVar[str] = "prophet"
-    summary: ClassVar[str] = "blocks of gradients that fit before the next step of backward propagation"
+    cuts: ClassVar[bool] = True
     partition_bytes: int = DEFAULT_PARTITION_BYTES
     gap_factor: float = GAP_FACTOR
 
-    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
+    def rewrite(self, profile: Profile) -> Profile:
         return cut(profile, self.partition_bytes)
 
     def policy(self, profile: Profile, setting: Setting) -> Blocks:
@@ -131,7 +130,7 @@ class Prophet(Strategy):
         )
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
-        profile = self.rewrite(profile, setting)
+        profile = self.rewrite(profile)
         policy = setting.priced(self.policy(profile, setting))
         uploads, _, held = self._plan(profile, setting)
         times = generation_times_s(profile)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,6 +21,10 @@ from planner.simulator.policy import Credit, Fifo, Ordered, Policy, Sliced
 from planner.simulator.step import Profile
 
 MOST_OVERHEAD_S = 1.0  # what is measured is a few milliseconds
+DEFAULT_SLICE_BYTES = 160_000  # 40,000 parameters, MXNET_KVSTORE_BIGARRAY_BOUND of the released code
+DEFAULT_PARTITION_BYTES = 4_096_000  # BYTEPS_PARTITION_BYTES
+DEFAULT_CREDIT_PARTITIONS = 5  # BytePS: NCCL group size (4) + 1 partitions may be under way
+_TICKS_PER_S = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,33 +63,50 @@ class Schedule:
     policy: Policy
 
 
+@dataclass(frozen=True)
 class Strategy(ABC):
-    """A way to order transfers. `policy` ranks the transfers of a profile as they are, `rewrite` cuts them
-    first, for strategies that do; `schedule` is both, with the cost of messages."""
+    """A way to order transfers. `policy` ranks the transfers of a profile as they are; strategies that cut
+    them first (`cuts`) `rewrite` it. `schedule` is both, with the cost of messages."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
+    cuts: ClassVar[bool] = False
+    name: str
+    summary: str
 
-    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
+    def rewrite(self, profile: Profile) -> Profile:
+        """The profile with its transfers cut, for strategies that do."""
         return profile
 
     @abstractmethod
-    def policy(self, profile: Profile, setting: Setting) -> Policy: ...
+    def policy(self, profile: Profile, setting: Setting) -> Policy:
+        """The policy that orders the transfers of a profile as they are."""
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
-        rewritten = self.rewrite(profile, setting)
+        rewritten = self.rewrite(profile)
         return Schedule(rewritten, setting.priced(self.policy(rewritten, setting)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NoOrder(Strategy):
     """Whole transfers as they are requested, which is another order in every step and on every worker."""
 
-    name: ClassVar[str] = "fifo"
-    summary: ClassVar[str] = "no order: whole transfers as they arrive"
-
     def policy(self, profile: Profile, setting: Setting) -> Fifo:
         return Fifo()
+
+
+@dataclass(frozen=True)
+class Ranking(Strategy):
+    """One order of downloads for every step and worker; each upload ranks as its tensor's download.
+
+    `ranked` gives the downloads in order; `ranks`, where some are alike, the rank of each.
+    """
+
+    ranked: Callable[[StepGraph, Setting], Sequence[int]]
+    ranks: Callable[[StepGraph], Sequence[float]] | None = None
+
+    def policy(self, profile: Profile, setting: Setting) -> Ordered:
+        graph = StepGraph.of(profile)
+        ranks = self.ranks(graph) if self.ranks else None
+        return Ordered(priorities=with_pushes(profile, list(self.ranked(graph, setting)), ranks))
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
@@ -92,34 +114,36 @@ def layer_priorities(profile: Profile) -> dict[str, float]:
     return with_pushes(profile, list(StepGraph.of(profile).pulls))
 
 
-@dataclass(frozen=True, slots=True)
-class LayerOrder(Strategy):
-    name: ClassVar[str] = "layer"
-    summary: ClassVar[str] = "first consumed, first sent"
+@dataclass(frozen=True)
+class P3(Strategy):
+    """Every array is cut into slices, spread over the servers; the slice of the earliest layer goes first,
+    and one slice is on the wire at a time, so each pays its overhead."""
 
-    def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        return Ordered(priorities=layer_priorities(profile))
+    cuts: ClassVar[bool] = True
+    slice_bytes: int = DEFAULT_SLICE_BYTES
 
+    def rewrite(self, profile: Profile) -> Profile:
+        return cut(profile, self.slice_bytes, deal=True)
 
-@dataclass(frozen=True, slots=True)
-class Reverse(Strategy):
-    name: ClassVar[str] = "reverse"
-    summary: ClassVar[str] = "last consumed, first sent: the worst order of a chain"
-
-    def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        pulls = list(reversed(StepGraph.of(profile).pulls))
-        return Ordered(priorities=with_pushes(profile, pulls))
+    def policy(self, profile: Profile, setting: Setting) -> Sliced:
+        return Sliced(slice_bytes=self.slice_bytes, priorities=layer_priorities(profile))
 
 
-@dataclass(frozen=True, slots=True)
-class Shuffled(Strategy):
-    name: ClassVar[str] = "random"
-    summary: ClassVar[str] = "one random order, enforced in every step"
+@dataclass(frozen=True)
+class ByteScheduler(Strategy):
+    """Partitions leave a priority queue as long as at most `credit_bytes` are under way. A large credit hides
+    the overhead of a partition behind others, and lets more of low priority go before a late one of high."""
 
-    def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        pulls = list(StepGraph.of(profile).pulls)
-        random.Random(setting.seed).shuffle(pulls)
-        return Ordered(priorities=with_pushes(profile, pulls))
+    cuts: ClassVar[bool] = True
+    partition_bytes: int = DEFAULT_PARTITION_BYTES
+    credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS
+
+    def rewrite(self, profile: Profile) -> Profile:
+        return cut(profile, self.partition_bytes)
+
+    def policy(self, profile: Profile, setting: Setting) -> Credit:
+        sizes = {"slice_bytes": self.partition_bytes, "credit_bytes": self.credit_bytes}
+        return Credit(priorities=layer_priorities(profile), **sizes)
 
 
 def impending_counts(graph: StepGraph) -> list[float]:
@@ -149,35 +173,6 @@ def tic_order(graph: StepGraph) -> list[int]:
     """Downloads (ops) by M+. Ties, of which the first two of any chain are one, by order of consumption."""
     counts = impending_counts(graph)
     return [graph.pulls[bit] for bit in sorted(range(len(counts)), key=lambda bit: (counts[bit], bit))]
-
-
-@dataclass(frozen=True, slots=True)
-class Tic(Strategy):
-    name: ClassVar[str] = "tic"
-    summary: ClassVar[str] = "TicTac without timing: fewest downloads to the next op first"
-
-    def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        order = tic_order(StepGraph.of(profile))
-        return Ordered(priorities=with_pushes(profile, order))
-
-
-@dataclass(frozen=True, slots=True)
-class Simple(Strategy):
-    """Order(read) = min |Dep(op)| over the ops with more than one dependency that need it (file 004, eq. 3).
-
-    The figure is TIC's M+; here equal ranks stay equal, and such downloads go in the order of arrival.
-    """
-
-    name: ClassVar[str] = "simple"
-    summary: ClassVar[str] = "file 004, equation 3: as TIC, equals in order of arrival"
-
-    def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        graph = StepGraph.of(profile)
-        priorities = with_pushes(profile, list(graph.pulls), tied_ranks(graph))
-        return Ordered(priorities=priorities)
-
-
-_TICKS_PER_S = 10**15
 
 
 def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float = 0.0) -> list[int]:
@@ -253,58 +248,36 @@ def _without(
     return new_work, new_cost
 
 
-@dataclass(frozen=True, slots=True)
-class Tac(Strategy):
-    name: ClassVar[str] = "tac"
-    summary: ClassVar[str] = "TicTac with timing: the download that hides most computation first"
-
-    def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        order = tac_order(StepGraph.of(profile), setting.bandwidth_bytes_per_s, setting.overhead_s)
-        return Ordered(priorities=with_pushes(profile, order))
+def shuffled(graph: StepGraph, setting: Setting) -> list[int]:
+    """Downloads in one random order: it shows what agreement alone is worth."""
+    pulls = list(graph.pulls)
+    random.Random(setting.seed).shuffle(pulls)
+    return pulls
 
 
-DEFAULT_SLICE_BYTES = 160_000  # 40,000 parameters, MXNET_KVSTORE_BIGARRAY_BOUND of the released code
-
-
-@dataclass(frozen=True, slots=True)
-class P3(Strategy):
-    """Every array is cut into slices, spread over the servers; the slice of the earliest layer goes first,
-    and one slice is on the wire at a time, so each pays its overhead."""
-
-    name: ClassVar[str] = "p3"
-    summary: ClassVar[str] = "slices spread over servers, one at a time, earliest layer first"
-    slice_bytes: int = DEFAULT_SLICE_BYTES
-
-    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
-        return cut(profile, self.slice_bytes, deal=True)
-
-    def policy(self, profile: Profile, setting: Setting) -> Sliced:
-        return Sliced(
-            slice_bytes=self.slice_bytes,
-            priorities=layer_priorities(profile),
-        )
-
-
-DEFAULT_PARTITION_BYTES = 4_096_000  # BYTEPS_PARTITION_BYTES
-DEFAULT_CREDIT_PARTITIONS = 5  # BytePS: NCCL group size (4) + 1 partitions may be under way
-
-
-@dataclass(frozen=True, slots=True)
-class ByteScheduler(Strategy):
-    """Partitions leave a priority queue as long as at most `credit_bytes` are under way. A large credit hides
-    the overhead of a partition behind others, and lets more of low priority go before a late one of high."""
-
-    name: ClassVar[str] = "bytescheduler"
-    summary: ClassVar[str] = "partitions by layer, a credit of them under way"
-    partition_bytes: int = DEFAULT_PARTITION_BYTES
-    credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS
-
-    def rewrite(self, profile: Profile, setting: Setting) -> Profile:
-        return cut(profile, self.partition_bytes)
-
-    def policy(self, profile: Profile, setting: Setting) -> Credit:
-        return Credit(
-            slice_bytes=self.partition_bytes,
-            credit_bytes=self.credit_bytes,
-            priorities=layer_priorities(profile),
-        )
+RANKINGS = (
+    Ranking(
+        "tic",
+        "TicTac without timing: fewest downloads to the next op first",
+        lambda graph, setting: tic_order(graph),
+    ),
+    Ranking(
+        "tac",
+        "TicTac with timing: the download that hides most computation first",
+        lambda graph, setting: tac_order(graph, setting.bandwidth_bytes_per_s, setting.overhead_s),
+    ),
+    # Order(read) = min |Dep(op)| over the ops with more than one dependency that need it: TIC's M+.
+    Ranking(
+        "simple",
+        "file 004, equation 3: as TIC, equals in order of arrival",
+        lambda graph, setting: graph.pulls,
+        tied_ranks,
+    ),
+    Ranking("layer", "first consumed, first sent", lambda graph, setting: graph.pulls),
+    Ranking("random", "one random order, enforced in every step", shuffled),
+    Ranking(
+        "reverse",
+        "last consumed, first sent: the worst order of a chain",
+        lambda graph, setting: graph.pulls[::-1],
+    ),
+)
